@@ -21,6 +21,7 @@ from taskgate.core.catalog.pin import Pin
 from taskgate.core.errors import GatewayFault
 from taskgate.core.governance.approval import Approval, Verdict, Voted
 from taskgate.core.governance.decision import grant_from
+from taskgate.core.identity import ConversationKey
 from taskgate.core.tasks import transition as h
 from taskgate.core.tasks.state import TaskState
 from taskgate.core.tasks.task import Task
@@ -29,8 +30,20 @@ from taskgate.gateway.plan import Live
 from taskgate.gateway.tasks.sends import TaskSends
 from taskgate.gateway.tasks.task_records import TaskChanges, TaskRecords
 from taskgate.ports.approval_store import Decided
-from taskgate.ports.replicas import DEAD, GRANTS, LISTS, PINS, SCOPES, SERVERS, TASKS, list_hint
-from taskgate.ports.store import KeptCatalog, KeptScope, KeptServer
+from taskgate.ports.replicas import (
+    DEAD,
+    GRANTS,
+    LISTS,
+    PINS,
+    SCOPES,
+    SERVERS,
+    TAKEN,
+    TASKS,
+    KeptQuestion,
+    KeptSession,
+    list_hint,
+)
+from taskgate.ports.store import Erased, KeptCatalog, KeptScope, KeptServer
 from taskgate.ports.store_answers import Change, Intended, Outdated, StaleOwner, Stopped, TaskQuestion
 
 pytest.importorskip("psycopg", reason="PostgreSQL tests need `psycopg`: pip install 'taskgate[postgres]'")
@@ -350,3 +363,21 @@ async def test_lists_are_announced_when_they_are_others_or_when_their_server_sai
     assert [kept.listed_ms for kept in await b.kept_catalogs() if kept.server == "books"] == [2]
     assert await told_to_b(lambda: a.keep_catalog(msgspec.structs.replace(catalog, body=b"[2]"))) == {"books"}
     assert await told_to_b(lambda: a.announce_lists("books", ["tool"])) == {"books", list_hint("books", "tool")}
+
+
+async def test_what_gateways_share_of_a_person_is_erased_with_the_rest(a: PostgresStore, b: PostgresStore) -> None:
+    """What was asked and answered, under any of their conversations, and the sessions that nobody holds any more."""
+    streams = {"carol": "carol", "named": ConversationKey("carol", "s:1").stream, "other": "carole"}
+    questions = [KeptQuestion(name, caller, "", START, b"{}") for name, caller in streams.items()]
+    await a.shared_questions.put_questions(questions)
+    assert await b.shared_questions.answer_question("carol", b"{}")
+    await a.shared_questions.end_questions(["carol"], TAKEN)
+    for session_id, principal in {"held": "carol", "left": "carol", "others": "dave"}.items():
+        await a.sessions.open_session(KeptSession(session_id, principal, "default", "", 0, b"{}"))
+    for left in ("left", "others"):
+        await a.sessions.release_session(left)
+    erased = await b.erase("carol", "revoked", AuditEntry(0, "data_erased", "carol", kind="data"))
+    assert isinstance(erased, Erased)
+    assert (erased.open_questions, erased.sessions) == (2, 1)
+    assert [name for name in streams if await a.shared_questions.find_question(name) is not None] == ["other"]
+    assert await b.sessions.sessions_elsewhere() == {"held", "others"}

@@ -240,6 +240,10 @@ class Erased(msgspec.Struct, frozen=True):
     recorded_calls: int = 0
     usage: int = 0
     identity_records: int = 0
+    open_questions: int = 0
+    """Where gateways share a store: what servers asked them, and what they answered."""
+    sessions: int = 0
+    """Where gateways share a store: those that no living gateway holds."""
 
 
 class Unfinished(msgspec.Struct, frozen=True):

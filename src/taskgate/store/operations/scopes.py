@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from taskgate.core.audit import AuditEntry
 from taskgate.core.identity import streams_between
-from taskgate.ports.replicas import GRANTS, SCOPES, TOKENS
+from taskgate.ports.replicas import GRANTS, QUESTIONS, SCOPES, TOKENS
 from taskgate.ports.store import Erased, IdentityRecord, KeptScope
 from taskgate.store.batch import Transaction
 from taskgate.store.operations.rows import record_audit
@@ -103,6 +103,13 @@ def erase_the_rest(tx: Transaction, principal: str, so_far: Erased, kept_records
         usage=tx.run("erase_usage", principal=principal).rowcount,
         identity_records=tx.run("erase_identity_records", principal=principal, kept=kept_records).rowcount,
     )
+    if tx.is_shared:
+        erased = replace(
+            erased,
+            open_questions=tx.run("erase_open_questions", principal=principal, first=first, beyond=beyond).rowcount,
+            sessions=tx.run("erase_sessions", principal=principal).rowcount,
+        )
+        tx.announce(QUESTIONS, principal)
     tx.run("erase_keys", principal=principal)
     tx.run("forget_receipts")
     if erased.grants:

@@ -66,5 +66,14 @@ WHERE home <> :home AND outcome = '' AND answer IS NULL;
 SELECT id, caller, home, expires_ms, body, answer, outcome FROM open_questions
 WHERE home = :home AND outcome = '' AND answer IS NOT NULL;
 
+-- What still waits at a living gateway can be answered there to its end.
+-- name: erase_open_questions
+DELETE FROM open_questions WHERE caller = :principal OR (caller COLLATE "C" > :first AND caller COLLATE "C" < :beyond);
+
+-- name: erase_sessions
+DELETE FROM sessions s
+WHERE s.principal = :principal
+  AND NOT EXISTS (SELECT 1 FROM replicas r WHERE r.owner = s.home AND r.seen_ms >= :dead_ms);
+
 -- name: forget_open_questions
 DELETE FROM open_questions WHERE expires_ms < :before_ms;
