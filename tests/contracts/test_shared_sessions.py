@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import AsyncIterator
 
 import msgspec
@@ -10,14 +11,17 @@ import pytest
 from store_under_test import PostgresUnderTest
 from tests.harness.postgres import fresh_url
 
-from taskgate.ports.replicas import SESSIONS, KeptSession
+from taskgate.ports.replicas import SESSIONS, KeptSession, SessionLimits, TooManySessions
 
 pytest.importorskip("psycopg", reason="PostgreSQL tests need `psycopg`: pip install 'taskgate[postgres]'")
+
+import psycopg
 
 from taskgate.store.postgres.store import PostgresStore, open_store
 
 DEADLINE_S = 60
 SESSION = KeptSession("s1", "ann", "default", "", 0, b"{}")
+UNLIMITED = SessionLimits("ann", 1_000, None)
 
 
 @pytest.fixture
@@ -42,7 +46,7 @@ async def until_adopted(store: PostgresStore, former: str) -> KeptSession:
 
 async def test_a_session_is_found_by_the_others_with_its_home_and_its_address(stores: list[PostgresStore]) -> None:
     a, b, _ = stores
-    await a.sessions.open_session(SESSION)
+    await a.sessions.open_session(SESSION, UNLIMITED)
     async with asyncio.timeout(DEADLINE_S):
         while "s1" not in (await b.wakeups.wait(SESSIONS, 1.0) or ()):
             pass
@@ -56,7 +60,7 @@ async def test_a_session_is_found_by_the_others_with_its_home_and_its_address(st
 
 async def test_nobody_but_its_home_changes_or_ends_a_session(stores: list[PostgresStore]) -> None:
     a, b, _ = stores
-    await a.sessions.open_session(SESSION)
+    await a.sessions.open_session(SESSION, UNLIMITED)
     assert await a.sessions.change_session("s1", b'{"n":1}') is True
     assert await b.sessions.change_session("s1", b'{"n":2}') is False
     await b.sessions.end_session("s1")
@@ -69,7 +73,7 @@ async def test_nobody_but_its_home_changes_or_ends_a_session(stores: list[Postgr
 
 async def test_the_session_of_a_living_home_cannot_be_adopted(stores: list[PostgresStore]) -> None:
     a, b, _ = stores
-    await a.sessions.open_session(SESSION)
+    await a.sessions.open_session(SESSION, UNLIMITED)
     for _ in range(20):  # for longer than a lease: the home renews it
         assert await b.sessions.adopt_session("s1", "a") is None
         await asyncio.sleep(0.1)
@@ -80,7 +84,7 @@ async def test_the_session_of_a_living_home_cannot_be_adopted(stores: list[Postg
 
 async def test_of_two_that_adopt_the_session_of_a_dead_home_one_wins(stores: list[PostgresStore]) -> None:
     a, b, c = stores
-    await a.sessions.open_session(SESSION)
+    await a.sessions.open_session(SESSION, UNLIMITED)
     await asyncio.to_thread(a.engine.presence.stop_renewing)
 
     async def adopt(store: PostgresStore) -> KeptSession | None:
@@ -102,7 +106,7 @@ async def test_of_two_that_adopt_the_session_of_a_dead_home_one_wins(stores: lis
 
 async def test_a_home_that_was_taken_for_dead_has_lost_its_session(stores: list[PostgresStore]) -> None:
     a, b, _ = stores
-    await a.sessions.open_session(SESSION)
+    await a.sessions.open_session(SESSION, UNLIMITED)
     await asyncio.to_thread(a.engine.presence.stop_renewing)
     await until_adopted(b, "a")
     assert a.sessions.is_fresh is False
@@ -112,7 +116,7 @@ async def test_a_home_that_was_taken_for_dead_has_lost_its_session(stores: list[
 
 async def test_what_nobody_has_held_for_long_is_forgotten(stores: list[PostgresStore]) -> None:
     a, b, _ = stores
-    await a.sessions.open_session(SESSION)
+    await a.sessions.open_session(SESSION, UNLIMITED)
     await b.sessions.sessions_seen(b.now_ms() - 60_000)
     assert await b.sessions.find_session("s1") is not None
     await b.sessions.sessions_seen(b.now_ms() + 60_000)
@@ -121,8 +125,8 @@ async def test_what_nobody_has_held_for_long_is_forgotten(stores: list[PostgresS
 
 async def test_all_sessions_that_a_gateway_releases_can_be_adopted_while_it_lives(stores: list[PostgresStore]) -> None:
     a, b, c = stores
-    await a.sessions.open_session(SESSION)
-    await c.sessions.open_session(msgspec.structs.replace(SESSION, id="s2"))
+    await a.sessions.open_session(SESSION, UNLIMITED)
+    await c.sessions.open_session(msgspec.structs.replace(SESSION, id="s2"), UNLIMITED)
     await a.sessions.release_sessions()
     adopted = await b.sessions.adopt_session("s1", "")
     assert adopted is not None
@@ -134,7 +138,7 @@ async def test_a_gateway_in_the_place_of_one_that_has_ended_ends_its_lease(
     adapter: PostgresUnderTest, stores: list[PostgresStore]
 ) -> None:
     a, b, _ = stores
-    await a.sessions.open_session(SESSION)
+    await a.sessions.open_session(SESSION, UNLIMITED)
     await asyncio.to_thread(a.engine.presence.stop_renewing)
     successor = open_store(adapter.url, owner="a2", replaces="a", internal="a:1")
     try:
@@ -144,3 +148,38 @@ async def test_a_gateway_in_the_place_of_one_that_has_ended_ends_its_lease(
         assert await b.sessions.adopt_session("s1", "a") is not None
     finally:
         await successor.close()
+
+
+async def test_sessions_of_a_caller_and_of_a_tenant_are_counted_at_all_gateways_together(
+    stores: list[PostgresStore],
+) -> None:
+    numbers = itertools.count(1)
+
+    async def opened(store: PostgresStore, name: str, of_caller: int, of_tenant: int | None = None) -> object:
+        kept = KeptSession(f"n{next(numbers)}", name, "default", "", 0, b"{}")
+        return await store.sessions.open_session(kept, SessionLimits(name, of_caller, of_tenant))
+
+    a, b, c = stores
+    assert [await opened(a, "ann", 2), await opened(b, "ann", 2)] == [None, None]
+    assert await opened(c, "ann", 2) is TooManySessions.OF_CALLER
+    assert await opened(c, "bea", 2) is None, "another caller"
+    assert [await opened(a, "acme/x", 9, 2), await opened(b, "acme/y", 9, 2)] == [None, None]
+    assert await opened(c, "acme/z", 9, 2) is TooManySessions.OF_TENANT
+    assert await opened(c, "other/z", 9, 2) is None
+    await a.sessions.end_session("n1")
+    together = await asyncio.gather(*(opened(store, "ann", 2) for store in stores))
+    assert sorted(map(str, together)) == ["None", "caller", "caller"], "of three at once one has the place that is free"
+
+
+async def test_a_session_that_nobody_has_held_for_two_minutes_does_not_count(
+    adapter: PostgresUnderTest, stores: list[PostgresStore]
+) -> None:
+    a, b, _ = stores
+    limits = SessionLimits("ann", 1, None)
+    assert await a.sessions.open_session(SESSION, limits) is None
+    await a.sessions.release_sessions()
+    second = msgspec.structs.replace(SESSION, id="s2")
+    assert await b.sessions.open_session(second, limits) is TooManySessions.OF_CALLER
+    with psycopg.connect(adapter.url, autocommit=True) as database:
+        database.execute("UPDATE sessions SET seen_ms = seen_ms - 121000")
+    assert await b.sessions.open_session(second, limits) is None

@@ -41,6 +41,7 @@ from taskgate.ports.replicas import (
     TASKS,
     KeptQuestion,
     KeptSession,
+    SessionLimits,
     list_hint,
 )
 from taskgate.ports.store import Erased, KeptCatalog, KeptScope, KeptServer
@@ -373,7 +374,9 @@ async def test_what_gateways_share_of_a_person_is_erased_with_the_rest(a: Postgr
     assert await b.shared_questions.answer_question("carol", b"{}")
     await a.shared_questions.end_questions(["carol"], TAKEN)
     for session_id, principal in {"held": "carol", "left": "carol", "others": "dave"}.items():
-        await a.sessions.open_session(KeptSession(session_id, principal, "default", "", 0, b"{}"))
+        await a.sessions.open_session(
+            KeptSession(session_id, principal, "default", "", 0, b"{}"), SessionLimits(principal, 9, None)
+        )
     for left in ("left", "others"):
         await a.sessions.release_session(left)
     erased = await b.erase("carol", "revoked", AuditEntry(0, "data_erased", "carol", kind="data"))

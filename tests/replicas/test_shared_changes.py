@@ -8,6 +8,7 @@ import itertools
 import json
 import sys
 from collections.abc import Awaitable
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -96,6 +97,23 @@ async def test_lists_that_a_server_told_b_of_are_news_for_callers_of_a(tmp_path:
                     pass
         listed = [tool["name"] for tool in (await hears.request("tools/list")).result["tools"]]
         assert [name for name in listed if name.startswith("own__")] == ["own__change"], "the program of A is as it was"
+
+
+async def test_sessions_are_limited_at_all_gateways_together(tmp_path: Path) -> None:
+    async with gateways(tmp_path, limits={"sessions_per_caller": 2}) as stage, AsyncExitStack() as stack:
+        first, second = [await stack.enter_async_context(one.caller(stateless=False)) for one in stage.gateways]
+        assert "result" in (await first.request("ping")).reply
+        assert "result" in (await second.request("ping")).reply
+        for gateway in stage.gateways:
+            third = gateway.caller()
+            opening = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "x", "version": "1"}}
+            body = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": opening}
+            refused = await third.post(body)
+            assert "You have too many sessions" in refused.error["message"], refused.reply
+            assert refused.error["data"]["executed"] == "no"
+            await third.http.aclose()
+        assert (await first.http.delete(first.url, headers=first.headers)).status_code == 200
+        await stack.enter_async_context(stage.b.caller(stateless=False))
 
 
 async def _tokens(a: Gateway, b: Gateway) -> None:

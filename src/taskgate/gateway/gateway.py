@@ -154,7 +154,7 @@ class Gateway:
         wish = narrowing.narrowed(SessionRequest.from_meta(_meta(message)))
         subset = self.admit(caller, wish)
         result = await initialize_result(self.context, caller.scope, subset.servers, opening.version)
-        unused = self.context.sessions.replaceable(caller, clock.monotonic())
+        unused = self.context.sessions.replaceable(caller)
         if unused is not None:
             await self.session_ends.end(unused)
         session = self.context.sessions.open(caller, opening, wish, clock.monotonic())

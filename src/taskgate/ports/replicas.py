@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from enum import StrEnum
 from typing import Final, NamedTuple, Protocol
 
 import msgspec
@@ -92,6 +93,21 @@ class KeptSession(msgspec.Struct, frozen=True):
     """Where the home said it can be reached; None if it has no lease (any more)."""
 
 
+class SessionLimits(NamedTuple):
+    """How many sessions one caller, known to limits as `limited_as`, and all callers of its tenant may have at all gateways."""
+
+    limited_as: str
+    of_caller: int
+    of_tenant: int | None
+
+
+class TooManySessions(StrEnum):
+    """Which limit is reached."""
+
+    OF_CALLER = "caller"
+    OF_TENANT = "tenant"
+
+
 class SessionStore(Protocol):
     @property
     def is_fresh(self) -> bool:
@@ -120,8 +136,8 @@ class SessionStore(Protocol):
         """The database's clock, which all gateways share."""
         ...
 
-    async def open_session(self, session: KeptSession) -> None:
-        """Returns when every gateway can find it. Raises GatewayFault."""
+    async def open_session(self, session: KeptSession, limits: SessionLimits) -> TooManySessions | None:
+        """Returns when every gateway can find it, or when a limit keeps it from being opened. Raises GatewayFault."""
         ...
 
     async def find_session(self, session_id: str) -> KeptSession | None: ...

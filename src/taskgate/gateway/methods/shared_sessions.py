@@ -18,7 +18,7 @@ from taskgate import clock
 from taskgate.core import wire
 from taskgate.core.errors import TaskgateError
 from taskgate.core.generations import Opening
-from taskgate.core.identity import Caller
+from taskgate.core.identity import Caller, tenant_of
 from taskgate.core.patterns import PatternSet
 from taskgate.core.scoping.registry import NO_WISH, SessionRequest
 from taskgate.gateway.calls.context import Context
@@ -27,9 +27,9 @@ from taskgate.gateway.methods.subscriptions import Subscriptions
 from taskgate.gateway.plan import Live
 from taskgate.gateway.requests.replies import RequestStateSigner
 from taskgate.gateway.requests.request import Request
-from taskgate.gateway.requests.sessions import Session, SessionTable
+from taskgate.gateway.requests.sessions import Session, SessionTable, too_many
 from taskgate.gateway.tasks.conversation import RESUMED, Conversations
-from taskgate.ports.replicas import SESSIONS, KeptSession, SessionStore, Wakeups
+from taskgate.ports.replicas import SESSIONS, KeptSession, SessionLimits, SessionStore, TooManySessions, Wakeups
 from taskgate.ports.upstream import Upstream
 from taskgate.telemetry.logs import log
 
@@ -207,14 +207,29 @@ class SharedSessions:
 
     async def opened(self, session: Session) -> None:
         """Returns when other gateways can find it. Raises GatewayFault, and then the session is closed."""
-        body = _body_of(session)
+        body, caller, limits = _body_of(session), session.caller, self._context.plan.limits
+        kept = KeptSession(session.id, caller.principal, caller.scope, "", 0, body)
+        together = SessionLimits(caller.limit_key, limits.sessions_per_caller, limits.sessions_per_tenant)
         try:
-            caller = session.caller
-            await self.rows.open_session(KeptSession(session.id, caller.principal, caller.scope, "", 0, body))
+            full = await self.rows.open_session(kept, together)
+            unused = self._unused(caller, full) if full is not None else None
+            if unused is not None:
+                await self._ends.end(unused)
+                full = await self.rows.open_session(kept, together)
+            if full is not None:
+                whose = "You have" if full is TooManySessions.OF_CALLER else "Your tenant has"
+                raise too_many(f"{whose} too many sessions")
         except BaseException:
             self._context.sessions.remove(session)
             raise
         self._written[session.id] = body
+
+    def _unused(self, caller: Caller, full: TooManySessions) -> Session | None:
+        """One that is held here and makes room for another. Those of other gateways are theirs to end."""
+        if full is TooManySessions.OF_CALLER:
+            return self._context.sessions.unused(lambda one: one.caller.limit_key == caller.limit_key)
+        tenant = tenant_of(caller.principal)
+        return self._context.sessions.unused(lambda one: tenant_of(one.caller.principal) == tenant)
 
     async def changed(self, session: Session) -> None:
         """Something was set or followed in it: that must survive its home."""

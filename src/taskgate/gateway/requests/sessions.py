@@ -195,6 +195,10 @@ class Session:
             self.outlet.send(wire.notification(method, params))
 
 
+def too_many(said: str) -> GatewayFault:
+    return GatewayFault("overloaded", f"{said}; end some, or try again later.", retry_after_s=30)
+
+
 @dataclass(frozen=True, slots=True)
 class _Full:
     """A limit that is reached: what to say, and which sessions count towards it."""
@@ -222,7 +226,7 @@ class SessionTable:
     def open(self, caller: Caller, opening: Opening, narrowing: SessionRequest, now: float) -> Session:
         full = self._full_for(caller)
         if full is not None:
-            raise GatewayFault("overloaded", f"{full.said}; end some, or try again later.", retry_after_s=30)
+            raise too_many(full.said)
         session = Session(secrets.token_urlsafe(24), caller, opening, narrowing)
         self.put_back(session, now)
         return session
@@ -236,17 +240,18 @@ class SessionTable:
             self._of_tenant[tenant] += 1
         self._anonymous += session.caller.anonymous
 
-    def replaceable(self, caller: Caller, now: float) -> Session | None:
+    def replaceable(self, caller: Caller) -> Session | None:
         """Where there is no room for another session of this caller: the oldest that was opened and never used, if there is one.
 
         A client that gave up, or one that only opens sessions, leaves such ones behind; nobody misses them.
         """
         full = self._full_for(caller)
-        if full is None:
-            return None
-        return next(
-            (session for session in self._sessions.values() if full.counts(session) and session.unused(now)), None
-        )
+        return self.unused(full.counts) if full is not None else None
+
+    def unused(self, counts: Callable[[Session], bool]) -> Session | None:
+        """The oldest of these that was opened and never used."""
+        now = clock.monotonic()
+        return next((session for session in self._sessions.values() if counts(session) and session.unused(now)), None)
 
     def _full_for(self, caller: Caller) -> _Full | None:
         limits, key = self._plan.value.limits, caller.limit_key

@@ -10,7 +10,16 @@ import psycopg
 
 from taskgate import clock
 from taskgate.core.audit import Head, Row, beginning
-from taskgate.ports.replicas import QUESTIONS, SERVERS, SESSIONS, KeptQuestion, KeptSession
+from taskgate.core.identity import tenant_of
+from taskgate.ports.replicas import (
+    QUESTIONS,
+    SERVERS,
+    SESSIONS,
+    KeptQuestion,
+    KeptSession,
+    SessionLimits,
+    TooManySessions,
+)
 from taskgate.ports.store import KeptServer
 from taskgate.store.batch import Locks, Transaction
 from taskgate.store.operations import rows
@@ -144,6 +153,10 @@ def _of_server(name: str) -> Locks:
 # sessions exist.
 
 
+_HELD_WITHIN_MS: Final = 120_000
+"""A session counts for limits while a gateway has said within this time that it holds it."""
+
+
 class _HeldRows(StoreView):
     def __init__(self, engine: PostgresEngine) -> None:
         super().__init__(engine)
@@ -175,13 +188,21 @@ class SessionRows(_HeldRows):
         seen = self._postgres.presence.replicas
         return next((replica.internal for replica in seen if replica.owner == owner), "")
 
-    async def open_session(self, session: KeptSession) -> None:
-        def opened(tx: Transaction) -> None:
-            values = {"id": session.id, "principal": session.principal, "scope": session.scope, "body": session.body}
-            tx.run("open_session", home=tx.ownership.owner, now_ms=tx.now_ms, **values)
-            tx.announce(SESSIONS, session.id)
+    async def open_session(self, session: KeptSession, limits: SessionLimits) -> TooManySessions | None:
+        tenant = tenant_of(session.principal)
 
-        await self._write_or_fault(opened, _of(session.id))
+        def opened(tx: Transaction) -> TooManySessions | None:
+            if full := _too_many(tx, tenant, limits):
+                return full
+            values = {"id": session.id, "principal": session.principal, "scope": session.scope, "body": session.body}
+            values |= {"tenant": tenant, "limited_as": limits.limited_as, "home": tx.ownership.owner}
+            tx.run("open_session", now_ms=tx.now_ms, **values)
+            tx.announce(SESSIONS, session.id)
+            return None
+
+        # Whoever opens one for the same caller or tenant at another gateway waits for our commit, and counts ours.
+        counted = (f"sessions of {limits.limited_as}", *((f"sessions of tenant {tenant}",) if tenant else ()))
+        return await self._write_or_fault(opened, Locks(names=(*_of(session.id).names, *counted)))
 
     async def find_session(self, session_id: str) -> KeptSession | None:
         rows = await self._rows("find_session", id=session_id)
@@ -300,6 +321,17 @@ class QuestionRows(_HeldRows):
 
 def _question(*ids: str) -> Locks:
     return Locks(names=tuple(f"question:{question_id}" for question_id in ids))
+
+
+def _too_many(tx: Transaction, tenant: str, limits: SessionLimits) -> TooManySessions | None:
+    since_ms = tx.now_ms - _HELD_WITHIN_MS
+    values = {"limited_as": limits.limited_as, "since_ms": since_ms, "most": limits.of_caller}
+    if tx.run("sessions_of_caller", **values).fetchone()[0] >= limits.of_caller:
+        return TooManySessions.OF_CALLER
+    if not tenant or limits.of_tenant is None:
+        return None
+    found = tx.run("sessions_of_tenant", tenant=tenant, since_ms=since_ms, most=limits.of_tenant).fetchone()[0]
+    return TooManySessions.OF_TENANT if found >= limits.of_tenant else None
 
 
 def _of(session_id: str) -> Locks:

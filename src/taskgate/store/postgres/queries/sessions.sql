@@ -1,6 +1,12 @@
 -- name: open_session
-INSERT INTO sessions (id, principal, scope, home, seen_ms, body)
-VALUES (:id, :principal, :scope, :home, :now_ms, :body);
+INSERT INTO sessions (id, tenant, principal, limited_as, scope, home, seen_ms, body)
+VALUES (:id, :tenant, :principal, :limited_as, :scope, :home, :now_ms, :body);
+
+-- name: sessions_of_caller
+SELECT count(*) FROM (SELECT 1 FROM sessions WHERE limited_as = :limited_as AND seen_ms >= :since_ms LIMIT :most) AS found;
+
+-- name: sessions_of_tenant
+SELECT count(*) FROM (SELECT 1 FROM sessions WHERE tenant = :tenant AND tenant <> '' AND seen_ms >= :since_ms LIMIT :most) AS found;
 
 -- name: find_session
 SELECT s.id, s.principal, s.scope, s.home, s.moves, s.body, r.internal
