@@ -1,4 +1,4 @@
-"""What gateways share through a PostgreSQL store beyond tasks: accounts, secrets, servers, sessions, audit chains."""
+"""What gateways share through a PostgreSQL store beyond tasks: accounts, secrets, sessions, questions, audit chains."""
 
 from __future__ import annotations
 
@@ -13,14 +13,12 @@ from taskgate.core.audit import Head, Row, beginning
 from taskgate.core.identity import tenant_of
 from taskgate.ports.replicas import (
     QUESTIONS,
-    SERVERS,
     SESSIONS,
     KeptQuestion,
     KeptSession,
     SessionLimits,
     TooManySessions,
 )
-from taskgate.ports.store import KeptServer
 from taskgate.store.batch import Locks, Transaction
 from taskgate.store.operations import rows
 from taskgate.store.operations.rows import record_audit
@@ -114,36 +112,6 @@ def shared(url: str, ours: Mapping[str, bytes], sealing: Sealing) -> dict[str, b
             return found
     except psycopg.Error as error:
         raise refused(f"{shown_url(url)}: {reason(error)}.") from error
-
-
-# The servers that callers added, as rows that all gateways of a store see (`ports.store.ServerStore`).
-
-
-class ServerView(StoreView):
-    async def keep_server(self, server: KeptServer) -> bool:
-        def write(tx: Transaction) -> bool:
-            kept = tx.run("keep_server", name=server.name, scope=server.scope, body=server.body).rowcount == 1
-            if kept:
-                tx.announce(SERVERS, server.name)
-            return kept
-
-        return await self._write_or_fault(write, _of_server(server.name))
-
-    async def forget_server(self, name: str) -> bool:
-        def write(tx: Transaction) -> bool:
-            gone = tx.run("forget_server", name=name).rowcount == 1
-            if gone:
-                tx.announce(SERVERS, name)
-            return gone
-
-        return await self._write_or_fault(write, _of_server(name))
-
-    async def kept_servers(self) -> tuple[KeptServer, ...]:
-        return await self._read(lambda reader: tuple(KeptServer(*row) for row in reader.rows_of("kept_servers")))
-
-
-def _of_server(name: str) -> Locks:
-    return Locks(names=(f"server:{name}",))
 
 
 # Sessions and open questions as rows (`ports.replicas`). Only this adapter has them: SQLite has no second gateway.

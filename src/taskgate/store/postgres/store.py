@@ -8,9 +8,10 @@ from collections.abc import Callable, Sequence
 import psycopg
 
 from taskgate.core.audit import GENESIS
-from taskgate.ports.replicas import Replica, SeenRevisions
+from taskgate.ports.replicas import SERVERS, Replica, SeenRevisions
+from taskgate.ports.store import KeptServer
 from taskgate.ports.store_answers import Ownership
-from taskgate.store.batch import KeptEvents
+from taskgate.store.batch import KeptEvents, Locks, Transaction
 from taskgate.store.postgres.commit import Committer
 from taskgate.store.postgres.connection import (
     SQL,
@@ -25,10 +26,40 @@ from taskgate.store.postgres.connection import (
 )
 from taskgate.store.postgres.engine import PostgresEngine, Readers
 from taskgate.store.postgres.presence import LEASE_MS, Presence, Wakeups
-from taskgate.store.postgres.shared_rows import ChainView, QuestionRows, ServerView, SessionRows
+from taskgate.store.postgres.shared_rows import ChainView, QuestionRows, SessionRows
 from taskgate.store.sealing import KEEPSAKE, Sealing, key_needed, within_json
+from taskgate.store.views.base import StoreView
 from taskgate.store.views.records import ApprovalView, CatalogView, ScopeView, UsageView
 from taskgate.store.views.tasks import TaskView
+
+# The servers that callers added, as rows that all gateways of a store see (`ports.store.ServerStore`).
+
+
+class ServerView(StoreView):
+    async def keep_server(self, server: KeptServer) -> bool:
+        def write(tx: Transaction) -> bool:
+            kept = tx.run("keep_server", name=server.name, scope=server.scope, body=server.body).rowcount == 1
+            if kept:
+                tx.announce(SERVERS, server.name)
+            return kept
+
+        return await self._write_or_fault(write, _of_server(server.name))
+
+    async def forget_server(self, name: str) -> bool:
+        def write(tx: Transaction) -> bool:
+            gone = tx.run("forget_server", name=name).rowcount == 1
+            if gone:
+                tx.announce(SERVERS, name)
+            return gone
+
+        return await self._write_or_fault(write, _of_server(name))
+
+    async def kept_servers(self) -> tuple[KeptServer, ...]:
+        return await self._read(lambda reader: tuple(KeptServer(*row) for row in reader.rows_of("kept_servers")))
+
+
+def _of_server(name: str) -> Locks:
+    return Locks(names=(f"server:{name}",))
 
 
 class PostgresStore(TaskView, ApprovalView, ChainView, CatalogView, ScopeView, ServerView, UsageView):
