@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import os
 import pwd
+import secrets
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
+from psycopg import conninfo
 from tests.harness.gateway import Gateway
 from tests.harness.postgres import OwnServer
 from tests.harness.programs import free_port
@@ -141,6 +144,71 @@ async def test_a_database_that_falls_silent_fails_durable_calls_clearly_and_come
         await until(ready)
     assert stage.ledger.count("lost") == 0
     await all_ended_once(stage, stage.b, {"after": await in_the_end(stage, stage.a, "after")})
+
+
+@contextlib.contextmanager
+def limited_user() -> Iterator[tuple[Callable[[str, int], str], Callable[[int], None]]]:
+    """How a gateway reaches the store as a user of its own, and how many connections that user may have from now on: those
+    that it has are ended."""
+    name, password, urls = f"limited_{secrets.token_hex(4)}", "p-of-limited", list[str]()
+
+    def through(url: str, _index: int) -> str:
+        schema = str(conninfo.conninfo_to_dict(url)["options"]).split("=", 1)[1]
+        with psycopg.connect(url, autocommit=True) as database:
+            database.execute(f"CREATE ROLE {name} LOGIN PASSWORD '{password}'")
+            database.execute(f"GRANT USAGE, CREATE ON SCHEMA {schema} TO {name}")
+        urls.append(url)
+        return f"{url}&user={name}&password={password}"
+
+    def limited(connections: int) -> None:
+        with psycopg.connect(urls[0], autocommit=True) as database:
+            database.execute(f"ALTER ROLE {name} CONNECTION LIMIT {connections}")
+            database.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = %s", [name])
+
+    try:
+        yield through, limited
+    finally:
+        limited(0)
+        with psycopg.connect(urls[0], autocommit=True) as database:
+            database.execute(f"DROP OWNED BY {name} CASCADE")
+            database.execute(f"DROP ROLE {name}")
+
+
+async def test_a_database_that_runs_out_of_connections_refuses_clearly_and_goes_on_when_there_are_some(
+    tmp_path: Path,
+) -> None:
+    with limited_user() as (through, limited):
+        async with gateways(tmp_path, number=1, internal=False, urls=through) as stage:
+            made = {"before": await stage.begin(stage.a, "once", "before")}
+            await asyncio.to_thread(limited, 0)
+            refused = ""
+            async with asyncio.timeout(120):
+                for call in map("during{}".format, itertools.count()):
+                    try:
+                        made[call] = await stage.begin(stage.a, "once", call)
+                    except AssertionError as error:
+                        refused = str(error)
+                        assert "store_unavailable" in refused, refused
+                        assert "'executed': 'no'" in refused, refused
+                        assert stage.ledger.count(call) == 0
+                    if "too many connections" in refused:
+                        break
+
+            async def said() -> str:
+                return str((await stage.a.operator("GET", "/ready")).json()["store"])
+
+            async def trouble() -> bool:
+                return "too many connections" in await said()
+
+            await until(trouble)
+            await asyncio.to_thread(limited, -1)
+            made["after"] = await in_the_end(stage, stage.a, "after")
+
+            async def well() -> bool:
+                return await said() == "None"
+
+            await until(well)
+            await all_ended_once(stage, stage.a, made)
 
 
 def _filled(connection: psycopg.Connection[Any], rows: int) -> bool:

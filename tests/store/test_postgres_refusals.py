@@ -14,6 +14,7 @@ from tests.store.test_postgres_store import DEADLINE_S, a_call
 
 from taskgate.core.errors import Executed, GatewayFault
 from taskgate.ports.store_answers import Change
+from taskgate.store.postgres.connection import reason
 from taskgate.store.postgres.store import open_store
 
 PASSWORD = "not-for-logs-1"
@@ -111,3 +112,20 @@ async def test_a_database_that_becomes_read_only_refuses_writes_and_recovers_by_
             except GatewayFault:
                 await asyncio.sleep(0.1)
     await store.close()
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (
+            "consuming input failed: server closed the connection unexpectedly\n"
+            "\tThis probably means the server terminated abnormally\n\tbefore or while processing the request.\n",
+            "consuming input failed: server closed the connection unexpectedly",
+        ),
+        ('connection failed: FATAL:  too many connections for role "x"', None),
+        ("first host: refused\nsecond host: no such name", "second host: no such name"),
+        ("", "OperationalError"),
+    ],
+)
+def test_the_reason_is_a_line_that_says_something(error: str, said: str | None) -> None:
+    assert reason(psycopg.OperationalError(error)) == (said if said is not None else error)

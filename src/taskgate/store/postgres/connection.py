@@ -163,8 +163,11 @@ def refused(why: str) -> GatewayFault:
 
 def reason(error: psycopg.Error) -> str:
     """One line of what the server or the driver said, without the address or the password."""
-    said = error.diag.message_primary or str(error).strip().splitlines()[-1:]
-    return said if isinstance(said, str) else (said[0] if said else type(error).__name__)
+    if error.diag.message_primary:
+        return error.diag.message_primary
+    # What the driver adds to explain a line follows it and is indented.
+    lines = [line.strip() for line in str(error).splitlines() if line.strip() and not line[0].isspace()]
+    return lines[-1] if lines else type(error).__name__
 
 
 def shown_url(url: str) -> str:
