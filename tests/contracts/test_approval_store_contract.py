@@ -13,6 +13,7 @@ from taskgate.core.catalog.pin import Pin
 from taskgate.core.governance.approval import (
     Changed,
     DecisionRefused,
+    Dispatched,
     Refusal,
     State,
     TimePassed,
@@ -397,3 +398,30 @@ async def test_open_tasks_and_approvals_of_a_tenant_are_counted_together(store: 
     assert isinstance(await store.hold(asking(call_of("globex/eve")), pending=pending), HeldCall)
     await decided(store, request, NO)
     assert isinstance(await store.hold(asking(call_of("acme/bob")), pending=pending), HeldCall)
+
+
+async def test_the_same_request_joins_the_one_that_waits_or_was_approved_and_not_used(adapter: StoreUnderTest) -> None:
+    store = adapter.open()
+    call = a_call()
+    first = await store.hold(asking(call), joins=True)
+    again = await store.hold(asking(call), joins=True)
+    apart = await store.hold(asking(call))
+    assert isinstance(first, HeldCall)
+    assert isinstance(again, HeldCall)
+    assert isinstance(apart, HeldCall)
+    assert again.approval.id == first.approval.id != apart.approval.id
+    await store.change_held(apart.approval.id, OPS, Voted(ANN, Verdict.DENY, START))
+    for others in ({"principal": "dave", "caller": "dave"}, {"tool": "other"}, {"digest": "sha256:d2"}):
+        other = await store.hold(asking(a_call(**others)), joins=True)
+        assert isinstance(other, HeldCall)
+        assert other.approval.id != first.approval.id, others
+    await store.change_held(first.approval.id, OPS, Voted(ANN, Verdict.APPROVE, START))
+    given = await store.hold(asking(call), joins=True)
+    assert isinstance(given, HeldCall)
+    assert given.approval.id == first.approval.id
+    await store.change_held(first.approval.id, OPS, Dispatched(START))
+    used = await store.hold(asking(call), joins=True)
+    assert isinstance(used, HeldCall)
+    assert used.approval.id != first.approval.id
+    assert await store.take_held(used.approval.id) is True
+    await store.close()

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import hashlib
 import json
+import sys
 import time
 from pathlib import Path
 from typing import Any
 
 import httpx2
+import psycopg
 from tests.channels.receiver_double import Receiver, receiver
 from tests.harness.plain_http import NO_TLS
 from tests.replicas.in_process import Stage, gateways, until
@@ -85,3 +88,57 @@ async def test_what_a_gateway_that_is_gone_has_told_is_brought_up_to_date_by_ano
         assert (await stage.ended(stage.b, task_id))["status"] == "completed"
         await told_once(there)
         assert stage.ledger.count("c1") == 1
+
+
+NOTES = """
+import json, sys
+for line in sys.stdin:
+    message = json.loads(line)
+    found = [{"uri": "note://one", "name": "one"}]
+    result = {"resources": found}
+    if message["method"] == "initialize":
+        info = {"name": "notes", "version": "1"}
+        result = {"protocolVersion": "2025-11-25", "capabilities": {"resources": {}}, "serverInfo": info}
+    elif message["method"] == "resources/read":
+        result = {"contents": [{"uri": "note://one", "text": "read"}]}
+    if "id" in message:
+        print(json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": result}), flush=True)
+"""
+TOKEN = "token-of-agent-0123456789"
+READING = {
+    "servers": {"notes": {"command": sys.executable, "args": ["-c", NOTES]}},
+    "governance": {"rules": [{"match": "resource:note:*", "action": "approve", "approval": "ops"}]},
+    "tokens": [{"id": "agent", "sha256": hashlib.sha256(TOKEN.encode()).hexdigest()}],
+}
+
+
+async def test_a_held_request_of_a_gateway_that_is_gone_is_asked_about_once_and_goes_on_elsewhere(
+    tmp_path: Path,
+) -> None:
+    """It is no task that somebody takes over: its caller asks again, wherever, and waits for the same answer."""
+    async with (
+        receiver(key_of(SECRET)) as there,
+        gateways(tmp_path, number=3, approval=workflows(there), limits={"drain_timeout": "1s"}, **READING) as stage,
+    ):
+        first, second = (one.caller(headers={"authorization": f"Bearer {TOKEN}"}) for one in stage.gateways[:2])
+        asked = asyncio.create_task(first.request("resources/read", {"uri": "note://one"}))
+        await until(lambda: there.got)
+        owner = stage.a.store.ownership.owner
+        assert owners_of_approvals(stage) == [owner]
+        await stage.a.stop()
+        await asyncio.gather(asked, return_exceptions=True)
+        await until(lambda: owners_of_approvals(stage) != [owner])
+        pending = await second.request("resources/read", {"uri": "note://one"})
+        assert pending.error["data"]["error_type"] == "approval_pending", pending.reply
+        assert len(owners_of_approvals(stage)) == 1, "nobody was asked twice"
+        assert await called_back(stage, 2, there.got[0]) == 200
+        read = await second.request("resources/read", {"uri": "note://one"})
+        assert read.result["contents"][0]["text"] == "read"
+        await told_once(there)
+        for reader in (first, second):
+            await reader.http.aclose()
+
+
+def owners_of_approvals(stage: Stage) -> list[str]:
+    with psycopg.connect(stage.url) as database:
+        return [owner for (owner,) in database.execute("SELECT owner FROM approvals")]

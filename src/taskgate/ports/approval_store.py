@@ -115,10 +115,16 @@ class ApprovalStore(Protocol):
     """Approvals, grants and pins."""
 
     async def hold(
-        self, request: ApprovalRequest, *, pending: PendingLimits = NO_PENDING_LIMITS, audit: AuditEntry | None = None
+        self,
+        request: ApprovalRequest,
+        *,
+        pending: PendingLimits = NO_PENDING_LIMITS,
+        audit: AuditEntry | None = None,
+        joins: bool = False,
     ) -> HeldCall | TooManyOpen | StaleOwner:
         """Open an approval for a call without a task. Calls with a task are held by `TaskStore.accept` or
-        `hold_task`.
+        `hold_task`. `joins`: an approval of the same call of the same principal that is open, or given and not used, is
+        returned instead.
         """
         ...
 
@@ -127,6 +133,10 @@ class ApprovalStore(Protocol):
         ...
 
     async def held(self, approval_id: str) -> HeldCall | None: ...
+
+    async def take_held(self, approval_id: str) -> bool:
+        """Whether people hear from us of a held request that is no task: it is ours, or the gateway that had it is dead."""
+        ...
 
     async def held_page(self, *, open_only: bool = True, after: str | None = None, limit: int = 50) -> HeldPage:
         """Oldest first."""

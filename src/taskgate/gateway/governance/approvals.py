@@ -113,7 +113,7 @@ class Approvals:
             await self._announce_again()
 
     async def _is_elsewhere(self, approval_id: str) -> bool:
-        """Whether a gateway that lives, and is not this one, has the call."""
+        """Whether a gateway that lives, and is not this one, has the call. A request of a dead one that is no task becomes ours."""
         rows, ours = self._store.sessions, self._store.ownership.owner
         if rows is None:
             return False
@@ -121,7 +121,7 @@ class Approvals:
         task = await self._store.get(held.task_id) if held is not None and held.task_id else None
         if task is not None:
             return task.owner != ours and rows.is_alive(task.owner)
-        return any(replica.owner != ours and rows.is_alive(replica.owner) for replica in self._store.replicas)
+        return held is not None and not await self._store.take_held(approval_id)
 
     async def _announce_again(self) -> None:
         after: str | None = None

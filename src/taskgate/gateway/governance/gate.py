@@ -13,7 +13,7 @@ from taskgate.core.audit import AuditEntry, revisions
 from taskgate.core.errors import CallerError, GatewayFault, TaskgateError
 from taskgate.core.governance.approval import Changed, Dispatched, State
 from taskgate.core.governance.decision import Decision, Denied, Forward, NeedsApproval
-from taskgate.core.identity import Caller
+from taskgate.core.identity import ANONYMOUS, Caller
 from taskgate.core.patterns import PatternKind
 from taskgate.core.wire import Raw
 from taskgate.gateway.catalog.views import ToolRef
@@ -138,7 +138,8 @@ def _asked(caller: Caller, tool: ToolRef, arguments: bytes) -> Asked:
 # Resources and prompts that people must agree to: the request is held, because there is no task it could become.
 #
 # When the time of the request is up before anybody has decided, the caller is told to ask again later. The question
-# stays open meanwhile, and the same request, asked again, waits for the same answer or uses it.
+# stays open meanwhile, and the same request, asked again, waits for the same answer or uses it: also after a restart, and
+# at any gateway on the same store.
 
 MAX_REMEMBERED: Final = 10_000
 
@@ -184,7 +185,10 @@ class HeldReadings:
 
     async def _ask(self, request: Request, approval: ApprovalRequest, key: tuple[str, ...]) -> str:
         pending = pending_limits(self._plan.value.limits)
-        held = await self._store.hold(approval, pending=pending, audit=audit_of(self._plan.value, approval))
+        # Of callers without an identity the store cannot tell one from another.
+        joins = approval.binding.principal != ANONYMOUS
+        audit = audit_of(self._plan.value, approval)
+        held = await self._store.hold(approval, pending=pending, audit=audit, joins=joins)
         if isinstance(held, TooManyOpen):
             text = f"You have {held.limit} {held.what} already, which is the limit. Wait for some to be decided."
             raise GatewayFault("overloaded", text, retry_after_s=15)
@@ -192,9 +196,10 @@ class HeldReadings:
             raise GatewayFault("store_unavailable", "Another process has taken over the store.")
         if len(self._open) >= MAX_REMEMBERED:
             self._open.clear()
-        self._open[key] = approval.id
-        self._events.publish(ApprovalOpened(None, approval, request))
-        return approval.id
+        self._open[key] = held.approval.id
+        if held.approval.id == approval.id:
+            self._events.publish(ApprovalOpened(None, approval, request))
+        return held.approval.id
 
     async def _wait(self, request: Request, approval_id: str, shown: str) -> HeldCall:
         delivery_mode = self._tasks.promotions.delivery_mode(request)

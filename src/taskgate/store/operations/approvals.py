@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace as with_changes
+from typing import Final
 
 from msgspec.structs import replace
 
@@ -28,6 +29,9 @@ from taskgate.ports.store_answers import Advancing, Change, StaleOwner, TooManyO
 from taskgate.store.batch import Transaction
 from taskgate.store.operations import rows
 from taskgate.store.operations.rows import load_anybodys_task, load_our_task, move_task, record_audit
+
+MOST_ALIKE: Final = 200
+"""So many requests of a caller for one thing are looked at for the same one."""
 
 
 def asked(tx: Transaction, request: ApprovalRequest, task_id: str | None) -> HeldCall:
@@ -70,14 +74,35 @@ def over_limit(tx: Transaction, caller: str, limits: PendingLimits) -> TooManyOp
 
 
 def hold(
-    tx: Transaction, request: ApprovalRequest, pending: PendingLimits, audit: AuditEntry | None
+    tx: Transaction, request: ApprovalRequest, pending: PendingLimits, audit: AuditEntry | None, *, joins: bool
 ) -> HeldCall | TooManyOpen:
+    """`joins`: where the same request of the same principal waits for an answer, or has one that was not used, it is that one."""
+    if joins and (before := _asked_before(tx, request.binding)) is not None:
+        return before
     if (refused := over_limit(tx, request.counted_as, pending)) is not None:
         return refused
     held = asked(tx, request, None)
     put_new(tx, held)
+    take_held(tx, held.approval.id)
     record_audit(tx, audit if audit is not None else entry_of(held, "approval_asked", tx.now_ms))
     return held
+
+
+def _asked_before(tx: Transaction, bound: approvals.Binding) -> HeldCall | None:
+    wanted = {"principal": bound.principal, "server": bound.server, "tool": bound.tool}
+    for row in tx.run("held_requests", **wanted, limit=MOST_ALIKE).fetchall():
+        held = rows.held_from(tx.sealing, *row)
+        asked = held.approval.binding
+        if (asked.kind, asked.arguments_digest, asked.scope) == (bound.kind, bound.arguments_digest, bound.scope):
+            return held
+    return None
+
+
+def take_held(tx: Transaction, approval_id: str) -> bool:
+    """Whether people hear of a held request without a task from us, because it is ours or its gateway is dead."""
+    if not tx.is_shared:
+        return True
+    return tx.run("own_approval", id=approval_id, owner=tx.ownership.owner).rowcount == 1
 
 
 def hold_task(tx: Transaction, task_id: str, request: ApprovalRequest, audit: AuditEntry | None) -> Advancing:

@@ -43,18 +43,29 @@ from taskgate.store.views.base import StoreView
 
 class ApprovalView(StoreView):
     async def hold(
-        self, request: ApprovalRequest, *, pending: PendingLimits = NO_PENDING_LIMITS, audit: AuditEntry | None = None
+        self,
+        request: ApprovalRequest,
+        *,
+        pending: PendingLimits = NO_PENDING_LIMITS,
+        audit: AuditEntry | None = None,
+        joins: bool = False,
     ) -> HeldCall | TooManyOpen | StaleOwner:
         limits: tuple[str, ...] = (request.counted_as,)
         if pending.per_tenant is not None:
             limits += tenants_of(limits)
-        return await self._write(lambda tx: approvals.hold(tx, request, pending, audit), Locks(limits=limits))
+        return await self._write(
+            lambda tx: approvals.hold(tx, request, pending, audit, joins=joins), Locks(limits=limits)
+        )
 
     async def hold_task(self, task_id: str, request: ApprovalRequest, *, audit: AuditEntry | None = None) -> Advancing:
         return await self._write(lambda tx: approvals.hold_task(tx, task_id, request, audit), Locks(tasks=(task_id,)))
 
     async def held(self, approval_id: str) -> HeldCall | None:
         return await self._read(lambda reader: reader.held(approval_id))
+
+    async def take_held(self, approval_id: str) -> bool:
+        locks = Locks(approvals=(approval_id,))
+        return await self._write_or_fault(lambda tx: approvals.take_held(tx, approval_id), locks)
 
     async def held_page(self, *, open_only: bool = True, after: str | None = None, limit: int = 50) -> HeldPage:
         return await self._read(lambda reader: reader.held_page(open_only=open_only, after=after, limit=limit))

@@ -10,6 +10,11 @@ UPDATE replicas SET seen_ms = :now_ms, configuration = :configuration WHERE owne
 -- name: end_lease
 DELETE FROM replicas WHERE owner = :owner;
 
+-- name: own_approval
+UPDATE approvals SET owner = :owner
+WHERE id = :id AND task_id IS NULL
+  AND (owner = :owner OR NOT EXISTS (SELECT 1 FROM replicas r WHERE r.owner = approvals.owner AND r.seen_ms >= :dead_ms));
+
 -- name: seen_replicas
 SELECT owner, address, version, configuration, started_ms, seen_ms, internal FROM replicas ORDER BY started_ms, owner;
 

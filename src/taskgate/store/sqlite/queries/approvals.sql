@@ -34,6 +34,14 @@ SELECT coalesce((SELECT count FROM open_counts WHERE what = 'anonymous approval'
 -- name: due_holds
 SELECT id FROM approvals WHERE due_ms IS NOT NULL AND due_ms <= :now_ms AND task_id IS NULL ORDER BY due_ms LIMIT :limit;
 
+-- name: held_requests
+SELECT doc, caller, wire_name, arguments, task_id FROM approvals
+WHERE state = 'open' AND task_id IS NULL AND json_extract(CAST(doc AS TEXT), '$.binding.principal') = :principal AND server = :server AND tool = :tool
+UNION ALL
+SELECT doc, caller, wire_name, arguments, task_id FROM approvals
+WHERE state = 'approved' AND task_id IS NULL AND json_extract(CAST(doc AS TEXT), '$.binding.principal') = :principal AND server = :server AND tool = :tool
+LIMIT :limit;
+
 -- name: last_given_approval
 SELECT doc, caller, wire_name, arguments, task_id
 FROM approvals
