@@ -145,7 +145,7 @@ class Lifecycle:
         self.ready = False
         assert self._server is not None
         self.app.gateway.tasks.drain()
-        log.info("draining", sessions=len(self.app.gateway.context.sessions))
+        log.info("draining", sessions=len(self.app.gateway.sessions))
         self.app.gateway.subscriptions.end_all()
         self.app.gateway.session_ends.end_streams()
         self.dashboard.live.end_all()
@@ -197,8 +197,8 @@ class Lifecycle:
     def _state(self) -> dict[str, object]:
         servers = {name: server.status().state.value for name, server in self.app.servers.items()}
         trouble = self.app.store.trouble
-        sessions = len(self.app.gateway.context.sessions)
-        catalogs = {name: self.app.gateway.context.catalogs.report(name) for name in servers}
+        sessions = len(self.app.gateway.sessions)
+        catalogs = {name: self.app.gateway.catalogs.report(name) for name in servers}
         return {
             "ready": self.ready and trouble is None,
             "store": trouble,

@@ -197,7 +197,7 @@ class LocalGateway:
         return self._app.loaded.root.local.end_after.total_seconds()
 
     async def _is_needed(self) -> bool:
-        return bool(len(self.endpoint) or len(self._app.gateway.context.sessions)) or await self._has_work()
+        return bool(len(self.endpoint) or len(self._app.gateway.sessions)) or await self._has_work()
 
     async def _let_go(self, present: frozenset[str]) -> None:
         await asyncio.gather(*(server.keep_places(present) for server in self._app.servers.values()))

@@ -146,7 +146,7 @@ async def test_several_gateways_take_their_parts_of_both() -> None:
     limits = {"calls_per_tenant_per_second": 2, "burst_per_tenant": 4, "calls_in_flight_per_caller": 2}
     upstream = server()
     async with Gateway(config(None, **limits), {"s": upstream}) as gate:
-        gate.life.app.gateway.context.budgets.divide(1, 2)
+        gate.life.app.gateway.budgets.divide(1, 2)
         ann, bob, _eve = await callers(gate)
         for caller in (ann, bob):
             assert (await caller.call("s__quick")).text == "done"

@@ -40,6 +40,7 @@ from taskgate.gateway.dynamic_servers import NewServer
 from taskgate.gateway.gateway import Gateway
 from taskgate.gateway.plan import Limits, Live, Plan, PublicAddress
 from taskgate.gateway.wiring import wire_gateway
+from taskgate.gateway.wiring_parts import foundation
 from taskgate.identity.verifier import Verifier
 from taskgate.inbound.http.arrival import Arrivals, Guard
 from taskgate.inbound.http.hop import hop_key
@@ -248,9 +249,9 @@ def build(
     accounts = ServerAccounts(outbound, loaded, keys.secret, address.base)
     places = Places(loaded, lambda known: server_specs(known, accounts, owner), keys.secret)
     factory = ServerFactory(server_specs(loaded, accounts, owner), http, reaper, intake, places)
-    shared = store.sessions if internal is not None else None
-    parts = (address, factory, store, metrics, accounts.connector)
-    gateway = wire_gateway(*parts, seal_key=keys.secret, tracing=tracing, local=local, session_rows=shared)
+    rows = store.sessions if internal is not None else None
+    base = foundation(address, store, metrics, seal_key=keys.secret, tracing=tracing, session_rows=rows)
+    gateway = wire_gateway(base, factory, accounts.connector, local=local)
     return App(
         loaded,
         plan,
@@ -279,7 +280,7 @@ def build(
         outbound,
         verifier,
         accounts,
-        Replicas(store, gateway.context.budgets, metrics),
+        Replicas(store, gateway.budgets, metrics),
         internal,
     )
 

@@ -88,7 +88,7 @@ class ApprovalPages:
     def _parts(self, request: WebRequest, shown: Shown) -> dict[str, Any]:
         text = shown.card.arguments
         cut = excerpt(text, len(text) if request.query.get("full") == "1" else FIRST_LOOK)
-        governing = self._gateway.context.plan.governing
+        governing = self._gateway.plan.value.governing
         return {
             "row": self._timed(_visible(shown.row)),
             "card": shown.card,
@@ -134,7 +134,7 @@ class ApprovalPages:
     def _wish(self, word: str) -> GrantWish | None:
         if word not in ("exact", "tool", "scope"):
             return None
-        longest = min(60 * 60_000, self._gateway.context.plan.governing.longest_grant_ms)
+        longest = min(60 * 60_000, self._gateway.plan.value.governing.longest_grant_ms)
         return GrantWish(longest, exact_arguments=word == "exact", whole_scope=word == "scope")
 
     async def _grants(self, visit: Visit) -> Answer:

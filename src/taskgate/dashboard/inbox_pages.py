@@ -269,7 +269,7 @@ class InboxPages:
     def may_go_together(self, held: HeldCall) -> bool:
         """Only a tool that says of itself that it destroys nothing; silence is no such word."""
         bound = held.approval.binding
-        offer = self._gateway.context.catalogs.offer(bound.server)
+        offer = self._gateway.catalogs.offer(bound.server)
         entries = offer.entries.get(EntryKind.TOOL, ()) if offer is not None else ()
         hints = next((entry.annotations for entry in entries if entry.name == bound.tool), {})
         return hints.get("readOnlyHint") is True or hints.get("destructiveHint") is False

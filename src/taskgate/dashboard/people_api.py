@@ -40,7 +40,7 @@ class PeopleApi:
     async def _tokens(self, visit: Visit) -> Answer:
         """Those of the configuration, and the issuers' subjects whose credentials were revoked."""
         who = visit.who
-        tokens = [token for token in self._gateway.context.plan.governing.tokens if who.reaches(token.principal)]
+        tokens = [token for token in self._gateway.plan.value.governing.tokens if who.reaches(token.principal)]
         rows = [_row(token, self._people.revoked.get(token.sha256)) for token in tokens]
         known = {token.sha256 for token in tokens}
         recalled = [
@@ -55,7 +55,7 @@ class PeopleApi:
         name, reason = said.get("name"), said.get("reason", "")
         if set(said) - {"name", "reason"} or type(name) is not str or type(reason) is not str or not name:
             raise ValueError('say "name", the id of a token or the name of a principal, and perhaps "reason"')
-        tokens = self._gateway.context.plan.governing.tokens
+        tokens = self._gateway.plan.value.governing.tokens
         found = [token for token in tokens if name in (token.id, token.principal) and who.reaches(token.principal)]
         for token in found:
             await self._people.revoke(token.sha256, token.principal, who.id, reason[:LONGEST_REASON])

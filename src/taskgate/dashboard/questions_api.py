@@ -101,7 +101,7 @@ def may_answer(who: Approver, waiting: Waiting) -> bool:
 def server_rows(gateway: Gateway) -> list[dict[str, Any]]:
     """State, health and the last words of every server, for the operator."""
     rows = []
-    for name, upstream in gateway.context.upstreams.items():
+    for name, upstream in gateway.upstreams.value.items():
         status = upstream.status()
         rows.append(
             {
@@ -185,7 +185,7 @@ class Elicitations:
                 return self._message(request, who, 409, *_GONE)
             return self._message(request, who, 200, "Thank you", "The server has been told. You can close this page.")
         try:
-            loopback = self._gateway.context.plan.features.loopback_urls
+            loopback = self._gateway.plan.value.features.loopback_urls
             shown = check_peer_url(str(waiting.params.get("url")), allow_loopback=loopback)
         except UnsafeUrl as problem:
             return self._message(request, who, 403, "Not shown", problem.message)

@@ -111,7 +111,7 @@ class Records:
         return self._gateway.has_scope(name) and (handed is None or who.reaches(handed.created_by))
 
     def scopes(self, who: Approver) -> list[str]:
-        return [name for name in self._gateway.context.plan.scopes if self.has_scope(who, name)]
+        return [name for name in self._gateway.plan.value.scopes if self.has_scope(who, name)]
 
 
 # Approvals, grants, tasks and pins as the JSON rows that scripts read. Field names are a promise; none will be taken

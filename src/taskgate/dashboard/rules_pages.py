@@ -72,7 +72,7 @@ class Rules:
 
     @property
     def plan(self) -> Plan:
-        return self._gateway.context.plan
+        return self._gateway.plan.value
 
     @property
     def is_recording(self) -> bool:
@@ -140,7 +140,7 @@ class Rules:
     def _risky(self, server: str, tool: str) -> bool:
         if self.plan.traits.get((server, tool), ToolTrait()).tool_class is ToolClass.ONCE:
             return True
-        offer = self._gateway.context.catalogs.offer(server)
+        offer = self._gateway.catalogs.offer(server)
         entries = offer.entries.get(EntryKind.TOOL, ()) if offer is not None else ()
         return any(entry.name == tool and entry.annotations.get("destructiveHint") is True for entry in entries)
 
@@ -285,7 +285,7 @@ class ScopesApi:
             raise ValueError("lifetime_ms must be a whole number and label a string")
         try:
             handed = await self._temporary.hand_over(
-                self._gateway.context.plan, config, lifetime_ms, label=label, by=who.id
+                self._gateway.plan.value, config, lifetime_ms, label=label, by=who.id
             )
         except TaskConfigError as error:
             return json_answer({"error": error.message, **error.data}, 400)
@@ -303,9 +303,9 @@ class ScopesApi:
 
     def _row(self, name: str) -> dict[str, Any]:
         """What a scope comes to now: its servers, and the reason for each that is left out."""
-        plan = self._gateway.context.plan
+        plan = self._gateway.plan.value
         policy = plan.scopes[name]
-        facts = facts_of(self._gateway.context.views.subset(plan, name, NO_WISH))
+        facts = facts_of(self._gateway.lookup.views.subset(plan, name, NO_WISH))
         found: dict[str, Any] = {
             "scope": name,
             "address": "/mcp" if name == plan.default_scope else f"/mcp/{name}",

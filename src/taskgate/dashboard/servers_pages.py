@@ -69,14 +69,14 @@ class Servers:
         row = next((row for row in self.rows(who) if row["name"] == name), None)
         if row is None:
             return None
-        context = self._gateway.context
-        record, line = context.plan.registry.records.get(name), context.budgets.lines.get(name)
+        plan, line = self._gateway.plan.value, self._gateway.budgets.lines.get(name)
+        record = plan.registry.records.get(name)
         budgets = record.budgets if record is not None else None
         return {
             **row,
             "lists": self._lists(name),
             "budgets": {
-                "timeout_ms": int(context.plan.timeout_of(name) * 1000),
+                "timeout_ms": int(plan.timeout_of(name) * 1000),
                 "max_concurrency": budgets.max_concurrency if budgets is not None else None,
                 "max_tool_output_bytes": budgets.max_tool_output_bytes if budgets is not None else None,
                 "running": line.running if line is not None else None,
@@ -87,11 +87,11 @@ class Servers:
         }
 
     def _lists(self, name: str) -> dict[str, Any]:
-        said = dict(self._gateway.context.catalogs.report(name))
+        said = dict(self._gateway.catalogs.report(name))
         return {**said, "problem": self._configuration.hidden(str(said["problem"]))} if "problem" in said else said
 
     def _tools(self, name: str) -> list[dict[str, Any]]:
-        offer = self._gateway.context.catalogs.offer(name)
+        offer = self._gateway.catalogs.offer(name)
         changed = {row["tool"]: row for row in self._gateway.pins.changed_rows() if row["server"] == name}
         entries = offer.entries.get(EntryKind.TOOL, ()) if offer is not None else ()
         return [
@@ -106,7 +106,7 @@ class Servers:
 
     async def do(self, name: str, action: str, by: str) -> str | None:
         """What went wrong, or None. Raises KeyError for a server that is not there."""
-        upstream = self._gateway.context.upstreams.get(name)
+        upstream = self._gateway.upstreams.value.get(name)
         if upstream is None:
             raise KeyError(name)
         entry = AuditEntry(0, f"server_{ACTIONS[action]}", by, server=name, kind="server")
@@ -116,7 +116,7 @@ class Servers:
                 await upstream.reconnect()
             except TaskgateError as error:
                 return self._configuration.hidden(error.message)
-            self._gateway.context.catalogs.changed(name)
+            self._gateway.catalogs.changed(name)
         else:
             self._gateway.reload.drain(name, drained=action == "drain")
         return None

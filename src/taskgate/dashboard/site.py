@@ -92,13 +92,13 @@ class Dashboard:
         return Pages(self._gateway, self._inbox, self.login, self.api, self._steering)
 
     def _named(self, name: str) -> Approver | None:
-        governing = self._gateway.context.plan.governing
+        governing = self._gateway.plan.value.governing
         if name in governing.roles:
             return governing.approvers.get(name, Approver(name, governing.roles[name]))
         return governing.approvers.get(name)
 
     def _is_https(self) -> bool:
-        url = self._gateway.context.plan.governing.public_url
+        url = self._gateway.plan.value.governing.public_url
         return url is not None and url.startswith("https:")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

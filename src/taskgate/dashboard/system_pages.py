@@ -59,7 +59,7 @@ class System:
         self.configuration = configuration
 
     def row(self) -> dict[str, Any]:
-        plan, shown = self._gateway.context.plan, self.configuration.shown()
+        plan, shown = self._gateway.plan.value, self.configuration.shown()
         return {
             "version": __version__,
             "python": platform.python_version(),
@@ -85,7 +85,7 @@ class System:
         limits, gateway = self._gateway.limits, self._gateway
         in_use = (
             ("calls_in_flight", len(gateway.admission.inside), limits.calls_in_flight),
-            ("sessions", len(gateway.context.sessions), limits.sessions),
+            ("sessions", len(gateway.sessions), limits.sessions),
         )
         return [{"limit": name, "in_use": used, "of": most} for name, used, most in in_use]
 
@@ -133,10 +133,10 @@ class System:
 
     async def scope(self, who: Approver, name: str) -> dict[str, Any] | None:
         """What it sees, how large that is in a list, and why it does not see the rest."""
-        plan = self._gateway.context.plan
+        plan = self._gateway.plan.value
         if name not in plan.scopes or not self._records.has_scope(who, name):
             return None
-        view = await self._gateway.context.views.view(plan, Caller(scope=name), NO_WISH)
+        view = await self._gateway.lookup.views.view(plan, Caller(scope=name), NO_WISH)
         size = sum(len(entry) for entry in view.listing(EntryKind.TOOL, STATELESS_AUDIENCE))
         left_out = [
             {"what": f"{server}:{tool}", "why": why.reason.value if why is not None else "hidden"}

@@ -98,7 +98,7 @@ class TaskPages:
             states=[state.value for state in TaskState],
             api=with_query("/api/v1/tasks", wanted),
             command=command_for(asked),
-            servers=sorted(self._gateway.context.upstreams) if visit.only is None else [],
+            servers=sorted(self._gateway.upstreams.value) if visit.only is None else [],
         )
 
     async def _show(self, visit: Visit, note: str | None = None, status: int = 200) -> Answer:

@@ -94,7 +94,7 @@ class TasksApi:
         """With everything hidden that any workflow hides: a task page is no way round an approval page."""
         value: Any = wire.parse_strictly(task.arguments or b"{}")
         hidden: list[str] = []
-        for redaction in self._gateway.context.plan.governing.redactions.values():
+        for redaction in self._gateway.plan.value.governing.redactions.values():
             redacted = redaction.redact(value)
             value = redacted.value
             hidden += [path for path in redacted.hidden if path not in hidden]
@@ -225,7 +225,7 @@ class NowApi:
     def traffic(self, who: Approver) -> list[dict[str, Any]]:
         if not who.may(Permission.SEE):
             return []
-        return traffic(self._records.spans(who), sorted(self._gateway.context.upstreams), clock.wall())
+        return traffic(self._records.spans(who), sorted(self._gateway.upstreams.value), clock.wall())
 
     async def _now(self, visit: Visit) -> Answer:
         running, failed = await self.open_and_failed(visit)

@@ -21,12 +21,14 @@ from taskgate.core.identity import Caller
 from taskgate.core.scoping.registry import SessionRequest
 from taskgate.core.scoping.subset import NotAllowed, Reason, Subset
 from taskgate.core.wire import Message
-from taskgate.gateway.calls.context import Context
+from taskgate.gateway.calls.routing import Lookup
+from taskgate.gateway.catalog.catalogs import Catalogs
 from taskgate.gateway.changes import Configured, OtherGateways, Reload, SharedCaches
 from taskgate.gateway.dynamic_servers import facts_of, scope_hint
 from taskgate.gateway.events import EventHub
 from taskgate.gateway.governance.approvals import Approvals
 from taskgate.gateway.governance.ask_caller import AskCaller
+from taskgate.gateway.governance.call_log import CallLog
 from taskgate.gateway.governance.pins import Pins
 from taskgate.gateway.governance.record_calls import Denials
 from taskgate.gateway.governance.standing_grants import KnownPeople
@@ -40,14 +42,13 @@ from taskgate.gateway.methods.vendor_methods import VendorMethods
 from taskgate.gateway.own_tools.table import FACADE_MODES, callable_families
 from taskgate.gateway.plan import Limits, Live, Plan, PublicAddress
 from taskgate.gateway.questions.activity import Activity
-from taskgate.gateway.questions.asker import Models
-from taskgate.gateway.questions.elicitations import ElicitationPages, ServerElicitations
+from taskgate.gateway.questions.elicitations import ElicitationPages
 from taskgate.gateway.questions.shared_inbox import SharedInbox
-from taskgate.gateway.requests.admission import CHARGED, Admission
+from taskgate.gateway.requests.admission import CHARGED, Admission, Budgets
 from taskgate.gateway.requests.replies import CallerReply, broken, going_down, refused, relayed
 from taskgate.gateway.requests.request import Request
-from taskgate.gateway.requests.sessions import Session
-from taskgate.gateway.rounds import SuspendedCalls, answer_traced
+from taskgate.gateway.requests.sessions import Session, SessionTable
+from taskgate.gateway.rounds import answer_traced
 from taskgate.gateway.tasks.engine import TaskEngine
 from taskgate.gateway.tasks.followers import TaskMetrics
 from taskgate.ports.credentials import AccountConnector
@@ -66,7 +67,15 @@ Answer = Callable[[Request], Coroutine[Any, Any, CallerReply | None]]
 class Gateway:
     """Made by `wiring`, which knows how its parts fit together."""
 
-    context: Context
+    plan: Live[Plan]
+    upstreams: Live[Mapping[str, Upstream]]
+    lookup: Lookup
+    sessions: SessionTable
+    tasks: TaskEngine
+    activity: Activity
+    metrics: Metrics
+    budgets: Budgets
+    call_log: CallLog
     tracing: Tracing | None
     waterfall: Waterfall
     address: PublicAddress
@@ -84,17 +93,16 @@ class Gateway:
     others: OtherGateways
     caches: SharedCaches | None
     ask_caller: AskCaller
-    models: Models
     pages: ElicitationPages
     shared_inbox: SharedInbox | None
     """Where other gateways see and answer what is asked here."""
-    server_pages: ServerElicitations
     vendor: VendorMethods
     notifications: UpstreamNotifications
     reload: Reload
     temporary_scopes: TemporaryScopes
     people: KnownPeople
-    suspended: SuspendedCalls
+    close_last: tuple[Callable[[], Awaitable[None]], ...]
+    """What may go only after the tasks and the sessions that may still need it, in this order."""
     stateful: Mapping[str, UseCase]
     stateless: Mapping[str, UseCase]
     stopping: bool = False
@@ -105,38 +113,26 @@ class Gateway:
         tracing, plainly = self.tracing, self._answer
         self.answer = partial(answer_traced, tracing, plainly) if tracing is not None else plainly
 
-    @property
-    def tasks(self) -> TaskEngine:
-        return self.context.tasks
-
-    @property
-    def activity(self) -> Activity:
-        return self.context.activity
-
-    @property
-    def metrics(self) -> Metrics:
-        return self.context.metrics
-
     # What the inbound transports ask for
 
     @property
-    def plan(self) -> Live[Plan]:
-        return self.context.live_plan
+    def catalogs(self) -> Catalogs:
+        return self.lookup.catalogs
 
     @property
     def limits(self) -> Limits:
-        return self.context.live_plan.value.limits
+        return self.plan.value.limits
 
     @property
     def default_scope(self) -> str:
-        return self.context.live_plan.value.default_scope
+        return self.plan.value.default_scope
 
     def has_scope(self, scope: str) -> bool:
-        return scope in self.context.live_plan.value.scopes
+        return scope in self.plan.value.scopes
 
     def is_temporary(self, scope: str) -> bool:
         """Whether this scope is only for the bearer of its own token."""
-        return scope in self.context.live_plan.value.temporary_scopes
+        return scope in self.plan.value.temporary_scopes
 
     def touch(self, session: Session) -> None:
         session.touch(clock.monotonic())
@@ -153,11 +149,11 @@ class Gateway:
         opening = read_opening(message.params, old_stdio)
         wish = narrowing.narrowed(SessionRequest.from_meta(_meta(message)))
         subset = self.admit(caller, wish)
-        result = await initialize_result(self.context, caller.scope, subset.servers, opening.version)
-        unused = self.context.sessions.replaceable(caller)
+        result = await initialize_result(self.lookup, caller.scope, subset.servers, opening.version)
+        unused = self.sessions.replaceable(caller)
         if unused is not None:
             await self.session_ends.end(unused)
-        session = self.context.sessions.open(caller, opening, wish, clock.monotonic())
+        session = self.sessions.open(caller, opening, wish, clock.monotonic())
         if self.shared_sessions is not None:
             await self.shared_sessions.opened(session)
         self._equip(session)
@@ -168,7 +164,7 @@ class Gateway:
 
     def _equip(self, session: Session) -> None:
         """What a session has by its scope."""
-        scope = self.context.live_plan.value.scopes[session.caller.scope]
+        scope = self.plan.value.scopes[session.caller.scope]
         if callable_families(scope):
             session.use_inbox()
         if scope.mode in FACADE_MODES:
@@ -187,7 +183,7 @@ class Gateway:
     def admit(self, caller: Caller, narrowing: SessionRequest) -> Subset:
         """What this caller gets who asks for that. Raises NotAllowed if it is more than its scope may have."""
         try:
-            return self.context.views.subset(self.context.live_plan.value, caller.scope, narrowing, asking=True)
+            return self.lookup.views.subset(self.plan.value, caller.scope, narrowing, asking=True)
         except NotAllowed as problem:
             # Names that callers make up must not become labels.
             self.metrics.denied_reason.add("", Reason.NOT_ALLOWED.value)
@@ -202,7 +198,7 @@ class Gateway:
         span = request.delivery.begin(message.method, request.params, request.caller.principal, self.waterfall)
         state, began = "error", clock.monotonic()
         try:
-            if session is not None and self.context.live_plan.value.features.vendor_methods:
+            if session is not None and self.plan.value.features.vendor_methods:
                 use_case = self.vendor.methods.get(message.method, use_case)
             if use_case is None:
                 raise no_such_method(message.method)
@@ -219,7 +215,7 @@ class Gateway:
         except TaskgateError as problem:
             state = problem.error_type
             self.denials.request_refused(request, problem)
-            return refused(self.context.live_plan.value, problem, message.id, request.generation, _facts(request))
+            return refused(self.plan.value, problem, message.id, request.generation, _facts(request))
         except Exception as fault:  # one request: it breaks for this caller only, who gets a reference to the log
             return broken(fault, message, request.generation)
         except asyncio.CancelledError:
@@ -240,15 +236,15 @@ class Gateway:
                 request.delivery.over()
                 span.over(state, clock.wall())
             # A method that callers make up must not become a label.
-            self.context.metrics.answered(message.method if use_case else "other", state, clock.monotonic() - began)
+            self.metrics.answered(message.method if use_case else "other", state, clock.monotonic() - began)
 
     def _enter(self, request: Request, message_id: bytes) -> None:
         """It may be answered now: there is room for it, and whoever cancels it finds it. Raises where there is none."""
         if self.stopping:
             raise going_down()
         if request.message.method in CHARGED:
-            if self.context.budgets.limit_callers:
-                self.context.budgets.admit(request)
+            if self.budgets.limit_callers:
+                self.budgets.admit(request)
             self.admission.enter(request)
             if self.caches is not None:
                 self.caches.check()
@@ -257,20 +253,20 @@ class Gateway:
             return
         # A stateless request says itself what can be asked of its caller, and an upstream must be able to rely on that
         # (-32021); only a scope that is all about the facade adds the inbox.
-        scope = self.context.live_plan.value.scopes.get(request.caller.scope)
+        scope = self.plan.value.scopes.get(request.caller.scope)
         if scope is not None and scope.mode in FACADE_MODES:
             request.delivery.use_inbox()
 
     def failure(self, problem: TaskgateError, message_id: bytes | None, generation: Generation) -> CallerReply:
-        return refused(self.context.live_plan.value, problem, message_id, generation)
+        return refused(self.plan.value, problem, message_id, generation)
 
     def scope_hint(self, asked: str) -> str:
         """For operators: what is wrong with the name of a scope."""
-        return scope_hint(self.context.live_plan.value, asked)
+        return scope_hint(self.plan.value, asked)
 
     async def notified(self, session: Session, message: Message) -> None:
         """A notification from a stateful caller."""
-        await notified(self.context, session, message)
+        await notified(self.upstreams.value, session, message)
 
     # Change and end
 
@@ -282,7 +278,7 @@ class Gateway:
         await self.approvals.start()
         if self.caches is not None:
             await self.caches.load_all()
-        await self.context.catalogs.start()
+        await self.catalogs.start()
         if self.shared_sessions is not None:
             self.shared_sessions.start()
         if self.shared_inbox is not None:
@@ -290,11 +286,11 @@ class Gateway:
 
     def write_down_calls(self) -> None:
         """Plain calls of the last second go into the audit log."""
-        self.context.call_log.flush(self.context.live_plan.value.gates.revision, last=self.stopping)
+        self.call_log.flush(self.plan.value.gates.revision, last=self.stopping)
         self.denials.flush()
 
     async def reap(self) -> None:
-        await self.context.call_log.forget_old()
+        await self.call_log.forget_old()
         await self.session_ends.reap(clock.monotonic())
         self.activity.reap(clock.monotonic())
         if self.shared_sessions is not None:
@@ -320,14 +316,13 @@ class Gateway:
         await self.approvals.close()
         await self.tasks.close()
         await self.session_ends.close()
-        await self.suspended.close()
-        await self.models.close()
-        await self.server_pages.close()
+        for close in self.close_last:
+            await close()
         if self.tracing is not None:
             await asyncio.to_thread(self.tracing.close)
         await self.activity.close()
-        await self.context.dynamic_servers.close()
-        await self.context.catalogs.close()
+        await self.reload.dynamic_servers.close()
+        await self.catalogs.close()
         self.session_ends.end_streams()
 
 

@@ -2,38 +2,53 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
 
 from taskgate.core.errors import CallerError
 from taskgate.core.generations import speaks_tasks
 from taskgate.core.scoping.scope import ScopeMode
-from taskgate.gateway.calls.call_tool import call_tool
-from taskgate.gateway.calls.context import Context, unknown_tool
-from taskgate.gateway.calls.read_things import get_prompt, read_resource
-from taskgate.gateway.methods.handshake import complete, discover_result, list_catalog
+from taskgate.gateway.calls.call_tool import ToolCalls
+from taskgate.gateway.calls.read_things import Readings
+from taskgate.gateway.calls.routing import Lookup, unknown_tool
+from taskgate.gateway.dynamic_servers import DynamicServers
+from taskgate.gateway.methods.handshake import Completing, discover_result, list_catalog
 from taskgate.gateway.methods.notifications import links_of
 from taskgate.gateway.methods.shared_sessions import SharedSessions
-from taskgate.gateway.methods.subscriptions import Subscriptions
-from taskgate.gateway.own_tools.table import call_own_tool, own_tool, read_own_resource
+from taskgate.gateway.methods.subscriptions import Following
+from taskgate.gateway.own_tools.table import OwnTools
+from taskgate.gateway.plan import Live
 from taskgate.gateway.requests.request import Request
-from taskgate.gateway.tasks.engine import TaskEngine
+from taskgate.gateway.tasks.methods import TaskMethods
+from taskgate.ports.upstream import Upstream
 
 UseCase = Callable[[Request], Awaitable[bytes]]
 
 
+@dataclass(frozen=True, slots=True)
+class Methods:
+    """What answers the methods of callers."""
+
+    lookup: Lookup
+    upstreams: Live[Mapping[str, Upstream]]
+    tool_calls: ToolCalls
+    own_tools: OwnTools
+    readings: Readings
+    completing: Completing
+    following: Following
+    tasks: TaskMethods
+    dynamic_servers: DynamicServers
+
+
 class MethodTables:
-    def __init__(
-        self, context: Context, subscriptions: Subscriptions, tasks: TaskEngine, shared: SharedSessions | None
-    ) -> None:
+    def __init__(self, methods: Methods, shared: SharedSessions | None) -> None:
         """`shared`: where other gateways would go on with a session, what is set in it must reach them."""
-        self.shared = shared
-        self._context = context
-        self._subscriptions = subscriptions
-        self._tasks = tasks
+        self._methods = methods
+        self._shared = shared
 
     def stateful(self) -> dict[str, UseCase]:
-        listing = self._using(list_catalog)
+        methods, listing = self._methods, self._list_catalog
         return {
             "ping": _pong,
             "tools/list": listing,
@@ -41,20 +56,20 @@ class MethodTables:
             "resources/list": listing,
             "resources/templates/list": listing,
             "tools/call": self._call_tool(),
-            "prompts/get": self._using(get_prompt),
+            "prompts/get": methods.readings.get_prompt,
             "resources/read": self._read_resource,
-            "resources/subscribe": self._kept(self._using(self._subscriptions.subscribe)),
-            "resources/unsubscribe": self._kept(self._using(self._subscriptions.unsubscribe)),
-            "completion/complete": self._using(complete),
+            "resources/subscribe": self._kept(methods.following.subscribe),
+            "resources/unsubscribe": self._kept(methods.following.unsubscribe),
+            "completion/complete": methods.completing.complete,
             "logging/setLevel": self._kept(self._set_log_level),
-            "tasks/get": _where_tasks_exist(self._tasks.methods.get),
-            "tasks/result": _where_tasks_exist(self._tasks.methods.result),
-            "tasks/list": _where_tasks_exist(self._tasks.methods.list),
-            "tasks/cancel": _where_tasks_exist(self._tasks.methods.cancel),
+            "tasks/get": _where_tasks_exist(methods.tasks.get),
+            "tasks/result": _where_tasks_exist(methods.tasks.result),
+            "tasks/list": _where_tasks_exist(methods.tasks.list),
+            "tasks/cancel": _where_tasks_exist(methods.tasks.cancel),
         }
 
     def stateless(self) -> dict[str, UseCase]:
-        listing = self._using(list_catalog)
+        methods, listing = self._methods, self._list_catalog
         return {
             "server/discover": self._discover,
             "tools/list": listing,
@@ -62,40 +77,39 @@ class MethodTables:
             "resources/list": listing,
             "resources/templates/list": listing,
             "tools/call": self._call_tool(),
-            "prompts/get": self._using(get_prompt),
+            "prompts/get": methods.readings.get_prompt,
             "resources/read": self._read_resource,
-            "completion/complete": self._using(complete),
-            "subscriptions/listen": self._using(self._subscriptions.listen),
-            "tasks/get": self._tasks.methods.get,
-            "tasks/update": self._tasks.methods.update,
-            "tasks/cancel": self._tasks.methods.cancel,
+            "completion/complete": methods.completing.complete,
+            "subscriptions/listen": methods.following.listen,
+            "tasks/get": methods.tasks.get,
+            "tasks/update": methods.tasks.update,
+            "tasks/cancel": methods.tasks.cancel,
         }
 
     def _call_tool(self) -> UseCase:
-        return partial(call_tool, self._context, not_listed=self._call_own)
+        return partial(self._methods.tool_calls.call, not_listed=self._call_own)
 
     async def _call_own(self, request: Request) -> bytes:
         """The name is one of our own tools, or of a server's tool that is not listed, or of nothing."""
-        context = self._context
-        own = await own_tool(context, request)
+        methods = self._methods
+        own = await methods.own_tools.find(request)
         if own is not None:
-            return await call_own_tool(context, request, own)
-        scope = context.live_plan.value.scopes.get(request.caller.scope)
+            return await methods.own_tools.call(request, own)
+        scope = methods.lookup.plan.value.scopes.get(request.caller.scope)
         if scope is not None and scope.mode is ScopeMode.FACADE:
             raise unknown_tool(str(request.params.get("name")))
-        return await call_tool(context, request)
+        return await methods.tool_calls.call(request)
 
     async def _read_resource(self, request: Request) -> bytes:
-        own = await read_own_resource(self._context, request)
-        return own if own is not None else await read_resource(self._context, request)
+        own = await self._methods.own_tools.read_resource(request)
+        return own if own is not None else await self._methods.readings.read_resource(request)
 
-    def _using(self, use_case: Callable[[Context, Request], Awaitable[bytes]]) -> UseCase:
-        context = self._context
-        return lambda request: use_case(context, request)
+    def _list_catalog(self, request: Request) -> Awaitable[bytes]:
+        return list_catalog(self._methods.lookup, self._methods.dynamic_servers, request)
 
     def _kept(self, use_case: UseCase) -> UseCase:
         """Answered when what it changed in the session is durable."""
-        shared = self.shared
+        shared = self._shared
         if shared is None:
             return use_case
 
@@ -108,16 +122,16 @@ class MethodTables:
         return answer
 
     async def _discover(self, request: Request) -> bytes:
-        context = self._context
-        subset = context.views.subset(context.plan, request.caller.scope, request.narrowing)
-        return await discover_result(context, request.caller.scope, subset.servers)
+        lookup, scope = self._methods.lookup, request.caller.scope
+        subset = lookup.views.subset(lookup.plan.value, scope, request.narrowing)
+        return await discover_result(lookup, scope, subset.servers)
 
     async def _set_log_level(self, request: Request) -> bytes:
         session = request.session
         assert session is not None
         level = request.params.get("level")
         session.set_log_level(level if type(level) is str else "")
-        for link in links_of(self._context, session):
+        for link in links_of(self._methods.upstreams.value, session):
             await link.set_log_level(session.log_level or "info")
         return b"{}"
 

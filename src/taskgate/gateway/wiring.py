@@ -11,21 +11,19 @@ from typing import TYPE_CHECKING
 
 from taskgate.core.audit import AuditEntry
 from taskgate.core.catalog.entry import EntryKind
-from taskgate.gateway.calls.context import Context
 from taskgate.gateway.calls.read_things import ToolFacts
 from taskgate.gateway.catalog.catalogs import Catalogs, Offer, Quarantine
 from taskgate.gateway.catalog.offer import CatalogMemory
-from taskgate.gateway.catalog.validate import Completions, HandedOut, Validation
+from taskgate.gateway.catalog.validate import HandedOut, Validation
 from taskgate.gateway.catalog.views import Views
 from taskgate.gateway.changes import Configured, OtherGateways, Reload, SharedCaches, shared_caches
 from taskgate.gateway.dynamic_servers import DynamicServers, ScopeRecord
 from taskgate.gateway.gateway import Gateway
 from taskgate.gateway.governance.announce import audit_of
 from taskgate.gateway.governance.approvals import Approvals
-from taskgate.gateway.governance.ask_caller import AskCaller, ByUrl
-from taskgate.gateway.governance.call_log import CallLog
+from taskgate.gateway.governance.ask_caller import AskCaller
 from taskgate.gateway.governance.evaluate import PreSendRecheck
-from taskgate.gateway.governance.gate import CallGate, HeldReadings
+from taskgate.gateway.governance.gate import CallGate
 from taskgate.gateway.governance.pins import Annotations, Pins
 from taskgate.gateway.governance.record_calls import Denials
 from taskgate.gateway.governance.standing_grants import StandingGrants
@@ -33,7 +31,6 @@ from taskgate.gateway.method_tables import MethodTables
 from taskgate.gateway.methods.notifications import UpstreamNotifications
 from taskgate.gateway.methods.temporary_scopes import TemporaryScopes
 from taskgate.gateway.methods.vendor_methods import VendorMethods
-from taskgate.gateway.plan import PublicAddress
 from taskgate.gateway.questions.activity import Activity
 from taskgate.gateway.questions.asker import Asker, Models, shown_to_operator
 from taskgate.gateway.questions.elicitations import (
@@ -66,59 +63,57 @@ from taskgate.gateway.wiring_parts import (
     Running,
     Servers,
     changed_elsewhere,
-    foundation,
     shared_inbox,
     shared_sessions,
+    use_cases,
 )
 from taskgate.ports.approval_store import ApprovalRequest
 from taskgate.ports.credentials import AccountConnector
-from taskgate.ports.replicas import SessionStore
-from taskgate.ports.store import Store
-from taskgate.telemetry.metrics import Metrics
 
 if TYPE_CHECKING:
-    from taskgate.telemetry.tracing import Tracing
+    pass
 
 
-def wire_gateway(
-    address: PublicAddress,
-    servers: Servers,
-    store: Store,
-    metrics: Metrics,
-    accounts: AccountConnector,
-    *,
-    seal_key: bytes,
-    tracing: Tracing | None,
-    local: bool,
-    session_rows: SessionStore | None,
-) -> Gateway:
-    """A whole gateway, ready to be started. `address` has the plan it begins with; `local`: its only caller started it."""
-    base = foundation(address, store, metrics, seal_key, tracing, session_rows)
+def wire_gateway(base: Foundation, servers: Servers, accounts: AccountConnector, *, local: bool) -> Gateway:
+    """A whole gateway, ready to be started. `local`: its only caller started it."""
     lists, asking = _lists(base), _asking(base)
     notifications = _notifications(base, lists, asking)
     base.upstreams.replace(servers.configured(notifications))  # from here on: the listener of every link is there
-    dynamic_servers = DynamicServers(partial(servers.added, listener=notifications), store.shared_servers, local=local)
-    grants = StandingGrants(store, base.plan)
+    dynamic_servers = DynamicServers(
+        partial(servers.added, listener=notifications), base.store.shared_servers, local=local
+    )
+    grants = StandingGrants(base.store, base.plan)
     recheck = PreSendRecheck(base.plan, lists.catalogs, grants, lists.views)
-    running, denials = _running(base, lists, asking, recheck, accounts), Denials(store, metrics)
+    running, denials = _running(base, lists, asking, recheck, accounts), Denials(base.store, base.metrics)
     governed = _governed(base, running, grants, recheck, denials)
     tasks = _task_engine(base, running, governed.approvals, recheck)
     session_ends, suspended = base.session_ends(running.conversations), _suspended(base, asking)
-    temporary_scopes = TemporaryScopes(store, session_ends, base.events)
+    temporary_scopes = TemporaryScopes(base.store, session_ends, base.events)
     reload = _reload(base, lists, asking, dynamic_servers, temporary_scopes)
-    caches = shared_caches(store, base.plan, changed_elsewhere(grants, lists, temporary_scopes, reload, base.people))
-    context = _context(base, lists, asking, tasks, governed, relay=_relay(base, asking, suspended), reload=reload)
-    tables = MethodTables(context, base.subscriptions, tasks, shared_sessions(base, context, session_ends))
+    caches = shared_caches(
+        base.store, base.plan, changed_elsewhere(grants, lists, temporary_scopes, reload, base.people)
+    )
+    methods = use_cases(base, lists, asking, tasks, governed, relay=_relay(base, asking, suspended), reload=reload)
+    shared = shared_sessions(base, methods.following, session_ends)
+    tables = MethodTables(methods, shared)
     return Gateway(
-        context=context,
-        tracing=tracing,
+        plan=base.plan,
+        upstreams=base.upstreams,
+        lookup=methods.lookup,
+        sessions=base.sessions,
+        tasks=tasks,
+        activity=asking.activity,
+        metrics=base.metrics,
+        budgets=base.budgets,
+        call_log=base.call_log,
+        tracing=base.tracing,
         waterfall=base.waterfall,
         address=base.address,
         accounts=accounts,
         events=base.events,
         subscriptions=base.subscriptions,
         session_ends=session_ends,
-        shared_sessions=tables.shared,
+        shared_sessions=shared,
         admission=reload.admission,
         denials=denials,
         task_metrics=_task_metrics(base, running, asking),
@@ -127,16 +122,14 @@ def wire_gateway(
         others=_others(running, governed, tasks, caches, lists),
         caches=caches,
         ask_caller=governed.ask_caller,
-        models=asking.models,
         pages=asking.pages,
         shared_inbox=shared_inbox(base, asking),
-        server_pages=asking.server_pages,
-        vendor=VendorMethods(context, asking.own_pages),
+        vendor=VendorMethods(methods.tool_calls, tasks, asking.own_pages),
         notifications=notifications,
         reload=reload,
         temporary_scopes=temporary_scopes,
         people=base.people,
-        suspended=suspended,
+        close_last=(suspended.close, asking.models.close, asking.server_pages.close),
         stateful=tables.stateful(),
         stateless=tables.stateless(),
     )
@@ -348,37 +341,4 @@ def _relay(base: Foundation, asking: Asking, suspended: SuspendedCalls) -> Relay
         waterfall=base.waterfall,
         tracing=base.tracing,
         events=base.events,
-    )
-
-
-def _context(
-    base: Foundation,
-    lists: Lists,
-    asking: Asking,
-    tasks: TaskEngine,
-    governed: Governed,
-    *,
-    relay: Relay,
-    reload: Reload,
-) -> Context:
-    return Context(
-        live_plan=base.plan,
-        live_upstreams=base.upstreams,
-        catalogs=lists.catalogs,
-        views=lists.views,
-        relay=relay,
-        sessions=base.sessions,
-        tasks=tasks,
-        metrics=base.metrics,
-        budgets=base.budgets,
-        activity=asking.activity,
-        gate=governed.gate,
-        by_url=ByUrl(base.state_signer, governed.approvals, tasks, base.plan),
-        held_readings=HeldReadings(governed.gate, tasks, base.plan, base.events),
-        call_log=CallLog(base.store, base.recorder, base.usage),
-        validation=lists.validation,
-        completions=Completions(base.plan),
-        handed_out=lists.handed_out,
-        dynamic_servers=reload.dynamic_servers,
-        dynamic_servers_changed=reload.dynamic_servers_changed,
     )

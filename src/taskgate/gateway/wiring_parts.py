@@ -1,4 +1,4 @@
-"""Groups of parts that `wiring` makes together and hands on, and what it needs from outside."""
+"""Groups of parts that `wiring` makes together and hands on, the use cases among them, and what it needs from outside."""
 
 from __future__ import annotations
 
@@ -8,23 +8,36 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from taskgate.core.diagrams import Waterfall
-from taskgate.gateway.calls.context import Context
+from taskgate.gateway.calls.call_tool import ToolCalls
+from taskgate.gateway.calls.durable_calls import DurableCalls
+from taskgate.gateway.calls.read_things import Readings
+from taskgate.gateway.calls.routing import Lookup, Sending
 from taskgate.gateway.catalog.catalogs import Catalogs
-from taskgate.gateway.catalog.validate import HandedOut, Validation
+from taskgate.gateway.catalog.validate import ArgumentChecks, Completions, HandedOut, Validation
 from taskgate.gateway.catalog.views import Views
 from taskgate.gateway.changes import Reload
 from taskgate.gateway.dynamic_servers import NewServer, ScopeRecord
 from taskgate.gateway.events import EventHub
 from taskgate.gateway.governance.approvals import Approvals
-from taskgate.gateway.governance.ask_caller import AskCaller
-from taskgate.gateway.governance.call_log import UsageCounter
-from taskgate.gateway.governance.gate import CallGate
+from taskgate.gateway.governance.ask_caller import AskCaller, ByUrl
+from taskgate.gateway.governance.call_log import CallLog, UsageCounter
+from taskgate.gateway.governance.gate import CallGate, HeldReadings
 from taskgate.gateway.governance.pins import Annotations, Pins
 from taskgate.gateway.governance.record_calls import CallRecorder
 from taskgate.gateway.governance.standing_grants import KnownPeople, StandingGrants
+from taskgate.gateway.method_tables import Methods
+from taskgate.gateway.methods.handshake import Completing
 from taskgate.gateway.methods.shared_sessions import SessionEnds, SharedSessions
-from taskgate.gateway.methods.subscriptions import Subscriptions
+from taskgate.gateway.methods.subscriptions import Following, Subscriptions
 from taskgate.gateway.methods.temporary_scopes import TemporaryScopes
+from taskgate.gateway.own_tools import use_resources
+from taskgate.gateway.own_tools.follow_tasks import QUESTION_TOOLS, TASK_TOOLS, QuestionParts
+from taskgate.gateway.own_tools.look_around import LOOKING_TOOLS, MANAGING_TOOLS, LookingParts, ManagingParts
+from taskgate.gateway.own_tools.search_tools import EXECUTE_TOOLS, SEARCH_TOOLS, ExecuteParts, SearchParts
+from taskgate.gateway.own_tools.table import OwnTools
+from taskgate.gateway.own_tools.timers_and_logs import SESSION_TOOLS, WAITING_TOOLS, SessionParts
+from taskgate.gateway.own_tools.tool import TaskParts, usable
+from taskgate.gateway.own_tools.use_resources import ResourceParts
 from taskgate.gateway.plan import Live, Plan, PublicAddress
 from taskgate.gateway.questions.activity import Activity
 from taskgate.gateway.questions.asker import Asker, Models
@@ -35,11 +48,13 @@ from taskgate.gateway.questions.elicitations import (
     UrlElicitations,
 )
 from taskgate.gateway.questions.shared_inbox import SharedInbox
+from taskgate.gateway.relay import Relay
 from taskgate.gateway.requests.admission import Budgets
 from taskgate.gateway.requests.replies import RequestStateSigner
 from taskgate.gateway.requests.sessions import OpenConversations, SessionTable
 from taskgate.gateway.tasks.account_questions import AccountQuestions
 from taskgate.gateway.tasks.conversation import Conversations
+from taskgate.gateway.tasks.engine import TaskEngine
 from taskgate.gateway.tasks.followers import Followers
 from taskgate.gateway.tasks.questions import TaskInbox, TaskQuestions
 from taskgate.gateway.tasks.runs import Runs
@@ -85,6 +100,7 @@ class Foundation:
     subscriptions: Subscriptions
     recorder: CallRecorder
     usage: UsageCounter
+    call_log: CallLog
     people: KnownPeople
     session_rows: SessionStore | None
     """Where other gateways find our sessions, if there are others."""
@@ -161,12 +177,93 @@ def changed_elsewhere(
     }
 
 
-def shared_sessions(base: Foundation, context: Context, ends: SessionEnds) -> SharedSessions | None:
+def shared_sessions(base: Foundation, following: Following, ends: SessionEnds) -> SharedSessions | None:
     """None where no other gateway could go on with a session."""
     rows, wakeups = base.session_rows, base.store.wakeups
     if rows is None or wakeups is None:
         return None
-    return SharedSessions(rows, wakeups, context, base.subscriptions, ends, base.sessions_elsewhere, base.state_signer)
+    return SharedSessions(
+        rows,
+        wakeups,
+        base.sessions,
+        following,
+        ends,
+        plan=base.plan,
+        elsewhere=base.sessions_elsewhere,
+        state_signer=base.state_signer,
+    )
+
+
+def use_cases(
+    base: Foundation,
+    lists: Lists,
+    asking: Asking,
+    tasks: TaskEngine,
+    governed: Governed,
+    *,
+    relay: Relay,
+    reload: Reload,
+) -> Methods:
+    """The use cases, each with what it needs."""
+    lookup = Lookup(base.plan, lists.catalogs, lists.views)
+    sending = Sending(base.plan, base.upstreams, relay, base.budgets, lists.handed_out)
+    completions, held = Completions(base.plan), HeldReadings(governed.gate, tasks, base.plan, base.events)
+    readings = Readings(lookup, sending, held, completions)
+    arguments = ArgumentChecks(base.plan, lists.validation, completions)
+    durable = DurableCalls(
+        lookup=lookup,
+        arguments=arguments,
+        budgets=base.budgets,
+        gate=governed.gate,
+        by_url=ByUrl(base.state_signer, governed.approvals, tasks, base.plan),
+        tasks=tasks,
+        call_log=base.call_log,
+        count_validation_error=base.metrics.validation_errors.add,
+    )
+    tool_calls = ToolCalls(
+        lookup, sending, durable, tasks, arguments=arguments, validation=lists.validation, call_log=base.call_log
+    )
+    servers = ManagingParts(
+        lookup=lookup,
+        upstreams=base.upstreams,
+        dynamic_servers=reload.dynamic_servers,
+        servers_changed=reload.dynamic_servers_changed,
+        held=held,
+        record=base.store.record,
+        activity=asking.activity,
+    )
+    return Methods(
+        lookup=lookup,
+        upstreams=base.upstreams,
+        tool_calls=tool_calls,
+        own_tools=_own_tools(tool_calls, readings, TaskParts(tasks, asking.activity), servers),
+        readings=readings,
+        completing=Completing(lookup, sending, completions),
+        following=Following(base.subscriptions, readings, sending, tasks),
+        tasks=tasks.methods,
+        dynamic_servers=reload.dynamic_servers,
+    )
+
+
+def _own_tools(tool_calls: ToolCalls, readings: Readings, following: TaskParts, servers: ManagingParts) -> OwnTools:
+    """Our own tools and resources, each family of them with what it needs."""
+    lookup, activity = readings.lookup, following.activity
+    helpers = {
+        **usable(TASK_TOOLS, following),
+        **usable(WAITING_TOOLS, following),
+        **usable(QUESTION_TOOLS, QuestionParts(activity.inbox, following.tasks.store)),
+    }
+    resources = ResourceParts(readings, following)
+    tools = {
+        **helpers,
+        **usable(LOOKING_TOOLS, LookingParts(lookup, servers.upstreams)),
+        **usable(EXECUTE_TOOLS, ExecuteParts(lookup, tool_calls, following)),
+        **usable(use_resources.TOOLS, resources),
+        **usable(SESSION_TOOLS, SessionParts(lookup, servers.upstreams, activity)),
+        **usable(MANAGING_TOOLS, servers),
+        **usable(SEARCH_TOOLS, SearchParts(lookup, tool_calls, activity, helpers)),
+    }
+    return OwnTools(lookup, tools, resources)
 
 
 def shared_inbox(base: Foundation, asking: Asking) -> SharedInbox | None:
@@ -181,16 +278,19 @@ def foundation(
     address: PublicAddress,
     store: Store,
     metrics: Metrics,
+    *,
     seal_key: bytes,
     tracing: Tracing | None,
     session_rows: SessionStore | None,
 ) -> Foundation:
+    """`address` has the plan that the gateway begins with."""
     people, live, events = KnownPeople(store), address.plan, EventHub()
     live.replace(people.merged(live.value))
     budgets = Budgets(live.value)
     metrics.show(*budgets.gauges())
     sessions = SessionTable(live)
     elsewhere: Live[frozenset[str]] = Live(frozenset())
+    recorder, usage = CallRecorder(store, live), UsageCounter(store, metrics, events)
     return Foundation(
         plan=live,
         upstreams=Live({}),
@@ -205,8 +305,9 @@ def foundation(
         sessions=sessions,
         conversations=OpenConversations(sessions, elsewhere),
         subscriptions=Subscriptions(),
-        recorder=CallRecorder(store, live),
-        usage=UsageCounter(store, metrics, events),
+        recorder=recorder,
+        usage=usage,
+        call_log=CallLog(store, recorder, usage),
         people=people,
         session_rows=session_rows,
         sessions_elsewhere=elsewhere,

@@ -15,8 +15,10 @@ from taskgate.core.completion import CandidateIndex
 from taskgate.core.completion_memory import CompletionPlace, Usage, UsageMemory
 from taskgate.core.errors import TaskgateError
 from taskgate.core.wire import Raw
+from taskgate.gateway.catalog.view import ToolRef
 from taskgate.gateway.plan import Live, Plan, Validate
 from taskgate.gateway.requests.large_results import members_of
+from taskgate.gateway.requests.request import Request, fair_key
 from taskgate.telemetry.logs import log
 from taskgate.turns import LARGE_BYTES, let_others_run
 
@@ -238,6 +240,22 @@ class Completions:
         self._answers.move_to_end(key)
         if len(self._answers) > MAX_ANSWERS:
             self._answers.popitem(last=False)
+
+
+class ArgumentChecks:
+    """What is done with the arguments of every tool call, as the plan in force has it: checked, and remembered for completion."""
+
+    def __init__(self, plan: Live[Plan], validation: Validation, completions: Completions) -> None:
+        self._plan = plan
+        self._validation = validation
+        self._completions = completions
+
+    def validate_and_learn(self, request: Request, tool: ToolRef, arguments: Any) -> None:
+        features = self._plan.value.features
+        if tool.entry is not None and features.validate is not Validate.OFF:
+            self._validation.arguments(tool.entry, tool.wire, arguments, request.message.raw_params or b"")
+        if arguments and features.learn and len(request.message.raw_params or b"") <= MAX_NOTED_BYTES:
+            self._completions.note(fair_key(request), tool.server, tool.name, arguments)
 
 
 # Which server a URI came from that a caller was given in a result: servers need not list what they link to.

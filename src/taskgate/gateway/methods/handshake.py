@@ -21,9 +21,11 @@ from taskgate.core.governance.decision import Denied
 from taskgate.core.patterns import PatternKind
 from taskgate.core.resource_uri import UriTemplate
 from taskgate.core.wire import Raw
-from taskgate.gateway.calls.context import Context, look_for_name, look_for_uri
-from taskgate.gateway.calls.read_things import carry_in_turn, permitted
+from taskgate.gateway.calls.read_things import permitted
+from taskgate.gateway.calls.routing import Lookup, Sending
+from taskgate.gateway.catalog.validate import Completions
 from taskgate.gateway.catalog.views import ToolRef, View
+from taskgate.gateway.dynamic_servers import DynamicServers
 from taskgate.gateway.own_tools import table
 from taskgate.gateway.own_tools.look_around import NEEDS_PERMISSION
 from taskgate.gateway.requests.replies import audience_of
@@ -81,8 +83,8 @@ def _announce_lists(capabilities: dict[str, Any]) -> None:
     capabilities.setdefault("logging", {})
 
 
-async def initialize_result(context: Context, scope: str, servers: tuple[str, ...], version: str) -> bytes:
-    capabilities, instructions = await _known(context, scope, servers)
+async def initialize_result(lookup: Lookup, scope: str, servers: tuple[str, ...], version: str) -> bytes:
+    capabilities, instructions = await _known(lookup, scope, servers)
     result: dict[str, Any] = {
         "protocolVersion": version,
         "capabilities": stateful_capabilities(capabilities, version),
@@ -93,8 +95,8 @@ async def initialize_result(context: Context, scope: str, servers: tuple[str, ..
     return wire.encode(result)
 
 
-async def discover_result(context: Context, scope: str, servers: tuple[str, ...]) -> bytes:
-    capabilities, instructions = await _known(context, scope, servers)
+async def discover_result(lookup: Lookup, scope: str, servers: tuple[str, ...]) -> bytes:
+    capabilities, instructions = await _known(lookup, scope, servers)
     result: dict[str, Any] = {
         "resultType": "complete",
         "supportedVersions": list(STATELESS_REVISIONS),
@@ -108,15 +110,15 @@ async def discover_result(context: Context, scope: str, servers: tuple[str, ...]
     return wire.encode(result)
 
 
-async def _known(context: Context, scope: str, servers: tuple[str, ...]) -> tuple[list[Mapping[str, Any]], str]:
-    await context.catalogs.settled(servers)
-    offers = {server: offer for server in servers if (offer := context.catalogs.offer(server)) is not None}
+async def _known(lookup: Lookup, scope: str, servers: tuple[str, ...]) -> tuple[list[Mapping[str, Any]], str]:
+    await lookup.catalogs.settled(servers)
+    offers = {server: offer for server in servers if (offer := lookup.catalogs.offer(server)) is not None}
     texts = {server: offer.instructions for server, offer in offers.items() if offer.instructions}
     if len(texts) == 1 and len(servers) == 1:
         instructions = next(iter(texts.values())) or ""
     else:
         instructions = "\n\n".join(f"[{server}]\n{text}" for server, text in texts.items())
-    policy = context.plan.scopes.get(scope)
+    policy = lookup.plan.value.scopes.get(scope)
     texts_in_order = [text for text in (table.instructions(policy), instructions) if text]
     capabilities = [offer.capabilities for offer in offers.values()]
     if len(offers) < len(servers):
@@ -138,13 +140,13 @@ _KEYS: Final = {
 }
 
 
-async def list_catalog(context: Context, request: Request) -> bytes:
+async def list_catalog(lookup: Lookup, dynamic_servers: DynamicServers, request: Request) -> bytes:
     kind, key = _KEYS[request.message.method]
-    view = await context.views.view(context.plan, request.caller, request.narrowing, listing=True)
+    view = await lookup.view(request, listing=True)
     audience = audience_of(request)
     entries = view.listing(kind, audience)
     if kind is EntryKind.TOOL:
-        hidden = frozenset() if context.dynamic_servers.allowed(context.plan) else NEEDS_PERMISSION
+        hidden = frozenset() if dynamic_servers.allowed(lookup.plan.value) else NEEDS_PERMISSION
         entries = table.listing(view, entries, audience, hidden)
     elif kind is EntryKind.RESOURCE:
         entries = table.resource_listing(view.scope, entries)
@@ -193,31 +195,6 @@ class Source:
     """False for a tool that its server has not listed, perhaps not yet."""
 
 
-async def complete(context: Context, request: Request) -> bytes:
-    asked = read_asked(request.params)
-    view = await context.views.view(context.plan, request.caller, request.narrowing)
-    caller = fair_key(request)
-    seen = (context.plan.revision, context.catalogs.revision.number, request.caller.scope, request.narrowing)
-    key = (caller, request.generation, seen, asked)
-    recent = context.completions.recent(key)
-    if recent is not None:
-        return recent
-    source = _source(context, request, view, asked)
-    if source is None or not source.is_listed:
-        again = look_for_uri(context, request, view) if asked.kind == RESOURCE else None
-        fresh = await (again or look_for_name(context, request, view, asked.name))
-        source = (_source(context, request, fresh, asked) if fresh is not None else None) or source
-    if source is None:
-        raise CallerError(
-            "unknown_reference", "The ref names no prompt, tool or resource template that is offered here."
-        )
-    used = context.completions.used(caller, source.place) if source.place is not None else {}
-    ours = rank(source.index, asked.typed, used, clock.monotonic(), dict(asked.given))
-    answer = await _with_owner(context, request, source, ours)
-    context.completions.keep(key, answer)
-    return answer
-
-
 def read_asked(params: Mapping[str, Any]) -> Asked:
     ref, argument = params.get("ref"), params.get("argument")
     if type(ref) is not dict or type(argument) is not dict:
@@ -245,65 +222,8 @@ def _given(given: Any) -> frozenset[tuple[str, str]]:
     return frozenset((key, value) for key, value in arguments.items() if type(value) is str)
 
 
-def _source(context: Context, request: Request, view: View, asked: Asked) -> Source | None:
-    if not asked.name:
-        return _names(context, view, asked)
-    if asked.kind in (PROMPT, COMMAND):
-        prompt = view.prompt(asked.name) if asked.kind == PROMPT else view.prompts.get(asked.name)
-        if prompt is not None and permitted(view, prompt.server, prompt.name, PatternKind.PROMPT):
-            place = CompletionPlace(prompt.server, prompt.name, asked.argument)
-            return Source(_NO_CANDIDATES, place, _able(view, prompt.server), prompt.name)
-    if asked.kind in (TOOL, COMMAND):
-        tool = view.tool(asked.name)
-        if tool is not None and not isinstance(tool.decision, Denied):
-            return _of_tool(context, view, asked, tool)
-    if asked.kind == RESOURCE:
-        template = view.template(asked.name)
-        server = template[1].server if template is not None else _unlisted_owner(context, request, view, asked.name)
-        if server is not None and permitted(view, server, asked.name, PatternKind.RESOURCE):
-            place = CompletionPlace(server, asked.name, asked.argument)
-            index = _of_template(context, view, *template, asked.argument) if template is not None else _NO_CANDIDATES
-            return Source(index, place, _able(view, server))
-    return None
-
-
-def _unlisted_owner(context: Context, request: Request, view: View, uri: str) -> str | None:
-    """Whom to ask about a template or URI that is not listed as a template: one that answers such questions."""
-    caller = request.caller
-    server = view.owner_of(uri, context.handed_out.owner(caller.principal, caller.scope, uri))
-    return server if server is not None and (uri in view.resources or _able(view, server)) else None
-
-
 def _able(view: View, server: str) -> str | None:
     return server if "completions" in view.capabilities.get(server, {}) else None
-
-
-def _names(context: Context, view: View, asked: Asked) -> Source:
-    def names() -> Iterable[str]:
-        if asked.kind in (PROMPT, COMMAND):
-            yield from view.prompts
-        if asked.kind in (TOOL, COMMAND):
-            yield from (name for name, tool in view.tools.items() if not isinstance(tool.decision, Denied))
-        if asked.kind == RESOURCE:
-            yield from view.resources
-
-    return Source(context.completions.index(("names", asked.kind, id(view)), view, names))
-
-
-def _of_tool(context: Context, view: View, asked: Asked, tool: ToolRef) -> Source:
-    entry = tool.entry
-    place = CompletionPlace(tool.server, tool.name, asked.argument)
-    if entry is None:
-        return Source(_NO_CANDIDATES, place, is_listed=False)
-    schema = entry.input_schema
-
-    def values() -> Iterable[str]:
-        yield from values_from_schema(schema, asked.argument)
-        if _takes_uri(schema, asked.argument):
-            yield from (uri for uri, found in view.resources.items() if found.server == tool.server)
-
-    source = view if _takes_uri(schema, asked.argument) else entry
-    return Source(context.completions.index(place, source, values), place)
 
 
 def _takes_uri(schema: Any, argument: str) -> bool:
@@ -312,50 +232,126 @@ def _takes_uri(schema: Any, argument: str) -> bool:
     return argument == "uri" or (isinstance(described, Mapping) and described.get("format") in ("uri", "iri"))
 
 
-def _of_template(
-    context: Context, view: View, template: UriTemplate, entry: CatalogEntry, argument: str
-) -> CandidateIndex:
-    """What stands in this place of the template in the resources that are listed."""
+@dataclass(frozen=True, slots=True)
+class Completing:
+    lookup: Lookup
+    sending: Sending
+    completions: Completions
 
-    def values() -> Iterable[str]:
-        listed = (uri for uri, found in view.resources.items() if found.server == entry.server)
-        return template.values_in(argument, listed)
+    async def complete(self, request: Request) -> bytes:
+        asked = read_asked(request.params)
+        view = await self.lookup.view(request)
+        caller = fair_key(request)
+        revisions = (self.lookup.plan.value.revision, self.lookup.catalogs.revision.number)
+        key = (caller, request.generation, revisions, request.caller.scope, request.narrowing, asked)
+        recent = self.completions.recent(key)
+        if recent is not None:
+            return recent
+        source = self._source(request, view, asked)
+        if source is None or not source.is_listed:
+            again = self.lookup.look_for_uri(request, view) if asked.kind == RESOURCE else None
+            fresh = await (again or self.lookup.look_for_name(request, view, asked.name))
+            source = (self._source(request, fresh, asked) if fresh is not None else None) or source
+        if source is None:
+            raise CallerError(
+                "unknown_reference", "The ref names no prompt, tool or resource template that is offered here."
+            )
+        used = self.completions.used(caller, source.place) if source.place is not None else {}
+        ours = rank(source.index, asked.typed, used, clock.monotonic(), dict(asked.given))
+        answer = await self._with_owner(request, source, ours)
+        self.completions.keep(key, answer)
+        return answer
 
-    return context.completions.index(("template", entry.server, entry.name, argument), view, values)
+    def _source(self, request: Request, view: View, asked: Asked) -> Source | None:
+        if not asked.name:
+            return self._names(view, asked)
+        if asked.kind in (PROMPT, COMMAND):
+            prompt = view.prompt(asked.name) if asked.kind == PROMPT else view.prompts.get(asked.name)
+            if prompt is not None and permitted(view, prompt.server, prompt.name, PatternKind.PROMPT):
+                place = CompletionPlace(prompt.server, prompt.name, asked.argument)
+                return Source(_NO_CANDIDATES, place, _able(view, prompt.server), prompt.name)
+        if asked.kind in (TOOL, COMMAND):
+            tool = view.tool(asked.name)
+            if tool is not None and not isinstance(tool.decision, Denied):
+                return self._of_tool(view, asked, tool)
+        if asked.kind == RESOURCE:
+            template = view.template(asked.name)
+            server = template[1].server if template is not None else self._unlisted_owner(request, view, asked.name)
+            if server is not None and permitted(view, server, asked.name, PatternKind.RESOURCE):
+                place = CompletionPlace(server, asked.name, asked.argument)
+                index = self._of_template(view, *template, asked.argument) if template is not None else _NO_CANDIDATES
+                return Source(index, place, _able(view, server))
+        return None
 
+    def _unlisted_owner(self, request: Request, view: View, uri: str) -> str | None:
+        """Whom to ask about a template or URI that is not listed as a template: one that answers such questions."""
+        server = view.owner_of(uri, self.sending.handed_out_by(request.caller, uri))
+        return server if server is not None and (uri in view.resources or _able(view, server)) else None
 
-async def _with_owner(context: Context, request: Request, source: Source, ours: Completion) -> bytes:
-    theirs = await _ask_owner(context, request, source) if source.owner is not None else None
-    if theirs is None:
-        answer = wire.encode({"completion": ours.as_result()})
-        return as_complete(answer) if request.generation is Generation.STATELESS else answer
-    if not ours.values:
-        return theirs
-    members = wire.members_of(theirs)
-    said = wire.parse_strictly(bytes(members.get("completion", Raw(b"{}"))))
-    said = said if type(said) is dict else {}
-    listed = said.get("values")
-    values = [value for value in listed if type(value) is str] if type(listed) is list else []
-    total = said.get("total")
-    merged = merge_with_upstream(ours, values, total if type(total) is int else None, said.get("hasMore") is True)
-    members["completion"] = wire.raw({**said, **merged.as_result()})
-    return wire.join(members)
+    def _names(self, view: View, asked: Asked) -> Source:
+        def names() -> Iterable[str]:
+            if asked.kind in (PROMPT, COMMAND):
+                yield from view.prompts
+            if asked.kind in (TOOL, COMMAND):
+                yield from (name for name, tool in view.tools.items() if not isinstance(tool.decision, Denied))
+            if asked.kind == RESOURCE:
+                yield from view.resources
 
+        return Source(self.completions.index(("names", asked.kind, id(view)), view, names))
 
-async def _ask_owner(context: Context, request: Request, source: Source) -> bytes | None:
-    """What the owner suggests; None if it turns out that it does not do that."""
-    assert source.owner is not None
-    params = request.members()
-    if source.owner_name is not None:
-        ref = wire.members_of(params["ref"])
-        ref["type"], ref["name"] = wire.raw(PROMPT), wire.raw(source.owner_name)
-        params["ref"] = Raw(wire.join(ref))
-    timeout_s = context.plan.timeout_of(source.owner)
-    upstream = context.upstreams[source.owner]
-    call = context.relay.call_for(request, upstream, "completion/complete", params, name="", timeout_s=timeout_s)
-    try:
-        return await carry_in_turn(context, request, upstream, call)
-    except RelayedError as error:
-        if error.code == _NOT_OFFERED:
-            return None
-        raise
+    def _of_tool(self, view: View, asked: Asked, tool: ToolRef) -> Source:
+        entry = tool.entry
+        place = CompletionPlace(tool.server, tool.name, asked.argument)
+        if entry is None:
+            return Source(_NO_CANDIDATES, place, is_listed=False)
+        schema = entry.input_schema
+
+        def values() -> Iterable[str]:
+            yield from values_from_schema(schema, asked.argument)
+            if _takes_uri(schema, asked.argument):
+                yield from (uri for uri, found in view.resources.items() if found.server == tool.server)
+
+        source = view if _takes_uri(schema, asked.argument) else entry
+        return Source(self.completions.index(place, source, values), place)
+
+    def _of_template(self, view: View, template: UriTemplate, entry: CatalogEntry, argument: str) -> CandidateIndex:
+        """What stands in this place of the template in the resources that are listed."""
+
+        def values() -> Iterable[str]:
+            listed = (uri for uri, found in view.resources.items() if found.server == entry.server)
+            return template.values_in(argument, listed)
+
+        return self.completions.index(("template", entry.server, entry.name, argument), view, values)
+
+    async def _with_owner(self, request: Request, source: Source, ours: Completion) -> bytes:
+        theirs = await self._ask_owner(request, source) if source.owner is not None else None
+        if theirs is None:
+            answer = wire.encode({"completion": ours.as_result()})
+            return as_complete(answer) if request.generation is Generation.STATELESS else answer
+        if not ours.values:
+            return theirs
+        members = wire.members_of(theirs)
+        said = wire.parse_strictly(bytes(members.get("completion", Raw(b"{}"))))
+        said = said if type(said) is dict else {}
+        listed = said.get("values")
+        values = [value for value in listed if type(value) is str] if type(listed) is list else []
+        total = said.get("total")
+        merged = merge_with_upstream(ours, values, total if type(total) is int else None, said.get("hasMore") is True)
+        members["completion"] = wire.raw({**said, **merged.as_result()})
+        return wire.join(members)
+
+    async def _ask_owner(self, request: Request, source: Source) -> bytes | None:
+        """What the owner suggests; None if it turns out that it does not do that."""
+        assert source.owner is not None
+        params = request.members()
+        if source.owner_name is not None:
+            ref = wire.members_of(params["ref"])
+            ref["type"], ref["name"] = wire.raw(PROMPT), wire.raw(source.owner_name)
+            params["ref"] = Raw(wire.join(ref))
+        call = self.sending.prepared(request, source.owner, "completion/complete", params, "")
+        try:
+            return await self.sending.carry(request, source.owner, call)
+        except RelayedError as error:
+            if error.code == _NOT_OFFERED:
+                return None
+            raise

@@ -17,7 +17,6 @@ from taskgate.core.identity import EVERY, Caller, ConversationKey, conversation_
 from taskgate.core.questions import Answer, Question, not_supported
 from taskgate.core.scoping.registry import SessionRequest
 from taskgate.core.wire import Message, Raw
-from taskgate.gateway.calls.context import Context
 from taskgate.gateway.catalog.catalogs import Catalogs
 from taskgate.gateway.catalog.views import Views
 from taskgate.gateway.events import ElicitationCompleted, EventHub, ListsChanged, ScopesChanged
@@ -28,30 +27,30 @@ from taskgate.gateway.questions.asker import Asker
 from taskgate.gateway.questions.elicitations import COMPLETE, ServerElicitations, UrlElicitations
 from taskgate.gateway.requests.sessions import Session, SessionTable
 from taskgate.ports.outlet import CancelNote
-from taskgate.ports.upstream import LISTENER, Link, LinkKey
+from taskgate.ports.upstream import LISTENER, Link, LinkKey, Upstream
 from taskgate.telemetry.logs import log
 
 
-async def notified(context: Context, session: Session, message: Message) -> None:
+async def notified(upstreams: Mapping[str, Upstream], session: Session, message: Message) -> None:
     if message.method == "notifications/cancelled":
         session.cancel(wire.encode((message.params or {}).get("requestId")), CancelNote.read(message.params))
     elif message.method != "notifications/initialized":
-        await _tell_upstreams(context, session, message)
+        await _tell_upstreams(upstreams, session, message)
 
 
-async def _tell_upstreams(context: Context, session: Session, message: Message) -> None:
+async def _tell_upstreams(upstreams: Mapping[str, Upstream], session: Session, message: Message) -> None:
     """Roots that changed, progress on a question, vendor news: for every conversation this session has open."""
     raw = bytes(message.raw_params) if message.raw_params is not None else None
-    for link in links_of(context, session):
+    for link in links_of(upstreams, session):
         try:
             await link.notify(message.method, raw)
         except TaskgateError as problem:
             log.info("notification not delivered", server=link.server, method=message.method, why=problem.message)
 
 
-def links_of(context: Context, session: Session) -> list[Link]:
+def links_of(upstreams: Mapping[str, Upstream], session: Session) -> list[Link]:
     """The open conversations that a session has with stateful upstreams."""
-    found = (upstream.open_link(session.link_key) for upstream in context.upstreams.values())
+    found = (upstream.open_link(session.link_key) for upstream in upstreams.values())
     return [link for link in found if link is not None and link.generation is Generation.STATEFUL]
 
 

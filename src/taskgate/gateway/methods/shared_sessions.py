@@ -21,10 +21,9 @@ from taskgate.core.generations import Opening
 from taskgate.core.identity import Caller, tenant_of
 from taskgate.core.patterns import PatternSet
 from taskgate.core.scoping.registry import NO_WISH, SessionRequest
-from taskgate.gateway.calls.context import Context
 from taskgate.gateway.events import ConversationIdle, EventHub, SessionEnded
-from taskgate.gateway.methods.subscriptions import Subscriptions
-from taskgate.gateway.plan import Live
+from taskgate.gateway.methods.subscriptions import Following, Subscriptions
+from taskgate.gateway.plan import Live, Plan
 from taskgate.gateway.requests.replies import RequestStateSigner
 from taskgate.gateway.requests.request import Request
 from taskgate.gateway.requests.sessions import Session, SessionTable, too_many
@@ -161,9 +160,11 @@ class SharedSessions:
         self,
         rows: SessionStore,
         wakeups: Wakeups,
-        context: Context,
-        subscriptions: Subscriptions,
+        sessions: SessionTable,
+        following: Following,
         ends: SessionEnds,
+        *,
+        plan: Live[Plan],
         elsewhere: Live[frozenset[str]],
         state_signer: RequestStateSigner,
     ) -> None:
@@ -171,8 +172,9 @@ class SharedSessions:
         self._state_signer = state_signer
         self.rows = rows
         self._wakeups = wakeups
-        self._context = context
-        self._subscriptions = subscriptions
+        self._sessions = sessions
+        self._plan = plan
+        self._following = following
         self._ends = ends
         self._elsewhere = elsewhere
         self._written: dict[str, bytes] = {}
@@ -194,7 +196,7 @@ class SharedSessions:
                 return
             since = self.rows.unbroken_since
             own = await self.rows.own_sessions()
-            for session in [session for session in self._context.sessions if session.id not in own]:
+            for session in [session for session in self._sessions if session.id not in own]:
                 log.warning("a session went on at another gateway while this one was away", session=session.id[:8])
                 self._written.pop(session.id, None)
                 await self._ends.end(session)
@@ -207,7 +209,7 @@ class SharedSessions:
 
     async def opened(self, session: Session) -> None:
         """Returns when other gateways can find it. Raises GatewayFault, and then the session is closed."""
-        body, caller, limits = _body_of(session), session.caller, self._context.plan.limits
+        body, caller, limits = _body_of(session), session.caller, self._plan.value.limits
         kept = KeptSession(session.id, caller.principal, caller.scope, "", 0, body)
         together = SessionLimits(caller.limit_key, limits.sessions_per_caller, limits.sessions_per_tenant)
         try:
@@ -220,16 +222,16 @@ class SharedSessions:
                 whose = "You have" if full is TooManySessions.OF_CALLER else "Your tenant has"
                 raise too_many(f"{whose} too many sessions")
         except BaseException:
-            self._context.sessions.remove(session)
+            self._sessions.remove(session)
             raise
         self._written[session.id] = body
 
     def _unused(self, caller: Caller, full: TooManySessions) -> Session | None:
         """One that is held here and makes room for another. Those of other gateways are theirs to end."""
         if full is TooManySessions.OF_CALLER:
-            return self._context.sessions.unused(lambda one: one.caller.limit_key == caller.limit_key)
+            return self._sessions.unused(lambda one: one.caller.limit_key == caller.limit_key)
         tenant = tenant_of(caller.principal)
-        return self._context.sessions.unused(lambda one: tenant_of(one.caller.principal) == tenant)
+        return self._sessions.unused(lambda one: tenant_of(one.caller.principal) == tenant)
 
     async def changed(self, session: Session) -> None:
         """Something was set or followed in it: that must survive its home."""
@@ -250,7 +252,7 @@ class SharedSessions:
         if body.used_tasks:
             session.uses_tasks()
         session.subscriptions.update(body.subscriptions)
-        self._context.sessions.put_back(session, clock.monotonic())
+        self._sessions.put_back(session, clock.monotonic())
         self._written[session.id] = kept.body
         if body.subscriptions:
             self._begin(self._follow_again(session, body.subscriptions))
@@ -262,9 +264,7 @@ class SharedSessions:
             call = {"jsonrpc": "2.0", "id": "follow-again", "method": "resources/subscribe", "params": {"uri": uri}}
             message = wire.checked_message(wire.encode(call), exactly=False)
             try:
-                await self._subscriptions.subscribe(
-                    self._context, Request.opened(message, session.caller, _Nowhere(), session)
-                )
+                await self._following.subscribe(Request.opened(message, session.caller, _Nowhere(), session))
             except TaskgateError as problem:
                 log.warning("what an adopted session followed cannot be followed", uri=uri[:200], why=problem.message)
 
@@ -286,22 +286,22 @@ class SharedSessions:
         """Now and then: say that ours are still held, write what changed unnoticed, forget what nobody holds."""
         if not self.certain:
             await self.verify()
-        here = {session.id for session in self._context.sessions}
-        for session in self._context.sessions:
+        here = {session.id for session in self._sessions}
+        for session in self._sessions:
             await self.changed(session)
         missing = await self.rows.own_sessions() - here
         # What is being opened, adopted or handed over at this moment is missing once, and not twice.
         for gone in missing & self._missing:
-            if self._context.sessions.get(gone) is None:
+            if self._sessions.get(gone) is None:
                 await self.rows.end_session(gone)
         self._missing = missing
-        self._written = {key: body for key, body in self._written.items() if self._context.sessions.get(key)}
+        self._written = {key: body for key, body in self._written.items() if self._sessions.get(key)}
         await self.rows.sessions_seen(now_ms - int(KEEP_S * 1000))
 
     async def hand_over(self) -> None:
         """The gateway goes down: every session goes on elsewhere as soon as it has nothing under way here."""
-        while len(self._context.sessions):
-            for session in self._context.sessions:
+        while len(self._sessions):
+            for session in self._sessions:
                 if not session.in_flight and not session.open_requests:
                     await self._ends.hand_over(session)
             await clock.sleep(_HAND_OVER_S)

@@ -18,10 +18,11 @@ from taskgate.core.generations import SUBSCRIPTION, TASKS_EXTENSION, Generation,
 from taskgate.core.patterns import PatternKind
 from taskgate.core.tasks.task import Task
 from taskgate.core.wire import Raw, with_meta
-from taskgate.gateway.calls.context import Context
-from taskgate.gateway.calls.read_things import agreed, owner_of
+from taskgate.gateway.calls.read_things import Readings
+from taskgate.gateway.calls.routing import Sending
 from taskgate.gateway.requests.request import Request
 from taskgate.gateway.requests.sessions import Session
+from taskgate.gateway.tasks.engine import TaskEngine
 from taskgate.ports.upstream import LISTENER, Link, Upstream
 
 MAX_LISTENS: Final = 10_000
@@ -59,46 +60,23 @@ class Listen:
 
 
 class Subscriptions:
+    """Who follows what."""
+
     def __init__(self) -> None:
         self._listens: set[Listen] = set()
 
     def __len__(self) -> int:
         return len(self._listens)
 
-    async def subscribe(self, context: Context, request: Request) -> bytes:
-        session, uri = _session_and_uri(request)
-        server = await owner_of(context, request, uri)
-        await agreed(context, request, PatternKind.RESOURCE, server, uri, shown=uri)
-        if len(session.subscriptions) >= MAX_URIS:
-            raise GatewayFault("overloaded", f"A session may follow at most {MAX_URIS} resources.")
-        result = await self._tell_upstream(context, request, server, uri)
-        session.subscriptions[uri] = server
-        return result
+    def refuse_if_full(self) -> None:
+        if len(self._listens) >= MAX_LISTENS:
+            raise GatewayFault("overloaded", "Too many subscriptions are open; try again later.", retry_after_s=30)
 
-    async def unsubscribe(self, context: Context, request: Request) -> bytes:
-        session, uri = _session_and_uri(request)
-        server = session.subscriptions.pop(uri, None)
-        if server is None or server not in context.upstreams:
-            return b"{}"
-        return await self._tell_upstream(context, request, server, uri)
+    def open(self, listen: Listen) -> None:
+        self._listens.add(listen)
 
-    async def _tell_upstream(self, context: Context, request: Request, server: str, uri: str) -> bytes:
-        upstream = context.upstreams[server]
-        link = await upstream.link(request.link_key, request.delivery.profile)
-        if link.generation is Generation.STATEFUL:
-            method = request.message.method
-            timeout_s = context.plan.timeout_of(server)
-            call = context.relay.call_for(request, upstream, method, request.members(), name=uri, timeout_s=timeout_s)
-            return await context.relay.carry(request, upstream, call)
-        assert request.session is not None
-        if request.message.method == "resources/subscribe":
-            if uri not in request.session.watched:
-                await upstream.watch(uri, request.link_key)
-                request.session.watched.add(uri)
-        elif uri in request.session.watched:
-            request.session.watched.discard(uri)
-            await upstream.unwatch(uri, request.link_key)
-        return b"{}"
+    def close(self, listen: Listen) -> None:
+        self._listens.discard(listen)
 
     async def release(self, upstreams: Mapping[str, Upstream], session: Session) -> None:
         """A session ended: what was followed only for it over a shared link is let go."""
@@ -106,74 +84,6 @@ class Subscriptions:
             upstream = upstreams.get(server)
             if upstream is not None and uri in session.watched:
                 await upstream.unwatch(uri, session.link_key)
-
-    async def listen(self, context: Context, request: Request) -> bytes:
-        """Keep the request open and tell what was asked for, until the caller or the gateway goes."""
-        if len(self._listens) >= MAX_LISTENS:
-            raise GatewayFault("overloaded", "Too many subscriptions are open; try again later.", retry_after_s=30)
-        wanted = request.params.get("notifications")
-        if type(wanted) is not dict:
-            raise CallerError("invalid_params", 'subscriptions/listen needs "notifications", an object.')
-        await context.views.view(context.plan, request.caller, request.narrowing)
-        listen = Listen(request, frozenset(name for name, _ in LIST_CHANGED.values() if wanted.get(name) is True))
-        await self._watch(context, listen, wanted.get("resourceSubscriptions"))
-        found = await self._watch_tasks(context, listen, wanted.get("taskIds"))
-        self._listens.add(listen)
-        try:
-            honoured: dict[str, Any] = dict.fromkeys(sorted(listen.lists), True)
-            if listen.uris:
-                honoured["resourceSubscriptions"] = list(listen.uris)
-            if listen.tasks:
-                honoured["taskIds"] = sorted(listen.tasks)
-            listen.tell("notifications/subscriptions/acknowledged", wire.encode({"notifications": honoured}))
-            await self._catch_up(context, listen, found)
-            await listen.ended.wait()
-        finally:
-            self._listens.discard(listen)
-            for uri, server in listen.uris.items():
-                await context.upstreams[server].unwatch(uri, request.link_key)
-        meta = {SUBSCRIPTION: Raw(request.message.id or b"null")}
-        return wire.encode({"resultType": "complete", "_meta": meta})
-
-    async def _watch(self, context: Context, listen: Listen, uris: Any) -> None:
-        if type(uris) is not list:
-            return
-        for uri in uris[:MAX_URIS]:
-            if type(uri) is not str:
-                continue
-            server = await owner_of(context, listen.request, uri)
-            await agreed(context, listen.request, PatternKind.RESOURCE, server, uri, shown=uri)
-            await context.upstreams[server].watch(uri, listen.request.link_key)
-            listen.uris[uri] = server
-
-    async def _watch_tasks(self, context: Context, listen: Listen, task_ids: Any) -> list[Task]:
-        if type(task_ids) is not list:
-            return []
-        envelope = listen.request.envelope
-        if envelope is None or not envelope.wants_tasks:
-            raise missing_capability(
-                {"extensions": {TASKS_EXTENSION: {}}}, "Declare the tasks extension to follow tasks."
-            )
-        found: list[Task] = []
-        for task_id in task_ids[:MAX_URIS]:
-            try:
-                task = await context.tasks.records.find(listen.request, task_id)
-            except CallerError:
-                continue
-            found.append(task)
-            context.tasks.methods.wanted(task)
-        listen.tasks = frozenset(task.id for task in found)
-        return found
-
-    async def _catch_up(self, context: Context, listen: Listen, found: list[Task]) -> None:
-        """Nobody will tell of an end that came before this stream was open, nor of a change while it was being opened."""
-        records = context.tasks.records
-        for before in found:
-            now = await records.store.get(before.id)
-            if now is not None and (now.state.is_terminal or now.revision != before.revision):
-                detailed = await records.detailed(now)
-                detailed.pop("resultType", None)
-                listen.tell("notifications/tasks", wire.encode(detailed))
 
     def following(self, task_id: str) -> list[Listen]:
         return [listen for listen in self._listens if task_id in listen.tasks]
@@ -214,6 +124,116 @@ class Subscriptions:
     def end_all(self) -> None:
         for listen in self._listens:
             listen.ended.set()
+
+
+@dataclass(frozen=True, slots=True)
+class Following:
+    """`resources/subscribe`, `resources/unsubscribe` and `subscriptions/listen`: callers who begin and end to follow."""
+
+    subscriptions: Subscriptions
+    readings: Readings
+    sending: Sending
+    tasks: TaskEngine
+
+    async def subscribe(self, request: Request) -> bytes:
+        session, uri = _session_and_uri(request)
+        server = await self.readings.owner_of(request, uri)
+        await self.readings.agreed(request, PatternKind.RESOURCE, server, uri, shown=uri)
+        if len(session.subscriptions) >= MAX_URIS:
+            raise GatewayFault("overloaded", f"A session may follow at most {MAX_URIS} resources.")
+        result = await self._tell_upstream(request, server, uri)
+        session.subscriptions[uri] = server
+        return result
+
+    async def unsubscribe(self, request: Request) -> bytes:
+        session, uri = _session_and_uri(request)
+        server = session.subscriptions.pop(uri, None)
+        if server is None or server not in self.sending.upstreams.value:
+            return b"{}"
+        return await self._tell_upstream(request, server, uri)
+
+    async def _tell_upstream(self, request: Request, server: str, uri: str) -> bytes:
+        upstream = self.sending.upstreams.value[server]
+        link = await upstream.link(request.link_key, request.delivery.profile)
+        if link.generation is Generation.STATEFUL:
+            call = self.sending.prepared(request, server, request.message.method, request.members(), uri)
+            return await self.sending.relay.carry(request, upstream, call)
+        assert request.session is not None
+        if request.message.method == "resources/subscribe":
+            if uri not in request.session.watched:
+                await upstream.watch(uri, request.link_key)
+                request.session.watched.add(uri)
+        elif uri in request.session.watched:
+            request.session.watched.discard(uri)
+            await upstream.unwatch(uri, request.link_key)
+        return b"{}"
+
+    async def listen(self, request: Request) -> bytes:
+        """Keep the request open and tell what was asked for, until the caller or the gateway goes."""
+        self.subscriptions.refuse_if_full()
+        wanted = request.params.get("notifications")
+        if type(wanted) is not dict:
+            raise CallerError("invalid_params", 'subscriptions/listen needs "notifications", an object.')
+        await self.readings.lookup.view(request)
+        listen = Listen(request, frozenset(name for name, _ in LIST_CHANGED.values() if wanted.get(name) is True))
+        await self._watch(listen, wanted.get("resourceSubscriptions"))
+        found = await self._watch_tasks(listen, wanted.get("taskIds"))
+        self.subscriptions.open(listen)
+        try:
+            honoured: dict[str, Any] = dict.fromkeys(sorted(listen.lists), True)
+            if listen.uris:
+                honoured["resourceSubscriptions"] = list(listen.uris)
+            if listen.tasks:
+                honoured["taskIds"] = sorted(listen.tasks)
+            listen.tell("notifications/subscriptions/acknowledged", wire.encode({"notifications": honoured}))
+            await self._catch_up(listen, found)
+            await listen.ended.wait()
+        finally:
+            self.subscriptions.close(listen)
+            for uri, server in listen.uris.items():
+                await self.sending.upstreams.value[server].unwatch(uri, request.link_key)
+        meta = {SUBSCRIPTION: Raw(request.message.id or b"null")}
+        return wire.encode({"resultType": "complete", "_meta": meta})
+
+    async def _watch(self, listen: Listen, uris: Any) -> None:
+        if type(uris) is not list:
+            return
+        for uri in uris[:MAX_URIS]:
+            if type(uri) is not str:
+                continue
+            server = await self.readings.owner_of(listen.request, uri)
+            await self.readings.agreed(listen.request, PatternKind.RESOURCE, server, uri, shown=uri)
+            await self.sending.upstreams.value[server].watch(uri, listen.request.link_key)
+            listen.uris[uri] = server
+
+    async def _watch_tasks(self, listen: Listen, task_ids: Any) -> list[Task]:
+        if type(task_ids) is not list:
+            return []
+        envelope = listen.request.envelope
+        if envelope is None or not envelope.wants_tasks:
+            raise missing_capability(
+                {"extensions": {TASKS_EXTENSION: {}}}, "Declare the tasks extension to follow tasks."
+            )
+        found: list[Task] = []
+        for task_id in task_ids[:MAX_URIS]:
+            try:
+                task = await self.tasks.records.find(listen.request, task_id)
+            except CallerError:
+                continue
+            found.append(task)
+            self.tasks.methods.wanted(task)
+        listen.tasks = frozenset(task.id for task in found)
+        return found
+
+    async def _catch_up(self, listen: Listen, found: list[Task]) -> None:
+        """Nobody will tell of an end that came before this stream was open, nor of a change while it was being opened."""
+        records = self.tasks.records
+        for before in found:
+            now = await records.store.get(before.id)
+            if now is not None and (now.state.is_terminal or now.revision != before.revision):
+                detailed = await records.detailed(now)
+                detailed.pop("resultType", None)
+                listen.tell("notifications/tasks", wire.encode(detailed))
 
 
 def _uri_in(params: Raw | None) -> str:

@@ -21,18 +21,19 @@ from taskgate.core.generations import speaks_tasks
 from taskgate.core.tasks import projections
 from taskgate.core.tasks.task import Task, is_task_id
 from taskgate.core.wire import Kind, Members, Message, Raw
-from taskgate.gateway.calls.call_tool import call_tool
-from taskgate.gateway.calls.context import Context
+from taskgate.gateway.calls.call_tool import ToolCalls
 from taskgate.gateway.questions.elicitations import CallerAsks, OwnElicitations, listed
 from taskgate.gateway.requests.request import KEY_META, Request
+from taskgate.gateway.tasks.engine import TaskEngine
 from taskgate.ports.outlet import CancelNote
 
 TASK_LIMIT_CODE: Final = -32087
 
 
 class VendorMethods:
-    def __init__(self, context: Context, elicitations: OwnElicitations) -> None:
-        self._context = context
+    def __init__(self, tool_calls: ToolCalls, tasks: TaskEngine, elicitations: OwnElicitations) -> None:
+        self._tool_calls = tool_calls
+        self._tasks = tasks
         self._elicitations = elicitations
         self.methods: Mapping[str, Callable[[Request], Awaitable[bytes]]] = {
             "tasks/create": self._create_task,
@@ -45,7 +46,7 @@ class VendorMethods:
         }
 
     async def _create_task(self, request: Request) -> bytes:
-        context, params, session = self._context, request.params, request.session
+        params, session = request.params, request.session
         assert session is not None
         if not speaks_tasks(session.version):
             raise CallerError("method_not_found", "This revision has no tasks.")
@@ -56,17 +57,17 @@ class VendorMethods:
             )
         if wished is not None and (type(wished) is not str or not 0 < len(wished) <= 200):
             raise CallerError("invalid_params", '"id" must be a string of 1 to 200 characters.')
-        began = context.tasks.store.now_ms()
+        began = self._tasks.store.now_ms()
         given = wished if wished is not None else f"task-{secrets.token_hex(12)}"
-        task_id = await self._called(context, _tool_call(request, action, arguments, given))
-        task = await context.tasks.records.find(request, task_id)
+        task_id = await self._called(_tool_call(request, action, arguments, given))
+        task = await self._tasks.records.find(request, task_id)
         if wished is not None and task.created_ms < began:
             raise _exists(wished)
         return wire.encode(projections.vendor_created(task))
 
-    async def _called(self, context: Context, call: Request) -> Any:
+    async def _called(self, call: Request) -> Any:
         try:
-            handle = wire.parse_strictly(await call_tool(context, call))
+            handle = wire.parse_strictly(await self._tool_calls.call(call))
         except CallerError as problem:
             if problem.error_type == "idempotency_conflict":
                 raise _exists("") from None
@@ -78,7 +79,7 @@ class VendorMethods:
         return handle.get("taskId")
 
     async def _get_task(self, request: Request) -> bytes:
-        methods, records = self._context.tasks.methods, self._context.tasks.records
+        methods, records = self._tasks.methods, self._tasks.records
         task = await self._made_here(request)
         if task is None:
             return await methods.get(request)
@@ -87,25 +88,25 @@ class VendorMethods:
         return wire.encode(projections.vendor_task(task, await records.result_bytes(task)))
 
     async def _result_of_task(self, request: Request) -> bytes:
-        methods = self._context.tasks.methods
+        methods = self._tasks.methods
         task = await self._made_here(request)
         if task is None:
             return await methods.result(request)
         result = await methods.result(_about(request, task.id))
-        return projections.vendor_result(await self._context.tasks.records.find(request, task.id), result)
+        return projections.vendor_result(await self._tasks.records.find(request, task.id), result)
 
     async def _cancel_task(self, request: Request) -> bytes:
-        methods = self._context.tasks.methods
+        methods = self._tasks.methods
         task = await self._made_here(request)
         if task is None:
             return await methods.cancel(request)
         await methods.cancel(_about(request, task.id))
-        return wire.encode(projections.vendor_cancelled(await self._context.tasks.records.find(request, task.id)))
+        return wire.encode(projections.vendor_cancelled(await self._tasks.records.find(request, task.id)))
 
     async def _list_tasks(self, request: Request) -> bytes:
         """MCP's list, with the rows of tasks that were made here in the form of their callers."""
-        listed = wire.parse_strictly(await self._context.tasks.methods.list(request))
-        store = self._context.tasks.store
+        listed = wire.parse_strictly(await self._tasks.methods.list(request))
+        store = self._tasks.store
         for place, row in enumerate(listed["tasks"]):
             task = await store.get(row["taskId"]) if is_task_id(row["taskId"]) else None
             if task is not None and task.vendor_id is not None:
@@ -118,8 +119,8 @@ class VendorMethods:
         if type(asked) is not str:
             return None
         key = _key(request, asked)
-        found = await self._context.tasks.store.task_of_key(request.caller.principal, key)
-        return await self._context.tasks.records.find(request, found) if found is not None else None
+        found = await self._tasks.store.task_of_key(request.caller.principal, key)
+        return await self._tasks.records.find(request, found) if found is not None else None
 
     async def _cancel_request(self, request: Request) -> bytes:
         session, params = request.session, request.params

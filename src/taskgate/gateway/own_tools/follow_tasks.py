@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import dataclass
+from typing import Any, Final
 
 from taskgate.core import wire
 from taskgate.core.answers import ACTIONS
@@ -15,15 +16,13 @@ from taskgate.core.tasks.endings import is_gone
 from taskgate.core.tasks.state import OPEN, TaskState
 from taskgate.core.tasks.task import Task, is_task_id
 from taskgate.core.wire import with_meta
-from taskgate.gateway.own_tools.tool import OwnTool, ToolReply, patience_s, relayed, saying
-from taskgate.gateway.questions.inbox import FORMS
+from taskgate.gateway.own_tools.tool import OwnTool, TaskParts, ToolReply, patience_s, relayed, saying
+from taskgate.gateway.questions.inbox import FORMS, Inbox
 from taskgate.gateway.questions.waiting import Waiting
 from taskgate.gateway.requests.request import NO_CONVERSATION, Heartbeat, Request, may_see
 from taskgate.gateway.tasks.task_lists import own_tasks
+from taskgate.ports.store import Store
 from taskgate.ports.upstream import RelayedError
-
-if TYPE_CHECKING:
-    from taskgate.gateway.calls.context import Context
 
 MAX_LISTED: Final = 1000
 _NO_LIST: Final = (
@@ -33,11 +32,11 @@ _NO_LIST: Final = (
 _TASK_ID: Final = Parameter("task_id", Kind.TEXT, "The id of the task, as a reply named it.", required=True)
 
 
-async def list_tasks(context: Context, request: Request, given: dict[str, Any]) -> ToolReply:
+async def list_tasks(parts: TaskParts, request: Request, given: dict[str, Any]) -> ToolReply:
     word = given.get("status")
     states = projections.states_shown_as(word) if word is not None else (None if given["include_completed"] else OPEN)
-    tasks = await tasks_of(context, request, states, given.get("server"), also_gone=word == "expired")
-    now = context.tasks.store.now_ms()
+    tasks = await tasks_of(parts, request, states, given.get("server"), also_gone=word == "expired")
+    now = parts.tasks.store.now_ms()
     shown = [projections.shown_task(task, now) for task in tasks]
     reply: dict[str, Any] = {"tasks": [row for row in shown if word is None or row["status"] == word]}
     if request.caller_key.startswith(NO_CONVERSATION):
@@ -46,7 +45,7 @@ async def list_tasks(context: Context, request: Request, given: dict[str, Any]) 
 
 
 async def tasks_of(
-    context: Context,
+    parts: TaskParts,
     request: Request,
     states: frozenset[TaskState] | None,
     server: str | None,
@@ -58,8 +57,8 @@ async def tasks_of(
     after: str | None = None
     while len(found) < MAX_LISTED:
         page = await own_tasks(
-            context.tasks.store,
-            context.activity.conversations,
+            parts.tasks.store,
+            parts.activity.conversations,
             request.conversation_key,
             after=after,
             limit=200,
@@ -75,9 +74,9 @@ async def tasks_of(
     return found[:MAX_LISTED]
 
 
-async def find(context: Context, request: Request, task_id: str) -> Task:
+async def find(parts: TaskParts, request: Request, task_id: str) -> Task:
     """The task, also one whose result is no longer kept: the tools show that one as expired."""
-    task = await context.tasks.store.get(task_id, also_gone=True) if is_task_id(task_id) else None
+    task = await parts.tasks.store.get(task_id, also_gone=True) if is_task_id(task_id) else None
     if task is None or not may_see(request, task):
         raise CallerError(
             "unknown_task", f"There is no task {task_id[:60]!r}, or it is no longer kept. list_tasks shows your tasks."
@@ -85,11 +84,11 @@ async def find(context: Context, request: Request, task_id: str) -> Task:
     return task
 
 
-async def get_task(context: Context, request: Request, given: dict[str, Any]) -> ToolReply:
-    task = await find(context, request, given["task_id"])
-    context.tasks.methods.wanted(task)
-    shown = projections.shown_task(task, context.tasks.store.now_ms())
-    inbox = context.activity.inbox
+async def get_task(parts: TaskParts, request: Request, given: dict[str, Any]) -> ToolReply:
+    task = await find(parts, request, given["task_id"])
+    parts.tasks.methods.wanted(task)
+    shown = projections.shown_task(task, parts.tasks.store.now_ms())
+    inbox = parts.activity.inbox
     asked = inbox.elicitations(request, task.server, task.id)
     reply = {"task": shown, "pending_elicitations_for_server": asked}
     if wanted := inbox.of_task(task.id, (SAMPLE,)):
@@ -97,20 +96,20 @@ async def get_task(context: Context, request: Request, given: dict[str, Any]) ->
     return saying(reply)
 
 
-async def get_task_result(context: Context, request: Request, given: dict[str, Any]) -> ToolReply:
+async def get_task_result(parts: TaskParts, request: Request, given: dict[str, Any]) -> ToolReply:
     """The tool's own result, once there is one; a caller that has waited long enough is told to come again."""
-    task = await find(context, request, given["task_id"])
-    limit = patience_s(context, request, given.get("timeout_ms"))
-    methods = context.tasks.methods
-    beat = Heartbeat(request, context.plan.calls.delivery.heartbeat_s, f"Waiting for {task.wire_name}")
+    task = await find(parts, request, given["task_id"])
+    limit = patience_s(parts.tasks.promotions, request, given.get("timeout_ms"))
+    methods = parts.tasks.methods
+    beat = Heartbeat(request, parts.tasks.plan.value.calls.delivery.heartbeat_s, f"Waiting for {task.wire_name}")
     beat.start()
-    context.tasks.followers.waits(task.id, request)
+    parts.tasks.followers.waits(task.id, request)
     try:
         task = await methods.wait(request, task, limit)
     finally:
-        context.tasks.followers.waits_no_more(task.id, request)
+        parts.tasks.followers.waits_no_more(task.id, request)
         beat.stop()
-    now = context.tasks.store.now_ms()
+    now = parts.tasks.store.now_ms()
     shown = projections.shown_task(task, now)
     if not task.state.is_terminal:
         return saying(_not_yet(task, limit), {"task": shown})
@@ -132,12 +131,12 @@ def _not_yet(task: Task, waited_s: float) -> str:
     return f"Task {task.id} is still working {after}. Call get_task_result again."
 
 
-async def cancel_task(context: Context, request: Request, given: dict[str, Any]) -> ToolReply:
-    task = await find(context, request, given["task_id"])
+async def cancel_task(parts: TaskParts, request: Request, given: dict[str, Any]) -> ToolReply:
+    task = await find(parts, request, given["task_id"])
     if task.state.is_terminal:
-        status = projections.shown_status(task, context.tasks.store.now_ms())
+        status = projections.shown_status(task, parts.tasks.store.now_ms())
         return saying({"success": False, "message": f"This task has ended already, as {status}."}, is_error=True)
-    task = await context.tasks.methods.cancel_task(task, None)
+    task = await parts.tasks.methods.cancel_task(task, None)
     return saying({"success": True, "message": task.status_message or f"Task {task.id} is cancelled."})
 
 
@@ -189,52 +188,60 @@ _SERVER: Final = Parameter("server", Kind.TEXT, "Only questions of this server."
 _REASON: Final = Parameter("reason", Kind.TEXT, "Why, for the log of the server.")
 
 
-async def _find(context: Context, request: Request, given: dict[str, Any], methods: tuple[str, ...]) -> Waiting:
+@dataclass(frozen=True, slots=True)
+class QuestionParts:
+    inbox: Inbox
+    store: Store
+
+
+async def _find(parts: QuestionParts, request: Request, given: dict[str, Any], methods: tuple[str, ...]) -> Waiting:
     """The question, if it is this caller's: from its own inbox, or of a task whose id it knows and that it may see."""
     task_id = given.get("task_id")
-    task = await context.tasks.store.get(task_id) if task_id is not None and is_task_id(task_id) else None
+    task = await parts.store.get(task_id) if task_id is not None and is_task_id(task_id) else None
     if task is not None and may_see(request, task):
-        for waiting in context.activity.inbox.of_task(task.id, methods):
+        for waiting in parts.inbox.of_task(task.id, methods):
             if waiting.id == given["request_id"]:
                 return waiting
-    return context.activity.inbox.find(request.caller_key, given["request_id"], methods)
+    return parts.inbox.find(request.caller_key, given["request_id"], methods)
 
 
-async def get_elicitations(context: Context, request: Request, given: dict[str, Any]) -> ToolReply:
-    return saying({"elicitations": context.activity.inbox.elicitations(request, given.get("server"))})
+async def get_elicitations(parts: QuestionParts, request: Request, given: dict[str, Any]) -> ToolReply:
+    return saying({"elicitations": parts.inbox.elicitations(request, given.get("server"))})
 
 
-async def get_sampling_requests(context: Context, request: Request, given: dict[str, Any]) -> ToolReply:
-    return saying({"sampling_requests": context.activity.inbox.sampling_requests(request, given.get("server"))})
+async def get_sampling_requests(parts: QuestionParts, request: Request, given: dict[str, Any]) -> ToolReply:
+    return saying({"sampling_requests": parts.inbox.sampling_requests(request, given.get("server"))})
 
 
-async def respond_to_elicitation(context: Context, request: Request, given: dict[str, Any]) -> ToolReply:
-    inbox = context.activity.inbox
-    waiting = await _find(context, request, given, FORMS)
+async def respond_to_elicitation(parts: QuestionParts, request: Request, given: dict[str, Any]) -> ToolReply:
+    inbox = parts.inbox
+    waiting = await _find(parts, request, given, FORMS)
     inbox.answer_elicitation(waiting, given["action"], given.get("content"))
     await waiting.kept()
     return saying({"success": True, "message": f"{waiting.server} has your answer ({given['action']})."})
 
 
-async def respond_to_sampling(context: Context, request: Request, given: dict[str, Any]) -> ToolReply:
-    inbox = context.activity.inbox
-    waiting = await _find(context, request, given, (SAMPLE,))
+async def respond_to_sampling(parts: QuestionParts, request: Request, given: dict[str, Any]) -> ToolReply:
+    inbox = parts.inbox
+    waiting = await _find(parts, request, given, (SAMPLE,))
     inbox.answer_sampling(waiting, given["role"], given["content"], given["model"], given.get("stop_reason"))
     await waiting.kept()
     return saying({"success": True, "message": f"{waiting.server} has your message."})
 
 
-async def cancel_elicitation_request(context: Context, request: Request, given: dict[str, Any]) -> ToolReply:
-    return await _cancelled(context, request, given, FORMS)
+async def cancel_elicitation_request(parts: QuestionParts, request: Request, given: dict[str, Any]) -> ToolReply:
+    return await _cancelled(parts, request, given, FORMS)
 
 
-async def cancel_sampling_request(context: Context, request: Request, given: dict[str, Any]) -> ToolReply:
-    return await _cancelled(context, request, given, (SAMPLE,))
+async def cancel_sampling_request(parts: QuestionParts, request: Request, given: dict[str, Any]) -> ToolReply:
+    return await _cancelled(parts, request, given, (SAMPLE,))
 
 
-async def _cancelled(context: Context, request: Request, given: dict[str, Any], methods: tuple[str, ...]) -> ToolReply:
-    waiting = await _find(context, request, given, methods)
-    context.activity.inbox.refuse(waiting, given.get("reason"))
+async def _cancelled(
+    parts: QuestionParts, request: Request, given: dict[str, Any], methods: tuple[str, ...]
+) -> ToolReply:
+    waiting = await _find(parts, request, given, methods)
+    parts.inbox.refuse(waiting, given.get("reason"))
     await waiting.kept()
     return saying({"success": True, "message": f"{waiting.server} was told that nobody will answer."})
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
 
 from taskgate.core import wire
 from taskgate.core.audit import AuditEntry
@@ -15,15 +16,17 @@ from taskgate.core.events import EventKind
 from taskgate.core.governance.decision import Forward
 from taskgate.core.governance.pipeline import decide
 from taskgate.core.patterns import PatternKind
+from taskgate.gateway.calls.routing import Lookup
+from taskgate.gateway.catalog.catalogs import Catalogs
 from taskgate.gateway.catalog.views import View
-from taskgate.gateway.dynamic_servers import NewServer
+from taskgate.gateway.dynamic_servers import DynamicServers, NewServer
 from taskgate.gateway.governance.evaluate import OWN_SERVER, Asked
+from taskgate.gateway.governance.gate import HeldReadings
 from taskgate.gateway.own_tools.tool import OwnTool, ToolReply, saying
+from taskgate.gateway.plan import Live
+from taskgate.gateway.questions.activity import Activity
 from taskgate.gateway.requests.request import Request, arguments_digest
-from taskgate.ports.upstream import ServerState
-
-if TYPE_CHECKING:
-    from taskgate.gateway.calls.context import Context
+from taskgate.ports.upstream import ServerState, Upstream
 
 _HEALTH: Final = {
     ServerState.IDLE: "unknown",
@@ -35,13 +38,19 @@ _HEALTH: Final = {
 }
 
 
-async def list_servers(context: Context, request: Request, _given: dict[str, Any]) -> ToolReply:
-    view = await context.views.view(context.plan, request.caller, request.narrowing, listing=True)
-    return saying({"servers": [server_row(context, view, server) for server in view.subset.servers]})
+@dataclass(frozen=True, slots=True)
+class LookingParts:
+    lookup: Lookup
+    upstreams: Live[Mapping[str, Upstream]]
 
 
-def server_row(context: Context, view: View, server: str) -> dict[str, Any]:
-    upstream = context.upstreams.get(server)
+async def list_servers(parts: LookingParts, request: Request, _given: dict[str, Any]) -> ToolReply:
+    view = await parts.lookup.view(request, listing=True)
+    return saying({"servers": [server_row(parts.upstreams.value, view, server) for server in view.subset.servers]})
+
+
+def server_row(upstreams: Mapping[str, Upstream], view: View, server: str) -> dict[str, Any]:
+    upstream = upstreams.get(server)
     if upstream is None:
         return {"name": server, "state": "stopped", "transport": "", "tools": 0, "health": "stopped"}
     status = upstream.status()
@@ -59,31 +68,35 @@ def server_row(context: Context, view: View, server: str) -> dict[str, Any]:
     return row
 
 
-async def list_tools(context: Context, request: Request, given: dict[str, Any]) -> ToolReply:
-    view = await context.views.view(context.plan, request.caller, request.narrowing, listing=True)
+async def list_tools(parts: LookingParts, request: Request, given: dict[str, Any]) -> ToolReply:
+    view = await parts.lookup.view(request, listing=True)
     shown = (tool.entry for tool in view.tools.values() if tool.entry is not None and view.shown(tool, False))
-    return _listed(context, view, "tools", shown, given)
+    return _listed(parts.lookup.catalogs, view, "tools", shown, given)
 
 
-async def list_prompts(context: Context, request: Request, given: dict[str, Any]) -> ToolReply:
-    view = await context.views.view(context.plan, request.caller, request.narrowing, listing=True)
+async def list_prompts(parts: LookingParts, request: Request, given: dict[str, Any]) -> ToolReply:
+    view = await parts.lookup.view(request, listing=True)
     return _listed(
-        context, view, "prompts", (prompt.entry for prompt in view.prompts.values() if prompt.entry is not None), given
+        parts.lookup.catalogs,
+        view,
+        "prompts",
+        (prompt.entry for prompt in view.prompts.values() if prompt.entry is not None),
+        given,
     )
 
 
-async def list_resources(context: Context, request: Request, given: dict[str, Any]) -> ToolReply:
-    view = await context.views.view(context.plan, request.caller, request.narrowing, listing=True)
-    return _listed(context, view, "resources", view.resources.values(), given, ours=LISTED)
+async def list_resources(parts: LookingParts, request: Request, given: dict[str, Any]) -> ToolReply:
+    view = await parts.lookup.view(request, listing=True)
+    return _listed(parts.lookup.catalogs, view, "resources", view.resources.values(), given, ours=LISTED)
 
 
-async def list_resource_templates(context: Context, request: Request, given: dict[str, Any]) -> ToolReply:
-    view = await context.views.view(context.plan, request.caller, request.narrowing, listing=True)
-    return _listed(context, view, "resource_templates", (entry for _, entry in view.templates), given)
+async def list_resource_templates(parts: LookingParts, request: Request, given: dict[str, Any]) -> ToolReply:
+    view = await parts.lookup.view(request, listing=True)
+    return _listed(parts.lookup.catalogs, view, "resource_templates", (entry for _, entry in view.templates), given)
 
 
 def _listed(
-    context: Context,
+    catalogs: Catalogs,
     view: View,
     key: str,
     entries: Iterable[CatalogEntry],
@@ -101,7 +114,7 @@ def _listed(
     if servers.matches(SERVER):
         rows += [{"server": SERVER, **entry} for entry in ours if names.matches(entry["name"])]
     reply: dict[str, Any] = {key: rows}
-    problems = {server: context.catalogs.failure(server) for server in view.subset.servers if servers.matches(server)}
+    problems = {server: catalogs.failure(server) for server in view.subset.servers if servers.matches(server)}
     errors = [{"server": server, "error": problem.message} for server, problem in problems.items() if problem]
     if errors:
         reply["errors"] = errors
@@ -146,7 +159,19 @@ _NAME: Final = Parameter("name", Kind.TEXT, "The name of the server.", required=
 NEEDS_PERMISSION: Final = frozenset({"add_server", "remove_server"})
 
 
-async def add_server(context: Context, request: Request, given: dict[str, Any]) -> ToolReply:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ManagingParts:
+    lookup: Lookup
+    upstreams: Live[Mapping[str, Upstream]]
+    dynamic_servers: DynamicServers
+    servers_changed: Callable[[str], None]
+    """One was added or removed: what follows from that is done."""
+    held: HeldReadings
+    record: Callable[[AuditEntry], None]
+    activity: Activity
+
+
+async def add_server(parts: ManagingParts, request: Request, given: dict[str, Any]) -> ToolReply:
     new = NewServer(
         given["name"],
         given.get("url"),
@@ -155,14 +180,14 @@ async def add_server(context: Context, request: Request, given: dict[str, Any]) 
         _texts(given, "env"),
         _texts(given, "headers"),
     )
-    context.dynamic_servers.check(context.plan, new)
-    await _agreed(context, request, "add_server")
+    parts.dynamic_servers.check(parts.lookup.plan.value, new)
+    await _agreed(parts, request, "add_server")
     # Somebody may have taken the name, or the last place, while people were asked.
-    context.dynamic_servers.check(context.plan, new)
-    await context.dynamic_servers.add(context.plan, request.caller.scope, new)
-    context.dynamic_servers_changed(new.name)
-    _record(context, request, "add_server", new.name)
-    _tell(context, request, EventKind.SERVER_ADDED, new.name)
+    parts.dynamic_servers.check(parts.lookup.plan.value, new)
+    await parts.dynamic_servers.add(parts.lookup.plan.value, request.caller.scope, new)
+    parts.servers_changed(new.name)
+    _record(parts, request, "add_server", new.name)
+    _tell(parts, request, EventKind.SERVER_ADDED, new.name)
     return saying({"success": True, "message": f"{new.name} is connected. list_tools shows its tools."})
 
 
@@ -173,51 +198,51 @@ def _texts(given: dict[str, Any], key: str) -> dict[str, str]:
     return dict(found)
 
 
-async def remove_server(context: Context, request: Request, given: dict[str, Any]) -> ToolReply:
-    context.dynamic_servers.check_removal(context.plan, given["name"])
-    await _agreed(context, request, "remove_server")
-    await context.dynamic_servers.remove(context.plan, given["name"])
-    context.dynamic_servers_changed(given["name"])
-    _record(context, request, "remove_server", given["name"])
-    _tell(context, request, EventKind.SERVER_REMOVED, given["name"])
+async def remove_server(parts: ManagingParts, request: Request, given: dict[str, Any]) -> ToolReply:
+    parts.dynamic_servers.check_removal(parts.lookup.plan.value, given["name"])
+    await _agreed(parts, request, "remove_server")
+    await parts.dynamic_servers.remove(parts.lookup.plan.value, given["name"])
+    parts.servers_changed(given["name"])
+    _record(parts, request, "remove_server", given["name"])
+    _tell(parts, request, EventKind.SERVER_REMOVED, given["name"])
     return saying({"success": True, "message": f"{given['name']} is gone."})
 
 
-async def reconnect_server(context: Context, request: Request, given: dict[str, Any]) -> ToolReply:
+async def reconnect_server(parts: ManagingParts, request: Request, given: dict[str, Any]) -> ToolReply:
     """Try now instead of waiting for the next attempt. A connection that works is left alone."""
     name = given["name"]
-    view = await context.views.view(context.plan, request.caller, request.narrowing)
-    if name not in view.subset.servers or name not in context.upstreams:
+    view = await parts.lookup.view(request)
+    if name not in view.subset.servers or name not in parts.upstreams.value:
         raise CallerError(
             "unknown_server", f"There is no server {name[:80]!r} here. list_servers shows those there are."
         )
     try:
-        await context.upstreams[name].reconnect()
+        await parts.upstreams.value[name].reconnect()
     except TaskgateError as problem:
         return saying({"success": False, "message": problem.message}, is_error=True)
-    context.catalogs.changed(name)
+    parts.lookup.catalogs.changed(name)
     return saying({"success": True, "message": f"{name} is connected."})
 
 
-async def _agreed(context: Context, request: Request, tool: str) -> None:
+async def _agreed(parts: ManagingParts, request: Request, tool: str) -> None:
     """Rules, policy and people have their say, as about any tool; returns when the call may go on."""
-    decision = decide(context.plan.gates, PatternKind.TOOL, OWN_SERVER, tool)
+    decision = decide(parts.lookup.plan.value.gates, PatternKind.TOOL, OWN_SERVER, tool)
     if type(decision) is Forward and decision.note is None:
         return
     caller = request.caller
     asked = Asked(
         caller.principal, caller.roles, caller.scope, OWN_SERVER, tool, _arguments(request), facts=caller.facts
     )
-    await context.held_readings.permit(request, asked, decision, tool)
+    await parts.held.permit(request, asked, decision, tool)
 
 
 def _arguments(request: Request) -> bytes:
     return bytes(request.members().get("arguments", b"{}"))
 
 
-def _record(context: Context, request: Request, tool: str, server: str) -> None:
+def _record(parts: ManagingParts, request: Request, tool: str, server: str) -> None:
     caller, digest = request.caller, arguments_digest(_arguments(request))
-    context.tasks.store.record(
+    parts.record(
         AuditEntry(
             0,
             "call",
@@ -227,7 +252,7 @@ def _record(context: Context, request: Request, tool: str, server: str) -> None:
             tool,
             arguments_digest=digest,
             decision="forward",
-            policy_revision=context.plan.gates.revision,
+            policy_revision=parts.lookup.plan.value.gates.revision,
             reason=f"server {server}",
             outcome="ok",
             executed=Executed.YES.value,
@@ -235,9 +260,9 @@ def _record(context: Context, request: Request, tool: str, server: str) -> None:
     )
 
 
-def _tell(context: Context, request: Request, kind: EventKind, server: str) -> None:
+def _tell(parts: ManagingParts, request: Request, kind: EventKind, server: str) -> None:
     scope = request.caller.scope
-    context.activity.tell_all(kind, server, {}, lambda of: of == scope)
+    parts.activity.tell_all(kind, server, {}, lambda of: of == scope)
 
 
 MANAGING_TOOLS: Final = (

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
 
 from taskgate.core import wire
 from taskgate.core.catalog.own_tools import Family, Kind, Parameter, ToolFace, wait_parameter
@@ -17,40 +18,42 @@ from taskgate.core.tasks import projections
 from taskgate.core.tasks.state import TaskState
 from taskgate.core.tasks.task import Task
 from taskgate.core.wire import Raw
-from taskgate.gateway.calls.call_tool import call_tool
-from taskgate.gateway.calls.context import find_tool
+from taskgate.gateway.calls.call_tool import ToolCalls
+from taskgate.gateway.calls.routing import Lookup
 from taskgate.gateway.catalog.views import ToolRef, View
-from taskgate.gateway.own_tools import follow_tasks, timers_and_logs
 from taskgate.gateway.own_tools.tool import (
     SERVER,
     OwnTool,
+    TaskParts,
     ToolReply,
+    UsableTool,
     inner_request,
     json_block,
     patience_s,
     relayed,
     saying,
-    served,
 )
+from taskgate.gateway.questions.activity import Activity
 from taskgate.gateway.questions.feed import Feed
 from taskgate.gateway.requests.replies import audience_of
 from taskgate.gateway.requests.request import Request
 
-if TYPE_CHECKING:
-    from taskgate.gateway.calls.context import Context
-
 DEFAULT_RESULTS: Final = 10
-_HELPERS: Final = {
-    tool.face.name: tool
-    for family in (follow_tasks.TASK_TOOLS, timers_and_logs.WAITING_TOOLS, follow_tasks.QUESTION_TOOLS)
-    for tool in family
-}
 SHORT_DESCRIPTION: Final = 240
 _WIDER: Final = 4
 
 
-async def search_tools(context: Context, request: Request, given: dict[str, Any]) -> ToolReply:
-    view = await context.views.view(context.plan, request.caller, request.narrowing, listing=True)
+@dataclass(frozen=True, slots=True)
+class SearchParts:
+    lookup: Lookup
+    tool_calls: ToolCalls
+    activity: Activity
+    helpers: Mapping[str, UsableTool]
+    """The tools for following tasks and answering questions."""
+
+
+async def search_tools(parts: SearchParts, request: Request, given: dict[str, Any]) -> ToolReply:
+    view = await parts.lookup.view(request, listing=True)
     limit, server = given["limit"], given.get("server")
     wide = MAX_RESULTS if server is not None else min(MAX_RESULTS, limit * _WIDER)
     hits = index_of(view).search(given["query"][:MAX_QUERY], wide)
@@ -63,33 +66,35 @@ async def search_tools(context: Context, request: Request, given: dict[str, Any]
     return saying({"tools": found[:limit], "note": next_step if found else "Nothing fits. Try other words, or fewer."})
 
 
-async def describe_tool(context: Context, request: Request, given: dict[str, Any]) -> ToolReply:
-    helper = await _helper(context, request, given["name"])
+async def describe_tool(parts: SearchParts, request: Request, given: dict[str, Any]) -> ToolReply:
+    helper = await _helper(parts, request, given["name"])
     if helper is not None:
         return ToolReply((json_block(Raw(helper.face.rendered(audience_of(request)))),))
-    view, tool = await _named(context, request, given["name"])
+    view, tool = await _named(parts, request, given["name"])
     return ToolReply((json_block(Raw(view.render_tool(tool, audience_of(request)))),))
 
 
-async def call_found_tool(context: Context, request: Request, given: dict[str, Any]) -> ToolReply | bytes:
+async def call_found_tool(parts: SearchParts, request: Request, given: dict[str, Any]) -> ToolReply | bytes:
     """The result is the tool's own, as it came."""
-    helper = await _helper(context, request, given["name"])
+    helper = await _helper(parts, request, given["name"])
     if helper is not None:
-        return await helper.use(context, request, helper.face.read(given.get("arguments")))
-    _view, tool = await _named(context, request, given["name"])
+        return await helper.use(request, helper.face.read(given.get("arguments")))
+    _view, tool = await _named(parts, request, given["name"])
     arguments = wire.members_of(request.members()["arguments"]).get("arguments", Raw(b"{}"))
-    feed = await context.activity.feed(request)
+    feed = await parts.activity.feed(request)
     params = {"name": wire.raw(tool.wire), "arguments": arguments}
-    result = await call_tool(context, inner_request(context, request, feed, tool.server, "tools/call", params=params))
+    result = await parts.tool_calls.call(
+        inner_request(parts.activity, request, feed, tool.server, "tools/call", params=params)
+    )
     return b"{}" if request.delivery.answered else result
 
 
-async def _helper(context: Context, request: Request, name: str) -> OwnTool | None:
+async def _helper(parts: SearchParts, request: Request, name: str) -> UsableTool | None:
     """The tool for following tasks or answering questions of this name, where the scope has them and no server has one."""
-    found = _HELPERS.get(name)
+    found = parts.helpers.get(name)
     if found is None:
         return None
-    view = await context.views.view(context.plan, request.caller, request.narrowing)
+    view = await parts.lookup.view(request)
     return None if view.scope.helper_tools is HelperTools.NEVER or name in view.tools else found
 
 
@@ -115,11 +120,11 @@ def _documents(view: View) -> Iterator[SearchDocument]:
         yield SearchDocument(tool.wire, tool.name, _text(definition, "title"), _text(definition, "description"), names)
 
 
-async def _named(context: Context, request: Request, name: str) -> tuple[View, ToolRef]:
+async def _named(parts: SearchParts, request: Request, name: str) -> tuple[View, ToolRef]:
     """The tool, if this caller may know of it. A wrong name is answered with the nearest one that it may know."""
-    view = await context.views.view(context.plan, request.caller, request.narrowing, listing=True)
+    view = await parts.lookup.view(request, listing=True)
     try:
-        tool = await find_tool(context, request, name)
+        tool = await parts.lookup.tool(request, name)
     except CallerError:
         tool = None
     if tool is not None and is_listed(view, request, tool):
@@ -190,20 +195,29 @@ SEARCH_TOOLS: Final = (
 DEFAULT_MS: Final = 120_000
 
 
-async def execute_tool(context: Context, request: Request, given: dict[str, Any]) -> ToolReply | bytes:
+@dataclass(frozen=True, slots=True)
+class ExecuteParts:
+    lookup: Lookup
+    tool_calls: ToolCalls
+    following: TaskParts
+
+
+async def execute_tool(parts: ExecuteParts, request: Request, given: dict[str, Any]) -> ToolReply | bytes:
     server, tool, timeout_ms = given["server"], given["tool"], given["timeout_ms"]
-    view = await served(context, request, server)
+    view = await parts.lookup.serving(request, server)
     wire_name = view.tool_names.to_wire.get((server, tool))
     if wire_name is None or wire_name not in view.tools:
         raise CallerError("unknown_tool", f"{server} has no tool {tool[:120]!r} here. list_tools shows what there is.")
-    feed = await context.activity.feed(request)
-    inner = inner_request(context, request, feed, server, "tools/call", params=_params(request, wire_name))
-    wait_s = patience_s(context, request, timeout_ms)
+    feed = await parts.following.activity.feed(request)
+    inner = inner_request(
+        parts.following.activity, request, feed, server, "tools/call", params=_params(request, wire_name)
+    )
+    wait_s = patience_s(parts.following.tasks.promotions, request, timeout_ms)
     inner.delivery.deliver(
         Delivery(wait_s, request.progress_token is not None, Form.SENTENCE),
-        lambda task, _waited: _promoted(context, request, feed, task, round(wait_s * 1000)),
+        lambda task, _waited: _promoted(parts.following, request, feed, task, round(wait_s * 1000)),
     )
-    result = await call_tool(context, inner)
+    result = await parts.tool_calls.call(inner)
     if request.delivery.answered:
         return b"{}"
     return result if _asks_or_hands_over(request, result) else relayed(result)
@@ -223,9 +237,9 @@ def _asks_or_hands_over(request: Request, result: bytes) -> bool:
     return kind != b'"complete"'
 
 
-def _promoted(context: Context, request: Request, feed: Feed, task: Task, timeout_ms: int) -> bytes:
+def _promoted(parts: TaskParts, request: Request, feed: Feed, task: Task, timeout_ms: int) -> bytes:
     """The reply when time is up: a sentence, then the task and what else this server is busy with."""
-    now = context.tasks.store.now_ms()
+    now = parts.tasks.store.now_ms()
     text = (
         f"Tool call exceeded timeout ({timeout_ms}ms). Promoted to task {task.id}. "
         "Use get_task_result to retrieve the result when ready."
@@ -238,7 +252,7 @@ def _promoted(context: Context, request: Request, feed: Feed, task: Task, timeou
     others = [other for other in feed.open_tasks.values() if other.server == task.server and other.id != task.id]
     pending = {
         "tasks": [projections.proxy_task(shown, now) for shown in (task, *others)],
-        "elicitations_for_server": context.activity.inbox.elicitations(request, task.server),
+        "elicitations_for_server": parts.activity.inbox.elicitations(request, task.server),
     }
     reply = saying(text, {"proxy_task": projections.proxy_task(task, now), "pending_on_server": pending})
     return reply.encoded(request.generation)

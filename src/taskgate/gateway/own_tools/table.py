@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import secrets
-from typing import TYPE_CHECKING, Final
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
 
 from taskgate.core import wire
 from taskgate.core.catalog.entry import Audience
@@ -12,15 +14,13 @@ from taskgate.core.catalog.own_tools import LISTED, Family
 from taskgate.core.errors import CallerError, TaskgateError
 from taskgate.core.generations import Generation, cached_privately, error_data
 from taskgate.core.scoping.scope import HelperTools, ScopeMode, ScopePolicy
+from taskgate.gateway.calls.routing import Lookup
 from taskgate.gateway.catalog.views import View
 from taskgate.gateway.own_tools import follow_tasks, look_around, search_tools, timers_and_logs, use_resources
-from taskgate.gateway.own_tools.tool import OwnTool, ToolReply, refused, with_news
-from taskgate.gateway.own_tools.use_resources import own_content
+from taskgate.gateway.own_tools.tool import OwnTool, ToolReply, UsableTool, refused, with_news
+from taskgate.gateway.own_tools.use_resources import ResourceParts, own_content
 from taskgate.gateway.requests.request import Request
 from taskgate.ports.upstream import RelayedError
-
-if TYPE_CHECKING:
-    from taskgate.gateway.calls.context import Context
 
 _FAMILIES: Final = (
     follow_tasks.TASK_TOOLS,
@@ -33,7 +33,7 @@ _FAMILIES: Final = (
     look_around.MANAGING_TOOLS,
     search_tools.SEARCH_TOOLS,
 )
-TOOLS: Final[dict[str, OwnTool]] = {tool.face.name: tool for family in _FAMILIES for tool in family}
+TOOLS: Final[dict[str, OwnTool[Any]]] = {tool.face.name: tool for family in _FAMILIES for tool in family}
 FACADE_MODES: Final = (ScopeMode.FACADE, ScopeMode.BOTH)
 
 
@@ -69,46 +69,6 @@ def listing(view: View, servers_tools: list[bytes], audience: Audience, hidden: 
     return [*shown, *own] if own else shown
 
 
-async def own_tool(context: Context, request: Request) -> OwnTool | None:
-    """The tool of ours that a call means, or None if it means a server's."""
-    name = request.params.get("name")
-    tool = TOOLS.get(name) if type(name) is str else None
-    if tool is None:
-        return None
-    view = await context.views.view(context.plan, request.caller, request.narrowing)
-    if tool.face.family not in callable_families(view.scope) or name in view.tools:
-        return None
-    return tool
-
-
-async def call_own_tool(context: Context, request: Request, tool: OwnTool) -> bytes:
-    """Run it. What goes wrong is a result that says what to do, because models see results."""
-    if "task" in request.params:
-        raise CallerError(
-            "task_forbidden",
-            f"{tool.face.name!r} cannot be called as a task. It was not executed.",
-            data={"tool": tool.face.name, "reason": "The gateway answers this tool itself, without delay."},
-        )
-    feed = await context.activity.feed(request)
-    reply: ToolReply | bytes
-    try:
-        reply = await tool.use(context, request, tool.face.read(request.params.get("arguments")))
-    except RelayedError as problem:
-        error = wire.parse_strictly(problem.raw)
-        reply = refused(f"The server answered with an error: {error.get('message')} (code {problem.code})")
-    except TaskgateError as problem:
-        reply = ToolReply(
-            refused(problem.message).blocks,
-            True,
-            {"_meta": wire.raw({"taskgate/error": error_data(problem, secrets.token_hex(8))})},
-        )
-    if request.delivery.answered or isinstance(reply, bytes):
-        return reply if isinstance(reply, bytes) else b"{}"
-    if not tool.bare:
-        reply = await with_news(context, request, feed, reply)
-    return reply.encoded(request.generation)
-
-
 # Resources of the gateway itself: diagrams of how it works, and the state of its servers as this caller may see it.
 #
 # They are listed wherever the gateway is not meant to be transparent (plain names, no facade), and can be read
@@ -133,11 +93,57 @@ def instructions(scope: ScopePolicy | None) -> str:
     return _FACADE_TEXT if scope is not None and scope.mode is ScopeMode.FACADE else ""
 
 
-async def read_own_resource(context: Context, request: Request) -> bytes | None:
-    """The resource if it is one of ours, else None."""
-    uri = request.params.get("uri")
-    content = await own_content(context, request, uri) if type(uri) is str else None
-    if content is None:
-        return None
-    body = wire.encode({"contents": [content]})
-    return cached_privately(body) if request.generation is Generation.STATELESS else body
+@dataclass(frozen=True, slots=True)
+class OwnTools:
+    """The tools and resources of ours as callers use them."""
+
+    lookup: Lookup
+    tools: Mapping[str, UsableTool]
+    resources: ResourceParts
+
+    async def find(self, request: Request) -> UsableTool | None:
+        """The tool of ours that a call means, or None if it means a server's."""
+        name = request.params.get("name")
+        tool = self.tools.get(name) if type(name) is str else None
+        if tool is None:
+            return None
+        view = await self.lookup.view(request)
+        if tool.face.family not in callable_families(view.scope) or name in view.tools:
+            return None
+        return tool
+
+    async def call(self, request: Request, tool: UsableTool) -> bytes:
+        """Run it. What goes wrong is a result that says what to do, because models see results."""
+        if "task" in request.params:
+            raise CallerError(
+                "task_forbidden",
+                f"{tool.face.name!r} cannot be called as a task. It was not executed.",
+                data={"tool": tool.face.name, "reason": "The gateway answers this tool itself, without delay."},
+            )
+        feed = await self.resources.activity.feed(request)
+        reply: ToolReply | bytes
+        try:
+            reply = await tool.use(request, tool.face.read(request.params.get("arguments")))
+        except RelayedError as problem:
+            error = wire.parse_strictly(problem.raw)
+            reply = refused(f"The server answered with an error: {error.get('message')} (code {problem.code})")
+        except TaskgateError as problem:
+            reply = ToolReply(
+                refused(problem.message).blocks,
+                True,
+                {"_meta": wire.raw({"taskgate/error": error_data(problem, secrets.token_hex(8))})},
+            )
+        if request.delivery.answered or isinstance(reply, bytes):
+            return reply if isinstance(reply, bytes) else b"{}"
+        if not tool.bare:
+            reply = await with_news(self.resources.activity.inbox, request, feed, reply)
+        return reply.encoded(request.generation)
+
+    async def read_resource(self, request: Request) -> bytes | None:
+        """The resource if it is one of ours, else None."""
+        uri = request.params.get("uri")
+        content = await own_content(self.resources, request, uri) if type(uri) is str else None
+        if content is None:
+            return None
+        body = wire.encode({"contents": [content]})
+        return cached_privately(body) if request.generation is Generation.STATELESS else body

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from taskgate import clock
 from taskgate.core.catalog.own_tools import LONGEST_WAIT_MS, Family, Kind, Parameter, ToolFace, wait_parameter
@@ -13,14 +14,15 @@ from taskgate.core.events import IMMEDIATE, TIMEOUT, EventKind, by_server, pendi
 from taskgate.core.questions import SAMPLE
 from taskgate.core.tasks.endings import iso
 from taskgate.core.tasks.task import is_ulid
-from taskgate.gateway.own_tools.tool import MAX_SHOWN, OwnTool, ToolReply, hand_over, patience_s, saying
+from taskgate.gateway.calls.routing import Lookup
+from taskgate.gateway.own_tools.tool import MAX_SHOWN, OwnTool, TaskParts, ToolReply, hand_over, patience_s, saying
+from taskgate.gateway.plan import Live
+from taskgate.gateway.questions.activity import Activity
 from taskgate.gateway.questions.feed import Feed, new_ulid
 from taskgate.gateway.questions.inbox import FORMS
 from taskgate.gateway.requests.request import Heartbeat, Request
 from taskgate.gateway.requests.sessions import LOG_LEVELS
-
-if TYPE_CHECKING:
-    from taskgate.gateway.calls.context import Context
+from taskgate.ports.upstream import Upstream
 
 LEAST_INTERVAL_MS: Final = 1000
 SOURCES: Final = ("protocol", "stderr")
@@ -45,9 +47,16 @@ class Timer:
         }
 
 
-async def set_timer(context: Context, request: Request, given: dict[str, Any]) -> ToolReply:
-    feed = await context.activity.feed(request)
-    most = context.plan.limits.timers_per_session
+@dataclass(frozen=True, slots=True)
+class SessionParts:
+    lookup: Lookup
+    upstreams: Live[Mapping[str, Upstream]]
+    activity: Activity
+
+
+async def set_timer(parts: SessionParts, request: Request, given: dict[str, Any]) -> ToolReply:
+    feed = await parts.activity.feed(request)
+    most = parts.lookup.plan.value.limits.timers_per_session
     if len(feed.timers) >= most:
         raise CallerError("invalid_params", f"You have {most} timers already; delete some with delete_timer.")
     if given["interval"] and given["duration_ms"] < LEAST_INTERVAL_MS:
@@ -74,13 +83,13 @@ def _fire(feed: Feed, timer_id: str) -> None:
     feed.tell(EventKind.TIMER_EXPIRED, "", {"timer_id": timer.id, "message": timer.message})
 
 
-async def list_timers(context: Context, request: Request, _given: dict[str, Any]) -> ToolReply:
-    feed = await context.activity.feed(request)
+async def list_timers(parts: SessionParts, request: Request, _given: dict[str, Any]) -> ToolReply:
+    feed = await parts.activity.feed(request)
     return saying({"timers": [timer.shown() for timer in feed.timers.values()]})
 
 
-async def delete_timer(context: Context, request: Request, given: dict[str, Any]) -> ToolReply:
-    feed = await context.activity.feed(request)
+async def delete_timer(parts: SessionParts, request: Request, given: dict[str, Any]) -> ToolReply:
+    feed = await parts.activity.feed(request)
     timer = feed.timers.pop(given["timer_id"], None)
     if timer is None:
         raise CallerError("invalid_params", "There is no such timer. list_timers shows those that run.")
@@ -88,9 +97,9 @@ async def delete_timer(context: Context, request: Request, given: dict[str, Any]
     return saying({"success": True, "message": "The timer will not fire.", "timer": timer.shown()})
 
 
-async def get_notifications(context: Context, request: Request, given: dict[str, Any]) -> ToolReply:
+async def get_notifications(parts: SessionParts, request: Request, given: dict[str, Any]) -> ToolReply:
     """Reading clears what was read."""
-    feed = await context.activity.feed(request)
+    feed = await parts.activity.feed(request)
     server = given.get("server")
     wanted = [heard for heard in feed.notifications if server is None or heard["server"] == server]
     kept = [heard for heard in feed.notifications if server is not None and heard["server"] != server]
@@ -99,11 +108,11 @@ async def get_notifications(context: Context, request: Request, given: dict[str,
     return saying({"notifications": wanted})
 
 
-async def get_logs(context: Context, request: Request, given: dict[str, Any]) -> ToolReply:
+async def get_logs(parts: SessionParts, request: Request, given: dict[str, Any]) -> ToolReply:
     """Reading does not clear. The newest come last."""
-    view = await context.views.view(context.plan, request.caller, request.narrowing)
-    feed = await context.activity.feed(request)
-    lines = [*_stderr(context, request, view.subset.servers), *feed.logs]
+    view = await parts.lookup.view(request)
+    feed = await parts.activity.feed(request)
+    lines = [*_stderr(parts, request, view.subset.servers), *feed.logs]
     source, server, level = given.get("source"), given.get("server"), given.get("level")
     least = LOG_LEVELS.index(level) if level is not None else 0
     wanted = [
@@ -116,13 +125,13 @@ async def get_logs(context: Context, request: Request, given: dict[str, Any]) ->
     return saying({"logs": wanted[-given["limit"] :]})
 
 
-def _stderr(context: Context, request: Request, servers: tuple[str, ...]) -> list[dict[str, Any]]:
+def _stderr(parts: SessionParts, request: Request, servers: tuple[str, ...]) -> list[dict[str, Any]]:
     """What this caller's own processes wrote; those of other callers are none of its business."""
     return [
         {"server": server, "source": "stderr", "level": "info", "data": line}
         for server in servers
-        if server in context.upstreams
-        for line in context.upstreams[server].stderr(request.link_key)
+        if server in parts.upstreams.value
+        for line in parts.upstreams.value[server].stderr(request.link_key)
     ]
 
 
@@ -185,22 +194,22 @@ SESSION_TOOLS: Final = (
 DEFAULT_MS: Final = 30_000
 
 
-async def await_activity(context: Context, request: Request, given: dict[str, Any]) -> ToolReply:
+async def await_activity(parts: TaskParts, request: Request, given: dict[str, Any]) -> ToolReply:
     after = given.get("after")
     if after is not None and not is_ulid(after):
         raise CallerError("invalid_params", '"after" must be the id of an event, as lastEventId of an earlier reply.')
-    feed = await context.activity.feed(request)
+    feed = await parts.activity.feed(request)
     await feed.settled()
     why = [IMMEDIATE]
     if not feed.log.has_new and not (after is not None and feed.log.has_after(after)):
-        why = await _wait(context, request, feed, given["timeout_ms"])
+        why = await _wait(parts, request, feed, given["timeout_ms"])
     batch, events = feed.take(after)
     hand_over(request, feed, batch)
     reply: dict[str, Any] = {
         "triggers": why,
         "events": by_server(tuple(events)),
-        "pending_server": pending_on_servers(feed.open_tasks.values(), context.tasks.store.now_ms()),
-        "pending_client": _pending_client(context, request),
+        "pending_server": pending_on_servers(feed.open_tasks.values(), parts.tasks.store.now_ms()),
+        "pending_client": _pending_client(parts, request),
     }
     last = events[-1].id if events else feed.log.last_id
     if last is not None:
@@ -208,19 +217,19 @@ async def await_activity(context: Context, request: Request, given: dict[str, An
     return saying(reply)
 
 
-async def _wait(context: Context, request: Request, feed: Feed, timeout_ms: int) -> list[dict[str, Any]]:
-    beat = Heartbeat(request, context.plan.calls.delivery.heartbeat_s, "Waiting for activity")
+async def _wait(parts: TaskParts, request: Request, feed: Feed, timeout_ms: int) -> list[dict[str, Any]]:
+    beat = Heartbeat(request, parts.tasks.plan.value.calls.delivery.heartbeat_s, "Waiting for activity")
     beat.start()
     position = feed.log.count
     try:
-        woken = await feed.news(patience_s(context, request, timeout_ms))
+        woken = await feed.news(patience_s(parts.tasks.promotions, request, timeout_ms))
     finally:
         beat.stop()
     return (triggers(feed.log.since(position)) or [IMMEDIATE]) if woken else [TIMEOUT]
 
 
-def _pending_client(context: Context, request: Request) -> dict[str, Any]:
-    inbox, who = context.activity.inbox, request.conversation_key
+def _pending_client(parts: TaskParts, request: Request) -> dict[str, Any]:
+    inbox, who = parts.activity.inbox, request.conversation_key
     return {
         "elicitations": [
             {"requestId": waiting.id, "server": waiting.server, "message": waiting.message}

@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from functools import partial
+from typing import Any, Final, Generic, TypeVar
 
 from msgspec.structs import replace
 
 from taskgate.core import wire
 from taskgate.core.catalog.own_tools import Kind, Parameter, ToolFace
-from taskgate.core.errors import CallerError
 from taskgate.core.events import Batch
 from taskgate.core.generations import Generation, complete
 from taskgate.core.wire import META, Members, Message, Raw
 from taskgate.core.wire import Kind as MessageKind
-from taskgate.gateway.catalog.views import View
+from taskgate.gateway.questions.activity import Activity
 from taskgate.gateway.questions.feed import Feed
+from taskgate.gateway.questions.inbox import Inbox
 from taskgate.gateway.requests.delivery import ReplyDelivery
 from taskgate.gateway.requests.request import Request
-
-if TYPE_CHECKING:
-    from taskgate.gateway.calls.context import Context
+from taskgate.gateway.tasks.engine import TaskEngine
+from taskgate.gateway.tasks.promote import Promotions
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,22 +70,45 @@ def relayed(result: bytes) -> ToolReply:
     return ToolReply(blocks, is_error, members)
 
 
-Use = Callable[["Context", Request, dict[str, Any]], Awaitable[ToolReply | bytes]]
-"""Answers with blocks, or with a result that passes as it is."""
+Parts = TypeVar("Parts")
+"""What the tools of one family need of the gateway."""
+Answering = Awaitable[ToolReply | bytes]
+"""Blocks, or a result that passes as it is."""
 
 
 @dataclass(frozen=True, slots=True)
-class OwnTool:
+class OwnTool(Generic[Parts]):
     face: ToolFace
-    use: Use
+    use: Callable[[Parts, Request, dict[str, Any]], Answering]
     bare: bool = False
     """Its reply tells events in a form of its own, so none are put behind it."""
 
 
-def patience_s(context: Context, request: Request, asked_ms: int | None = None) -> float:
+@dataclass(frozen=True, slots=True)
+class UsableTool:
+    """A tool together with what it needs."""
+
+    face: ToolFace
+    use: Callable[[Request, dict[str, Any]], Answering]
+    bare: bool
+
+
+def usable(tools: Iterable[OwnTool[Parts]], parts: Parts) -> dict[str, UsableTool]:
+    return {tool.face.name: UsableTool(tool.face, partial(tool.use, parts), tool.bare) for tool in tools}
+
+
+@dataclass(frozen=True, slots=True)
+class TaskParts:
+    """The tasks of callers, and what callers are told and asked."""
+
+    tasks: TaskEngine
+    activity: Activity
+
+
+def patience_s(promotions: Promotions, request: Request, asked_ms: int | None = None) -> float:
     """How long a helper may hold its reply: as asked, but never longer than this caller will wait for one."""
-    settings = context.plan.calls.delivery
-    delivery_mode = context.tasks.promotions.delivery_mode(request)
+    settings = promotions.plan.value.calls.delivery
+    delivery_mode = promotions.delivery_mode(request)
     limit = settings.promote_after_s if settings.promote_after_s > 0 else settings.hold_s
     if delivery_mode.beats and delivery_mode.wait_s is not None:
         limit = max(limit, delivery_mode.wait_s)
@@ -94,22 +116,6 @@ def patience_s(context: Context, request: Request, asked_ms: int | None = None) 
 
 
 SERVER: Final = Parameter("server", Kind.TEXT, "The name of the server, as list_servers shows it.", required=True)
-
-
-async def served(context: Context, request: Request, server: str) -> View:
-    """The view of this caller, if the server is in it; a server outside its scope looks like none."""
-    view = await context.views.view(context.plan, request.caller, request.narrowing)
-    if server not in view.subset.servers:
-        near = difflib.get_close_matches(server, view.subset.servers, n=1)
-        hint = f" Did you mean {near[0]!r}?" if near else " list_servers shows those that there are."
-        raise CallerError("unknown_server", f"There is no server {server[:80]!r} here.{hint}")
-    if context.catalogs.offer(server) is None:
-        await context.catalogs.ready([server])
-        problem = context.catalogs.failure(server)
-        if context.catalogs.offer(server) is None and problem is not None:
-            raise problem
-        view = await context.views.view(context.plan, request.caller, request.narrowing)
-    return view
 
 
 # A request that one of our own tools makes on behalf of its caller. It passes the same scope and gates as any other.
@@ -125,14 +131,14 @@ async def served(context: Context, request: Request, server: str) -> View:
 MAX_SHOWN: Final = 50
 
 
-async def with_news(context: Context, request: Request, feed: Feed, reply: ToolReply) -> ToolReply:
+async def with_news(inbox: Inbox, request: Request, feed: Feed, reply: ToolReply) -> ToolReply:
     await feed.settled()
     batch, events = feed.take()
     blocks = []
     if events:
         blocks.append(json_block({"events_since_last_response": [event.shown() for event in events]}))
     hand_over(request, feed, batch)
-    pending = pending_client_action(context, request)
+    pending = pending_client_action(inbox, request)
     if pending:
         blocks.append(json_block({"pending_client_action": pending}))
     return reply.with_blocks(blocks) if blocks else reply
@@ -144,9 +150,8 @@ def hand_over(request: Request, feed: Feed, batch: Batch) -> None:
         request.delivery.when_settled(lambda arrived: feed.handed_over(batch, arrived))
 
 
-def pending_client_action(context: Context, request: Request) -> dict[str, Any]:
+def pending_client_action(inbox: Inbox, request: Request) -> dict[str, Any]:
     """Questions that wait for this caller, or nothing."""
-    inbox = context.activity.inbox
     elicitations, sampling = inbox.elicitations(request), inbox.sampling_requests(request)
     if not elicitations and not sampling:
         return {}
@@ -159,7 +164,7 @@ _TRAVELS_ALONG = ("requestState", "inputResponses", META)
 class InnerDelivery(ReplyDelivery, eq=False, kw_only=True):
     """What would be the reply of the inner call becomes part of the reply of the tool."""
 
-    context: Context
+    activity: Activity
     outer: Request
     feed: Feed
     server: str
@@ -167,7 +172,7 @@ class InnerDelivery(ReplyDelivery, eq=False, kw_only=True):
     async def answer_early(self, result: bytes) -> None:
         """The call goes on as a task: the tool's reply, with its news, goes out now."""
         self.answered = True
-        reply = await with_news(self.context, self.outer, self.feed, relayed(result))
+        reply = await with_news(self.activity.inbox, self.outer, self.feed, relayed(result))
         await self.outer.delivery.answer_early(reply.encoded(self.outer.generation))
 
     def notify(self, method: str, params: bytes | Raw | None) -> None:
@@ -176,7 +181,7 @@ class InnerDelivery(ReplyDelivery, eq=False, kw_only=True):
         if method == "notifications/progress":
             caller.notify(method, raw)
             return
-        self.context.activity.heard(self.feed, self.server, method, raw)
+        self.activity.heard(self.feed, self.server, method, raw)
         if method != "notifications/message" or caller.wants_log(log_level(raw)):
             caller.notify(method, raw)
 
@@ -185,7 +190,7 @@ class InnerDelivery(ReplyDelivery, eq=False, kw_only=True):
 
 
 def inner_request(
-    context: Context, outer: Request, feed: Feed, server: str, method: str, *, params: Members
+    activity: Activity, outer: Request, feed: Feed, server: str, method: str, *, params: Members
 ) -> Request:
     """The request that a tool of ours makes for `outer`."""
     carried = outer.members()
@@ -194,7 +199,7 @@ def inner_request(
     message = Message(MessageKind.REQUEST, outer.message.id, method, decoded, Raw(wire.join(members)))
     way = outer.delivery
     delivery = InnerDelivery(
-        context=context,
+        activity=activity,
         outer=outer,
         feed=feed,
         server=server,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import dataclass
+from typing import Any, Final
 
 from taskgate import __version__
 from taskgate.core import wire
@@ -14,42 +15,52 @@ from taskgate.core.events import pending_on_servers
 from taskgate.core.patterns import PatternKind
 from taskgate.core.tasks import projections
 from taskgate.core.wire import Raw
-from taskgate.gateway.calls.read_things import agreed, carry_in_turn, permitted
+from taskgate.gateway.calls.read_things import Readings, permitted
 from taskgate.gateway.own_tools.follow_tasks import tasks_of
 from taskgate.gateway.own_tools.look_around import server_row
-from taskgate.gateway.own_tools.tool import SERVER, OwnTool, ToolReply, inner_request, saying, served
+from taskgate.gateway.own_tools.tool import SERVER, OwnTool, TaskParts, ToolReply, inner_request, saying
+from taskgate.gateway.questions.activity import Activity
 from taskgate.gateway.requests.request import Request
-
-if TYPE_CHECKING:
-    from taskgate.gateway.calls.context import Context
 
 # What the gateway's own resources say: diagrams of how it works, and the state of its servers as this caller may see
 # it.
 
 
-async def own_content(context: Context, request: Request, uri: str) -> dict[str, Any] | None:
+@dataclass(frozen=True, slots=True)
+class ResourceParts:
+    readings: Readings
+    following: TaskParts
+
+    @property
+    def activity(self) -> Activity:
+        return self.following.activity
+
+
+async def own_content(parts: ResourceParts, request: Request, uri: str) -> dict[str, Any] | None:
     """One of our own resources as an entry of `contents`, or None if the URI is none of ours."""
     if uri in (DIAGRAMS, DIAGRAMS_ALIAS):
         said: dict[str, Any] = {"diagrams": diagrams()}
     elif uri == STATUS:
-        said = await _status(context, request)
+        said = await _status(parts, request)
     else:
         return None
     return {"uri": uri, "mimeType": "application/json", "text": wire.encode(said).decode("utf-8")}
 
 
-async def _status(context: Context, request: Request) -> dict[str, Any]:
-    view = await context.views.view(context.plan, request.caller, request.narrowing)
-    feed = await context.activity.feed(request)
-    now = context.tasks.store.now_ms()
+async def _status(parts: ResourceParts, request: Request) -> dict[str, Any]:
+    view = await parts.readings.lookup.view(request)
+    feed = await parts.activity.feed(request)
+    now = parts.following.tasks.store.now_ms()
     return {
         "version": __version__,
-        "servers": [server_row(context, view, server) for server in view.subset.servers],
-        "tasks": Counter(projections.shown_status(task, now) for task in await tasks_of(context, request, None, None)),
+        "servers": [server_row(parts.readings.sending.upstreams.value, view, server) for server in view.subset.servers],
+        "tasks": Counter(
+            projections.shown_status(task, now) for task in await tasks_of(parts.following, request, None, None)
+        ),
         "pending_server": pending_on_servers(feed.open_tasks.values(), now),
         "pending_client": {
-            "elicitations": context.activity.inbox.elicitations(request),
-            "sampling_requests": context.activity.inbox.sampling_requests(request),
+            "elicitations": parts.activity.inbox.elicitations(request),
+            "sampling_requests": parts.activity.inbox.sampling_requests(request),
         },
     }
 
@@ -58,20 +69,20 @@ MAX_FOLLOWED: Final = 1000
 _URI: Final = Parameter("uri", Kind.TEXT, "The URI of the resource.", required=True)
 
 
-async def read_resource(context: Context, request: Request, given: dict[str, Any]) -> ToolReply | bytes:
+async def read_resource(parts: ResourceParts, request: Request, given: dict[str, Any]) -> ToolReply | bytes:
     server, uri = given["server"], given["uri"]
-    own = await own_content(context, request, uri)
+    own = await own_content(parts, request, uri)
     if own is not None:
         return saying({"contents": [own]})
-    await _allowed(context, request, server, uri)
-    inner = await _inner(context, request, server, "resources/read", {"uri": wire.raw(uri)})
-    await agreed(context, inner, PatternKind.RESOURCE, server, uri, shown=uri)
-    return await _carried(context, inner, server, uri)
+    await _allowed(parts, request, server, uri)
+    inner = await _inner(parts, request, server, "resources/read", {"uri": wire.raw(uri)})
+    await parts.readings.agreed(inner, PatternKind.RESOURCE, server, uri, shown=uri)
+    return await _carried(parts, inner, server, uri)
 
 
-async def get_prompt(context: Context, request: Request, given: dict[str, Any]) -> ToolReply | bytes:
+async def get_prompt(parts: ResourceParts, request: Request, given: dict[str, Any]) -> ToolReply | bytes:
     server, name = given["server"], given["name"]
-    view = await served(context, request, server)
+    view = await parts.readings.lookup.serving(request, server)
     able = "prompts" in view.capabilities.get(server, {})
     if not able or not permitted(view, server, name, PatternKind.PROMPT):
         raise CallerError(
@@ -80,55 +91,50 @@ async def get_prompt(context: Context, request: Request, given: dict[str, Any]) 
     params = {"name": wire.raw(name)}
     if "arguments" in given:
         params["arguments"] = wire.members_of(request.members()["arguments"])["arguments"]
-    inner = await _inner(context, request, server, "prompts/get", params)
-    await agreed(context, inner, PatternKind.PROMPT, server, name, shown=name)
-    return await _carried(context, inner, server, name)
+    inner = await _inner(parts, request, server, "prompts/get", params)
+    await parts.readings.agreed(inner, PatternKind.PROMPT, server, name, shown=name)
+    return await _carried(parts, inner, server, name)
 
 
-async def subscribe_resource(context: Context, request: Request, given: dict[str, Any]) -> ToolReply:
+async def subscribe_resource(parts: ResourceParts, request: Request, given: dict[str, Any]) -> ToolReply:
     server, uri = given["server"], given["uri"]
-    await _allowed(context, request, server, uri)
-    feed = await context.activity.feed(request)
+    await _allowed(parts, request, server, uri)
+    feed = await parts.activity.feed(request)
     if uri not in feed.watched and len(feed.watched) >= MAX_FOLLOWED:
         raise CallerError("invalid_params", f"You follow {MAX_FOLLOWED} resources already; unsubscribe from some.")
     if uri not in feed.watched:
-        await context.upstreams[server].watch(uri, request.link_key)
+        await parts.readings.sending.upstreams.value[server].watch(uri, request.link_key)
         feed.watched[uri] = server
         feed.watched_over[uri] = request.link_key
     return saying({"success": True, "message": "You will be told when it changes, as a notification event."})
 
 
-async def unsubscribe_resource(context: Context, request: Request, given: dict[str, Any]) -> ToolReply:
-    feed = await context.activity.feed(request)
+async def unsubscribe_resource(parts: ResourceParts, request: Request, given: dict[str, Any]) -> ToolReply:
+    feed = await parts.activity.feed(request)
     server = feed.watched.get(given["uri"])
     if server is None or server != given["server"]:
         return saying({"success": False, "message": "You do not follow this resource."}, is_error=True)
     del feed.watched[given["uri"]]
     key = feed.watched_over.pop(given["uri"])
-    if server in context.upstreams:
-        await context.upstreams[server].unwatch(given["uri"], key)
+    if server in parts.readings.sending.upstreams.value:
+        await parts.readings.sending.upstreams.value[server].unwatch(given["uri"], key)
     return saying({"success": True, "message": "You will not be told about it any more."})
 
 
-async def _allowed(context: Context, request: Request, server: str, uri: str) -> None:
-    view = await served(context, request, server)
+async def _allowed(parts: ResourceParts, request: Request, server: str, uri: str) -> None:
+    view = await parts.readings.lookup.serving(request, server)
     if not permitted(view, server, uri, PatternKind.RESOURCE):
         raise CallerError(
             "unknown_resource", f"{server} has no such resource here. list_resources shows what there is."
         )
 
 
-async def _inner(context: Context, request: Request, server: str, method: str, params: dict[str, Raw]) -> Request:
-    return inner_request(context, request, await context.activity.feed(request), server, method, params=params)
+async def _inner(parts: ResourceParts, request: Request, server: str, method: str, params: dict[str, Raw]) -> Request:
+    return inner_request(parts.activity, request, await parts.activity.feed(request), server, method, params=params)
 
 
-async def _carried(context: Context, inner: Request, server: str, name: str) -> ToolReply | bytes:
-    upstream, timeout_s = context.upstreams[server], context.plan.timeout_of(server)
-    call = context.relay.call_for(
-        inner, upstream, inner.message.method, inner.members(), name=name, timeout_s=timeout_s
-    )
-    result = await carry_in_turn(context, inner, upstream, call)
-    context.handed_out.note(inner.caller.principal, inner.caller.scope, server, result)
+async def _carried(parts: ResourceParts, inner: Request, server: str, name: str) -> ToolReply | bytes:
+    result = await parts.readings.carried(inner, server, name, inner.members())
     members = wire.members_of(result)
     if bytes(members.pop("resultType", Raw(b'"complete"'))) != b'"complete"':
         return result

@@ -135,7 +135,7 @@ class Entrance:
         self.resources = ProtectedResources(gateway, caller_identifier)
         self._failures = FailedCredentials()
         self._plan = gateway.plan
-        self._sessions = gateway.context.sessions
+        self._sessions = gateway.sessions
         self._shared = gateway.shared_sessions
         self._admitted: tuple[Plan, dict[_Known, Caller]] = (self._plan.value, {})
 

@@ -151,7 +151,7 @@ class Forwarder:
         """The session, if it certainly is ours. Raises GatewayFault where that cannot be known."""
         if not self._shared.certain:
             await self._shared.verify()
-        return self._gateway.context.sessions.find(session_id, caller, clock.monotonic())
+        return self._gateway.sessions.find(session_id, caller, clock.monotonic())
 
     # Messages
 

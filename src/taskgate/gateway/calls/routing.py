@@ -1,0 +1,148 @@
+"""Which server a request is for, as far as this caller may know of it, and how the request gets there.
+
+Hidden, denied and unknown names get one and the same answer. What a caller names may be newer than the lists: before it is refused,
+those servers are asked again that it may belong to.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from taskgate.core.errors import CallerError, Executed, UpstreamError
+from taskgate.core.identity import Caller
+from taskgate.core.wire import Members
+from taskgate.gateway.catalog.catalogs import Catalogs
+from taskgate.gateway.catalog.validate import HandedOut
+from taskgate.gateway.catalog.views import ToolRef, View, Views
+from taskgate.gateway.plan import Live, Plan
+from taskgate.gateway.relay import Relay
+from taskgate.gateway.requests.admission import Budgets
+from taskgate.gateway.requests.request import Request, fair_key
+from taskgate.ports.upstream import Upstream, UpstreamCall
+from taskgate.turns import LARGE_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class Lookup:
+    """What a caller may know of: the views that the plan in force makes of what servers list."""
+
+    plan: Live[Plan]
+    catalogs: Catalogs
+    views: Views
+
+    async def view(self, request: Request, *, listing: bool = False) -> View:
+        return await self.views.view(self.plan.value, request.caller, request.narrowing, listing=listing)
+
+    def view_of(self, request: Request) -> View:
+        """The view a request was found in; only to be asked for after the view was built."""
+        view = self.views.current(self.plan.value, request.caller, request.narrowing)
+        assert view is not None
+        return view
+
+    async def tool(self, request: Request, name: str) -> ToolRef:
+        """The tool behind a name, if this caller may know of it."""
+        view = await self.view(request)
+        tool = view.tool(name)
+        if tool is None or tool.entry is None:
+            tool = await self._listed_late(request, view, name)
+        if tool is None:
+            raise unknown_tool(name)
+        return tool
+
+    async def _listed_late(self, request: Request, view: View, name: str) -> ToolRef | None:
+        """The name may be newer than the lists, or its server was away: that is a reason to ask again those that it may belong
+        to."""
+        server = view.server_named_in(name)
+        found = (await self.look_for_name(request, view, name) or view).tool(name)
+        if found is None and server is not None and self.catalogs.offer(server) is None:
+            raise self.catalogs.failure(server) or _not_listed(server)
+        return found
+
+    async def look_for_name(self, request: Request, view: View, name: str) -> View | None:
+        """A view that may know the name now, or None where there is no reason to hope for one."""
+        return await self._asked_again(request, view.may_have(name))
+
+    async def look_for_uri(self, request: Request, view: View) -> View | None:
+        """The same for a URI, which names no server: those may have it that have resources, or have not said what they have."""
+        able = [
+            server
+            for server in view.subset.servers
+            if self.catalogs.offer(server) is None or "resources" in view.capabilities.get(server, {})
+        ]
+        return await self._asked_again(request, able)
+
+    async def _asked_again(self, request: Request, servers: tuple[str, ...] | list[str]) -> View | None:
+        return await self.view(request) if await self.catalogs.look_again(servers) else None
+
+    async def serving(self, request: Request, server: str) -> View:
+        """The view of this caller, if the server is in it; a server outside its scope looks like none."""
+        view = await self.view(request)
+        if server not in view.subset.servers:
+            near = difflib.get_close_matches(server, view.subset.servers, n=1)
+            hint = f" Did you mean {near[0]!r}?" if near else " list_servers shows those that there are."
+            raise CallerError("unknown_server", f"There is no server {server[:80]!r} here.{hint}")
+        if self.catalogs.offer(server) is None:
+            await self.catalogs.ready([server])
+            problem = self.catalogs.failure(server)
+            if self.catalogs.offer(server) is None and problem is not None:
+                raise problem
+            view = await self.view(request)
+        return view
+
+
+@dataclass(frozen=True, slots=True)
+class Sending:
+    """What it takes to bring a request to its server: the servers, the relay, their queues, and who was given which link."""
+
+    plan: Live[Plan]
+    upstreams: Live[Mapping[str, Upstream]]
+    relay: Relay
+    budgets: Budgets
+    handed_out: HandedOut
+
+    def prepared(self, request: Request, server: str, method: str, params: Members, name: str) -> UpstreamCall:
+        """A request that is not a tool call, as it goes to a server."""
+        timeout_s = self.plan.value.timeout_of(server)
+        return self.relay.call_for(
+            request, self.upstreams.value[server], method, params, name=name, timeout_s=timeout_s
+        )
+
+    async def carry(self, request: Request, server: str, call: UpstreamCall) -> bytes:
+        """At once, or in its turn where that server takes only so many at a time. Readings, prompts and completions stand in the
+        same line as tool calls (which have more to do when they wait: see `call_tool`).
+        """
+        upstream = self.upstreams.value[server]
+        line = self.budgets.lines.get(server) if self.budgets.lines else None
+        if line is None:
+            return await self.relay.carry(request, upstream, call)
+        async with line.slot(fair_key(request), call.timeout_s):
+            return await self.relay.carry(request, upstream, call)
+
+    async def note_links(self, caller: Caller, server: str, result: bytes) -> None:
+        """What this caller is given links to it may read."""
+        if len(result) < LARGE_BYTES:
+            self.handed_out.note(caller.principal, caller.scope, server, result)
+        else:
+            await self.handed_out.note_large(caller.principal, caller.scope, server, result)
+
+    def handed_out_by(self, caller: Caller, uri: str) -> str | None:
+        """The server whose result gave this caller the URI."""
+        return self.handed_out.owner(caller.principal, caller.scope, uri)
+
+
+def _not_listed(server: str) -> UpstreamError:
+    return UpstreamError(
+        "upstream_unreachable",
+        f"The server {server} has not said yet what it offers. The call was not executed; try again later.",
+        executed=Executed.NO,
+    )
+
+
+def unknown_tool(name: str) -> CallerError:
+    return CallerError(
+        "unknown_tool",
+        f"There is no tool {name[:120]!r} here. tools/list shows what can be called.",
+        data={"tool": name[:120]},
+    )

@@ -1,0 +1,57 @@
+"""What is handed to a class or a function can be seen at once: use cases get what they need, not everything there is."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).resolve().parents[2] / "src" / "taskgate"
+USE_CASES = ("gateway/calls", "gateway/methods", "gateway/own_tools")
+MOST_COLLABORATORS = 10
+PARTS = ("taskgate.gateway", "taskgate.ports", "taskgate.telemetry")
+
+
+def collaborators_in(source: str) -> Iterator[tuple[str, int]]:
+    """Each class, and how many parts of the gateway it is made with; plain values do not count."""
+    tree = ast.parse(source)
+    parts = {
+        alias.asname or alias.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(PARTS)
+        for alias in node.names
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ClassDef):
+            annotations = [line.annotation for line in node.body if isinstance(line, ast.AnnAssign)]
+            for line in node.body:
+                if isinstance(line, ast.FunctionDef) and line.name == "__init__":
+                    annotations += [
+                        arg.annotation for arg in (*line.args.args, *line.args.kwonlyargs) if arg.annotation
+                    ]
+            yield node.name, sum(bool(parts & _names(annotation)) for annotation in annotations)
+
+
+def _names(annotation: ast.expr) -> set[str]:
+    return {node.id for node in ast.walk(annotation) if isinstance(node, ast.Name)}
+
+
+def test_use_cases_get_what_they_need_and_not_everything() -> None:
+    found = {
+        f"{path.relative_to(SOURCE)}: {name}": count
+        for room in USE_CASES
+        for path in sorted((SOURCE / room).glob("*.py"))
+        for name, count in collaborators_in(path.read_text())
+        if count > MOST_COLLABORATORS
+    }
+    assert found == {}
+
+
+@pytest.mark.parametrize("made", ["{}", "def __init__(self, {}) -> None: ..."])
+def test_the_check_counts_parts(made: str) -> None:
+    separator = "; " if made == "{}" else ", "
+    fields = separator.join([*(f"f{number}: Live[Relay]" for number in range(11)), "name: str"])
+    source = f"from taskgate.gateway.relay import Relay\nclass Everything:\n    {made.format(fields)}"
+    assert list(collaborators_in(source)) == [("Everything", 11)]
