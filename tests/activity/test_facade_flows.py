@@ -130,16 +130,19 @@ async def test_waiting_for_activity_wakes_for_a_question_and_for_the_end_of_a_ta
     running = asyncio.create_task(call(any_caller, "execute_tool", server="files", tool="greet", timeout_ms=200))
     kinds: list[str] = []
     seen: dict[str, Any] = {}
-    while "elicitation_request" not in kinds:
+    # All who wait are woken, and one reply carries the event: that of the wait, or that of the call if it is just promoted.
+    while not seen or not seen["pending_client"]["elicitations"]:
         seen = await told(any_caller, "await_activity", timeout_ms=4000)
         kinds += [event["type"] for event in events_in(seen)]
     promoted = read(await running)
     kinds += [event["type"] for event in promoted.get("events_since_last_response", [])]
     (waiting,) = seen["pending_client"]["elicitations"]
     assert (waiting["server"], waiting["message"]) == ("files", "What is your name?")
-    await call(any_caller, "respond_to_elicitation", request_id=waiting["requestId"], action="decline")
-    while "task_completed" not in kinds:
-        seen = await told(any_caller, "await_activity", timeout_ms=4000)
+    declined = await call(any_caller, "respond_to_elicitation", request_id=waiting["requestId"], action="decline")
+    kinds += [event["type"] for event in read(declined).get("events_since_last_response", [])]
+    seen = {}
+    while "task_completed" not in kinds or not seen:
+        seen = await told(any_caller, "await_activity", timeout_ms=1000)
         kinds += [event["type"] for event in events_in(seen)]
     assert seen["pending_server"] == []
     assert seen["pending_client"] == {"elicitations": [], "sampling_requests": []}
