@@ -31,6 +31,7 @@ OVER = ("completed", "failed", "cancelled")
 TOOLS = ("once", "once", "read", "once_ask")
 UNKNOWN = ("may or may not have", "'executed': 'maybe'")
 LEASE_LOST = "was taken for dead"
+TAKEN_OVER = "tasks of a gateway that died were taken over"
 LOGGED_WITHIN_S = 5
 LONGER_THAN_A_LEASE_S = 2.5
 REQUEST_WITHIN_S = 6
@@ -151,6 +152,12 @@ class Cluster:
             self._lost[number] = count
         self._looked = now
 
+    def taken_over(self) -> int:
+        """How often tasks of a dead gateway were taken over by others."""
+        return sum(
+            (gateway.folder / "gateway.log").read_text(errors="replace").count(TAKEN_OVER) for gateway in self.gateways
+        )
+
 
 @asynccontextmanager
 async def cluster(folder: Path, source: Path | None = None, at_once: int = 60) -> AsyncIterator[Cluster]:
@@ -192,10 +199,28 @@ def _gateway(place: Path, port: int, url: str, source: Path | None, at_once: int
 class Load:
     """Callers that make tasks and follow each to its end, wherever somebody answers, until told to stop."""
 
-    def __init__(self, cluster: Cluster, seed: int, deadline_s: float = DEADLINE_S) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        seed: int,
+        deadline_s: float = DEADLINE_S,
+        *,
+        tools: tuple[str, ...] = TOOLS,
+        seconds: float = 0.2,
+    ) -> None:
+        """`seconds`: how long the server works on a call."""
         self._cluster = cluster
         self._seed = seed
         self._deadline_s = deadline_s
+        self._tools = tools
+        self._seconds = seconds
+        self.answering = asyncio.Event()
+        """Whether questions are answered as they come."""
+        self.answering.set()
+        self.asked: set[str] = set()
+        """Calls that were seen to wait for an answer."""
+        self.passed_over: int | None = None
+        """A gateway that callers do not ask, because they would only wait for it."""
         self.made: dict[str, Made] = {}
         self.refused: set[str] = set()
         """Calls of which a caller was told that they were not executed."""
@@ -204,7 +229,7 @@ class Load:
     async def caller(self, number: int, most: int | None = None) -> None:
         chance, count = random.Random(self._seed * 1000 + number), 0
         while not self.stopping and (most is None or count < most):
-            call, tool = f"w{self._seed}-{number}-{count}", chance.choice(TOOLS)
+            call, tool = f"w{self._seed}-{number}-{count}", chance.choice(self._tools)
             count += 1
             task_id = await self._begin(call, tool, chance)
             if task_id is None:
@@ -222,7 +247,7 @@ class Load:
                 RawClient(gateways[opened].url, capabilities={"elicitation": {}}) as caller,
             ):
                 caller.url = gateways[asked].url
-                arguments = {"call": call, "seconds": 0.2}
+                arguments = {"call": call, "seconds": self._seconds}
                 answer = await caller.call(f"books__{tool}", arguments, task={"ttl": 600_000})
                 if "error" in answer.reply:
                     if (answer.reply["error"].get("data") or {}).get("executed") == "no":
@@ -244,6 +269,8 @@ class Load:
                     if shown["status"] in (*OVER, "lost"):
                         break
                     if shown["status"] == "input_required":
+                        self.asked.add(call)
+                    if shown["status"] == "input_required" and self.answering.is_set():
                         await self._answer(task_id, shown, chance)
                     await asyncio.sleep(0.1)
                 made.shown, made.ended = shown, time.time()
@@ -264,7 +291,9 @@ class Load:
             await self._request(chance, "tasks/update", {"taskId": task_id, "inputResponses": answers})
 
     async def _request(self, chance: random.Random, method: str, params: dict[str, Any]) -> dict[str, Any]:
-        gateway = chance.choice(self._cluster.gateways)
+        gateway = chance.choice(
+            [one for number, one in enumerate(self._cluster.gateways) if number != self.passed_over]
+        )
         async with (
             asyncio.timeout(REQUEST_WITHIN_S),
             RawClient(gateway.url, stateless=True, capabilities=TASKS) as caller,
@@ -332,6 +361,37 @@ async def strike(all_of_them: Cluster, fault: Fault, victim: int) -> None:
                 await asyncio.sleep(0.1)
     record.ended = time.time()
     all_of_them.note_lost_leases()
+
+
+async def answered_while_paused(all_of_them: Cluster, load: Load, callers: int) -> None:
+    """The owner of tasks that wait for an answer is paused. Others take them over and go on with the answers, and while the
+    server works on the first of them the former owner is back, and finds the same answers."""
+    load.answering.clear()
+    calling = [asyncio.create_task(load.caller(number, most=1)) for number in range(callers)]
+    await _until(lambda: load.made and len(load.asked) == len(load.made) >= callers // 2)
+    victim = max(range(len(all_of_them.gateways)), key=[made.at for made in load.made.values()].count)
+    its_own = [call for call, made in load.made.items() if made.at == victim]
+    record = Strike("pause", frozenset({victim}), time.time())
+    all_of_them.strikes.append(record)
+    before, load.passed_over = all_of_them.taken_over(), victim
+    os.kill(all_of_them.gateways[victim].pid, signal.SIGSTOP)
+    try:
+        await _until(lambda: all_of_them.taken_over() > before)
+        load.answering.set()
+        await _until(lambda: any(all_of_them.ledger.count(call) for call in its_own))
+    finally:
+        os.kill(all_of_them.gateways[victim].pid, signal.SIGCONT)
+        load.answering.set()
+        load.passed_over = None
+    record.ended = time.time()
+    await asyncio.gather(*calling)
+    all_of_them.note_lost_leases()
+
+
+async def _until(fact: Callable[[], object]) -> None:
+    async with asyncio.timeout(DEADLINE_S):
+        while not fact():
+            await asyncio.sleep(0.05)
 
 
 # The verdict
