@@ -61,3 +61,36 @@ async def test_a_new_session_lists_what_the_server_keeps_for_its_principal() -> 
         await other.call("far__echo")
         assert alias not in await rows(other)
         assert "error" in (await other.begin("tasks/get", {"taskId": alias}).done()).last
+
+
+@seam
+async def test_a_task_of_ours_at_a_server_is_listed_once_also_after_a_restart() -> None:
+    """The server lists it in every conversation of the same principal, and nobody has told this gateway that it is ours."""
+    far, listed = server(), list[dict[str, Any]]()
+
+    async def slow(call: Call) -> str:
+        await call.sleep(1000)
+        return "done"
+
+    async def everything(_call: Call) -> dict[str, Any]:
+        return {"tasks": listed}
+
+    far.tool("slow", slow, as_task=True)
+    far.as_usual("tasks/get")
+    far.on("tasks/list", everything)
+    async with Gateway(CONFIG, {"far": far}) as gate:
+        caller = await gate.caller("2025", token="ann-token-0123456789")
+        handle = (await caller.call("far__slow", {}, task={"ttl": 3_600_000})).result["task"]
+        await gate.advance(1)
+        ours = await gate.life.app.gateway.tasks.store.get(handle["taskId"])
+        assert ours is not None
+        assert ours.upstream_handle is not None
+        listed += [{**ROW, "taskId": name} for name in (ours.upstream_handle.task_id, "its own")]
+        for restarted in (False, True):
+            if restarted:
+                await gate.restart()
+                caller = await gate.caller("2025", token="ann-token-0123456789")
+            assert (await caller.call("far__echo")).text == "hi"
+            found = [task["taskId"] for task in (await caller.request("tasks/list")).result["tasks"]]
+            assert found.count(handle["taskId"]) == 1
+            assert [name.startswith("up_") for name in found].count(True) == 1, (restarted, found)

@@ -262,7 +262,7 @@ def _others(
 
 def _task_engine(base: Foundation, running: Running, approvals: Approvals, recheck: PreSendRecheck) -> TaskEngine:
     records, runs, questions, followers = running.records, running.runs, running.questions, running.followers
-    upstream_listing = UpstreamListing(base.upstreams, base.state_signer, base.events)
+    upstream_listing = UpstreamListing(base.upstreams, base.state_signer, base.store, base.events)
 
     def audit_approval(approval: ApprovalRequest, task_id: str) -> AuditEntry:
         return audit_of(base.plan.value, approval, task_id)

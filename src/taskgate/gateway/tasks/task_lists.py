@@ -67,6 +67,7 @@ ALIAS: Final = "up_"
 LIST_S: Final = 10.0
 RESULT_S: Final = 24 * 3600.0
 MAX_OWN: Final = 20_000
+RECALLED_AT_ONCE: Final = 200
 
 
 @dataclass(slots=True)
@@ -80,20 +81,38 @@ class ForeignPage:
 
 class UpstreamListing:
     def __init__(
-        self, upstreams: Live[Mapping[str, Upstream]], state_signer: RequestStateSigner, events: EventHub
+        self, upstreams: Live[Mapping[str, Upstream]], state_signer: RequestStateSigner, store: Store, events: EventHub
     ) -> None:
         self._upstreams = upstreams
         self._state_signer = state_signer
+        self._store = store
         self._own: OrderedDict[tuple[str, str], None] = OrderedDict()
-        events.subscribe(TaskChanged, self._noticed)
+        self._recalled: OrderedDict[tuple[str, str], str] = OrderedDict()
+        """The newest task of a caller at a server that was read from the store."""
+        events.subscribe(TaskChanged, lambda event: self._noticed(event.task))
 
-    def _noticed(self, event: TaskChanged) -> None:
+    def _noticed(self, task: Task) -> None:
         """A task of ours runs as a task upstream: that one is not to be listed a second time."""
-        handle = event.task.upstream_handle
+        handle = task.upstream_handle
         if handle is not None:
             self._own[handle.upstream, handle.task_id] = None
             if len(self._own) > MAX_OWN:
                 self._own.popitem(last=False)
+
+    async def _recall(self, caller: str, server: str) -> None:
+        """The caller's tasks that were brought there before a restart, or by another gateway. The newest are always read: they
+        may have got there since."""
+        before, after, newest = self._recalled.pop((caller, server), ""), None, ""
+        for _ in range(PAGES_AT_ONCE):
+            page = await self._store.page(caller, after=after, limit=RECALLED_AT_ONCE, server=server, also_gone=True)
+            for task in page.tasks:
+                self._noticed(task)
+            newest, after = newest or (page.tasks[0].id if page.tasks else ""), page.after
+            if after is None or after <= before:
+                break
+        self._recalled[caller, server] = newest
+        if len(self._recalled) > MAX_OWN:
+            self._recalled.popitem(last=False)
 
     def _links(self, request: Request) -> dict[str, Link]:
         """The caller's own conversations with upstreams that can list tasks, in a fixed order."""
@@ -133,9 +152,11 @@ class UpstreamListing:
             raise UpstreamError("upstream_protocol", f"The server {link.server} did not list its tasks.")
         listed = wire.parse_strictly(reply.raw)
         tasks = listed.get("tasks") if type(listed) is dict else None
-        for row in tasks if type(tasks) is list else []:
-            task_id = row.get("taskId") if type(row) is dict else None
-            if type(task_id) is str and (link.server, task_id) not in self._own:
+        rows = {row["taskId"]: row for row in tasks if _is_task(row)} if type(tasks) is list else {}
+        if any((link.server, task_id) not in self._own for task_id in rows):
+            await self._recall(request.caller_key, link.server)
+        for task_id, row in rows.items():
+            if (link.server, task_id) not in self._own:
                 page.rows.append({**row, "taskId": self._alias(request, link, task_id)})
         more = listed.get("nextCursor")
         return more if type(more) is str else ""
@@ -186,6 +207,10 @@ class UpstreamListing:
             raise unknown_task()
         session = request.session.id if link.key == request.link_key else ""
         return self._state_signer.mark(request.caller.principal, session, link.server, task_id)
+
+
+def _is_task(row: Any) -> bool:
+    return type(row) is dict and type(row.get("taskId")) is str
 
 
 def _is_own(request: Request, link: Link) -> bool:
