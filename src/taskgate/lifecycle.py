@@ -7,7 +7,6 @@ upstreams are closed. SIGHUP and a changed file reload; a bad file changes nothi
 from __future__ import annotations
 
 import asyncio
-import gc
 import signal
 import socket
 from collections.abc import Callable
@@ -32,6 +31,7 @@ from taskgate.inbound.http.site import InternalListener, QuietServer, Site, serv
 from taskgate.inbound.identity import holder_at, passphrase_fits
 from taskgate.local_gateway import OpenSide, Side
 from taskgate.telemetry.logs import log
+from taskgate.turns import Collector
 
 HOUSEKEEPING_S: Final = 1.0
 REAP_EVERY: Final = 30
@@ -62,6 +62,7 @@ class Lifecycle:
         self._watch_anew = asyncio.Event()
         report(app.loaded)
         self._server: QuietServer | None = None
+        self._collector: Collector | None = None
         self._side: Side = open_side(app, self.stop)
 
     async def serve(self, port: int | socket.socket, announce: Callable[[str, int], None]) -> None:
@@ -87,7 +88,7 @@ class Lifecycle:
             await self._server.opened.wait()
             if self._internal is not None:
                 self._internal.start()
-            spare_the_collector()
+            self._collector = Collector()
             self.ready = True
             self._side.open(_address(host, listening.getsockname()[1], self._tls is not None))
             announce(host, listening.getsockname()[1])
@@ -217,6 +218,8 @@ class Lifecycle:
             if self._server is not None:
                 drop_slow(self._server.server_state.connections, clock.monotonic(), self.endpoint.limits())
             self.app.replicas.tend()
+            if self._collector is not None:
+                self._collector.tend()
             if self._tls is not None:
                 self._tls.refresh()
             if self._internal is not None:
@@ -289,17 +292,6 @@ class Lifecycle:
 
     def _retire(self) -> None:
         self._retiring = asyncio.get_running_loop().create_task(self.app.close_retired())
-
-
-def spare_the_collector() -> None:
-    """What is there at the start stays, and a call leaves few circles behind: look for garbage less often, and not there.
-
-    Not too seldom either: circles pile up until a full look, which comes after a quarter of a million objects. That bounds both
-    what they hold (some 20 MB) and how long the look takes (some 25 ms).
-    """
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(10_000, 5, 5)
 
 
 def report(loaded: LoadedConfig) -> None:

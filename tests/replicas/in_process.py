@@ -169,7 +169,7 @@ async def gateways(
             listen = {"listen": {"internal": f"127.0.0.1:{free_port()}"}} if internal else {}
             gateway.write({**stage.config, "store": {"url": urls(url, index)}, **listen, **more(index)})
             stage.gateways.append(gateway)
-        with patch.object(lifecycle, "spare_the_collector"):
+        with patch.object(lifecycle, "Collector"):
             try:
                 for gateway in stage.gateways:
                     await gateway.start()

@@ -146,7 +146,7 @@ def circumstances(seed: int = 1) -> Iterator[Callable[[], VirtualLoop]]:
         stack.callback(clock.install(lambda: made[-1].time(), lambda: made[-1].wall()))
         for where, name, stands_in in (
             (lifecycle, "bind", _Bound),
-            (lifecycle, "spare_the_collector", lambda: None),
+            (lifecycle, "Collector", lambda: None),
             (Writer, "start", _start_writer(Writer.start)),
             (Log, "_write", _write_line(Log._write)),
             (log, "least", LEVELS["info"]),
