@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import pytest
 from store_under_test import StoreUnderTest, a_call
 from task_steps import accepted, dispatched, finished
 
+from taskgate.core.errors import Executed
 from taskgate.core.tasks import transition as h
 from taskgate.core.tasks.state import OPEN, TaskState
-from taskgate.core.tasks.task import born_ms
+from taskgate.core.tasks.task import Task, born_ms
+from taskgate.core.tasks.transition import TransitionEvent
 from taskgate.ports.store import Store
 from taskgate.ports.store_answers import (
     Change,
@@ -159,6 +162,40 @@ async def test_people_find_tasks_by_whose_what_where_when_and_text(adapter: Stor
     assert await found(text=second.id[8:].lower()) == [second.id]
     page = await store.find_tasks(TaskFilter(), limit=2)
     assert [task.id for task in (await store.find_tasks(TaskFilter(), after=page.after)).tasks] == every[2:]
+
+
+@pytest.mark.parametrize("text", ['said "Stop"', 'SAID "sTOP"', "a\\b", "Ärger", "ÄRGER", "ärger", "日本", "50%_"])
+async def test_a_text_is_found_as_it_was_written_and_ascii_in_any_case(store: Store, text: str) -> None:
+    task = await dispatched(store)
+    await dispatched(store)
+    await store.advance(task.id, h.ErrorCame(b"{}", 'he said "Stop", a\\b, Ärger, 日本, 50%_', Executed.YES))
+    found = (await store.find_tasks(TaskFilter(text=text))).tasks
+    assert [one.id for one in found] == ([] if text == "ärger" else [task.id])
+
+
+async def test_what_ended_without_a_result_is_found_by_when_it_ended(adapter: StoreUnderTest) -> None:
+    store = adapter.open()
+    ended: list[tuple[Task, TransitionEvent]] = [
+        (await accepted(store), h.Cancelled()),
+        (await dispatched(store, principal="acme/erin"), h.ErrorCame(b"{}", "broken", Executed.YES)),
+        (await dispatched(store), h.ContactLost(b"{}", "silent")),
+        (await accepted(store), h.RunRefused(b"{}", "no")),
+    ]
+    for task, event in ended:
+        adapter.clock.turn(1_000)
+        assert isinstance(await store.advance(task.id, event), Change)
+    await finished(store)
+    await accepted(store)
+    last_first = [task.id for task, _ in reversed(ended)]
+
+    async def found(since_ms: int = 0, limit: int = 10, **whose: Any) -> list[str]:
+        return [task.id for task in await store.ended_badly(TaskFilter(**whose), since_ms, limit)]
+
+    assert await found() == last_first
+    assert await found(limit=2) == last_first[:2]
+    assert await found(adapter.clock.now_ms - 1_000) == last_first[:2]
+    assert await found(tenant="acme") == await found(principal="acme/erin") == [ended[1][0].id]
+    await store.close()
 
 
 async def test_tasks_of_a_tenant_are_found_by_the_beginning_of_the_principals_name(store: Store) -> None:

@@ -16,8 +16,9 @@ from tests.harness.unchecked import just_go
 from taskgate.core.audit import AuditEntry
 from taskgate.core.errors import Executed, GatewayFault
 from taskgate.core.generations import Generation
+from taskgate.core.tasks.state import TERMINAL, TaskState
 from taskgate.core.tasks.task import Task, new_task_id
-from taskgate.ports.store_answers import Change, Intended
+from taskgate.ports.store_answers import Change, Intended, TaskFilter
 from taskgate.store.sqlite.connection import SQL as SQLITE
 
 psycopg = pytest.importorskip("psycopg", reason="PostgreSQL tests need `psycopg`: pip install 'taskgate[postgres]'")
@@ -112,6 +113,48 @@ def test_several_that_start_together_migrate_once(url: str) -> None:
     with connect(url) as one, connect(url) as two:
         assert migrate(one) == migrate(two) == len(migrations())
         assert look(two).schema == len(migrations())
+
+
+async def test_a_task_of_the_version_before_is_found_by_scope_and_tool(store: PostgresStore, url: str) -> None:
+    """Gateways are upgraded one after the other: one that does not know the columns writes beside one that does."""
+    made = await store.accept(a_call(scope="night", wire_name="reports__clean"))
+    assert isinstance(made, Change)
+    with connect(url) as connection:
+        cursor = connection.execute("SELECT * FROM tasks")
+        known = [column.name for column in cursor.description or () if column.name not in ("scope", "wire_name")]
+        connection.execute("UPDATE tasks SET scope = '', wire_name = ''")
+        connection.execute(f"CREATE TEMPORARY TABLE old AS SELECT {', '.join(known)} FROM tasks")
+        connection.execute("DELETE FROM tasks")
+        connection.execute(f"INSERT INTO tasks ({', '.join(known)}) SELECT * FROM old")
+    for wanted in (TaskFilter(scope="night"), TaskFilter(tool="clean")):
+        assert [task.id for task in (await store.find_tasks(wanted)).tasks] == [made.task.id]
+
+
+def test_looking_for_tasks_reads_columns_and_few_of_them_by_an_index(url: str) -> None:
+    with connect(url) as connection:
+        migrate(connection)
+        connection.execute(
+            "INSERT INTO tasks (id, caller, limited_as, scope, wire_name, server, state, owner, fence, revision, needs_owner,"
+            " finished_ms, doc) SELECT 'tg_' || n, 'c', 'c', 'default', 't', 's',"
+            " CASE WHEN n % 20 = 0 THEN 'failed' ELSE 'completed' END, 'o', 1, 1, 0, CASE WHEN n > 5 THEN n END, '{}'"
+            " FROM generate_series(1, 5000) AS n"
+        )
+        connection.execute("ANALYZE tasks")
+        values: dict[str, Any] = {"first": "tg_", "before": "~", "limit": 51, "now_ms": 0, "since_ms": 1}
+        plans = {}
+        for name in ("find_open_tasks", "tasks_ended_badly", "find_tasks"):
+            asked = {key: values.get(key) for key in re.findall(r"%\((\w+)\)", SQL[name].decode())}
+            plans[name] = "\n".join(row[0] for row in connection.execute(b"EXPLAIN " + SQL[name], asked).fetchall())
+    assert "tasks_open" in plans["find_open_tasks"]
+    assert "tasks_ended_badly" in plans["tasks_ended_badly"]
+    assert "Seq Scan" not in "".join(plans.values()), plans
+    assert b"json" not in SQL["find_tasks"]
+
+
+@pytest.mark.parametrize("statement", [SQL["tasks_ended_badly"].decode(), SQLITE["tasks_ended_badly"]])
+def test_every_bad_ending_is_named_where_they_are_looked_for(statement: str) -> None:
+    named = set(re.findall(r"'([a-z_]+)'", statement))
+    assert named == {state.value for state in TERMINAL - {TaskState.COMPLETED}}
 
 
 @pytest.mark.parametrize(

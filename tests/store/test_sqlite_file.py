@@ -9,6 +9,8 @@ import signal
 import sqlite3
 import subprocess
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -21,16 +23,18 @@ import taskgate.store.sqlite
 from taskgate.core.audit import AuditEntry, row_bytes
 from taskgate.core.errors import Executed, GatewayFault
 from taskgate.core.governance.approval import Binding, Workflow
-from taskgate.core.tasks.transition import Dispatched, ResultCame
+from taskgate.core.tasks.state import OPEN
+from taskgate.core.tasks.transition import Cancelled, Dispatched, ResultCame
 from taskgate.ports.approval_store import ApprovalRequest, PendingLimits
-from taskgate.ports.store_answers import Change, Ownership
+from taskgate.ports.store_answers import Change, Ownership, TaskFilter
 from taskgate.ports.task_store import AcceptLimits
 from taskgate.store.batch import KeptEvents
 from taskgate.store.operations import rows, tasks
+from taskgate.store.operations.reader import Reader
 from taskgate.store.sealing import Sealing
 from taskgate.store.sqlite import connection
 from taskgate.store.sqlite.connection import SQL, SqliteTransaction, connect_reader, connect_writer, migrate, migrations
-from taskgate.store.sqlite.store import open_store
+from taskgate.store.sqlite.store import open_store, statements_of
 
 
 def test_a_second_process_on_the_same_file_is_refused_with_a_clear_message(tmp_path: Path) -> None:
@@ -38,7 +42,7 @@ def test_a_second_process_on_the_same_file_is_refused_with_a_clear_message(tmp_p
     program = f"""
 import asyncio, sys
 from pathlib import Path
-from taskgate.store.sqlite.store import open_store
+from taskgate.store.sqlite.store import open_store, statements_of
 store = open_store(Path({str(path)!r}))
 print("open", flush=True)
 sys.stdin.read()
@@ -123,6 +127,9 @@ def test_every_query_is_valid_sql_and_is_used(tmp_path: Path) -> None:
     [
         ("page_of_tasks", ("caller",), "tasks_of_caller"),
         ("count_open_of_caller", ("limited_as",), "open_counts USING PRIMARY KEY (what=? AND who=?)"),
+        ("find_open_tasks", ("limit",), "tasks_open (id>? AND id<?)"),
+        ("tasks_ended_badly", ("limit",), "tasks_ended_badly (finished_ms>?)"),
+        ("count_open", (), "COVERING INDEX tasks_open"),
         ("due_approvals", ("now_ms",), "tasks_approval_due"),
         ("due_executions", ("now_ms",), "tasks_execution_due"),
         ("forgettable_tasks", ("now_ms",), "tasks_to_forget"),
@@ -141,6 +148,66 @@ def test_the_frequent_questions_are_answered_by_an_index(
     plan = " ".join(row[3] for row in writing.execute(f"EXPLAIN QUERY PLAN {SQL[name]}", asked))
     assert index in plan
     writing.close()
+
+
+@pytest.mark.parametrize("name", ["find_open_tasks", "tasks_ended_badly"])
+def test_pages_of_few_tasks_are_not_sorted(tmp_path: Path, name: str) -> None:
+    writing = connect_writer(tmp_path / "store.db")
+    migrate(writing)
+    asked = dict.fromkeys(re.findall(r":(\w+)", SQL[name]))
+    assert "B-TREE" not in " ".join(row[3] for row in writing.execute(f"EXPLAIN QUERY PLAN {SQL[name]}", asked))
+    writing.close()
+
+
+async def test_looking_for_tasks_reads_columns_and_records_only_for_a_text(tmp_path: Path) -> None:
+    """Counted: the steps of the database's own machine and the functions that it is to call, with ten times as many tasks."""
+    store = open_store(tmp_path / "store.db")
+    reading = connect_reader(tmp_path / "store.db")
+    find = Reader(statements_of(reading), KeptEvents(), Sealing(()))
+    wanted = {
+        "open": TaskFilter(states=OPEN),
+        "all": TaskFilter(),
+        "scope": TaskFilter(scope="elsewhere"),
+        "tool": TaskFilter(tool="nothing"),
+        "tenant": TaskFilter(tenant="nobody"),
+        "text": TaskFilter(text="nothing"),
+    }
+    counted: list[dict[str, int]] = []
+    for more in (100, 900):
+        for number in range(more):
+            made = await store.accept(a_call(principal=f"caller-{number}"))
+            assert isinstance(made, Change)
+            if counted or number >= 10:
+                await store.advance(made.task.id, Cancelled())
+        counted.append(
+            {name: steps(reading, partial(find.find_tasks, one, None, 50, 0)) for name, one in wanted.items()}
+        )
+        counted[-1]["badly"] = steps(reading, partial(find.ended_badly, TaskFilter(), 0, 10, 0))
+    (longest,) = reading.execute("SELECT max(length(doc)) FROM tasks").fetchone()
+    reading.close()
+    await store.close()
+    few, many = counted
+    for name in ("open", "all", "badly"):
+        assert many[name] <= few[name] * 1.1, (name, few, many)
+    for name in ("scope", "tool", "tenant", "text"):
+        assert many[name] <= 40 * 1_000, (name, few, many)
+    assert longest < 700, (
+        "a record that does not fit into its row's page costs one more page for each that is looked at"
+    )
+    assert "json" not in SQL["find_tasks"]
+
+
+def steps(connection: sqlite3.Connection, ask: Callable[[], object]) -> int:
+    made = 0
+
+    def step() -> None:
+        nonlocal made
+        made += 1
+
+    connection.set_progress_handler(step, 1)
+    ask()
+    connection.set_progress_handler(None, 0)
+    return made
 
 
 def test_a_reader_cannot_write(tmp_path: Path) -> None:
@@ -203,7 +270,7 @@ def open_in_another_process(path: Path) -> None:
 import asyncio, sys
 from pathlib import Path
 from taskgate.core.errors import GatewayFault
-from taskgate.store.sqlite.store import open_store
+from taskgate.store.sqlite.store import open_store, statements_of
 try:
     asyncio.run(open_store(Path({str(path)!r})).close())
 except GatewayFault as fault:

@@ -54,6 +54,11 @@ class Records:
         within = msgspec.structs.replace(wanted, principal=only or wanted.principal, tenant=tenant_of(who.id) or None)
         return await self._store.find_tasks(within, after=after, limit=limit)
 
+    async def ended_badly(self, who: Approver, since_ms: int, *, only: str | None, limit: int) -> tuple[Task, ...]:
+        """What ended without a result since then, the last first."""
+        whose = TaskFilter(principal=only, tenant=tenant_of(who.id) or None)
+        return await self._store.ended_badly(whose, since_ms, limit)
+
     async def held(self, who: Approver, approval_id: str) -> HeldCall | None:
         held = await self._store.held(approval_id)
         return held if held is not None and who.reaches(held.approval.binding.principal) else None

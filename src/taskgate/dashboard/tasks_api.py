@@ -36,7 +36,7 @@ FILTERS: Final = {
     "scope": "made in this scope",
     "since": "made since then: 30m, 24h, 7d, or a date or time",
     "until": "made before then",
-    "text": "with this anywhere in its record, apart from arguments and result",
+    "text": "with this anywhere in its record, apart from arguments and result; A to Z count as a to z",
     "after": "where the next page begins, from `next` of the one before",
     "limit": "how many rows, up to 1000",
 }
@@ -194,9 +194,6 @@ def _moment(name: str, asked: str | None, now_ms: int) -> int | None:
 # Traffic is counted from the spans that the waterfall keeps anyway, when somebody looks: the path of a call pays
 # nothing for it.
 
-ENDED_BADLY: Final = frozenset(
-    {TaskState.FAILED, TaskState.OUTCOME_UNKNOWN, TaskState.REJECTED, TaskState.EXPIRED, TaskState.CANCELLED}
-)
 JUST_MS: Final = 60 * 60 * 1000
 WINDOW_S: Final = 600.0
 SLICES: Final = 30
@@ -217,10 +214,7 @@ class NowApi:
     async def open_and_failed(self, visit: Visit) -> tuple[Sequence[Task], Sequence[Task]]:
         running = await self._records.tasks(visit.who, TaskFilter(states=OPEN), only=visit.only)
         since = self._records.now_ms() - JUST_MS
-        failed = await self._records.tasks(
-            visit.who, TaskFilter(states=ENDED_BADLY, since_ms=since), only=visit.only, limit=10
-        )
-        return running.tasks, failed.tasks
+        return running.tasks, await self._records.ended_badly(visit.who, since, only=visit.only, limit=10)
 
     def traffic(self, who: Approver) -> list[dict[str, Any]]:
         if not who.may(Permission.SEE):

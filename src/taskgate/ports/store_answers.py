@@ -192,7 +192,7 @@ class TaskPage(msgspec.Struct, frozen=True):
 
 class TaskFilter(msgspec.Struct, frozen=True, kw_only=True):
     """Which tasks somebody looks for; None is any. `tool` is a part of its name, `text` a part of anything in its record but
-    arguments and result, in any case. Times are of creation."""
+    arguments and result, where A to Z are the same as a to z. Times are of creation."""
 
     principal: str | None = None
     tenant: str | None = None

@@ -151,7 +151,11 @@ class TaskStore(Protocol):
         ...
 
     async def find_tasks(self, wanted: TaskFilter, *, after: str | None = None, limit: int = 50) -> TaskPage:
-        """Tasks of everybody that fit, newest first, for people who look for some. Reads record by record: not for calls."""
+        """Tasks of everybody that fit, newest first, for people who look for some. Reads row by row: not for calls."""
+        ...
+
+    async def ended_badly(self, wanted: TaskFilter, since_ms: int, limit: int) -> tuple[Task, ...]:
+        """Tasks that ended without a result since then, the last to end first; of `wanted` only whose they are matters."""
         ...
 
     async def task_of_key(self, principal: str, key: str) -> str | None:

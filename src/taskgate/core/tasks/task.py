@@ -70,8 +70,8 @@ class Outcome(msgspec.Struct, frozen=True):
     size: int = 0
 
 
-class Task(msgspec.Struct, frozen=True, kw_only=True):
-    """The durable record of one call."""
+class Task(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The durable record of one call. Most of its members mostly have their default, and are then not written down."""
 
     id: str
     # Who the task belongs to, for good: never a session.

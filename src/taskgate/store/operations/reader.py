@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
 from taskgate.core.audit import GENESIS, Row
 from taskgate.core.governance.decision import Grant
 from taskgate.core.governance.rehearse import RecordedCall
 from taskgate.core.identity import streams_between
 from taskgate.core.tasks.endings import is_gone
-from taskgate.core.tasks.state import TaskState
+from taskgate.core.tasks.state import OPEN, TaskState
 from taskgate.core.tasks.task import RANDOM_BYTES, Task, new_task_id
 from taskgate.ports.approval_store import HeldCall, HeldPage, StoredPin, StoredReceipt
 from taskgate.ports.store import IdentityRecord, KeptCatalog, KeptScope
@@ -68,8 +70,9 @@ class Reader:
 
     def find_tasks(self, wanted: TaskFilter, after: str | None, limit: int, now_ms: int) -> TaskPage:
         states = None if wanted.states is None else "," + ",".join(sorted(wanted.states)) + ","
+        only_open = wanted.states is not None and wanted.states <= OPEN
         found = self._run(
-            "find_tasks",
+            "find_open_tasks" if only_open else "find_tasks",
             before=min(after or "~", _first_id(wanted.until_ms) if wanted.until_ms is not None else "~"),
             first=_first_id(wanted.since_ms or 0),
             principal=wanted.principal,
@@ -77,13 +80,18 @@ class Reader:
             server=wanted.server,
             scope=wanted.scope,
             tool=wanted.tool,
-            text=wanted.text.lower() if wanted.text is not None else None,
+            text=None if wanted.text is None else _as_written(wanted.text),
             states=states,
             now_ms=now_ms,
             limit=limit + 1,
         ).fetchall()
         tasks = tuple(rows.task_from(self._sealing, *row) for row in found[:limit])
         return TaskPage(tasks, tasks[-1].id if len(found) > limit else None)
+
+    def ended_badly(self, wanted: TaskFilter, since_ms: int, limit: int, now_ms: int) -> tuple[Task, ...]:
+        whose = {"principal": wanted.principal, "tenant": wanted.tenant}
+        found = self._run("tasks_ended_badly", since_ms=since_ms, now_ms=now_ms, limit=limit, **whose)
+        return tuple(rows.task_from(self._sealing, *row) for row in found)
 
     def task_of_key(self, principal: str, key: str, after_ms: int) -> str | None:
         row = self._run("find_key", principal=principal, key=key).fetchone()
@@ -226,6 +234,11 @@ def _held_cursor(after: str | None) -> tuple[int, str]:
     if not (asked_ms.isascii() and asked_ms.isdigit()) or len(asked_ms) > 15:
         raise ValueError("this cursor is not one that was given out here")
     return int(asked_ms), last
+
+
+def _as_written(text: str) -> str:
+    """A text as it stands in a record, in small letters as the databases make them: those of ASCII and no others."""
+    return msgspec.json.encode(text)[1:-1].lower().decode()
 
 
 def _first_id(ms: int) -> str:

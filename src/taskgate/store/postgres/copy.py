@@ -83,8 +83,8 @@ def _copy_all(
     if row is None or row[0]:
         raise refused("it holds tasks or audit rows already; copy into an empty database.")
     said("owners", _put(writing, "owners", _owners(reading)))
-    said("tasks", _put(writing, "tasks", _with_principal(reading, "tasks", "principal")))
-    said("approvals", _put(writing, "approvals", _with_principal(reading, "approvals", "binding", "principal")))
+    said("tasks", _put(writing, "tasks", _rows(reading, "tasks")))
+    said("approvals", _put(writing, "approvals", _approvals(reading)))
     for table in AS_THEY_ARE:
         said(table, _put(writing, table, _rows(reading, table)))
     said("task_outcomes", _put(writing, "task_outcomes", _rows(reading, "task_outcomes")))
@@ -109,13 +109,10 @@ def _owners(reading: sqlite3.Connection) -> Iterator[dict[str, Any]]:
         yield {"owner": row["owner"], "fence": row["fence"], "started_ms": row["started_ms"], "retired": True}
 
 
-def _with_principal(reading: sqlite3.Connection, table: str, *path: str) -> Iterator[dict[str, Any]]:
+def _approvals(reading: sqlite3.Connection) -> Iterator[dict[str, Any]]:
     """Rows here also have a column for what SQLite keeps inside the document."""
-    for row in _rows(reading, table):
-        value: Any = json.loads(row["doc"])
-        for member in path:
-            value = value.get(member, "") if isinstance(value, dict) else ""
-        yield {**row, "principal": value}
+    for row in _rows(reading, "approvals"):
+        yield {**row, "principal": json.loads(row["doc"]).get("binding", {}).get("principal", "")}
 
 
 def _chunks(reading: sqlite3.Connection, files: SpillFiles) -> Iterator[dict[str, Any]]:

@@ -195,6 +195,10 @@ class TaskView(StoreView):
         now = self.now_ms()
         return await self._read(lambda reader: reader.find_tasks(wanted, after, limit, now))
 
+    async def ended_badly(self, wanted: TaskFilter, since_ms: int, limit: int) -> tuple[Task, ...]:
+        now = self.now_ms()
+        return await self._read(lambda reader: reader.ended_badly(wanted, since_ms, limit, now))
+
     async def task_of_key(self, principal: str, key: str) -> str | None:
         since = self.now_ms() - tasks.KEY_GOOD_MS
         return await self._read(lambda reader: reader.task_of_key(principal, key, since))

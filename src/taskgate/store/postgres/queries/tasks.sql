@@ -1,15 +1,16 @@
 -- name: insert_task
-INSERT INTO tasks (id, principal, caller, limited_as, server, state, owner, fence, revision, needs_owner, finished_ms, keep_until_ms,
-                   approval_due_ms, execution_due_ms, doc)
-VALUES (:id, :principal, :caller, :limited_as, :server, :state, :owner, :fence, :revision, :needs_owner, :finished_ms, :keep_until_ms,
-        :approval_due_ms, :execution_due_ms, :doc)
+INSERT INTO tasks (id, principal, caller, limited_as, scope, server, wire_name, state, owner, fence, revision, needs_owner, finished_ms,
+                   keep_until_ms, approval_due_ms, execution_due_ms, doc)
+VALUES (:id, :principal, :caller, :limited_as, :scope, :server, :wire_name, :state, :owner, :fence, :revision, :needs_owner, :finished_ms,
+        :keep_until_ms, :approval_due_ms, :execution_due_ms, :doc)
 ON CONFLICT (id) DO NOTHING;
 
 -- name: insert_tasks
-INSERT INTO tasks (id, principal, caller, limited_as, server, state, owner, fence, revision, needs_owner, finished_ms, keep_until_ms,
-                   approval_due_ms, execution_due_ms, doc)
-SELECT * FROM unnest(:id::text[], :principal::text[], :caller::text[], :limited_as::text[], :server::text[], :state::text[],
-                     :owner::text[], :fence::bigint[], :revision::bigint[], :needs_owner::smallint[], :finished_ms::bigint[],
+INSERT INTO tasks (id, principal, caller, limited_as, scope, server, wire_name, state, owner, fence, revision, needs_owner, finished_ms,
+                   keep_until_ms, approval_due_ms, execution_due_ms, doc)
+SELECT * FROM unnest(:id::text[], :principal::text[], :caller::text[], :limited_as::text[], :scope::text[], :server::text[],
+                     :wire_name::text[], :state::text[], :owner::text[], :fence::bigint[], :revision::bigint[],
+                     :needs_owner::smallint[], :finished_ms::bigint[],
                      :keep_until_ms::bigint[], :approval_due_ms::bigint[], :execution_due_ms::bigint[], :doc::bytea[])
 ON CONFLICT (id) DO NOTHING;
 
@@ -80,10 +81,36 @@ WHERE id >= :first AND id < :before
   AND (keep_until_ms IS NULL OR keep_until_ms > :now_ms)
   AND (:principal::text IS NULL OR principal = :principal)
   AND (:tenant::text IS NULL OR strpos(principal, :tenant || '/') = 1)
-  AND (:scope::text IS NULL OR convert_from(doc, 'UTF8')::json ->> 'scope' = :scope)
-  AND (:tool::text IS NULL OR strpos(convert_from(doc, 'UTF8')::json ->> 'wire_name', :tool) > 0)
-  AND (:text::text IS NULL OR strpos(lower(convert_from(doc, 'UTF8')), :text) > 0)
+  AND (:scope::text IS NULL OR scope = :scope)
+  AND (:tool::text IS NULL OR strpos(wire_name, :tool) > 0)
+  AND (:text::text IS NULL OR strpos(lower(convert_from(doc, 'UTF8') COLLATE "C"), :text) > 0)
 ORDER BY id DESC
+LIMIT :limit;
+
+-- name: find_open_tasks
+SELECT doc, owner, fence
+FROM tasks
+WHERE finished_ms IS NULL AND id >= :first AND id < :before
+  AND (:server::text IS NULL OR server = :server)
+  AND (:states::text IS NULL OR strpos(:states, ',' || state || ',') > 0)
+  AND (keep_until_ms IS NULL OR keep_until_ms > :now_ms)
+  AND (:principal::text IS NULL OR principal = :principal)
+  AND (:tenant::text IS NULL OR strpos(principal, :tenant || '/') = 1)
+  AND (:scope::text IS NULL OR scope = :scope)
+  AND (:tool::text IS NULL OR strpos(wire_name, :tool) > 0)
+  AND (:text::text IS NULL OR strpos(lower(convert_from(doc, 'UTF8') COLLATE "C"), :text) > 0)
+ORDER BY id DESC
+LIMIT :limit;
+
+-- name: tasks_ended_badly
+SELECT doc, owner, fence
+FROM tasks
+WHERE state IN ('failed', 'cancelled', 'rejected', 'expired', 'outcome_unknown')
+  AND finished_ms >= :since_ms
+  AND (keep_until_ms IS NULL OR keep_until_ms > :now_ms)
+  AND (:principal::text IS NULL OR principal = :principal)
+  AND (:tenant::text IS NULL OR strpos(principal, :tenant || '/') = 1)
+ORDER BY finished_ms DESC, id DESC
 LIMIT :limit;
 
 -- name: count_open

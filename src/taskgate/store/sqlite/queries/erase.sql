@@ -1,6 +1,6 @@
 -- name: unfinished_of_principal
 SELECT id FROM tasks
-WHERE finished_ms IS NULL AND (caller = :principal OR json_extract(CAST(doc AS TEXT), '$.principal') = :principal)
+WHERE finished_ms IS NULL AND (caller = :principal OR principal = :principal)
 UNION ALL
 SELECT id FROM approvals
 WHERE state = 'open' AND task_id IS NULL AND json_extract(CAST(doc AS TEXT), '$.binding.principal') = :principal
@@ -10,7 +10,7 @@ LIMIT 100;
 -- Also those whose results are gone already.
 SELECT t.id, o.spill
 FROM tasks t LEFT JOIN task_outcomes o ON o.task_id = t.id
-WHERE t.id > :after AND (t.caller = :principal OR json_extract(CAST(t.doc AS TEXT), '$.principal') = :principal)
+WHERE t.id > :after AND (t.caller = :principal OR t.principal = :principal)
   AND (NOT :finished_only OR t.finished_ms IS NOT NULL)
 ORDER BY t.id
 LIMIT :limit;

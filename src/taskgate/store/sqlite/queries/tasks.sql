@@ -1,8 +1,8 @@
 -- name: insert_task
-INSERT INTO tasks (id, caller, limited_as, server, state, owner, fence, revision, needs_owner, finished_ms, keep_until_ms,
-                   approval_due_ms, execution_due_ms, doc)
-VALUES (:id, :caller, :limited_as, :server, :state, :owner, :fence, :revision, :needs_owner, :finished_ms, :keep_until_ms,
-        :approval_due_ms, :execution_due_ms, :doc)
+INSERT INTO tasks (id, principal, caller, limited_as, scope, server, wire_name, state, owner, fence, revision, needs_owner, finished_ms,
+                   keep_until_ms, approval_due_ms, execution_due_ms, doc)
+VALUES (:id, :principal, :caller, :limited_as, :scope, :server, :wire_name, :state, :owner, :fence, :revision, :needs_owner, :finished_ms,
+        :keep_until_ms, :approval_due_ms, :execution_due_ms, :doc)
 ON CONFLICT (id) DO NOTHING;
 
 -- name: update_task
@@ -66,12 +66,38 @@ WHERE id >= :first AND id < :before
   AND (:server IS NULL OR server = :server)
   AND (:states IS NULL OR instr(:states, ',' || state || ',') > 0)
   AND (keep_until_ms IS NULL OR keep_until_ms > :now_ms)
-  AND (:principal IS NULL OR json_extract(CAST(doc AS TEXT), '$.principal') = :principal)
-  AND (:tenant IS NULL OR instr(json_extract(CAST(doc AS TEXT), '$.principal'), :tenant || '/') = 1)
-  AND (:scope IS NULL OR json_extract(CAST(doc AS TEXT), '$.scope') = :scope)
-  AND (:tool IS NULL OR instr(json_extract(CAST(doc AS TEXT), '$.wire_name'), :tool) > 0)
+  AND (:principal IS NULL OR principal = :principal)
+  AND (:tenant IS NULL OR instr(principal, :tenant || '/') = 1)
+  AND (:scope IS NULL OR scope = :scope)
+  AND (:tool IS NULL OR instr(wire_name, :tool) > 0)
   AND (:text IS NULL OR instr(lower(CAST(doc AS TEXT)), :text) > 0)
 ORDER BY id DESC
+LIMIT :limit;
+
+-- name: find_open_tasks
+SELECT doc, owner, fence
+FROM tasks INDEXED BY tasks_open
+WHERE finished_ms IS NULL AND id >= :first AND id < :before
+  AND (:server IS NULL OR server = :server)
+  AND (:states IS NULL OR instr(:states, ',' || state || ',') > 0)
+  AND (keep_until_ms IS NULL OR keep_until_ms > :now_ms)
+  AND (:principal IS NULL OR principal = :principal)
+  AND (:tenant IS NULL OR instr(principal, :tenant || '/') = 1)
+  AND (:scope IS NULL OR scope = :scope)
+  AND (:tool IS NULL OR instr(wire_name, :tool) > 0)
+  AND (:text IS NULL OR instr(lower(CAST(doc AS TEXT)), :text) > 0)
+ORDER BY id DESC
+LIMIT :limit;
+
+-- name: tasks_ended_badly
+SELECT doc, owner, fence
+FROM tasks INDEXED BY tasks_ended_badly
+WHERE state IN ('failed', 'cancelled', 'rejected', 'expired', 'outcome_unknown')
+  AND finished_ms >= :since_ms
+  AND (keep_until_ms IS NULL OR keep_until_ms > :now_ms)
+  AND (:principal IS NULL OR principal = :principal)
+  AND (:tenant IS NULL OR instr(principal, :tenant || '/') = 1)
+ORDER BY finished_ms DESC, id DESC
 LIMIT :limit;
 
 -- name: count_open
