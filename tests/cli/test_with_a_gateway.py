@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
+import os
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
+import httpx2
 import pytest
 import pytest_asyncio
 from tests.harness.gateway import Gateway, running_gateway
@@ -34,9 +38,10 @@ async def run(gateway: Gateway, *words: str) -> tuple[int, str, str]:
 
 async def cancel_all(gateway: Gateway) -> None:
     """With two calls open, nobody can tell whose question a server on standard streams asks."""
-    _, out, _ = await run(gateway, "tasks", "list", "--json")
-    for line in out.splitlines():
-        await run(gateway, "tasks", "cancel", json.loads(line)["id"])
+    headers = {"authorization": f"Bearer {(gateway.state / 'operator-token').read_text().strip()}"}
+    async with httpx2.AsyncClient(base_url=gateway.base, headers=headers, timeout=90) as http:
+        for task in (await http.get("/api/v1/tasks?state=open")).json()["tasks"]:
+            await http.post(f"/api/v1/tasks/{task['id']}/cancel", json={})
 
 
 @pytest.mark.parametrize("generation", ["stateful", "stateless"])
@@ -61,16 +66,32 @@ async def test_a_watcher_sees_what_a_server_asks_without_saying_for_which_call(
 ) -> None:
     """Two calls are open on one process: the question is shown as the server's, with the command that answers it."""
     await cancel_all(gateway)
-    code, out, _ = await run(gateway, "call", "demo__slow_report", '{"seconds": 60}', "--task", *who)
+    code, out, _ = await run(gateway, "call", "demo__slow_report", '{"seconds": 600}', "--task", *who)
     other = out.strip()
-    words = ["call", "demo__greet", "--task", "--watch", "--json", "--timeout", "15"]
-    code, out, _ = await run(gateway, *words, *who)
-    (asked,) = [row for row in map(json.loads, out.splitlines()) if row["event"] == "server_question"]
-    assert (asked["server"], asked["params"]["message"]) == ("demo", "What is your name?")
-    assert not {"taskId", "task_id"} & asked.keys()
-    assert other not in json.dumps(asked)
-    code, _, err = await run(gateway, "questions", "answer", asked["request_id"], '{"name": "Ada"}', *who)
-    assert code == 0, err
+    words = ["call", "demo__greet", "--task", "--watch", "--json", "--timeout", "90", *who]
+    watching = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "taskgate", *words),
+        env={**os.environ, "TASKGATE_STATE_DIR": str(gateway.state)},
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+    )
+    try:
+        assert watching.stdout is not None
+        async with asyncio.timeout(90):
+            asked: dict[str, Any] = {}
+            while asked.get("event") != "server_question":
+                asked = json.loads(await watching.stdout.readline())
+        assert (asked["server"], asked["params"]["message"]) == ("demo", "What is your name?")
+        assert not {"taskId", "task_id"} & asked.keys()
+        assert other not in json.dumps(asked)
+        code, _, err = await run(gateway, "questions", "answer", asked["request_id"], '{"name": "Ada"}', *who)
+        assert code == 0, err
+        rest, _ = await asyncio.wait_for(watching.communicate(), 90)
+        assert (watching.returncode, b"Ada" in rest) == (0, True)
+    finally:
+        if watching.returncode is None:
+            watching.kill()
+            await watching.wait()
     await cancel_all(gateway)
 
 
