@@ -6,8 +6,16 @@ import re
 from typing import Any
 from urllib.parse import quote, urlencode
 
+from tests.benchmarks.store import a_call
+from tests.harness.unchecked import just_go
 from tests.middle.test_console_frame import TASKS, TOKENS, bank_server, bearer
 from tests.seam import Call, Gateway, Upstream, seam
+
+from taskgate.core.errors import Executed
+from taskgate.core.tasks import transition as h
+from taskgate.core.tasks.state import TaskState
+from taskgate.ports.store import Store
+from taskgate.ports.store_answers import Change, Intended
 
 HOSTILE = "</pre><script>alert(1)</script>\u202egnp.exe\x1b[31m&lt;"
 GOVERNED: dict[str, Any] = {**TOKENS, "approval": {"default": {"redact_fields": ["pin"]}}}
@@ -155,3 +163,77 @@ async def test_now_is_where_people_arrive_and_it_says_what_each_server_does() ->
         assert "<polyline" in page
         assert "taskgate status" in page
         assert "/api/v1/now" in page
+
+
+SENT = "sent"
+COLOURS = {
+    "--run": {"queued", "running"},
+    "--wait": {"awaiting_approval", "input_required"},
+    "--yes": {"approved", "completed"},
+    "--no": {"failed", "rejected", "expired", "outcome_unknown"},
+    "--soft": {"cancelled"},
+}
+
+
+async def in_every_state(store: Store) -> dict[str, str]:
+    """Ids of a task in each state."""
+    asked, error = h.ApprovalAsked("ap_x", 1 << 50), b"{}"
+    ways: dict[TaskState, tuple[h.TransitionEvent | str, ...]] = {
+        TaskState.QUEUED: (),
+        TaskState.AWAITING_APPROVAL: (asked,),
+        TaskState.APPROVED: (asked, h.ApprovalGranted(1 << 50)),
+        TaskState.REJECTED: (asked, h.ApprovalDenied(error, "no")),
+        TaskState.EXPIRED: (asked, h.ApprovalExpired(error)),
+        TaskState.RUNNING: (SENT,),
+        TaskState.INPUT_REQUIRED: (SENT, h.InputAsked(("k",))),
+        TaskState.COMPLETED: (SENT, h.ResultCame(b'{"content":[]}')),
+        TaskState.FAILED: (SENT, h.ErrorCame(error, "broken", Executed.YES)),
+        TaskState.OUTCOME_UNKNOWN: (SENT, h.ContactLost(error, "silent")),
+        TaskState.CANCELLED: (h.Cancelled(),),
+    }
+    assert set(ways) == set(TaskState)
+    made = {}
+    for state, way in ways.items():
+        born = await store.accept(a_call("agent"))
+        assert isinstance(born, Change)
+        for event in way:
+            if isinstance(event, str):
+                moved: object = await store.intend(born.task.id, byte_hash="b", upstream="reports", look=just_go)
+            else:
+                moved = await store.advance(born.task.id, event)
+            assert isinstance(moved, (Change, Intended)), (state, moved)
+        made[state.value] = born.task.id
+    return made
+
+
+@seam
+async def test_the_badge_of_each_state_has_its_word_and_its_colour() -> None:
+    async with Gateway(GOVERNED, {}) as gate:
+        made = await in_every_state(gate.life.app.gateway.tasks.store)
+        boss = await operator(gate)
+        listed = await boss.text("/tasks")
+        (style,) = re.findall(r'href="(/static/style[^"]+)"', listed)
+        sheet = (await gate.http("GET", style).done()).body.decode()
+        for state, task_id in made.items():
+            word = state.replace("_", " ")
+            (row,) = re.findall(rf'<li id="task-{task_id}".*?</li>', listed, re.DOTALL)
+            for shown in (row, await boss.text(f"/tasks/{task_id}")):
+                (badge,) = re.findall(r'<span[^>]*class="state ([^"]*)"[^>]*>([^<]*)</span>', shown)
+                assert badge == (state, word)
+            assert colour_of(sheet, state) == next(name for name, states in COLOURS.items() if state in states)
+        light, dark = sheet.split("prefers-color-scheme: dark", 1)
+        for name in COLOURS:
+            tones = [re.findall(rf"{name}: (#[0-9a-f]{{6}})", part)[0] for part in (light, dark)]
+            assert tones[0] != tones[1]
+        assert len({re.findall(rf"{name}: (#[0-9a-f]{{6}})", light)[0] for name in COLOURS}) == len(COLOURS)
+
+
+def colour_of(sheet: str, state: str) -> str:
+    """The last rule that fits wins; the badge itself has one for all others."""
+    found = "?"
+    for selectors, rules in re.findall(r"([^{}]+)\{([^{}]*)\}", sheet):
+        fits = {one.strip() for one in selectors.split(",")} & {".state", f".state.{state}"}
+        colour = re.search(r"(?:^|;|\s)color: var\((--[a-z]+)\)", rules)
+        if fits and colour is not None:
+            found = colour[1]
+    return found
