@@ -134,8 +134,8 @@ async def test_a_changed_definition_is_hidden_until_it_is_accepted_on_its_page(c
         await browser.click("form[action='/definitions/accept'] button.approve")
         assert "Every tool is what it was" in await browser.text("main")
         assert "readme.txt" in await console.call("build-agent", "archive__list_files")
-        (entry, *_) = (await console.api("GET", "/api/v1/audit?event=pin_accepted"))["rows"]
-        assert (entry["server"], entry["tool"], entry["approver"]) == ("archive", "list_files", "operator")
+        (row,) = (await console.api("GET", "/api/v1/audit?event=tool_accepted"))["rows"]
+        assert (row["server"], row["name"], row["approvers"]) == ("archive", "list_files", ["operator"])
 
 
 async def test_the_gateway_on_standard_streams_has_the_same_console(console: Console, tmp_path: Path) -> None:
