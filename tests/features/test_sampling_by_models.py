@@ -23,6 +23,7 @@ from taskgate.core.choose_model import Model
 from taskgate.core.sampling_request import SamplingRequest, read_request
 from taskgate.gateway.plan import Live
 from taskgate.gateway.questions.asker import MAX_SHOWN, Models, _question_text
+from taskgate.gateway.requests.admission import Budgets
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(90)]
 VENDORS = Path(__file__).resolve().parent.parent / "peers" / "model_vendors.py"
@@ -323,7 +324,7 @@ async def test_what_cannot_be_shown_in_full_is_refused_without_asking() -> None:
         return True
 
     plan = Live(build_plan(load_text("schema: 1", environment={})))
-    models = Models(plan, review, lambda _entry: None, lambda *_spent: None)
+    models = Models(plan, Budgets(plan.value), review, lambda _entry: None, lambda *_spent: None)
     assert not await models._reviewed("odd", None)
     assert not await models._reviewed("odd", "x" * (MAX_SHOWN + 1))
     assert asked == []

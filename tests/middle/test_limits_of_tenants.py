@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from typing import Any
 
+import pytest
+from tests.identity.issuer import an_issuer
 from tests.seam import Call, Caller, Gateway, Reply, Upstream, seam, until
 
 TASK = {"ttl": 600_000}
@@ -36,7 +39,7 @@ def server() -> Upstream:
     return upstream
 
 
-def config(rules: list[dict[str, Any]] | None = None, **limits: int) -> dict[str, Any]:
+def config(rules: list[dict[str, Any]] | None = None, **limits: float) -> dict[str, Any]:
     return {"tokens": TOKENS, "limits": limits, "governance": {"rules": rules or []}}
 
 
@@ -173,3 +176,52 @@ async def test_sessions_of_a_tenant_are_counted_together() -> None:
         assert b"Your tenant has too many sessions" in (await third.done()).body
         await bob.close()
         assert (await (await gate.caller("2025", token=secret("ann"))).call("s__quick")).text == "done"
+
+
+ASKING = {"messages": [{"role": "user", "content": {"type": "text", "text": "hi"}}], "maxTokens": 50}
+
+
+def asking_server() -> Upstream:
+    upstream = Upstream("2025")
+
+    @upstream.tool("ask")
+    async def ask(call: Call) -> str:
+        answer = await call.ask("sampling/createMessage", ASKING)
+        return str(answer["content"]["text"]) if "content" in answer else str(answer)
+
+    return upstream
+
+
+def model_answers(_body: bytes) -> tuple[int, bytes]:
+    said = {"message": {"role": "assistant", "content": "hello"}, "finish_reason": "stop"}
+    spent = {"prompt_tokens": 10, "completion_tokens": 30}
+    return 200, json.dumps({"model": "m", "choices": [said], "usage": spent}).encode()
+
+
+@seam
+@pytest.mark.parametrize(
+    "limit", [{"sampling_tokens_per_tenant_per_hour": 150}, {"sampling_money_per_tenant_per_hour": 150.0}]
+)
+async def test_what_models_cost_is_counted_for_all_callers_of_a_tenant(limit: dict[str, Any]) -> None:
+    """Each answer costs 40 tokens of one unit of money; a request is let in if its estimate (about 60) still fits."""
+    async with an_issuer() as vendor:
+        vendor.pages["/v1/chat/completions"] = model_answers
+        model = {"name": "m", "input_price": 1e6, "output_price": 1e6}
+        provider = {"kind": "openai", "base_url": f"{vendor.url}/v1", "models": [model]}
+        given = {**config(None, **limit), "providers": {"house": provider}, "servers": {"s": {"sampling": "provider"}}}
+        async with Gateway(given, {"s": asking_server()}) as gate:
+            ann, bob, eve = await callers(gate)
+            for caller in (ann, bob, ann):
+                assert (await caller.call("s__ask")).text == "hello"
+            refusal = (await bob.call("s__ask")).text
+            assert "sampling_budget_exceeded" in refusal
+            assert "This tenant's budget of" in refusal
+            assert vendor.count("/v1/chat/completions") == 3
+            assert (await eve.call("s__ask")).text == "hello"
+            await gate.advance(3601)
+            _ann, bob, eve = await callers(gate)
+            assert (await bob.call("s__ask")).text == "hello"
+            gate.life.app.gateway.budgets.divide(0, 3)
+            assert "sampling_budget_exceeded" in (await eve.call("s__ask")).text, (
+                "a third of it is less than one answer"
+            )

@@ -346,4 +346,7 @@ def build_limits(root: GatewayFile) -> Limits:
         burst_per_tenant=limits.burst_per_tenant,
         calls_in_flight_per_caller=limits.calls_in_flight_per_caller,
         calls_in_flight_per_tenant=limits.calls_in_flight_per_tenant,
+        sampling_of_tenant=SpendLimits(
+            limits.sampling_tokens_per_tenant_per_hour, limits.sampling_money_per_tenant_per_hour
+        ),
     )

@@ -14,6 +14,7 @@ from taskgate.config.words import (
     HeaderMap,
     HttpUrl,
     Milliseconds,
+    Money,
     Name,
     Pattern,
     Patterns,
@@ -209,7 +210,6 @@ class Server(Section):
 # or files.
 
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
-Money = Annotated[float, Field(ge=0.0)]
 
 
 def _named(value: Any) -> Any:

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, model_validator
 
-from taskgate.config.words import Bytes, Count, Duration, HeaderMap, HttpUrl, Milliseconds, Section, Whole, Words
+from taskgate.config.words import Bytes, Count, Duration, HeaderMap, HttpUrl, Milliseconds, Money, Section, Whole, Words
 
 SHORTEST_KEY: Final = 32
 
@@ -280,6 +280,12 @@ class Limits(Section):
     )
     calls_in_flight_per_tenant: Count | None = Field(
         default=None, description="Calls of all callers of one tenant being answered at once; without it no limit."
+    )
+    sampling_tokens_per_tenant_per_hour: Count | None = Field(
+        default=None, description="Tokens of models for all callers of one tenant together; without it no limit."
+    )
+    sampling_money_per_tenant_per_hour: Money | None = Field(
+        default=None, description="Money for models for all callers of one tenant together; without it no limit."
     )
     calls_in_flight: Count = Field(
         default=10_000, description="Calls being answered at once; more are refused at once and were not executed."

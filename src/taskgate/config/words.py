@@ -235,6 +235,7 @@ def _list(value: Any) -> Any:
 Whole = Annotated[int, BeforeValidator(_whole)]
 Count = Annotated[int, BeforeValidator(_whole), Field(ge=1)]
 Bytes = Annotated[int, BeforeValidator(_bytes), Field(ge=1)]
+Money = Annotated[float, Field(ge=0.0)]
 Milliseconds = Annotated[int, BeforeValidator(milliseconds), Field(ge=0)]
 Duration = Annotated[timedelta, BeforeValidator(duration), Field(ge=timedelta(0))]
 Pattern = Annotated[str, AfterValidator(_checked(pattern_fault))]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, assert_never
 
 from taskgate.core.sampling_request import (
@@ -28,7 +28,7 @@ from taskgate.core.sampling_request import (
 #
 # A model's answer, and its form as the result of `sampling/createMessage`.
 #
-# What a server may spend on models: tokens and money in an hour, requests in a minute.
+# What a server, or all callers of a tenant together, may spend on models: tokens and money in an hour, requests in a minute.
 #
 # A request is reserved at its estimate before it is sent and settled at what it cost, so that many at once cannot
 # overrun the budget together. Windows slide by the minute. A plain object without clock or lock: it is told the time,
@@ -135,6 +135,15 @@ class SpendLimits:
     money_per_hour: float | None = None
     requests_per_minute: int | None = None
 
+    def part(self, among: int) -> SpendLimits:
+        """What each of several gateways may spend that keep books of their own."""
+        tokens, money = self.tokens_per_hour, self.money_per_hour
+        return replace(
+            self,
+            tokens_per_hour=None if tokens is None else tokens // among,
+            money_per_hour=None if money is None else money / among,
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
@@ -160,18 +169,20 @@ class Spending:
 
 @dataclass(slots=True)
 class SpendLedger:
-    """The books of all servers."""
+    """The books of all servers, or of all tenants."""
 
     limits: SpendLimits
+    whose: str = "This server's"
+    """For the words of a refusal."""
     _spent: dict[str, list[Spending]] = field(default_factory=dict)
 
     def adopt(self, limits: SpendLimits) -> None:
         """Other limits hold from now on; what was spent stays in the books."""
         self.limits = limits
 
-    def reserve(self, server: str, estimate: Estimate, now: float) -> Spending:
+    def reserve(self, who: str, estimate: Estimate, now: float) -> Spending:
         """Enter a request, or raise: `sampling_rate_limited` or `sampling_budget_exceeded`, with the time to wait."""
-        spent = self._spent[server] = [entry for entry in self._spent.get(server, ()) if entry.at > now - _HOUR_S]
+        spent = self._spent[who] = [entry for entry in self._spent.get(who, ()) if entry.at > now - _HOUR_S]
         self._check_rate([entry for entry in spent if entry.at > now - _MINUTE_S], now)
         limits = self.limits
         self._check_sum("tokens", limits.tokens_per_hour, estimate.tokens, [(e.at, e.tokens) for e in spent], now)
@@ -180,13 +191,17 @@ class SpendLedger:
         spent.append(entry)
         return entry
 
+    def withdraw(self, who: str, entry: Spending) -> None:
+        """Take a request out of the books again that others have refused."""
+        self._spent[who].remove(entry)
+
     def settle(self, entry: Spending, tokens: int, money: float) -> None:
         """Put what it really cost in place of the estimate; zero for a request that never left."""
         entry.tokens, entry.money = max(0, tokens), max(0.0, money)
 
-    def spent(self, server: str, now: float) -> tuple[int, float]:
+    def spent(self, who: str, now: float) -> tuple[int, float]:
         """Tokens and money of the last hour."""
-        recent = [entry for entry in self._spent.get(server, ()) if entry.at > now - _HOUR_S]
+        recent = [entry for entry in self._spent.get(who, ()) if entry.at > now - _HOUR_S]
         return sum(entry.tokens for entry in recent), sum(entry.money for entry in recent)
 
     def _check_rate(self, recent: list[Spending], now: float) -> None:
@@ -208,7 +223,7 @@ class SpendLedger:
             return
         raise SamplingError(
             SamplingProblem.OVER_BUDGET,
-            f"This server's budget of {what} for one hour is used up.",
+            f"{self.whose} budget of {what} for one hour is used up.",
             retry_after_s=_until_free(over, spent, now),
         )
 

@@ -136,6 +136,8 @@ class Limits:
     burst_per_tenant: int = 500
     calls_in_flight_per_caller: int | None = None
     calls_in_flight_per_tenant: int | None = None
+    sampling_of_tenant: SpendLimits = field(default_factory=SpendLimits)
+    """What models may spend for all callers of one tenant together."""
 
 
 def pending_limits(limits: Limits) -> PendingLimits:

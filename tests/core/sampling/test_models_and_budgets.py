@@ -105,6 +105,26 @@ def test_settling_gives_back_what_was_not_used() -> None:
     assert ledger.spent("nobody", 0.0) == (0, 0.0)
 
 
+def test_a_request_that_others_refuse_leaves_no_trace_in_the_books() -> None:
+    ledger = SpendLedger(SpendLimits(tokens_per_hour=100, requests_per_minute=2))
+    kept = ledger.reserve("files", Estimate(10, 10, 0.0), 0.0)
+    ledger.withdraw("files", ledger.reserve("files", Estimate(10, 10, 0.0), 0.0))
+    ledger.reserve("files", Estimate(70, 10, 0.0), 0.0)
+    assert (kept.tokens, ledger.spent("files", 0.0)) == (20, (100, 0.0))
+
+
+def test_each_of_several_gateways_may_spend_its_part() -> None:
+    whole = SpendLimits(1_000, 3.0, 7)
+    assert whole.part(1) == whole
+    assert whole.part(3) == SpendLimits(333, 1.0, 7)
+    assert SpendLimits().part(3) == SpendLimits()
+
+
+def test_a_refusal_says_whose_budget_it_is() -> None:
+    with pytest.raises(SamplingError, match="This tenant's budget of money for one hour is used up"):
+        SpendLedger(SpendLimits(money_per_hour=1.0), "This tenant's").reserve("acme", Estimate(0, 0, 2.0), 0.0)
+
+
 def test_a_request_too_large_for_any_hour_is_told_so() -> None:
     with pytest.raises(SamplingError) as caught:
         SpendLedger(SpendLimits(tokens_per_hour=10)).reserve("files", Estimate(100, 0, 0.0), 0.0)

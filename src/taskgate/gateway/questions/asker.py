@@ -12,10 +12,19 @@ from typing import Any, Final
 from taskgate import clock
 from taskgate.core import wire
 from taskgate.core.audit import AuditEntry
-from taskgate.core.choose_model import Model, SamplingAnswer, SpendLedger, as_result, choose_model, price
+from taskgate.core.choose_model import (
+    Estimate,
+    Model,
+    SamplingAnswer,
+    SpendLedger,
+    SpendLimits,
+    as_result,
+    choose_model,
+    price,
+)
 from taskgate.core.errors import Executed, TaskgateError
 from taskgate.core.generations import Generation, error_object
-from taskgate.core.identity import OPERATOR, ConversationKey
+from taskgate.core.identity import OPERATOR, ConversationKey, tenant_of
 from taskgate.core.peer_input import visible
 from taskgate.core.questions import ELICIT, SAMPLE, Answer, Question, accepted, can_answer, not_supported
 from taskgate.core.sampling_request import (
@@ -33,6 +42,7 @@ from taskgate.gateway.plan import Live, ModelSource, Plan
 from taskgate.gateway.questions.activity import Activity
 from taskgate.gateway.questions.elicitations import UrlElicitations
 from taskgate.gateway.questions.inbox import ANSWERABLE, Inbox
+from taskgate.gateway.requests.admission import Budgets
 from taskgate.gateway.requests.replies import ask_session
 from taskgate.gateway.requests.request import Request
 from taskgate.gateway.requests.sessions import Session
@@ -40,8 +50,9 @@ from taskgate.gateway.requests.sessions import Session
 # A model answers a server's sampling request, where the operator allows it and nobody else can.
 #
 # Only for servers that were named for it, only while a caller's request or task is open, and only within what the
-# server may spend. With human review a person sees the question before it leaves and the answer before the server gets
-# it. What a server says about context is not used: a model is shown what the request holds and nothing else.
+# server and the caller's tenant may spend. With human review a person sees the question before it leaves and the answer
+# before the server gets it. What a server says about context is not used: a model is shown what the request holds and
+# nothing else.
 
 MAX_OPEN: Final = 32
 MAX_SHOWN: Final = 100_000
@@ -60,12 +71,21 @@ class SamplingRefused(TaskgateError):
 
 
 class Models:
-    def __init__(self, plan: Live[Plan], review: Review, record: Callable[[AuditEntry], None], spent: Spent) -> None:
+    def __init__(
+        self,
+        plan: Live[Plan],
+        budgets: Budgets,
+        review: Review,
+        record: Callable[[AuditEntry], None],
+        spent: Spent,
+    ) -> None:
         self._spent = spent
         self._plan = plan
+        self._budgets = budgets
         self._review = review
         self._record = record
         self._ledgers: dict[str, SpendLedger] = {}
+        self._of_tenants = SpendLedger(SpendLimits(), "This tenant's")
         self._open = 0
 
     def answer_for(self, question: Question) -> bool:
@@ -121,19 +141,18 @@ class Models:
     async def _spend(
         self, server: str, principal: str, source: ModelSource, model: Model, *, request: SamplingRequest
     ) -> SamplingAnswer:
-        ledger = self._ledger(source)
-        entry = ledger.reserve(server, source.provider.estimate_cost(request, model), clock.monotonic())
+        settle = self._reserve(server, tenant_of(principal), source, source.provider.estimate_cost(request, model))
         try:
             if source.human_review and not await self._reviewed(server, _question_text(server, model, request)):
                 raise SamplingRefused
             answer = await source.provider.create_message(request, model)
         except BaseException as problem:
             if isinstance(problem, TaskgateError) and problem.executed is Executed.NO:
-                ledger.settle(entry, 0, 0.0)
+                settle(0, 0.0)
             raise
         tokens_in, tokens_out = answer.tokens_in, answer.tokens_out
         cost = price(model, tokens_in, tokens_out)
-        ledger.settle(entry, tokens_in + tokens_out, cost)
+        settle(tokens_in + tokens_out, cost)
         self._spent(principal, server, model.name, cost)
         if source.human_review and not await self._reviewed(server, _answer_text(server, model, answer)):
             raise SamplingRefused
@@ -142,6 +161,28 @@ class Models:
     async def _reviewed(self, server: str, text: str | None) -> bool:
         """What cannot be shown in full is not shown: nobody agrees to what they did not see."""
         return text is not None and len(text) <= MAX_SHOWN and await self._review(server, text)
+
+    def _reserve(
+        self, server: str, tenant: str, source: ModelSource, estimate: Estimate
+    ) -> Callable[[int, float], None]:
+        """Enter a request in the books of its server and of its caller's tenant; gives what settles it in both. Raises
+        SamplingError, and then it is in neither."""
+        ledger, now = self._ledger(source), clock.monotonic()
+        entry = ledger.reserve(server, estimate, now)
+        if not tenant:
+            return partial(ledger.settle, entry)
+        self._of_tenants.adopt(self._plan.value.limits.sampling_of_tenant.part(self._budgets.gateways))
+        try:
+            other = self._of_tenants.reserve(tenant, estimate, now)
+        except SamplingError:
+            ledger.withdraw(server, entry)
+            raise
+
+        def settle(tokens: int, money: float) -> None:
+            ledger.settle(entry, tokens, money)
+            self._of_tenants.settle(other, tokens, money)
+
+        return settle
 
     def _ledger(self, source: ModelSource) -> SpendLedger:
         """The books outlive a reload; the limits in force are always the newest."""

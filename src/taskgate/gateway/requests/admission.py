@@ -284,6 +284,11 @@ class Budgets:
             else:
                 line.resize(count, limits.queue_per_server)
 
+    @property
+    def gateways(self) -> int:
+        """How many share the store."""
+        return self._gateways
+
     def divide(self, place: int, gateways: int) -> None:
         """This is the gateway at this place of so many that share the store: each takes its part of every limit."""
         if (place, gateways) != (self._place, self._gateways):
