@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,7 +18,9 @@ from taskgate.config import ConfigError, LoadedConfig, load
 from taskgate.config import value_sources as sources
 
 KEYRING = """
-import json, pathlib
+import json, pathlib, threading
+
+opened, asked = threading.Event(), []
 
 class Locked(Exception):
     pass
@@ -25,6 +28,9 @@ class Locked(Exception):
 def get_password(service, user):
     if service == "locked":
         raise Locked("the words of a backend: hunter2")
+    asked.append(service)
+    if service == "waiting":
+        opened.wait(60)
     return json.loads(pathlib.Path(__file__).with_name("entries.json").read_text()).get(f"{service}/{user}")
 """
 
@@ -206,6 +212,29 @@ def test_a_command_that_does_not_end_is_ended(folder: Path, monkeypatch: pytest.
     closed = script(folder, "import os, time; os.close(1); time.sleep(600)")
     with pytest.raises(ConfigError, match=r"took longer than 0\.5 s"):
         hosts(folder, closed, ALLOWED)
+
+
+def test_a_keyring_that_waits_for_a_person_is_given_up_and_asked_again_when_it_has_ended(
+    folder: Path, keyring: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One reading waits once, however many references there are, and leaves one thread behind, however often it is read."""
+    monkeypatch.setattr(sources, "KEYRING_TIMEOUT_S", 0.1)
+    before = threading.active_count()
+    for _ in range(2):
+        with pytest.raises(ConfigError) as caught:
+            read(folder, "allowed_hosts: ['${keyring:waiting/ann}', '${keyring:a/b/ann}', '${keyring:waiting/bob}']\n")
+        said = [problem.message for problem in caught.value.problems]
+        assert len(said) == 3
+        assert all("is in a keyring that did not answer within 0.1 s" in one for one in said)
+        assert "unlock it" in caught.value.problems[0].hint
+    module = sys.modules["keyring"]
+    assert module.asked == ["waiting"]
+    assert threading.active_count() == before + 1
+    module.opened.set()
+    (stuck,) = [thread for thread in threading.enumerate() if thread.name == "keyring"]
+    stuck.join(60)
+    monkeypatch.setattr(sources, "KEYRING_TIMEOUT_S", 60)
+    assert hosts(folder, "${keyring:a/b/ann}") == ("from-keyring",)
 
 
 def test_without_the_package_the_message_says_what_to_install(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -74,8 +74,8 @@ tools wait for an approval. `taskgate check` reads a file exactly as `serve` doe
   `${`. An unset variable inside one server takes that server out (reason `env_missing`); anywhere else it is a
   mistake.
 - **Secrets by reference**, wherever a variable may stand: `${file:PATH}` (from the folder of this file, without the newline
-  at its end; a warning if every user can read it), `${keyring:SERVICE/USER}` (the platform's keyring; needs
-  `pip install "taskgate[keyring]"`, also beside an install from the lock files in `requirements/`), and
+  at its end; a warning if every user can read it), `${keyring:SERVICE/USER}` (the platform's keyring, which has 10 s to
+  answer; needs `pip install "taskgate[keyring]"`, also beside an install from the lock files in `requirements/`), and
   `${command:PROGRAM ARGUMENT}` if `secrets: {allow_command: true}` is given: split like in a shell but run without one, for at
   most 10 s, from the folder of this file; what it writes to stderr is dropped.
   Each gives at most 64 KiB of UTF-8 text, without braces in the reference. A reference that fails inside one server takes

@@ -9,6 +9,7 @@ import shlex
 import signal
 import stat
 import subprocess
+import threading
 from collections.abc import Mapping as Environment
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -143,6 +144,7 @@ def decode(data: bytes, name: str) -> str:
 
 MAX_SECRET_BYTES: Final = 64 << 10
 COMMAND_TIMEOUT_S: Final = 10.0
+KEYRING_TIMEOUT_S: Final = 10.0
 _CHUNK: Final = 16 << 10
 
 
@@ -237,22 +239,60 @@ def _from_keyring(target: str) -> str:
     service, _, user = target.rpartition("/")
     if not service or not user:
         raise ReferenceFailed("names no service and user", "write ${keyring:SERVICE/USER}")
-    try:
-        # Imported when needed: most configurations name no keyring, and the package is optional.
-        import keyring
-    except ImportError:
-        why = "needs the package keyring, which is not installed"
-        raise ReferenceFailed(why, 'install it: pip install "taskgate[keyring]"') from None
-    try:
-        text = keyring.get_password(service, user)
-    except Exception as error:
-        # Backends raise errors of their own kinds; their words may hold anything, so only the kind is told.
-        raise ReferenceFailed(f"cannot be read from the keyring ({type(error).__name__})", "unlock it") from None
+    text = _keyring.ask(service, user)
     if text is None:
         raise ReferenceFailed("is not in the keyring", f"store it: keyring set {service} {user}")
     if len(text.encode("utf-8", "surrogatepass")) > MAX_SECRET_BYTES:
         raise ReferenceFailed(f"is larger than {MAX_SECRET_BYTES} bytes", "is this the right entry?")
     return str(text)
+
+
+class _Keyring:
+    """The platform's keyring, asked in a thread of its own: one that is locked may wait for a person for ever, and cannot be
+    stopped.
+
+    Whoever waits gives up in time. The thread is left behind, and while it is stuck no other is begun.
+    """
+
+    def __init__(self) -> None:
+        self._one_at_a_time = threading.Lock()
+        self._asking: threading.Thread | None = None
+
+    def ask(self, service: str, user: str) -> str | None:
+        found: list[str | Exception | None] = []
+
+        def read() -> None:
+            try:
+                # Imported when needed: most configurations name no keyring, and the package is optional.
+                import keyring
+
+                found.append(keyring.get_password(service, user))
+            except Exception as error:  # handed to the thread that waits
+                found.append(error)
+
+        with self._one_at_a_time:
+            if self._asking is None or not self._asking.is_alive():
+                self._asking = threading.Thread(target=read, name="keyring", daemon=True)
+                self._asking.start()
+                self._asking.join(KEYRING_TIMEOUT_S)
+        return _told_by_keyring(found)
+
+
+def _told_by_keyring(found: list[str | Exception | None]) -> str | None:
+    if not found:
+        why = f"is in a keyring that did not answer within {KEYRING_TIMEOUT_S:g} s"
+        raise ReferenceFailed(why, "unlock it; it may wait for a person on a screen that nobody looks at")
+    (told,) = found
+    if isinstance(told, ImportError):
+        why = "needs the package keyring, which is not installed"
+        raise ReferenceFailed(why, 'install it: pip install "taskgate[keyring]"')
+    if isinstance(told, Exception):
+        # Backends raise errors of their own kinds; their words may hold anything, so only the kind is told.
+        raise ReferenceFailed(f"cannot be read from the keyring ({type(told).__name__})", "unlock it")
+    return told
+
+
+_keyring: Final = _Keyring()
 
 
 def _output(argv: list[str], folder: Path) -> bytes:
