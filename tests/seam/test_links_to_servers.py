@@ -79,6 +79,54 @@ async def test_a_call_whose_handshake_fails_was_not_executed(breaks: Callable[[C
         assert shop.count("echo") == 0
 
 
+async def stops(shop: Upstream) -> None:
+    await shop.stop()
+
+
+async def hangs_up_at_greetings(shop: Upstream) -> None:
+    shop.on("initialize", hangs_up)
+
+
+async def answers_500_to_greetings(shop: Upstream) -> None:
+    shop.on("initialize", answers_500)
+
+
+@pytest.mark.parametrize(
+    "fails, told, shown",
+    [
+        (stops, "does not accept connections (connection refused)", "Connect call failed ('10.0.0."),
+        (hangs_up_at_greetings, "broke the connection", ""),
+        (answers_500_to_greetings, "refused the request with HTTP 500", ""),
+    ],
+)
+@seam
+async def test_who_calls_before_the_next_attempt_is_told_why_the_last_one_failed(
+    fails: Callable[[Upstream], Awaitable[None]], told: str, shown: str
+) -> None:
+    """Callers hear a few words without an address; operators see all that is known."""
+    shop = Upstream("2025")
+    async with Gateway({}, {"shop": shop}) as gate:
+        caller = await gate.caller("2025")
+        await caller.tools()
+        await fails(shop)
+        messages = [""]
+        while "the next attempt is in" not in messages[-1]:
+            messages.append(json.dumps((await caller.call("shop__echo")).last))
+            assert len(messages) < 20
+        assert f"cannot be reached: it {told}; the next attempt is in" in messages[-1]
+        assert "10.0.0." not in json.dumps(messages)
+        (row,) = (await gate.operator("GET", "/api/v1/servers")).json()
+        assert told in row["last_error"]
+        assert shown in row["last_error"]
+        shop.as_usual("initialize")
+        await shop.stop()
+        await shop.start()
+        await gate.advance(120)
+        assert (await caller.call("shop__echo")).text == "{}"
+        (row,) = (await gate.operator("GET", "/api/v1/servers")).json()
+        assert (row["state"], row["last_error"]) == ("connected", None)
+
+
 @seam
 async def test_a_server_that_answers_twice_answers_nobody_elses_call() -> None:
     """The second answer comes when the connection already carries the call of another session."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import socket
+import ssl
 from dataclasses import dataclass
 
 import pytest
@@ -24,6 +26,7 @@ from raw_server import (
 
 from taskgate.core.errors import Executed
 from taskgate.mcp.http import HttpClient, HttpFailure, SseEvent, Stage, Target
+from taskgate.mcp.http.connection import reason_of
 
 BIG = b"x" * (24 * 1024 * 1024)  # more than the socket buffers of both sides hold
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n"
@@ -197,6 +200,7 @@ async def test_nobody_listening_is_not_executed() -> None:
     with pytest.raises(HttpFailure) as caught:
         await client.exchange(Target.parse(f"http://127.0.0.1:{port}/"), deadline_s=5)
     assert (caught.value.stage, caught.value.executed) == (Stage.CONNECT, Executed.NO)
+    assert caught.value.reason == "connection refused"
     await client.close()
 
 
@@ -205,6 +209,7 @@ async def test_an_unknown_name_is_not_executed() -> None:
     with pytest.raises(HttpFailure) as caught:
         await client.exchange(Target.parse("http://nonexistent.invalid/"), deadline_s=20)
     assert (caught.value.stage, caught.value.executed) == (Stage.RESOLVE, Executed.NO)
+    assert caught.value.reason == "no such name"
     await client.close()
 
 
@@ -218,6 +223,7 @@ async def test_tls_towards_a_plain_server_is_not_executed() -> None:
         with pytest.raises(HttpFailure) as caught:
             await client.exchange(Target.parse(f"https://127.0.0.1:{server.port}/"), deadline_s=5)
         assert (caught.value.stage, caught.value.executed) == (Stage.TLS, Executed.NO)
+        assert caught.value.reason == "TLS handshake failed"
         await client.close()
 
 
@@ -228,7 +234,30 @@ async def test_a_tls_handshake_that_never_comes_fails_at_the_connect_timeout() -
         with pytest.raises(HttpFailure) as caught:
             await client.exchange(target, deadline_s=5)
         assert (caught.value.stage, caught.value.executed) == (Stage.TLS, Executed.NO)
+        assert caught.value.reason == "no answer in time"
         await client.close()
+
+
+def certificate_error(code: int) -> ssl.SSLCertVerificationError:
+    error = ssl.SSLCertVerificationError(1, "certificate verify failed: gate.example is not 10.0.0.1")
+    error.verify_code = code
+    return error
+
+
+@pytest.mark.parametrize(
+    "error, reason",
+    [
+        (certificate_error(10), "TLS certificate expired"),
+        (certificate_error(18), "TLS certificate not trusted"),
+        (certificate_error(62), "TLS certificate of another host"),
+        (certificate_error(64), "TLS certificate of another host"),
+        (OSError(errno.ENETUNREACH, "10.0.0.1"), "no route to it"),
+        (FileNotFoundError(errno.ENOENT, "/run/secret.sock"), "no such socket"),
+        (OSError("10.0.0.1"), ""),
+    ],
+)
+def test_a_reason_is_one_of_a_few_words_and_never_the_errors_own(error: OSError, reason: str) -> None:
+    assert reason_of(error) == reason
 
 
 async def test_a_deadline_during_the_handshake_is_a_deadline_and_not_executed() -> None:

@@ -30,10 +30,20 @@ class Stage(StrEnum):
 
 
 class HttpFailure(Exception):
-    """An exchange without a usable reply. `status` is known once a head has come; `partial` begins its body."""
+    """An exchange without a usable reply. `status` is known once a head has come; `partial` begins its body.
+
+    `message` is for who may know addresses, `reason` for everybody else: a few fixed words, or none.
+    """
 
     def __init__(
-        self, stage: Stage, message: str, executed: Executed, *, status: int | None = None, partial: bytes = b""
+        self,
+        stage: Stage,
+        message: str,
+        executed: Executed,
+        *,
+        status: int | None = None,
+        partial: bytes = b"",
+        reason: str = "",
     ) -> None:
         super().__init__(message)
         self.stage = stage
@@ -41,6 +51,7 @@ class HttpFailure(Exception):
         self.executed = executed
         self.status = status
         self.partial = partial
+        self.reason = reason
 
     def __repr__(self) -> str:
         return (

@@ -18,6 +18,7 @@ import msgspec
 from taskgate.core.errors import Evidence, Executed, Moment, TaskgateError, UpstreamError, judge
 from taskgate.core.events import EventKind
 from taskgate.core.generations import Generation
+from taskgate.core.peer_input import visible
 from taskgate.core.questions import Answer, Question, not_supported, with_inbox, with_models
 from taskgate.core.wire import Members, Raw
 
@@ -162,6 +163,7 @@ class CallFailed(UpstreamError):
         round_number: int = 1,
         advice: str = "",
         message: str = "",
+        detail: str = "",
     ) -> None:
         executed = judge(evidence, round_number=round_number).executed
         super().__init__(
@@ -173,24 +175,39 @@ class CallFailed(UpstreamError):
         self.server = server
         self.why = why
         self.evidence = evidence
+        self.detail = detail
+        """What only operators are told: it may name addresses and files."""
 
     def in_round(self, round_number: int) -> CallFailed:
         """The same failure, of a later round: the call has been executed at least in part."""
-        return CallFailed(self.error_type, self.server, self.why, self.evidence, round_number=round_number)
+        return CallFailed(
+            self.error_type, self.server, self.why, self.evidence, round_number=round_number, detail=self.detail
+        )
 
     def after_ping(self, refused: bool) -> CallFailed:
         """The same failure, after a ping on the same session was refused likewise, or was not."""
         evidence = msgspec.structs.replace(self.evidence, ping_refused=refused)
-        return CallFailed(self.error_type, self.server, self.why, evidence)
+        return CallFailed(self.error_type, self.server, self.why, evidence, detail=self.detail)
+
+
+MOST_DETAIL: Final = 300
+
+
+def for_operators(problem: TaskgateError) -> str:
+    """What went wrong, with what callers are not told."""
+    detail = problem.detail if isinstance(problem, CallFailed) else ""
+    return f"{problem.message} ({visible(detail[:MOST_DETAIL])})" if detail else problem.message
 
 
 def never_sent(server: str, problem: UpstreamError) -> CallFailed:
     """What went wrong before the call could be sent: whatever it says of the handshake, the call was not executed."""
     if isinstance(problem, CallFailed) and problem.keeps_its_kind:
         return problem
-    why = problem.why if isinstance(problem, CallFailed) else "could not be connected to"
+    why, detail = "could not be connected to", ""
+    if isinstance(problem, CallFailed):
+        why, detail = problem.why, problem.detail
     message = problem.message if problem.executed is Executed.NO else ""
-    return CallFailed("upstream_unreachable", server, why, Evidence(Moment.NOT_SENT), message=message)
+    return CallFailed("upstream_unreachable", server, why, Evidence(Moment.NOT_SENT), message=message, detail=detail)
 
 
 class SendLog(Protocol):

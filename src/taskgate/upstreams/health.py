@@ -14,7 +14,7 @@ from taskgate.core.wire import Message
 from taskgate.mcp.failures import HttpFailure, Stage
 from taskgate.mcp.http.reader import HttpReply
 from taskgate.ports.credentials import HeaderPairs
-from taskgate.ports.upstream import CallFailed, Reply, UpstreamCall, never_sent
+from taskgate.ports.upstream import CallFailed, Reply, UpstreamCall, for_operators, never_sent
 from taskgate.upstreams.flight import HttpRefusal, broke_protocol, looks_like_answer, timed_out, too_large, unreachable
 
 FIRST_S = 0.5
@@ -47,6 +47,27 @@ class Backoff:
 
 
 LEFT_ALONE_S: Final = 60.0
+MOST_TOLD: Final = 300
+
+
+class Trouble:
+    """Why a server cannot be reached: for operators with all that is known, for callers in the words that the first was told."""
+
+    def __init__(self) -> None:
+        self.shown: str | None = None
+        self._why = ""
+
+    def noticed(self, problem: TaskgateError) -> None:
+        self.shown = for_operators(problem)
+        self._why = problem.why[:MOST_TOLD] if isinstance(problem, CallFailed) else ""
+
+    def over(self) -> None:
+        self.shown, self._why = None, ""
+
+    def until(self, wait_s: float) -> str:
+        """For who calls before the next attempt."""
+        because = f": it {self._why}" if self._why else ""
+        return f"cannot be reached{because}; the next attempt is in {wait_s:.1f} s"
 
 
 class CrashLoop:
@@ -177,8 +198,10 @@ def explain(
     status = failure.status
     if failure.executed is Executed.NO or (status is not None and not 200 <= status < 300):
         why = _WHY.get(failure.stage, "broke the connection" if status is None else f"answered with HTTP {status}")
+        why += f" ({failure.reason})" if failure.reason else ""
         moment = Moment.NOT_SENT if failure.executed is Executed.NO else Moment.BROKEN_OFF
-        return CallFailed("upstream_unreachable", server, why, Evidence(moment, status, in_session=in_session))
+        evidence = Evidence(moment, status, in_session=in_session)
+        return CallFailed("upstream_unreachable", server, why, evidence, detail=failure.message)
     if failure.stage is Stage.DEADLINE:
         return timed_out(server, timeout_s or 0)
     if failure.stage is Stage.TOO_LARGE and (not failure.partial or looks_like_answer(failure.partial)):

@@ -34,7 +34,7 @@ from taskgate.ports.upstream import (
     never_sent,
 )
 from taskgate.upstreams.flight import Intake, unreachable
-from taskgate.upstreams.health import LEFT_ALONE_S, Backoff, CrashLoop, HealthWatch
+from taskgate.upstreams.health import LEFT_ALONE_S, Backoff, CrashLoop, HealthWatch, Trouble
 from taskgate.upstreams.listening import WatchedResources
 from taskgate.upstreams.open_link import AnyLink, Opener
 from taskgate.upstreams.spec import (
@@ -84,7 +84,7 @@ class Server:
         self._first_contact = asyncio.Lock()
         self._handshakes = asyncio.Semaphore(STARTS_AT_ONCE if self._by_stdio else HANDSHAKES_AT_ONCE)
         self._backoff = Backoff()
-        self._last_error: str | None = None
+        self._trouble = Trouble()
         self._watched = WatchedResources(self, spec.connect_timeout_s)
         self._returning: asyncio.Task[None] | None = None
         self._retiring: set[asyncio.Task[None]] = set()
@@ -170,7 +170,7 @@ class Server:
         alone = self._crashes[key].left_alone_s(now) if key in self._crashes else 0.0
         wait = max(self._backoff.wait_s(now), alone)
         if wait > 0 and not self._opener.only_lists_need_login(key):
-            raise unreachable(self.id, f"cannot be reached; the next attempt is in {wait:.1f} s")
+            raise unreachable(self.id, self._trouble.until(wait))
 
     async def _open(self, caller: LinkKey, profile: ClientProfile) -> AnyLink:
         async with self._handshakes:
@@ -195,7 +195,7 @@ class Server:
 
     def _arrived(self, link: AnyLink) -> None:
         self._backoff.succeeded()
-        self._last_error = None
+        self._trouble.over()
         first = not any(known.alive for known in self._links.values())
         self._links[link.key] = link
         if link.key == COMMON and isinstance(link, StatelessLink) and not self._opener.tells_callers_apart:
@@ -249,7 +249,7 @@ class Server:
         now = clock.monotonic()
         if self._backoff.wait_s(now) <= 0:
             self._backoff.failed(now)
-        self._last_error = problem.message
+        self._trouble.noticed(problem)
         self._keep_trying()
         return problem
 
@@ -276,6 +276,7 @@ class Server:
             await clock.sleep(self._backoff.wait_s(clock.monotonic()))
             with contextlib.suppress(UpstreamError):
                 await self.listening_link()
+                self._trouble.over()
                 self.listener.on_server(self.id, EventKind.SERVER_RECONNECTED, {})
                 self._returning = None
                 return
@@ -319,7 +320,7 @@ class Server:
         self.listener.on_server(self.id, EventKind.SERVER_DISCONNECTED, {"reason": reason.message}, link.key)
         if self._by_stdio:
             self._crashed(link.key, reason.message)
-        self._last_error = reason.message
+        self._trouble.noticed(reason)
         if not self._links or link.key.session == LISTENER:
             self._keep_trying()
 
@@ -373,13 +374,12 @@ class Server:
             return ServerStatus(ServerState.STOPPED, spoken)
         if alive:
             state = ServerState.DEGRADED if self._health.degraded else ServerState.CONNECTED
-            return ServerStatus(
-                state, spoken, stderr=tuple(line for link in alive for line in self._opener.stderr_of(link))
-            )
-        if self._backoff.attempt or self._last_error is not None:
+            stderr = tuple(line for link in alive for line in self._opener.stderr_of(link))
+            return ServerStatus(state, spoken, last_error=self._trouble.shown, stderr=stderr)
+        if self._backoff.attempt or self._trouble.shown is not None:
             wait = int(self._backoff.wait_s(clock.monotonic()) * 1000)
             attempt, said = self._backoff.attempt, self._opener.last_words
-            return ServerStatus(ServerState.RECONNECTING, spoken, attempt, wait, self._last_error, said)
+            return ServerStatus(ServerState.RECONNECTING, spoken, attempt, wait, self._trouble.shown, said)
         return ServerStatus(ServerState.CONNECTING if self._opening else ServerState.IDLE, spoken)
 
     def stderr(self, caller: LinkKey) -> tuple[str, ...]:

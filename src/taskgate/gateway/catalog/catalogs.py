@@ -22,7 +22,7 @@ from taskgate.gateway.catalog.offer import LISTS, CatalogMemory, ListState, diff
 from taskgate.gateway.catalog.offer import Offer as Offer
 from taskgate.gateway.events import EventHub, ListsChanged
 from taskgate.gateway.plan import Limits, Live
-from taskgate.ports.upstream import Upstream
+from taskgate.ports.upstream import Upstream, for_operators
 from taskgate.telemetry.logs import log
 from taskgate.telemetry.metrics import Metrics
 
@@ -319,7 +319,7 @@ class Catalogs:
         self._metrics.denied_reason.add(server, why.value)
         if state.failures & (state.failures - 1) == 0:
             # The first time, and then ever more seldom: it is tried for ever.
-            log.warning("server not listed", server=server, reason=why.value, why=reason.message)
+            log.warning("server not listed", server=server, reason=why.value, why=for_operators(reason))
 
     def _arrived(self, server: str, state: ListState, offer: Offer) -> None:
         if self._states.get(server) is not state:

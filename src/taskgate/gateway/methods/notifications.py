@@ -27,7 +27,7 @@ from taskgate.gateway.questions.asker import Asker
 from taskgate.gateway.questions.elicitations import COMPLETE, ServerElicitations, UrlElicitations
 from taskgate.gateway.requests.sessions import Session, SessionTable
 from taskgate.ports.outlet import CancelNote
-from taskgate.ports.upstream import LISTENER, Link, LinkKey, Upstream
+from taskgate.ports.upstream import LISTENER, Link, LinkKey, Upstream, for_operators
 from taskgate.telemetry.logs import log
 
 
@@ -159,7 +159,7 @@ class UpstreamNotifications:
 
     def on_closed(self, link: Link, reason: TaskgateError | None) -> None:
         if reason is not None:
-            log.warning("server lost", server=link.server, why=reason.message)
+            log.warning("server lost", server=link.server, why=for_operators(reason))
 
     def on_server(self, server: str, kind: EventKind, data: Mapping[str, Any], key: LinkKey | None = None) -> None:
         """A server came, went or is not well: tell those in whose scope it is, or the one whose conversation it was."""

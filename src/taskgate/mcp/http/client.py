@@ -145,7 +145,8 @@ class OriginPool:
                 self._long_lived.add(connection)
         except HttpFailure as failure:
             if clock.monotonic() >= due:
-                raise HttpFailure(Stage.DEADLINE, f"{failure.stage}: {failure.message}", Executed.NO) from failure
+                text = f"{failure.stage}: {failure.message}"
+                raise HttpFailure(Stage.DEADLINE, text, Executed.NO, reason=failure.reason) from failure
             raise
         finally:
             self._opening[long_lived] -= 1

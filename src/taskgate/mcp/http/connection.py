@@ -10,11 +10,14 @@ client starts exchanges on them.
 from __future__ import annotations
 
 import asyncio
+import errno
 import math
 import select
+import socket
+import ssl
 from collections.abc import Callable
 from enum import Enum, auto
-from typing import cast
+from typing import Final, cast
 
 from taskgate import clock
 from taskgate.mcp.failures import Executed, HttpFailure, Stage
@@ -299,3 +302,34 @@ class HttpConnection(asyncio.Protocol):
             self._fail(Stage.DEADLINE, f"the peer was silent for {self._idle_s} seconds")
         else:
             self._fail(Stage.DEADLINE, "the deadline passed before the reply was complete")
+
+
+# Why there is no connection, in words for who may not know where it would have led.
+
+NO_ANSWER: Final = "no answer in time"
+_BY_NUMBER: Final = {
+    errno.ECONNREFUSED: "connection refused",
+    errno.ECONNRESET: "connection reset",
+    errno.EHOSTUNREACH: "no route to it",
+    errno.ENETUNREACH: "no route to it",
+    errno.ENOENT: "no such socket",
+    errno.EACCES: "access denied",
+    errno.ETIMEDOUT: NO_ANSWER,
+}
+_CERTIFICATE_ENDED: Final = 10
+_CERTIFICATE_OF_ANOTHER: Final = (62, 64)
+"""Of another name or number, as OpenSSL counts its complaints (X509_V_ERR_*)."""
+
+
+def reason_of(error: OSError | UnicodeError) -> str:
+    """Why there is no connection, in words that name no address."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        if error.verify_code == _CERTIFICATE_ENDED:
+            return "TLS certificate expired"
+        wrong = error.verify_code in _CERTIFICATE_OF_ANOTHER
+        return "TLS certificate of another host" if wrong else "TLS certificate not trusted"
+    if isinstance(error, ssl.SSLError):
+        return "TLS handshake failed"
+    if isinstance(error, (UnicodeError, socket.gaierror)):
+        return "no such name"
+    return _BY_NUMBER.get(error.errno or 0, "")

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 
 from taskgate import clock
 from taskgate.mcp.failures import Executed, HttpFailure, Stage, is_public_address
-from taskgate.mcp.http.connection import HttpConnection
+from taskgate.mcp.http.connection import NO_ANSWER, HttpConnection, reason_of
 
 _TOKEN = b"!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _CONTROLS = bytes([*range(9), *range(10, 32), 127])
@@ -306,9 +306,9 @@ async def open_connection(
             await layer.ready
     except TimeoutError:
         transport.abort()
-        raise _refuse(Stage.TLS, "no TLS handshake in time") from None
+        raise _refuse(Stage.TLS, "no TLS handshake in time", NO_ANSWER) from None
     except OSError as error:
-        raise _refuse(Stage.TLS, f"the TLS handshake failed: {error}") from error
+        raise _refuse(Stage.TLS, f"the TLS handshake failed: {error}", reason_of(error)) from error
     except BaseException:
         transport.abort()
         raise
@@ -327,9 +327,9 @@ async def _resolve(origin: Origin, until: float) -> list[str]:
         async with asyncio.timeout_at(until):
             found = await loop.getaddrinfo(origin.host, origin.port, type=socket.SOCK_STREAM)
     except TimeoutError:
-        raise _refuse(Stage.RESOLVE, "the name was not resolved in time") from None
+        raise _refuse(Stage.RESOLVE, "the name was not resolved in time", NO_ANSWER) from None
     except (OSError, UnicodeError) as error:
-        raise _refuse(Stage.RESOLVE, f"the name was not resolved: {error}") from error
+        raise _refuse(Stage.RESOLVE, f"the name was not resolved: {error}", reason_of(error)) from error
     return [str(address[0]) for _, _, _, _, address in found]
 
 
@@ -338,17 +338,17 @@ async def _connect_first(
 ) -> tuple[asyncio.Transport, _Wire]:
     """Try each address with a fair share of the time left, so that one silent address does not use it all."""
     loop = asyncio.get_running_loop()
-    problem = "no address"
+    problem, reason = "no address", ""
     for position, address in enumerate(addresses):
         share = (until - clock.monotonic()) / (len(addresses) - position)
         try:
             async with asyncio.timeout(share):
                 return await loop.create_connection(factory, address, port)
         except TimeoutError:
-            problem = "no answer in time"
+            problem = reason = NO_ANSWER
         except OSError as error:
-            problem = str(error)
-    raise _refuse(Stage.CONNECT, f"could not connect: {problem}")
+            problem, reason = str(error), reason_of(error)
+    raise _refuse(Stage.CONNECT, f"could not connect: {problem}", reason)
 
 
 async def _connect_unix(path: str, until: float, factory: ConnectionFactory) -> HttpConnection:
@@ -357,10 +357,10 @@ async def _connect_unix(path: str, until: float, factory: ConnectionFactory) -> 
             _, connection = await asyncio.get_running_loop().create_unix_connection(factory, path)
             return connection
     except TimeoutError:
-        raise _refuse(Stage.CONNECT, "could not connect: no answer in time") from None
+        raise _refuse(Stage.CONNECT, f"could not connect: {NO_ANSWER}", NO_ANSWER) from None
     except OSError as error:
-        raise _refuse(Stage.CONNECT, f"could not connect: {error}") from error
+        raise _refuse(Stage.CONNECT, f"could not connect: {error}", reason_of(error)) from error
 
 
-def _refuse(stage: Stage, message: str) -> HttpFailure:
-    return HttpFailure(stage, message, Executed.NO)
+def _refuse(stage: Stage, message: str, reason: str = "") -> HttpFailure:
+    return HttpFailure(stage, message, Executed.NO, reason=reason)
