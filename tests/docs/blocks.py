@@ -68,6 +68,11 @@ def blocks_of(document: str) -> list[Block]:
     return [_block(document, text, found) for found in _FENCE.finditer(text)]
 
 
+def without_blocks(document: str) -> str:
+    """What of a document is not in a fenced block."""
+    return _FENCE.sub("", (ROOT / document).read_text(encoding="utf-8"))
+
+
 def _block(document: str, text: str, found: re.Match[str]) -> Block:
     before = text[: found.start()]
     marker = _MARKER.search(before[-400:])

@@ -6,6 +6,7 @@ import ast
 import asyncio
 import json
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -19,7 +20,7 @@ from unittest import mock
 
 import pytest
 import yaml
-from tests.docs.blocks import LANGUAGES, Block, blocks_of, commands_in, documents
+from tests.docs.blocks import LANGUAGES, Block, blocks_of, commands_in, documents, without_blocks
 from tests.docs.givens import given
 from tests.docs.sandbox import BASES, HANG_S, Sandbox, sandbox
 from tests.harness.gateway import Gateway, running_gateway
@@ -88,6 +89,12 @@ def test_a_block_says_what_it_is_and_can_be_read(block: Block) -> None:
         case "console":
             script = "\n".join(command.text for command in commands_in(block))
             subprocess.run(["bash", "-n", "-c", script], check=True, timeout=HANG_S)
+
+
+@pytest.mark.parametrize("document", documents())
+def test_commands_stand_in_fenced_blocks_where_they_are_run(document: str) -> None:
+    hidden = re.findall(r"^ {4,}(?:\$ |taskgate |curl |pip ).*$", without_blocks(document), re.MULTILINE)
+    assert not hidden, f"{document}: put them into a console block: {hidden}"
 
 
 def is_configuration(block: Block) -> bool:

@@ -6,13 +6,22 @@ import asyncio
 import json
 import os
 import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
+
+import yaml
+from tests.docs.blocks import blocks_of, commands_in
+from tests.harness.gateway import running_gateway
+from tests.harness.programs import run_to_end
 
 from taskgate.identity.kept_logins import FileRows, KeptLogins
 from taskgate.inbound.identity import house_secret
 
 BROWSER = f"{sys.executable} -c 'import sys, urllib.request; urllib.request.urlopen(sys.argv[1]).read()' %s"
+
+PAGE = "docs/how-to/oauth-servers.md"
 
 
 class Authority:
@@ -71,14 +80,39 @@ async def run(folder: Path, *words: str) -> tuple[int, str]:
     return process.returncode or 0, out.decode() + err.decode()
 
 
-async def test_a_login_is_made_once_kept_encrypted_and_forgotten(tmp_path: Path) -> None:
+@asynccontextmanager
+async def an_authority() -> AsyncIterator[Authority]:
     authority = Authority()
     server = await asyncio.start_server(authority.answer, "127.0.0.1", 0)
     authority.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-    auth = {"type": "authorization_code", "client_id": "gate", "scope": "read"}
-    config = {"servers": {"notes": {"url": f"{authority.url}/mcp", "auth": auth}, "files": {"command": "true"}}}
-    (tmp_path / "taskgate.yaml").write_text(json.dumps(config))
     try:
+        yield authority
+    finally:
+        server.close()
+
+
+async def test_the_commands_of_the_page_for_oauth_servers_run(tmp_path: Path) -> None:
+    """Word for word, with addresses of this machine in place of the page's."""
+    shared, each = [yaml.safe_load(block.body) for block in blocks_of(PAGE) if block.language == "yaml"]
+    async with an_authority() as authority:
+        for name, shown, number in (("shared", shared, 0), ("each", each, 1)):
+            known = {"url": f"{authority.url}/mcp", "auth": {**shown["servers"]["linear"]["auth"], "client_id": "gate"}}
+            async with running_gateway({"servers": {"linear": known}}, tmp_path / name) as gateway:
+                token = (gateway.state / "operator-token").read_text().strip()
+                env = {**os.environ, "BROWSER": BROWSER, "TASKGATE_STATE_DIR": str(gateway.state)}
+                env |= {"TASKGATE_TOKEN": token, "TASKGATE_CONFIG": str(gateway.config)}
+                block = [block for block in blocks_of(PAGE) if block.language == "console"][number]
+                for command in commands_in(block):
+                    text = command.text.replace("https://gate.example.com", gateway.base)
+                    code, out, err = await run_to_end(["bash", "-c", text], env, within=120)
+                    assert code == 0, (text, out, err)
+
+
+async def test_a_login_is_made_once_kept_encrypted_and_forgotten(tmp_path: Path) -> None:
+    async with an_authority() as authority:
+        auth = {"type": "authorization_code", "client_id": "gate", "scope": "read"}
+        config = {"servers": {"notes": {"url": f"{authority.url}/mcp", "auth": auth}, "files": {"command": "true"}}}
+        (tmp_path / "taskgate.yaml").write_text(json.dumps(config))
         code, said = await run(tmp_path, "login", "files")
         assert (code, "authorization_code" in said) == (2, True)
         code, said = await run(tmp_path, "login", "notes", "--json")
@@ -97,5 +131,3 @@ async def test_a_login_is_made_once_kept_encrypted_and_forgotten(tmp_path: Path)
         assert "a-1" not in said
         assert (await run(tmp_path, "logout", "notes"))[0] == 0
         assert logins.load("notes") is None
-    finally:
-        server.close()
