@@ -20,6 +20,7 @@ help:
 	@echo "make demo    one fast call, one slow call, one approval and one question, explained"
 	@echo "make bench   compare with a direct connection and with other proxies"
 	@echo "make bench-tasks  durable tasks, alone and under a mixed load, beside a bare SQLite file"
+	@echo "make bench-console  every page with 10,000 tasks, open consoles, and how soon a change is on screen, beside controls"
 	@echo "make chaos   the long crash tests; make fuzz: 100,000 mutated frames each way"
 	@echo "make pause   how long anything that a peer sends can hold the gateway up, as a table"
 	@echo "make clients the SDKs, the Inspector and agent frameworks through the gateway, as a table"
