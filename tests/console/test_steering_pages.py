@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from tests.console.stage import CONFIG, Console, a_console, barriers
+from tests.console.stage import CONFIG, Console, a_console, barriers, settled
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.peers("browser"), pytest.mark.asyncio(loop_scope="module")]
 
@@ -125,7 +125,11 @@ async def test_a_changed_definition_is_hidden_until_it_is_accepted_on_its_page(c
     changed = {"command": sys.executable, "args": ["-c", f"{other}; asyncio.run(DemoServer().run())"]}
     async with console.configured(pins="enforce", servers={**CONFIG["servers"], "archive": changed}):
         await browser.open(console.base + "/definitions")
-        # The page follows by itself: the changed server is asked for its lists in its own time.
+        await settled(browser)
+        async with asyncio.timeout(120):
+            # Whoever uses the server makes the gateway ask it for its lists.
+            while not await console.api("GET", "/api/v1/pins"):
+                await console.call("build-agent", "archive__read_file", name="notes.txt")
         await browser.until("document.querySelector('section.definition')")
         assert "list_files on archive hidden until accepted" in await browser.text("section.definition h2")
         assert "List all files, and say <b>nothing</b>." in await browser.text("table.diff tr:last-child td:last-child")
