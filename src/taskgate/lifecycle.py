@@ -50,7 +50,7 @@ class Lifecycle:
         self._host = host
         self.app = app
         self.endpoint = McpEndpoint(
-            app.gateway, app.guard, app.caller_identifier, app.arrivals, app.intake.reader, app.hop_key
+            app.gateway, app.guard, app.caller_identifier, app.arrivals, app.intake.reader, hop_key=app.hop_key
         )
         self._internal = self._internal_listener()
         self._login = ConfiguredLogin(app.outbound)

@@ -11,6 +11,7 @@ import pytest
 SOURCE = Path(__file__).resolve().parents[2] / "src" / "taskgate"
 USE_CASES = ("gateway/calls", "gateway/methods", "gateway/own_tools")
 MOST_COLLABORATORS = 10
+MOST_POSITIONAL = 5
 PARTS = ("taskgate.gateway", "taskgate.ports", "taskgate.telemetry")
 
 
@@ -55,3 +56,26 @@ def test_the_check_counts_parts(made: str) -> None:
     fields = separator.join([*(f"f{number}: Live[Relay]" for number in range(11)), "name: str"])
     source = f"from taskgate.gateway.relay import Relay\nclass Everything:\n    {made.format(fields)}"
     assert list(collaborators_in(source)) == [("Everything", 11)]
+
+
+def many_positional_in(source: str) -> Iterator[tuple[int, str]]:
+    """Functions whose callers would have to count, and in which line each is."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            given = [arg.arg for arg in (*node.args.posonlyargs, *node.args.args) if arg.arg not in ("self", "cls")]
+            if len(given) > MOST_POSITIONAL:
+                yield node.lineno, node.name
+
+
+def test_no_function_takes_many_arguments_by_their_place() -> None:
+    found = [
+        f"{path.relative_to(SOURCE)}:{line} {name}"
+        for path in sorted(SOURCE.rglob("*.py"))
+        for line, name in many_positional_in(path.read_text())
+    ]
+    assert found == [], "from the sixth on by keyword, or as one value where they are one thing"
+
+
+def test_the_check_counts_places() -> None:
+    source = "class A:\n    async def f(self, a, b, c, d, e, f=0): ...\n    def g(self, a, b, c, d, e, *, f): ..."
+    assert list(many_positional_in(source)) == [(2, "f")]

@@ -238,7 +238,7 @@ def build_channels(
     """The channels of each workflow, apart from the inbox and the caller's own elicitation, which need no adapter."""
     slack_people = _slack_people(root)
     return {
-        name: _channels(name, workflow, base_url, outbound, passphrase_set, slack_people)
+        name: _channels(name, workflow, base_url, outbound, passphrase_set=passphrase_set, slack_people=slack_people)
         for name, workflow in root.approval.items()
     }
 
@@ -258,6 +258,7 @@ def _channels(
     workflow: ConfiguredWorkflow,
     base_url: str,
     outbound: Outbound,
+    *,
     passphrase_set: bool,
     slack_people: Mapping[str, str],
 ) -> tuple[ApprovalChannel, ...]:

@@ -54,6 +54,7 @@ def show(approval_id: ApprovalId, gateway: Gateway = None, token: Token = None, 
 
 
 def approve(
+    *,
     approval_id: ApprovalId,
     reason: Reason = "",
     grant: Annotated[

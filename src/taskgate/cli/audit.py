@@ -212,6 +212,7 @@ def _all_rows(config: str | None, several: _Chains | None, after: int) -> Iterat
 
 
 def search(
+    *,
     text: Annotated[str | None, typer.Option("--text", help="In any field, whatever its case.")] = None,
     event: Annotated[str | None, typer.Option("--event", help="Exactly this event, such as call_denied.")] = None,
     caller: Annotated[str | None, typer.Option("--caller", help="Exactly this principal.")] = None,

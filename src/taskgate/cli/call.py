@@ -51,6 +51,7 @@ def register_call(app: typer.Typer) -> None:
 
 def call(
     target: Target,
+    *,
     as_json: bool,
     name: Name,
     arguments: Arguments = None,

@@ -143,6 +143,7 @@ def register_install(app: typer.Typer) -> None:
 
 
 def install(
+    *,
     client: Name,
     config: Config = None,
     url: Url = None,

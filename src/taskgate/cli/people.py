@@ -28,6 +28,7 @@ def register_usage(app: typer.Typer) -> None:
 
 
 def usage(
+    *,
     days: Annotated[int, typer.Option("--days", min=1, max=400, help="How many days back, with today.")] = 7,
     by: Annotated[
         str, typer.Option("--by", help="What to add up by: day, principal, tenant, server, tool, with commas.")
@@ -109,6 +110,7 @@ def export(principal: Principal, gateway: Gateway = None, token: Token = None, a
 
 
 def erase(
+    *,
     principal: Principal,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask; needed without a terminal.")] = False,
     cancel: Annotated[bool, typer.Option("--cancel", help="Cancel their tasks that have not ended.")] = False,

@@ -39,6 +39,7 @@ def test(
         str, typer.Argument(metavar="NAME", help="SERVER:TOOL, or SERVER:resource:URI, SERVER:prompt:NAME.")
     ],
     arguments: Annotated[str, typer.Argument(metavar="JSON", help="The arguments of the call.")] = "{}",
+    *,
     caller: Annotated[str, typer.Option("--caller", help="Who asks; the id of a token.")] = "anonymous",
     role: Annotated[
         list[str] | None, typer.Option("--role", help="A role of the caller; default: those of its token.")
@@ -72,6 +73,7 @@ def test(
 
 def rehearse(
     new: Annotated[str, typer.Argument(metavar="NEW.yaml", help="The changed configuration file.")],
+    *,
     since: Annotated[str, typer.Option("--since", help="Calls of the last 7d, 12h or 30m.")] = "7d",
     fail_on_change: Annotated[bool, typer.Option("--fail-on-change", help="Exit code 1 if any call changes.")] = False,
     gateway: Gateway = None,
@@ -223,6 +225,7 @@ def list_all(config: ConfigOption = None, as_json: Json = False) -> None:
 
 def explain(
     name: Annotated[str, typer.Argument(help="The scope, as in the configuration file.")],
+    *,
     config: ConfigOption = None,
     connect: Connect = False,
     servers: Servers = None,
@@ -251,6 +254,7 @@ def explain(
 
 def hand_over(
     file: Annotated[Path, typer.Argument(help="A JSON object of strings with `mcp.*` keys; - reads standard input.")],
+    *,
     lifetime: Annotated[str, typer.Option("--for", help="How long it is served, such as 30m or 8h.")] = "1h",
     label: Annotated[str, typer.Option("--label", help="For people: whose task it is.")] = "",
     gateway: Gateway = None,

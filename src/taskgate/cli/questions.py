@@ -217,6 +217,7 @@ def list_(gateway: Gateway = None, token: Token = None, as_json: Json = False) -
 
 
 def answer(
+    *,
     question_id: QuestionId,
     content: Content = None,
     decline: Annotated[bool, typer.Option("--decline", help="Say no.")] = False,

@@ -26,6 +26,7 @@ def register(app: typer.Typer) -> None:
 
 
 def serve(
+    *,
     config: ConfigOption = None,
     host: Annotated[str | None, typer.Option(help="Address to bind; default 127.0.0.1.")] = None,
     port: Annotated[int | None, typer.Option(min=0, max=65535, help="Port; default 7467, 0 picks a free one.")] = None,

@@ -90,7 +90,7 @@ def init(config: FilePath = Path("taskgate.yaml"), yes: Yes = False, as_json: Js
         return
     typer.echo(f"Wrote {config} with {', '.join(sorted(_servers(plan)))}.")
     for name in chosen:
-        install(name, config=config)
+        install(client=name, config=config)
     typer.echo(f"Next: taskgate check -c {config}, then taskgate serve -c {config}")
 
 

@@ -154,6 +154,7 @@ def register(app: typer.Typer) -> None:
 
 def list_(
     target: Target,
+    *,
     as_json: bool,
     everything: Annotated[bool, typer.Option("--all", help="Also tasks that have ended (operators).")] = False,
     state: Annotated[

@@ -110,7 +110,9 @@ async def connect(
     try:
         if isinstance(target, str):
             bearer = {"authorization": f"Bearer {token}"} if token else {}
-            transport = StreamableHttp(target, {**bearer, **(headers or {})}, options, session.deliver, tls, auth)
+            transport = StreamableHttp(
+                target, {**bearer, **(headers or {})}, options, session.deliver, tls=tls, login=auth
+            )
         else:
             transport = await _start(target, env, cwd, options, session)
         dialect = _rejoin(transport, ticket) if ticket is not None else await negotiate(transport, options)

@@ -108,7 +108,7 @@ class Session:
             if tool is not None and tool.task_support is TaskSupport.REQUIRED:
                 handle = await self.call_tool_as_task(name, arguments, on_progress=on_progress, meta=meta)
                 return await handle.result(limit)
-        outcome = await self._call(name, arguments, limit, on_progress, meta, None)
+        outcome = await self._call(name, arguments, limit, on_progress, meta)
         return await outcome.result(limit) if isinstance(outcome, TaskHandle) else outcome
 
     async def call_tool_as_task(
@@ -140,7 +140,7 @@ class Session:
             # A stateless server decides by itself what becomes a task; a Taskgate gateway can be asked to.
             meta = {**(meta or {}), ASK_FOR_TASK: True}
         limit = self._conversation.options.request_timeout if timeout is None else timeout
-        outcome = await self._call(name, arguments, limit, on_progress, meta, augment, as_task=True)
+        outcome = await self._call(name, arguments, limit, on_progress, meta, augment=augment, as_task=True)
         return outcome if isinstance(outcome, TaskHandle) else TaskHandle.answered(self._following, outcome)
 
     # Tasks.
@@ -299,8 +299,8 @@ class Session:
         timeout: float,
         on_progress: OnProgress | None,
         meta: Mapping[str, Any] | None,
-        augment: dict[str, Any] | None,
         *,
+        augment: dict[str, Any] | None = None,
         as_task: bool = False,
     ) -> ToolResult | TaskHandle:
         params: dict[str, Any] = {"name": name, "arguments": arguments if arguments is not None else {}}

@@ -58,6 +58,7 @@ class StreamableHttp:
         headers: Mapping[str, str],
         options: Options,
         deliver: Deliver,
+        *,
         tls: ssl.SSLContext | None = None,
         login: Login | None = None,
     ) -> None:
@@ -110,7 +111,7 @@ class StreamableHttp:
         stream = MessageStream(outgoing.id, self._deliver)
         in_session = self.session_id is not None
         client = self._streams if outgoing.long else self._calls
-        reply = await self._post(client, outgoing.headers, outgoing.body, stream, timeout)
+        reply = await self._post(client, outgoing.headers, outgoing.body, stream, timeout=timeout)
         if stream.response is not None:
             message = stream.response
         elif reply is None or (reply.status == 200 and is_event_stream(reply)):
@@ -124,7 +125,7 @@ class StreamableHttp:
 
     async def post(self, body: bytes, timeout: float) -> None:
         in_session = self.session_id is not None
-        reply = await self._post(self._calls, (), body, None, timeout)
+        reply = await self._post(self._calls, (), body, None, timeout=timeout)
         if reply is not None and not 200 <= reply.status < 300:
             raise refusal(reply, in_session)
 
@@ -146,16 +147,17 @@ class StreamableHttp:
         headers: tuple[Header, ...],
         body: bytes,
         stream: MessageStream | None,
+        *,
         timeout: float,
     ) -> HttpReply | None:
         """The reply, after a redirect and logins where they are needed; None where an answer under way broke off."""
-        reply = await self._send(client, b"POST", headers, body, stream, timeout)
+        reply = await self._send(client, b"POST", headers, body, stream, timeout=timeout)
         if reply is not None and reply.status in _REDIRECTS and self._follow(reply):
-            reply = await self._send(client, b"POST", headers, body, stream, timeout)
+            reply = await self._send(client, b"POST", headers, body, stream, timeout=timeout)
         for _ in range(MOST_LOGINS):
             if reply is None or reply.status not in (401, 403) or not await self._log_in(reply):
                 break
-            reply = await self._send(client, b"POST", headers, body, stream, timeout)
+            reply = await self._send(client, b"POST", headers, body, stream, timeout=timeout)
         return reply
 
     async def _send(
@@ -165,6 +167,7 @@ class StreamableHttp:
         headers: tuple[Header, ...],
         body: bytes,
         stream: MessageStream | None,
+        *,
         timeout: float,
     ) -> HttpReply | None:
         try:
@@ -214,7 +217,7 @@ class StreamableHttp:
     async def _get(self, stream: MessageStream, timeout: float) -> HttpReply | None:
         resume = ((b"last-event-id", stream.last_id.encode()),) if stream.last_id else ()
         with contextlib.suppress(ConnectionLost, CannotConnect):
-            return await self._send(self._streams, b"GET", resume, b"", stream, timeout)
+            return await self._send(self._streams, b"GET", resume, b"", stream, timeout=timeout)
         return None
 
     async def _listen(self, opened: asyncio.Event) -> None:

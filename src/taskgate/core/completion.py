@@ -204,6 +204,7 @@ def complete(
     index: CandidateIndex,
     typed: str,
     used: Mapping[str, Usage] | None = None,
+    *,
     now: float = 0.0,
     given: Mapping[str, str] | None = None,
     limit: int = MAX_VALUES,

@@ -183,7 +183,9 @@ class Waterfall:
         self._ring: deque[Span] = deque(maxlen=kept)
         self._numbers = itertools.count(1)
 
-    def begin(self, kind: str, method: str, name: str, server: str, caller: str, now: float, parent: int = 0) -> Span:
+    def begin(
+        self, kind: str, method: str, name: str, server: str, caller: str, *, now: float, parent: int = 0
+    ) -> Span:
         span = Span(next(self._numbers), parent, kind, method, name, server, caller, now)
         self._ring.append(span)
         return span

@@ -81,7 +81,7 @@ class Pages:
         self.frame = Frame(login, self._waiting, lambda path: self.table.find("GET", path) is not None)
         self._elicitations = Elicitations(gateway, self.frame.plain)
         approvals = ApprovalPages(gateway, inbox, self.frame)
-        tasks = TaskPages(gateway, self.frame, api.tasks, api.now, api.questions, inbox)
+        tasks = TaskPages(gateway, self.frame, tasks=api.tasks, now=api.now, questions=api.questions, inbox=inbox)
         asked = InboxPages(gateway, self.frame, inbox, api.questions)
         tried = TryPages(inbox.records, self.frame, api.calls)
         self.table = RouteTable(

@@ -47,7 +47,7 @@ def sparkline(counts: Sequence[int]) -> str:
 
 class TaskPages:
     def __init__(
-        self, gateway: Gateway, frame: Frame, tasks: TasksApi, now: NowApi, questions: QuestionsApi, inbox: Inbox
+        self, gateway: Gateway, frame: Frame, *, tasks: TasksApi, now: NowApi, questions: QuestionsApi, inbox: Inbox
     ) -> None:
         self._gateway = gateway
         self._frame = frame

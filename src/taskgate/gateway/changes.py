@@ -238,6 +238,7 @@ class ListHints:
 class OtherGateways:
     def __init__(
         self,
+        *,
         wakeups: Wakeups | None,
         records: TaskRecords,
         runs: Runs,

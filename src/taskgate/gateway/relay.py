@@ -142,7 +142,7 @@ class Relay:
         request.delivery.is_sent()
         parent = request.delivery.span.number if request.delivery.span is not None else 0
         span = self._waterfall.begin(
-            "upstream", call.method, call.name, server, request.caller.principal, clock.wall(), parent
+            "upstream", call.method, call.name, server, request.caller.principal, now=clock.wall(), parent=parent
         )
         state = "error"
         try:

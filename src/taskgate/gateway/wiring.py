@@ -249,14 +249,14 @@ def _others(
     running: Running, governed: Governed, tasks: TaskEngine, caches: SharedCaches | None, lists: Lists
 ) -> OtherGateways:
     return OtherGateways(
-        tasks.store.wakeups,
-        running.records,
-        running.runs,
-        running.questions,
-        governed.approvals,
-        tasks.recovery,
-        caches,
-        lists.catalogs,
+        wakeups=tasks.store.wakeups,
+        records=running.records,
+        runs=running.runs,
+        questions=running.questions,
+        approvals=governed.approvals,
+        recovery=tasks.recovery,
+        caches=caches,
+        catalogs=lists.catalogs,
     )
 
 

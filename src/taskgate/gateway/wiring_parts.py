@@ -108,7 +108,7 @@ class Foundation:
 
     def session_ends(self, conversations: Conversations) -> SessionEnds:
         return SessionEnds(
-            self.sessions, self.subscriptions, conversations, self.upstreams, self.events, self.session_rows
+            self.sessions, self.subscriptions, conversations, self.upstreams, events=self.events, rows=self.session_rows
         )
 
     @property

@@ -66,12 +66,12 @@ class Redaction:
 
     def _copy(self, value: Any, places: _Places, path: str, walk: _Walk) -> Any:
         if isinstance(value, dict):
-            return {key: self._member(key, item, places, _NOWHERE, path, walk) for key, item in value.items()}
+            return {key: self._member(key, item, places, path, walk) for key, item in value.items()}
         if isinstance(value, list):
-            return [self._member(str(i), item, places, places, path, walk) for i, item in enumerate(value)]
+            return [self._member(str(i), item, places, path, walk, kept=places) for i, item in enumerate(value)]
         return value
 
-    def _member(self, key: str, item: Any, places: _Places, kept: _Places, path: str, walk: _Walk) -> Any:
+    def _member(self, key: str, item: Any, places: _Places, path: str, walk: _Walk, *, kept: _Places = _NOWHERE) -> Any:
         inner = f"{path}.{key}" if path else key
         reached = walk.steps.get((places, key))
         if reached is None:

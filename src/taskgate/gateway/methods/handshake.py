@@ -257,7 +257,7 @@ class Completing:
                 "unknown_reference", "The ref names no prompt, tool or resource template that is offered here."
             )
         used = self.completions.used(caller, source.place) if source.place is not None else {}
-        ours = rank(source.index, asked.typed, used, clock.monotonic(), dict(asked.given))
+        ours = rank(source.index, asked.typed, used, now=clock.monotonic(), given=dict(asked.given))
         answer = await self._with_owner(request, source, ours)
         self.completions.keep(key, answer)
         return answer

@@ -45,6 +45,7 @@ class SessionEnds:
         subscriptions: Subscriptions,
         conversations: Conversations,
         upstreams: Live[Mapping[str, Upstream]],
+        *,
         events: EventHub,
         rows: SessionStore | None,
     ) -> None:

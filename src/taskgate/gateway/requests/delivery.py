@@ -178,7 +178,7 @@ class ReplyDelivery(msgspec.Struct, eq=False, kw_only=True):
         """It is being answered now."""
         name = params.get("name") or params.get("uri") or params.get("taskId")
         shown = name[:120] if type(name) is str else ""
-        span = self.span = waterfall.begin("request", method, shown, "", principal, clock.wall())
+        span = self.span = waterfall.begin("request", method, shown, "", principal, now=clock.wall())
         return span
 
     def carried(self) -> asyncio.Task[Any]:

@@ -293,7 +293,7 @@ class Attempts:
         return True
 
     async def _recorded(self, task: Task, call: Awaitable[Reply]) -> Reply:
-        span = self._waterfall.begin("task", "tools/call", task.tool, task.server, task.principal, clock.wall())
+        span = self._waterfall.begin("task", "tools/call", task.tool, task.server, task.principal, now=clock.wall())
         state = "error"
         try:
             reply = await call

@@ -199,7 +199,14 @@ class Forwarder:
         url = post.path + b"?" + post.query if post.query else post.path
         try:
             reply = await self._exchange(
-                home, b"POST", url, post.every_header, post.body, caller, relay.on_head, relay.on_chunk
+                home,
+                b"POST",
+                url,
+                post.every_header,
+                post.body,
+                caller=caller,
+                on_head=relay.on_head,
+                on_chunk=relay.on_chunk,
             )
         except HttpFailure as failure:
             return self._broken(relay, failure, message)
@@ -248,7 +255,7 @@ class Forwarder:
     async def ended(self, url: bytes, headers: Headers, caller: Caller, home: str) -> HttpReply:
         """The DELETE of a session. Raises GatewayFault."""
         try:
-            return await self._exchange(home, b"DELETE", url, headers, b"", caller, None, None)
+            return await self._exchange(home, b"DELETE", url, headers, b"", caller=caller)
         except HttpFailure:
             raise _unreachable() from None
 
@@ -256,7 +263,9 @@ class Forwarder:
         """Pass a session's stream on until either side ends it. False: the home does not have the session."""
         queue = StreamRelay()
         work = asyncio.get_running_loop().create_task(
-            self._exchange(home, b"GET", url, headers, b"", caller, queue.on_head, queue.on_chunk)
+            self._exchange(
+                home, b"GET", url, headers, b"", caller=caller, on_head=queue.on_head, on_chunk=queue.on_chunk
+            )
         )
         work.add_done_callback(queue.over)
         self._streams.add(work)
@@ -281,9 +290,10 @@ class Forwarder:
         url: bytes,
         every_header: Headers,
         body: bytes,
+        *,
         caller: Caller,
-        on_head: OnHead | None,
-        on_chunk: OnChunk | None,
+        on_head: OnHead | None = None,
+        on_chunk: OnChunk | None = None,
     ) -> HttpReply:
         """Raises HttpFailure, also when the home is found dead meanwhile."""
         origin = origin_at(self._rows.address_of(home))

@@ -86,7 +86,7 @@ class HopSigner:
     def sign(self, method: bytes, url: bytes, headers: Headers, body: bytes, *, home: str, caller: Caller) -> bytes:
         """The value of the header. `headers` are those that will be sent, as from `passed_on`."""
         claims = f"1 {self._owner} {home} {self._now_ms()} {secrets.token_hex(12)} {_said(caller)}".encode("ascii")
-        return claims + b" " + _signature(self._key, claims, method, url, headers, body)
+        return claims + b" " + _signature(claims, method, url, headers, body, key=self._key)
 
 
 class HopVerifier:
@@ -107,7 +107,7 @@ class HopVerifier:
             raise HopRefused("it has no signature")
         claims, _, signature = given[0].rpartition(b" ")
         signed = [header for header in headers if header[0] not in _UNSIGNED]
-        if not hmac.compare_digest(signature, _signature(self._key, claims, method, url, signed, body)):
+        if not hmac.compare_digest(signature, _signature(claims, method, url, signed, body, key=self._key)):
             raise HopRefused("its signature is wrong")
         # Signed by one of us: from here on it says what it was meant to say.
         _version, _sender, home, at_ms, number, said = claims.split(b" ")
@@ -133,7 +133,7 @@ class HopVerifier:
         self._seen.add(number)
 
 
-def _signature(key: bytes, claims: bytes, method: bytes, url: bytes, headers: Headers, body: bytes) -> bytes:
+def _signature(claims: bytes, method: bytes, url: bytes, headers: Headers, body: bytes, *, key: bytes) -> bytes:
     lines = b"".join([b"%b:%b\n" % header for header in headers])
     whole = b"\n".join((claims, method, url, hashlib.sha256(body).hexdigest().encode("ascii"), lines))
     return hmac.digest(key, whole, "sha256").hex().encode("ascii")

@@ -47,6 +47,7 @@ class McpEndpoint:
         caller_identifier: CallerIdentifier,
         arrivals: Arrivals,
         reader: Reader,
+        *,
         hop_key: bytes | None,
     ) -> None:
         """`hop_key` signs requests between the gateways of one store; None where this one cannot be reached by others."""

@@ -46,7 +46,7 @@ def put_new(tx: Transaction, held: HeldCall) -> None:
 
 def find(tx: Transaction, approval_id: str) -> HeldCall | None:
     row = tx.run("find_approval", id=approval_id).fetchone()
-    return None if row is None else rows.held_from(tx.sealing, *row)
+    return None if row is None else rows.held_from(tx.sealing, row)
 
 
 def put(tx: Transaction, held: HeldCall) -> None:
@@ -91,7 +91,7 @@ def hold(
 def _asked_before(tx: Transaction, bound: approvals.Binding) -> HeldCall | None:
     wanted = {"principal": bound.principal, "server": bound.server, "tool": bound.tool}
     for row in tx.run("held_requests", **wanted, limit=MOST_ALIKE).fetchall():
-        held = rows.held_from(tx.sealing, *row)
+        held = rows.held_from(tx.sealing, row)
         asked = held.approval.binding
         if (asked.kind, asked.arguments_digest, asked.scope) == (bound.kind, bound.arguments_digest, bound.scope):
             return held
@@ -139,6 +139,7 @@ def change_held(
     approval_id: str,
     workflow: approvals.Workflow,
     event: approvals.ApprovalEvent,
+    *,
     then: Consequence,
     audit: AuditOf | None,
 ) -> Decided | UnknownApproval | StaleOwner:
@@ -254,7 +255,7 @@ def _grant_entry(grant: Grant, event: str, at_ms: int) -> AuditEntry:
 # What the store does to pinned definitions, each inside one transaction.
 
 
-def put_pin(tx: Transaction, server: str, tool: str, pin: Pin, by: str, audit: AuditEntry | None) -> None:
+def put_pin(tx: Transaction, server: str, tool: str, pin: Pin, *, by: str, audit: AuditEntry | None) -> None:
     tx.announce(PINS, f"{server}/{tool}")
     tx.run("put_pin", server=server, tool=tool, doc=rows.pin_doc(pin), by=by, at_ms=tx.now_ms)
     if audit is not None:

@@ -36,7 +36,7 @@ class Reader:
         row = self._run("find_task", id=task_id).fetchone()
         if row is None:
             return None
-        task = rows.task_from(self._sealing, *row)
+        task = rows.task_from(self._sealing, row)
         return None if is_gone(task, now_ms) and not also_gone else task
 
     def outcome(self, task_id: str, now_ms: int) -> tuple[bytes | None, str | None] | None:
@@ -65,7 +65,7 @@ class Reader:
             found = self._run("page_of_all_tasks", **values).fetchall()
         else:
             found = self._run("page_of_tasks", caller=caller, **values).fetchall()
-        tasks = tuple(rows.task_from(self._sealing, *row) for row in found[:limit])
+        tasks = tuple(rows.task_from(self._sealing, row) for row in found[:limit])
         return TaskPage(tasks, tasks[-1].id if len(found) > limit else None)
 
     def find_tasks(self, wanted: TaskFilter, after: str | None, limit: int, now_ms: int) -> TaskPage:
@@ -85,7 +85,7 @@ class Reader:
             now_ms=now_ms,
             limit=limit + 1,
         ).fetchall()
-        tasks = tuple(rows.task_from(self._sealing, *row) for row in found[:limit])
+        tasks = tuple(rows.task_from(self._sealing, row) for row in found[:limit])
         return TaskPage(tasks, tasks[-1].id if len(found) > limit else None)
 
     def ended_badly(self, wanted: TaskFilter, since_ms: int, limit: int, now_ms: int) -> tuple[Task, ...]:
@@ -116,7 +116,7 @@ class Reader:
 
     def claimed(self, ours: Ownership, after: str, limit: int) -> tuple[Task, ...]:
         found = self._run("claimed_tasks", after=after, limit=limit, owner=ours.owner, fence=ours.fence)
-        return tuple(rows.task_from(self._sealing, *row) for row in found)
+        return tuple(rows.task_from(self._sealing, row) for row in found)
 
     def is_current(self, ours: Ownership) -> bool:
         """Whether no other owner has taken over the store since we opened it."""
@@ -128,13 +128,13 @@ class Reader:
 
     def held(self, approval_id: str) -> HeldCall | None:
         row = self._run("find_approval", id=approval_id).fetchone()
-        return None if row is None else rows.held_from(self._sealing, *row)
+        return None if row is None else rows.held_from(self._sealing, row)
 
     def held_page(self, *, open_only: bool, after: str | None, limit: int) -> HeldPage:
         query = "page_of_open_approvals" if open_only else "page_of_approvals"
         asked_ms, last = _held_cursor(after)
         found = self._run(query, asked_ms=asked_ms, id=last, limit=limit + 1).fetchall()
-        held = tuple(rows.held_from(self._sealing, *row) for row in found[:limit])
+        held = tuple(rows.held_from(self._sealing, row) for row in found[:limit])
         more = len(found) > limit
         return HeldPage(held, f"{held[-1].approval.asked_at_ms}:{held[-1].approval.id}" if more else None)
 
@@ -145,7 +145,7 @@ class Reader:
 
     def last_approved(self, server: str, tool: str, before: str | None) -> HeldCall | None:
         row = self._run("last_given_approval", server=server, tool=tool, before=before).fetchone()
-        return None if row is None else rows.held_from(self._sealing, *row)
+        return None if row is None else rows.held_from(self._sealing, row)
 
     def grants(self, now_ms: int, *, all_of_them: bool) -> tuple[Grant, ...]:
         found = self._run("all_grants") if all_of_them else self._run("live_grants", now_ms=now_ms)
@@ -163,7 +163,7 @@ class Reader:
         floor = max(number, last - kept.most)
         limit = kept.most if limit is None else limit
         found = self._run("events_after", caller=caller, number=floor, limit=limit, since_ms=now_ms - kept.for_ms)
-        events = tuple(rows.event_from(self._sealing, *row) for row in found)
+        events = tuple(rows.event_from(self._sealing, row) for row in found)
         first_kept = events[0].number if events else last + 1
         return EventPage(events, lost=max(0, first_kept - number - 1), last=last)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -85,9 +85,9 @@ def task_columns(sealing: Sealing, task: Task) -> dict[str, Any]:
     }
 
 
-def task_from(
-    sealing: Sealing, doc: bytes, owner: str, fence: int, arguments: bytes = b"", params_rest: bytes = b""
-) -> Task:
+def task_from(sealing: Sealing, row: Sequence[Any]) -> Task:
+    """`row`: doc, owner and fence; then the arguments and the rest of the params, as far as they were asked for."""
+    doc, owner, fence, arguments, params_rest = (*row, b"", b"")[:5]
     task = _read_task(doc)
     call, rest = sealing.open(arguments, task.id), sealing.open(params_rest, task.id)
     task = replace(task, owner=owner, fence=fence, arguments=call, params_rest=rest)
@@ -149,9 +149,8 @@ def approval_columns(sealing: Sealing, held: HeldCall) -> dict[str, Any]:
     }
 
 
-def held_from(
-    sealing: Sealing, doc: bytes, caller: str, wire_name: str, arguments: bytes, task_id: str | None
-) -> HeldCall:
+def held_from(sealing: Sealing, row: Sequence[Any]) -> HeldCall:
+    doc, caller, wire_name, arguments, task_id = row
     approval = _read_approval(doc)
     return HeldCall(approval, caller, wire_name, sealing.open(arguments, approval.id), task_id)
 
@@ -168,10 +167,10 @@ def event_columns(sealing: Sealing, event: StoredEvent) -> dict[str, Any]:
     }
 
 
-def event_from(
-    sealing: Sealing, number: int, id: str, caller: str, kind: str, server: str, at_ms: int, data: bytes
-) -> StoredEvent:
-    return StoredEvent(number, id, caller, kind, server, at_ms, msgspec.json.decode(sealing.open(data, id)))
+def event_from(sealing: Sealing, row: Sequence[Any]) -> StoredEvent:
+    number, event_id, caller, kind, server, at_ms, data = row
+    said = msgspec.json.decode(sealing.open(data, event_id))
+    return StoredEvent(number, event_id, caller, kind, server, at_ms, said)
 
 
 def recorded_call(sealing: Sealing, call: RecordedCall) -> bytes:
@@ -259,7 +258,7 @@ def move_cursor(tx: Transaction, caller: str, number: int) -> None:
 
 def load_task(tx: Transaction, task_id: str) -> Task | None:
     row = tx.run("find_task", id=task_id).fetchone()
-    return None if row is None else task_from(tx.sealing, *row)
+    return None if row is None else task_from(tx.sealing, row)
 
 
 def load_our_task(tx: Transaction, task_id: str) -> Task | UnknownTask | StaleOwner:

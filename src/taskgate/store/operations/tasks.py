@@ -274,7 +274,7 @@ def sweep(tx: Transaction) -> tuple[Swept, list[str]]:
 def _expire_tasks(tx: Transaction) -> tuple[tuple[Task, ...], list[str]]:
     """Results past their time go, with an event; the tasks can be seen as expired for a while."""
     found = tx.run("expiring_tasks", now_ms=tx.now_ms, limit=SWEEP_AT_ONCE).fetchall()
-    tasks = tuple(rows.task_from(tx.sealing, doc, owner, fence) for doc, owner, fence, _ in found)
+    tasks = tuple(rows.task_from(tx.sealing, row[:3]) for row in found)
     if tasks:
         gone = json.dumps([task.id for task in tasks])
         # An idempotency key outlives its task and must still be able to say whether the tool ran.

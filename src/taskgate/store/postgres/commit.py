@@ -76,13 +76,13 @@ class PostgresTransaction(Transaction):
         now_ms: int,
         ownership: Ownership,
         kept_events: KeptEvents,
+        *,
         dead_ms: int,
         sealing: Sealing,
     ) -> None:
         """`dead_ms`: whose lease was last renewed before this time is dead."""
         super().__init__(now_ms, ownership, kept_events, sealing)
-        self._connection = connection
-        self.dead_ms = dead_ms
+        self._connection, self.dead_ms = connection, dead_ms
         self.announced: dict[str, set[str]] = {}
         self._last_numbers: dict[str, int] = {}
         self._to_check: list[tuple[psycopg.Cursor[tuple[Any, ...]], int]] | None = None
@@ -322,7 +322,7 @@ class Committer:
         now_ms = self._clock() if self._clock is not None else self._presence.observed(database_ms)
         dead_ms = now_ms - LEASE_MS if self._presence.may_judge else -1
         tx = PostgresTransaction(
-            connection, now_ms, self._presence.ownership, self._kept_events, dead_ms, self._sealing
+            connection, now_ms, self._presence.ownership, self._kept_events, dead_ms=dead_ms, sealing=self._sealing
         )
         tx.audit_head = self.audit_head
         return tx

@@ -161,6 +161,7 @@ class PostgresEngine:
 
     def __init__(
         self,
+        *,
         kept_events: KeptEvents,
         committer: Committer,
         readers: Readers,

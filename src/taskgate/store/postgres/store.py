@@ -169,12 +169,12 @@ def open_store(
     committer = Committer(url, kept, presence, clock, sealing)
     committer.audit_head = head
     engine = PostgresEngine(
-        kept,
-        committer,
-        Readers(url, kept, name, sealing),
-        presence,
-        wakeups,
-        sealing,
+        kept_events=kept,
+        committer=committer,
+        readers=Readers(url, kept, name, sealing),
+        presence=presence,
+        wakeups=wakeups,
+        sealing=sealing,
     )
     engine.writer.start()
     return PostgresStore(engine)

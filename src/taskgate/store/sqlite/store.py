@@ -77,6 +77,7 @@ class SqliteEngine:
         writer: Writer,
         reading: sqlite3.Connection,
         spill_files: SpillFiles,
+        *,
         clock: Callable[[], int],
         ownership: Ownership,
         kept_events: KeptEvents,
@@ -261,8 +262,25 @@ def open_store(
     ownership = Ownership(owner, fence)
     kept = KeptEvents()
     checkpointer = Checkpointer(checkpointing, path.with_name(path.name + "-wal"))
-    writer = Writer(writing, checkpointer, clock, ownership, kept, last_known, sealing)
-    engine = SqliteEngine(writer, reading, SpillFiles(path), clock, ownership, kept, last_known, sealing)
+    writer = Writer(
+        writing,
+        checkpointer,
+        clock=clock,
+        ownership=ownership,
+        kept_events=kept,
+        last_known=last_known,
+        sealing=sealing,
+    )
+    engine = SqliteEngine(
+        writer,
+        reading,
+        SpillFiles(path),
+        clock=clock,
+        ownership=ownership,
+        kept_events=kept,
+        last_known=last_known,
+        sealing=sealing,
+    )
     writer.start()
     return SqliteStore(engine, lock)
 

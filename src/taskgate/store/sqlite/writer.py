@@ -67,6 +67,7 @@ class Writer:
         self,
         connection: sqlite3.Connection,
         checkpointer: Checkpointer,
+        *,
         clock: Callable[[], int],
         ownership: Ownership,
         kept_events: KeptEvents,

@@ -83,7 +83,7 @@ class ApprovalView(StoreView):
         audit: AuditOf | None = None,
     ) -> Decided | UnknownApproval | StaleOwner:
         return await self._write(
-            lambda tx: approvals.change_held(tx, approval_id, workflow, event, then, audit),
+            lambda tx: approvals.change_held(tx, approval_id, workflow, event, then=then, audit=audit),
             Locks(approvals=(approval_id,)),
         )
 
@@ -109,7 +109,7 @@ class ApprovalView(StoreView):
         return await self._read(lambda reader: reader.pins(server))
 
     async def put_pin(self, server: str, tool: str, pin: Pin, *, by: str = "", audit: AuditEntry | None = None) -> None:
-        await self._write_or_fault(lambda tx: put_pin(tx, server, tool, pin, by, audit), _of_pin(server, tool))
+        await self._write_or_fault(lambda tx: put_pin(tx, server, tool, pin, by=by, audit=audit), _of_pin(server, tool))
 
     async def put_first_pin(self, server: str, tool: str, pin: Pin, *, audit: AuditEntry | None = None) -> Pin:
         return await self._write_or_fault(lambda tx: put_first_pin(tx, server, tool, pin, audit), _of_pin(server, tool))
