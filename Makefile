@@ -154,7 +154,8 @@ bench-replicas: $(STAMP)
 	$(BIN)/python -m tests.benchmarks.forwarding
 
 .PHONY: chaos-replicas chaos-sabotage
-# Three gateways on PostgreSQL under 300 faults of every kind and load, judged by the ledger of the server behind them.
+# Three gateways on PostgreSQL under 300 faults of every kind and load, judged by the ledger of the server behind them. It takes
+# some 45 minutes on two quiet cores; TASKGATE_CHAOS_MINUTES ends it sooner, with its verdict.
 chaos-replicas: $(STAMP)
 	TASKGATE_CHAOS_FAULTS=$${TASKGATE_CHAOS_FAULTS:-300} $(BIN)/python -m pytest -q -s -n 0 -m "not long" tests/replicas/test_chaos.py
 

@@ -23,6 +23,8 @@ from tests.replicas.chaos import Cluster, Fault, Load, Made, Strike, cluster, pr
 
 NUMBER = int(os.environ.get("TASKGATE_CHAOS_FAULTS", "0"))
 SEED = int(os.environ.get("TASKGATE_CHAOS_SEED", "7"))
+MINUTES = int(os.environ.get("TASKGATE_CHAOS_MINUTES", "180"))
+"""After so long no further fault strikes, and what was seen until then is judged."""
 CALLERS = 9
 QUICK: tuple[Fault, ...] = (chaos.kill, chaos.pause, chaos.database_restart, chaos.silence, chaos.cut_all)
 
@@ -40,9 +42,12 @@ def chosen() -> list[Fault]:
 
 async def under_load(three: Cluster, load: Load, faults: list[Fault]) -> None:
     """Each fault strikes while callers work, and the next one when tasks were made and ended since."""
-    chance = random.Random(SEED)
+    chance, until = random.Random(SEED), time.monotonic() + 60 * MINUTES
     callers = [asyncio.create_task(load.caller(number)) for number in range(CALLERS)]
     for number, fault in enumerate(faults):
+        if time.monotonic() > until:
+            print(f"time is up: {number} of {len(faults)} faults", flush=True)
+            break
         await strike(three, fault, chance.randrange(len(three.gateways)))
         if NUMBER:
             print(f"{number + 1:4} {fault.__name__:17} {len(load.made):6} tasks, {_seconds(three)}", flush=True)
