@@ -168,6 +168,7 @@ chaos: $(STAMP)
 
 pause: $(STAMP)
 	$(BIN)/python -m tests.pause.table
+	$(BIN)/python -m pytest -n 2 -m long tests/seam/test_large_results.py
 
 faults: $(STAMP)
 	$(BIN)/python -m tests.faults.run

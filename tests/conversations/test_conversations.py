@@ -90,15 +90,30 @@ async def test_a_caller_runs_the_tasks_of_a_server_that_has_the_extension(gatewa
     assert complaints(observations, TASK_BEHAVIOURS) == {}
 
 
-@pytest.mark.parametrize("caller", [pytest.param(c, id=c.name, marks=pytest.mark.peers(c.peer)) for c in CALLERS])
-@pytest.mark.parametrize(
-    "upstream", [pytest.param(u, id=u.name, marks=pytest.mark.peers(u.peer)) for u in UPSTREAMS[:2]]
-)
-@pytest.mark.parametrize("alone", [True, False], ids=["alone", "bridge"])
+def on_standard_streams() -> list[Any]:
+    """Every caller with every upstream, by a bridge and by a gateway of its own; as many of them as above are long."""
+    return [
+        pytest.param(
+            caller,
+            upstream,
+            by,
+            id=f"{by}-{upstream.name}-{caller.name}",
+            marks=[
+                pytest.mark.peers(caller.peer, upstream.peer),
+                *([pytest.mark.long] if (one + two + three) % 3 else []),
+            ],
+        )
+        for one, by in enumerate(("alone", "bridge"))
+        for two, upstream in enumerate(UPSTREAMS[:2])
+        for three, caller in enumerate(CALLERS)
+    ]
+
+
+@pytest.mark.parametrize(("caller", "upstream", "by"), on_standard_streams())
 async def test_a_caller_over_stdio_holds_every_conversation(
-    gateway: Gateway, caller: Caller, upstream: Upstream, tmp_path: Any, alone: bool
+    gateway: Gateway, caller: Caller, upstream: Upstream, tmp_path: Any, by: str
 ) -> None:
-    if alone:
+    if by == "alone":
         own = Gateway(tmp_path, 0)
         own.write(
             configuration({"only": upstream.stdio()})
