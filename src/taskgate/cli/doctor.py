@@ -172,7 +172,7 @@ def _other_gateways(loaded: LoadedConfig) -> Iterator[Finding]:
 
 
 def _gateways() -> Iterator[Finding]:
-    from taskgate.cli.status import running_gateways
+    from taskgate.cli.gateways import running_gateways
 
     for record in running_gateways():
         started = "started by a client" if record["kind"] == "on-demand" else "started with `taskgate serve`"

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from taskgate import clock
 from taskgate.cli import say
-from taskgate.cli.gateway_api import ApiProblem, GatewayApi
+from taskgate.cli.gateways import ApiProblem, GatewayApi
 from taskgate.cli.questions import answer_question, read_line
 from taskgate.cli.say import ExitCode
 

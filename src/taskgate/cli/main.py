@@ -21,7 +21,7 @@ COMPLETE_VARIABLE = "_TASKGATE_COMPLETE"
 USAGE, INTERNAL = 2, 70
 # Files of this folder, each of which registers one or more commands, under the headings of `taskgate --help`.
 COMMANDS = {
-    "Run the gateway": ("setup", "serve", "status", "doctor"),
+    "Run the gateway": ("setup", "serve", "gateways", "doctor"),
     "Put it in front of your agents": ("install",),
     "Use tools": ("call", "tasks"),
     "Decide and answer": ("approvals", "questions"),

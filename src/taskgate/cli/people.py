@@ -13,7 +13,7 @@ from urllib.parse import urlencode
 import typer
 
 from taskgate.cli import say
-from taskgate.cli.gateway_api import ApiProblem, GatewayApi, ask_gateway, print_rows
+from taskgate.cli.gateways import ApiProblem, GatewayApi, ask_gateway, print_rows
 from taskgate.cli.say import ExitCode
 from taskgate.cli.target import Gateway, Json, Token
 

@@ -12,7 +12,7 @@ from urllib.parse import quote
 import typer
 
 from taskgate.cli import say
-from taskgate.cli.gateway_api import ApiProblem, GatewayApi, ask_gateway, print_rows
+from taskgate.cli.gateways import ApiProblem, GatewayApi, ask_gateway, print_rows
 from taskgate.cli.say import ExitCode
 from taskgate.cli.serve import ConfigOption, loaded_or_exit
 from taskgate.cli.target import Gateway, Json, Token
@@ -81,7 +81,7 @@ def rehearse(
     as_json: Json = False,
 ) -> None:
     """Say what a changed configuration would have done to the calls on record (governance.record). Changes nothing."""
-    from taskgate.cli.gateway_api import ask_gateway
+    from taskgate.cli.gateways import ask_gateway
 
     plan = _plan(new)
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from taskgate.cli import say
-from taskgate.cli.gateway_api import ApiProblem, GatewayApi, ask_gateway, print_rows, whole_id
+from taskgate.cli.gateways import ApiProblem, GatewayApi, ask_gateway, print_rows, whole_id
 from taskgate.cli.say import ExitCode, clean, note, one_line
 from taskgate.cli.target import Gateway, Json, Token
 

@@ -11,7 +11,7 @@ from urllib.parse import quote
 import typer
 
 from taskgate.cli import say
-from taskgate.cli.gateway_api import GatewayApi, ask_gateway, print_rows
+from taskgate.cli.gateways import GatewayApi, ask_gateway, print_rows
 from taskgate.cli.say import ExitCode
 from taskgate.cli.serve import ConfigOption, loaded_or_exit
 from taskgate.cli.target import Gateway, Json, Token, show_in_browser

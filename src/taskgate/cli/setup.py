@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from taskgate import clock
-from taskgate.cli.gateway_api import GatewayApi
+from taskgate.cli.gateways import GatewayApi
 from taskgate.cli.install import chosen_clients, install, stop, write_config
 from taskgate.cli.main import COMPLETE_VARIABLE
 from taskgate.cli.say import ExitCode

@@ -21,9 +21,8 @@ from urllib.parse import urlsplit
 import typer
 from typer.core import TyperCommand
 
+from taskgate.cli.gateways import DEFAULT_GATEWAY, SeveralGateways, default_gateway, operator_token
 from taskgate.cli.say import note
-from taskgate.cli.status import DEFAULT_GATEWAY, SeveralGateways, default_gateway
-from taskgate.folders import state_folder
 
 
 class LoginFile(dict[str, Any]):
@@ -67,7 +66,6 @@ def browser_auth() -> Any:
 
 
 _COMMAND = "taskgate.command"
-_LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 Gateway = Annotated[
     str | None,
@@ -187,13 +185,3 @@ def gateway_address(address: str, scope: str | None) -> str:
     parts = urlsplit(address)
     base = address.rstrip("/") if parts.path not in ("", "/") else f"{parts.scheme}://{parts.netloc}/mcp"
     return f"{base}/{scope}" if scope else base
-
-
-def operator_token(host: str | None) -> str | None:
-    """The operator's own token, which `serve` keeps on this machine; it is sent to no other machine."""
-    if host not in _LOOPBACK:
-        return None
-    try:
-        return (Path(state_folder(os.environ)) / "operator-token").read_text().strip() or None
-    except OSError:
-        return None

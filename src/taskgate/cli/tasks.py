@@ -15,9 +15,9 @@ import typer
 
 from taskgate.cli import say
 from taskgate.cli.follow import Display, ServerQuestions, answerer, follow_task
-from taskgate.cli.gateway_api import GatewayApi, ask_gateway, whole_id
+from taskgate.cli.gateways import GatewayApi, ask_gateway, operator_token, whole_id
 from taskgate.cli.say import ExitCode
-from taskgate.cli.target import Target, Timeout, aimed, operator_token
+from taskgate.cli.target import Target, Timeout, aimed
 
 if TYPE_CHECKING:
     from taskgate.client import Session, Task

@@ -7,6 +7,7 @@ pydantic keeps for itself. Values are checked one by one here; how they refer to
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
@@ -28,6 +29,7 @@ from taskgate.config.switches import (
     Tasks,
     Telemetry,
 )
+from taskgate.config.value_sources import absolute
 from taskgate.config.words import HttpUrl, Name, ScopeName, Section, ServerId, Words
 
 
@@ -120,3 +122,50 @@ class GatewayFile(Section):
     def requires_identity(self) -> bool:
         """Whether callers must say who they are, apart from the one scope that may be anonymous."""
         return bool(self.tokens or self.auth.jwt or self.auth.introspection or self.auth.certificates)
+
+
+# Paths in a configuration: relative ones start at the file's own folder, `~` is the home folder.
+
+_SQLITE = "sqlite:///"
+
+
+def resolve_paths(root: GatewayFile, base: Path) -> GatewayFile:
+    """The configuration with every path made absolute."""
+    cedar = root.cedar.model_copy(
+        update={
+            "policies": tuple(absolute(policy, base) for policy in root.cedar.policies),
+            "entities": absolute(root.cedar.entities, base) if root.cedar.entities else None,
+        }
+    )
+    store = root.store
+    if store is not None and store.url.startswith(_SQLITE) and store.url != f"{_SQLITE}:memory:":
+        file = absolute(store.url.removeprefix(_SQLITE), base)
+        store = store.model_copy(update={"url": f"{_SQLITE}{file}"})
+    return root.model_copy(
+        update={
+            "cedar": cedar,
+            "listen": _listen(root.listen, base),
+            "store": store,
+            "registry_dir": absolute(root.registry_dir, base) if root.registry_dir else None,
+            "servers": {name: _server(server, base) for name, server in root.servers.items()},
+            "providers": {name: _provider(provider, base) for name, provider in root.providers.items()},
+        }
+    )
+
+
+def _listen(listen: Listen, base: Path) -> Listen:
+    if listen.tls is None:
+        return listen
+    files = {name: getattr(listen.tls, name) for name in ("cert", "key", "client_ca")}
+    tls = listen.tls.model_copy(update={name: absolute(file, base) for name, file in files.items() if file is not None})
+    return listen.model_copy(update={"tls": tls})
+
+
+def _server(server: Server, base: Path) -> Server:
+    return server.model_copy(update={"cwd": absolute(server.cwd, base)}) if server.cwd else server
+
+
+def _provider(provider: Provider, base: Path) -> Provider:
+    if provider.api_key_file is None:
+        return provider
+    return provider.model_copy(update={"api_key_file": absolute(provider.api_key_file, base)})

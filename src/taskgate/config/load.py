@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from taskgate.config.document import kind_of, read_document
-from taskgate.config.gateway_file import GatewayFile
+from taskgate.config.gateway_file import GatewayFile, resolve_paths
 from taskgate.config.governance import gather_governance
 from taskgate.config.overlays import Unset, apply_overlay, apply_overrides, expand
 from taskgate.config.problems import ConfigError, Entry, Mapping, Mark, Problem, key_name, problem_at
@@ -24,7 +24,7 @@ from taskgate.config.references import check_references
 from taskgate.config.scopes import gather_scopes
 from taskgate.config.server_forms import gather_servers
 from taskgate.config.validation import ServerRecords, plain_name_problems, read_registry, validated
-from taskgate.config.value_sources import ValueSources, read_text, resolve_paths, unreadable
+from taskgate.config.value_sources import ValueSources, read_text, unreadable
 from taskgate.core.governance.redaction import SecretValues
 from taskgate.folders import find_config, state_folder
 

@@ -1,4 +1,4 @@
-"""Where the values of references come from, and the paths in a configuration."""
+"""Where the values of references come from, and the files that a configuration names."""
 
 from __future__ import annotations
 
@@ -16,54 +16,17 @@ from pathlib import Path
 from typing import IO, Final
 
 from taskgate import clock
-from taskgate.config.gateway_file import GatewayFile
 from taskgate.config.problems import ConfigError, Mapping, Mark, Problem, ReferenceFailed, problem_at, text_of
-from taskgate.config.servers import Provider, Server
-from taskgate.config.switches import Listen
 
 # Paths in a configuration: relative ones start at the file's own folder, `~` is the home folder, policies must be
 # readable.
 #
 # Reading small text files safely: regular files only, bounded, UTF-8.
 
-_SQLITE = "sqlite:///"
-
 
 def absolute(text: str, base: Path) -> str:
     """A path of the file, from its own folder, without `.` and `..`."""
     return os.path.normpath(base / Path(text).expanduser())
-
-
-def resolve_paths(root: GatewayFile, base: Path) -> GatewayFile:
-    """The configuration with every path made absolute."""
-    cedar = root.cedar.model_copy(
-        update={
-            "policies": tuple(absolute(policy, base) for policy in root.cedar.policies),
-            "entities": absolute(root.cedar.entities, base) if root.cedar.entities else None,
-        }
-    )
-    store = root.store
-    if store is not None and store.url.startswith(_SQLITE) and store.url != f"{_SQLITE}:memory:":
-        file = absolute(store.url.removeprefix(_SQLITE), base)
-        store = store.model_copy(update={"url": f"{_SQLITE}{file}"})
-    return root.model_copy(
-        update={
-            "cedar": cedar,
-            "listen": _listen(root.listen, base),
-            "store": store,
-            "registry_dir": absolute(root.registry_dir, base) if root.registry_dir else None,
-            "servers": {name: _server(server, base) for name, server in root.servers.items()},
-            "providers": {name: _provider(provider, base) for name, provider in root.providers.items()},
-        }
-    )
-
-
-def _listen(listen: Listen, base: Path) -> Listen:
-    if listen.tls is None:
-        return listen
-    files = {name: getattr(listen.tls, name) for name in ("cert", "key", "client_ca")}
-    tls = listen.tls.model_copy(update={name: absolute(file, base) for name, file in files.items() if file is not None})
-    return listen.model_copy(update={"tls": tls})
 
 
 def unreadable(tree: Mapping, base: Path) -> list[Problem]:
@@ -86,16 +49,6 @@ def unreadable(tree: Mapping, base: Path) -> list[Problem]:
 
 def _readable(path: str) -> bool:
     return "\0" not in path and os.path.isfile(path) and os.access(path, os.R_OK)
-
-
-def _server(server: Server, base: Path) -> Server:
-    return server.model_copy(update={"cwd": absolute(server.cwd, base)}) if server.cwd else server
-
-
-def _provider(provider: Provider, base: Path) -> Provider:
-    if provider.api_key_file is None:
-        return provider
-    return provider.model_copy(update={"api_key_file": absolute(provider.api_key_file, base)})
 
 
 def read_text(path: Path, limit: int) -> str:
