@@ -18,13 +18,15 @@ from tests.harness.gateway import Gateway, running_gateway
 from tests.harness.programs import run_to_end
 
 ANN = "ann-token-0123456789abcdef"
+VIEWER = "vic-token-0123456789abcdef"
 pytestmark = [pytest.mark.timeout(300), pytest.mark.asyncio(loop_scope="module")]
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def gateway(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Gateway]:
     servers = {"demo": {"command": sys.executable, "args": ["-m", "taskgate.demo.files"]}}
-    tokens = [{"id": "ann", "sha256": hashlib.sha256(ANN.encode()).hexdigest()}]
+    tokens: list[dict[str, Any]] = [{"id": "ann", "sha256": hashlib.sha256(ANN.encode()).hexdigest()}]
+    tokens += [{"id": "vic", "sha256": hashlib.sha256(VIEWER.encode()).hexdigest(), "roles": ["viewer"]}]
     config = {"schema": 1, "servers": servers, "tokens": tokens}
     async with running_gateway(config, tmp_path_factory.mktemp("gateway")) as made:
         yield made
@@ -145,5 +147,9 @@ async def test_an_operator_finds_tasks_by_what_they_are(gateway: Gateway) -> Non
     assert [json.loads(line)["id"] for line in out.splitlines()] == [task_id]
     code, out, err = await run(gateway, "tasks", "list", "--state", "failed", "--in-scope", "elsewhere")
     assert (code, out, "no such tasks" in err) == (0, "", True)
+    code, out, err = await run(gateway, "tasks", "list", "--all", "--text", task_id, "--json", "--token", ANN)
+    assert (code, out) == (0, ""), "who only calls finds only what is theirs"
+    code, out, err = await run(gateway, "tasks", "list", "--all", "--text", task_id, "--json", "--token", VIEWER)
+    assert [json.loads(line)["id"] for line in out.splitlines()] == [task_id], "a role is enough, wherever one sits"
     code, _, err = await run(gateway, "tasks", "list", "--since", "yesterday")
     assert (code != 0, "since must be like" in err) == (True, True)

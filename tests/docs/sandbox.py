@@ -99,7 +99,7 @@ class Sandbox:
             expected = block.exit_code if command is commands[-1] else 0
             if command.text.startswith("make "):
                 _check_target(block, command.text.split()[1])
-            elif command.text.startswith("taskgate serve"):
+            elif command.text.split()[:2] == ["taskgate", "serve"]:
                 self._serve(block, command)
             else:
                 self._run(block, command, expected)

@@ -156,19 +156,17 @@ def list_(
     target: Target,
     *,
     as_json: bool,
-    everything: Annotated[bool, typer.Option("--all", help="Also tasks that have ended (operators).")] = False,
-    state: Annotated[
-        str | None, typer.Option(help="Only in this state: open, all, or one of them (operators).")
-    ] = None,
-    server: Annotated[str | None, typer.Option(help="Only of this server (operators).")] = None,
-    tool: Annotated[str | None, typer.Option(help="Only with this in the tool's name (operators).")] = None,
-    caller: Annotated[str | None, typer.Option(help="Only of this principal (operators).")] = None,
-    in_scope: Annotated[str | None, typer.Option(help="Only made in this scope (operators).")] = None,
-    since: Annotated[str | None, typer.Option(help="Only made since: 30m, 24h, 7d or a date (operators).")] = None,
-    until: Annotated[str | None, typer.Option(help="Only made before (operators).")] = None,
-    text: Annotated[str | None, typer.Option(help="Only with this in its record (operators).")] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Also tasks that have ended.")] = False,
+    state: Annotated[str | None, typer.Option(help="Only in this state: open, all, or one of them.")] = None,
+    server: Annotated[str | None, typer.Option(help="Only of this server.")] = None,
+    tool: Annotated[str | None, typer.Option(help="Only with this in the tool's name.")] = None,
+    caller: Annotated[str | None, typer.Option(help="Only of this principal.")] = None,
+    in_scope: Annotated[str | None, typer.Option(help="Only made in this scope.")] = None,
+    since: Annotated[str | None, typer.Option(help="Only made since: 30m, 24h, 7d or a date.")] = None,
+    until: Annotated[str | None, typer.Option(help="Only made before.")] = None,
+    text: Annotated[str | None, typer.Option(help="Only with this in its record.")] = None,
 ) -> None:
-    """List tasks: everybody's for the operator of a gateway, your own otherwise."""
+    """List tasks: everybody's for who may see them, your own otherwise."""
     wanted = {
         "server": server,
         "tool": tool,
@@ -179,12 +177,13 @@ def list_(
         "text": text,
     }
     given = {name: value for name, value in wanted.items() if value is not None}
-    if is_operator(target):
-        shown = state or ("all" if everything else "open")
-        list_all(target, as_json=as_json, state=shown, wanted=given)
+    finding = bool(given) or state is not None or everything
+    if is_operator(target) or (finding and questions_api(target) is not None):
+        # The gateway itself decides whose tasks that shows: everybody's, or those of the token.
+        list_all(target, as_json=as_json, state=state or ("all" if everything else "open"), wanted=given)
         return
     if given or state is not None:
-        say.note("Only the operator of a gateway can look for tasks by these; your own are listed without.")
+        say.note("Tasks are looked for by these at a gateway, with a token; your own are listed without.")
         raise typer.Exit(ExitCode.USAGE)
 
     async def work(session: Session) -> ExitCode:
