@@ -23,7 +23,7 @@ from taskgate.core.governance.rules import Rule, compile_rules
 from taskgate.core.patterns import PatternKind
 from taskgate.policy.cedar import load_cedar
 from taskgate.policy.cedar_checks import PolicyFile
-from taskgate.ports.services import PolicyRequest, PolicyTime
+from taskgate.ports.policy_engine import PolicyRequest, PolicyTime
 
 
 def rules(salt: int = 0) -> list[Rule]:

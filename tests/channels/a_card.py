@@ -9,7 +9,7 @@ from typing import Any
 from taskgate.core.governance.approval import Binding, State, Verdict, Vote, Workflow, ask
 from taskgate.core.governance.card import Card, card
 from taskgate.core.governance.redaction import compile_redaction
-from taskgate.ports.services import Heard, Said
+from taskgate.ports.approval_channel import Heard, Said
 
 NOW_S = 1_800_000_000.0
 WORKFLOW = Workflow("money", approvals_needed=2)

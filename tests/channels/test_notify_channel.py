@@ -13,7 +13,7 @@ from a_card import Ear, a_card, decided
 from aiohttp import web
 
 from taskgate.channels.notify import NotifyChannel
-from taskgate.ports.services import Delivered, NotDelivered
+from taskgate.ports.approval_channel import Delivered, NotDelivered
 
 
 @asynccontextmanager

@@ -14,7 +14,7 @@ from slack_double import APP_TOKEN, BOT_TOKEN, SlackDouble, slack
 from taskgate.channels import slack_api
 from taskgate.channels.slack import SlackChannel, SlackSettings
 from taskgate.core.governance.approval import State, Verdict
-from taskgate.ports.services import Delivered, Heard, NotDelivered, Said
+from taskgate.ports.approval_channel import Delivered, Heard, NotDelivered, Said
 
 Make = Callable[..., Awaitable[SlackChannel]]
 

@@ -23,7 +23,7 @@ from taskgate.channels.webhook import (
     signed_headers,
 )
 from taskgate.core.governance.approval import Refusal, Verdict
-from taskgate.ports.services import (
+from taskgate.ports.approval_channel import (
     OTHER_ARGUMENTS,
     UNKNOWN_APPROVAL,
     CallbackChannel,

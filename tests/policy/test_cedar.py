@@ -15,7 +15,7 @@ from taskgate.core.patterns import PatternKind
 from taskgate.policy import cedar
 from taskgate.policy.cedar import BadPolicy, CedarEngine, Inexpressible, cedar_record, load_cedar
 from taskgate.policy.cedar_checks import PolicyFile, statements
-from taskgate.ports.services import PolicyEngine, PolicyRequest, PolicyTime
+from taskgate.ports.policy_engine import PolicyEngine, PolicyRequest, PolicyTime
 
 FORWARD, APPROVE, REJECT = PolicyVerdict.FORWARD, PolicyVerdict.APPROVE, PolicyVerdict.REJECT
 PAYMENTS = """\

@@ -29,7 +29,7 @@ from taskgate.core.sampling_request import (
     ToolResult,
     ToolUse,
 )
-from taskgate.ports.services import ModelProvider
+from taskgate.ports.model_provider import ModelProvider
 from taskgate.providers import AnthropicProvider, OpenAiProvider
 
 VENDORS = Path(__file__).parent.parent / "peers" / "model_vendors.py"

@@ -49,7 +49,7 @@ from taskgate.inbound.identity import CallerIdentifier, house_secret, operator_t
 from taskgate.inbound.local import local_principal
 from taskgate.mcp.http.client import HttpClient
 from taskgate.mcp.stdio.process import Reaper
-from taskgate.ports.services import ApprovalChannel
+from taskgate.ports.approval_channel import ApprovalChannel
 from taskgate.ports.store import Store
 from taskgate.ports.upstream import Link, LinkKey, Listener
 from taskgate.store.sqlite.files import StoreInUse

@@ -33,7 +33,8 @@ from taskgate.core.identity import ANONYMOUS, GATEWAY_ROLES, OPERATOR, OWNER_ROL
 from taskgate.core.patterns import PatternSet
 from taskgate.core.scoping.registry import Approval, ApprovalPolicy
 from taskgate.gateway.plan import Elicits, Governing, KnownToken, RecordSettings
-from taskgate.ports.services import ApprovalChannel, PolicyEngine
+from taskgate.ports.approval_channel import ApprovalChannel
+from taskgate.ports.policy_engine import PolicyEngine
 
 if TYPE_CHECKING:
     import httpx2

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import apprise
 
 from taskgate.core.governance.card import Card, excerpt, show_json
-from taskgate.ports.services import Decide, Delivered, Delivery, NotDelivered
+from taskgate.ports.approval_channel import Decide, Delivered, Delivery, NotDelivered
 
 DEADLINE_S = 30.0
 

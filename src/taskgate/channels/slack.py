@@ -25,7 +25,7 @@ from taskgate.channels import cards
 from taskgate.channels.slack_api import Pause, ReactionWatch, SlackApi, SlackTrouble, Watched
 from taskgate.core.governance.approval import State, Verdict
 from taskgate.core.governance.card import Card
-from taskgate.ports.services import Decide, Delivered, Delivery, NotDelivered, Said
+from taskgate.ports.approval_channel import Decide, Delivered, Delivery, NotDelivered, Said
 from taskgate.telemetry.logs import log
 
 CONNECT_DEADLINE_S = 10.0

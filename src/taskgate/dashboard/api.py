@@ -33,7 +33,7 @@ from taskgate.dashboard.try_pages import ConsoleCalls
 from taskgate.dashboard.web import Answer, EventAnswer, WebRequest, json_answer, limit_of, problem
 from taskgate.gateway.gateway import Gateway
 from taskgate.gateway.governance.standing_grants import GrantWish
-from taskgate.ports.services import CallbackChannel
+from taskgate.ports.approval_channel import CallbackChannel
 from taskgate.ports.store_answers import TaskFilter
 
 VERSION: Final = "v1"

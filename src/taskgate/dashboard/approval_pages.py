@@ -17,7 +17,7 @@ from taskgate.dashboard.routes import Route, Visit, form_route, page_route
 from taskgate.dashboard.web import PAGE, Answer, WebRequest, redirect
 from taskgate.gateway.gateway import Gateway
 from taskgate.gateway.governance.standing_grants import GrantWish
-from taskgate.ports.services import UNKNOWN_APPROVAL
+from taskgate.ports.approval_channel import UNKNOWN_APPROVAL
 
 FIRST_LOOK: Final = 20_000
 """So many characters of arguments are shown at once; more of them only when asked for, and approved only then."""

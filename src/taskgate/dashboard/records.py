@@ -24,8 +24,8 @@ from taskgate.dashboard.web import PAGE
 from taskgate.gateway.gateway import Gateway
 from taskgate.gateway.governance.approvals import Approvals
 from taskgate.gateway.governance.standing_grants import GrantWish, Ruling
+from taskgate.ports.approval_channel import OTHER_ARGUMENTS, UNKNOWN_APPROVAL
 from taskgate.ports.approval_store import HeldCall, HeldPage
-from taskgate.ports.services import OTHER_ARGUMENTS, UNKNOWN_APPROVAL
 from taskgate.ports.store import RecordedPage
 from taskgate.ports.store_answers import TaskFilter, TaskPage
 

@@ -18,7 +18,8 @@ from taskgate.core.scoping.registry import Registry
 from taskgate.core.scoping.scope import Profile, ScopePolicy
 from taskgate.core.tasks.state import ToolClass, fix_class
 from taskgate.ports.approval_store import PendingLimits
-from taskgate.ports.services import ModelProvider, PolicyEngine
+from taskgate.ports.model_provider import ModelProvider
+from taskgate.ports.policy_engine import PolicyEngine
 
 # One configuration, compiled: what the gateway works from until the next reload puts another plan in its place.
 #

@@ -29,7 +29,7 @@ from taskgate.core.identity import tenant_of
 from taskgate.core.patterns import PatternKind
 from taskgate.policy import cedar_checks as checks
 from taskgate.policy.cedar_checks import PolicyFile, Statement, statements
-from taskgate.ports.services import PolicyRequest
+from taskgate.ports.policy_engine import PolicyRequest
 
 LONG_MIN, LONG_MAX = -(2**63), 2**63 - 1
 _DECIMAL_PLACES = 4

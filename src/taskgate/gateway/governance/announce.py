@@ -16,8 +16,8 @@ from taskgate.core.governance.digest import AmbiguousJson, parse_strict
 from taskgate.core.governance.pipeline import workflow_named
 from taskgate.gateway.governance.evaluate import Asked, binding_of
 from taskgate.gateway.plan import Plan
+from taskgate.ports.approval_channel import ApprovalChannel, Decide, Delivered, Delivery
 from taskgate.ports.approval_store import ApprovalRequest, ApprovalStore, StoredReceipt
-from taskgate.ports.services import ApprovalChannel, Decide, Delivered, Delivery
 from taskgate.telemetry.logs import log
 
 DELIVERY_S: Final = 600.0

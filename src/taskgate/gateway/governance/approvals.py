@@ -42,8 +42,8 @@ from taskgate.gateway.plan import ExecuteOn, Live, Plan, PublicAddress
 from taskgate.gateway.tasks.followers import Followers
 from taskgate.gateway.tasks.runs import Runs
 from taskgate.gateway.tasks.task_records import TaskRecords
+from taskgate.ports.approval_channel import OTHER_ARGUMENTS, UNKNOWN_APPROVAL, Heard, Said
 from taskgate.ports.approval_store import ApprovalRequest, Decided, HeldCall
-from taskgate.ports.services import OTHER_ARGUMENTS, UNKNOWN_APPROVAL, Heard, Said
 from taskgate.ports.store import AuditLog
 from taskgate.telemetry.logs import log
 from taskgate.telemetry.metrics import Metrics

@@ -61,7 +61,7 @@ from taskgate.gateway.catalog.catalogs import Catalogs
 from taskgate.gateway.catalog.views import Views
 from taskgate.gateway.governance.standing_grants import StandingGrants
 from taskgate.gateway.plan import Live, Plan
-from taskgate.ports.services import PolicyRequest, PolicyTime
+from taskgate.ports.policy_engine import PolicyRequest, PolicyTime
 from taskgate.telemetry.logs import log
 
 

@@ -1,0 +1,70 @@
+"""What the gateway asks a policy engine, and what it hears back.
+
+An engine is loaded once per configuration revision and then asked once per call whose rule says `action: policy`.
+Asking is synchronous: it is a computation of some hundred microseconds, not a conversation. An engine never raises
+for anything in the request; what it cannot judge it rejects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from taskgate.core.governance.pipeline import PolicyAnswer
+from taskgate.core.identity import CredentialFacts
+from taskgate.core.patterns import PatternKind
+
+_DAY_S = 86_400
+_THURSDAY = 4
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyTime:
+    """When the call is judged, in UTC. Days of the week count from Sunday = 0; `timestamp` is in seconds."""
+
+    hour: int
+    day_of_week: int
+    timestamp: int
+
+    @classmethod
+    def at(cls, timestamp: int) -> PolicyTime:
+        """The hour and the day of a moment."""
+        days, seconds = divmod(timestamp, _DAY_S)
+        # The first of January 1970 was a Thursday.
+        return cls(seconds // 3_600, (days + _THURSDAY) % 7, timestamp)
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyRequest:
+    """One call to be judged. `arguments` were read strictly (`core.governance.digest.parse_strict`)."""
+
+    principal: str
+    roles: frozenset[str]
+    server: str
+    name: str
+    arguments: Mapping[str, Any]
+    scope: str
+    policy_id: str
+    time: PolicyTime
+    tags: frozenset[str] = frozenset()
+    kind: PatternKind = PatternKind.TOOL
+    facts: CredentialFacts | None = None
+    """What the caller's token says; None where it has none of an issuer."""
+
+
+class PolicyEngine(Protocol):
+    """A loaded set of policies."""
+
+    @property
+    def revision(self) -> str:
+        """A digest of everything that can change an answer."""
+
+    def evaluate(self, request: PolicyRequest) -> PolicyAnswer:
+        """Judge one call. Anything that goes wrong is a rejection with the cause as its reason."""
+
+    def workflows(self) -> Mapping[str, str]:
+        """The approval workflows that policies pick, each with the place that names it."""
+
+    def contradictions(self, server: str, tool: str, input_schema: Mapping[str, Any]) -> tuple[str, ...]:
+        """Warnings where a policy expects other arguments than the tool's input schema describes."""
