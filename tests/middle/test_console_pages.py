@@ -14,6 +14,7 @@ from tests.seam import Call, Gateway, Upstream, seam
 from taskgate.core.errors import Executed
 from taskgate.core.tasks import transition as h
 from taskgate.core.tasks.state import TaskState
+from taskgate.dashboard.frame import ABOUT
 from taskgate.ports.store import Store
 from taskgate.ports.store_answers import Change, Intended
 
@@ -163,6 +164,27 @@ async def test_now_is_where_people_arrive_and_it_says_what_each_server_does() ->
         assert "<polyline" in page
         assert "taskgate status" in page
         assert "/api/v1/now" in page
+
+
+@seam
+async def test_every_page_that_hears_of_changes_has_a_part_that_takes_them_over() -> None:
+    """A change makes the script fetch the page again; only parts with a name that are marked for it are replaced."""
+    config = {**TOKENS, "governance": {"rules": [{"match": "pay", "action": "approve"}]}}
+    async with Gateway(config, {"bank": bank_server()}) as gate:
+        caller = await gate.caller("2025", token="agent-token-0123456789abcdef", capabilities=TASKS)
+        held = (await caller.call("bank__pay", {}, task={"ttl": 60000})).result["task"]["taskId"]
+        (approval,) = (await gate.operator("GET", "/api/v1/approvals")).json()
+        more = ("/servers/bank", "/scopes/default", f"/tasks/{held}", f"/approvals/{approval['id']}")
+        boss, hearing = await operator(gate), 0
+        for path in (*(about.path for about in ABOUT.values()), *more):
+            page = await boss.text(path)
+            if not re.search(r'data-topics="[^"]+"', page):
+                continue
+            hearing += 1
+            main = page.partition("<main")[2]
+            parts = [tag for tag in re.findall(r"<[^>]*\bdata-live\b[^>]*>", main) if " id=" in tag]
+            assert parts, path
+        assert hearing >= 10
 
 
 SENT = "sent"

@@ -91,7 +91,7 @@ class Reader:
     def ended_badly(self, wanted: TaskFilter, since_ms: int, limit: int, now_ms: int) -> tuple[Task, ...]:
         whose = {"principal": wanted.principal, "tenant": wanted.tenant}
         found = self._run("tasks_ended_badly", since_ms=since_ms, now_ms=now_ms, limit=limit, **whose)
-        return tuple(rows.task_from(self._sealing, *row) for row in found)
+        return tuple(rows.task_from(self._sealing, row) for row in found)
 
     def task_of_key(self, principal: str, key: str, after_ms: int) -> str | None:
         row = self._run("find_key", principal=principal, key=key).fetchone()
