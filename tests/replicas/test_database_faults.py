@@ -13,9 +13,9 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import psycopg
 import pytest
@@ -24,7 +24,7 @@ from tests.harness.gateway import Gateway
 from tests.harness.postgres import OwnServer
 from tests.harness.programs import free_port
 from tests.harness.raw_client import RawClient
-from tests.replicas.in_process import DatabaseWire, HeldGateway, Stage, database_wire, gateways, until
+from tests.replicas.in_process import TASKS, DatabaseWire, HeldGateway, Stage, database_wire, gateways, until
 from tests.store.a_call import a_call
 
 from taskgate.assembly import shared_store
@@ -33,6 +33,8 @@ from taskgate.ports.store_answers import Change
 from taskgate.store.postgres.connection import Found, check
 from taskgate.store.postgres.engine import PostgresEngine
 from taskgate.store.postgres.store import open_store
+
+T = TypeVar("T")
 
 
 async def in_the_end(stage: Stage, gateway: HeldGateway, call: str) -> str:
@@ -67,6 +69,29 @@ async def test_a_lease_that_is_late_when_an_intent_was_written_costs_no_call(
             task_id = await stage.begin(stage.a, "once", "c1")
             assert (await stage.ended(stage.a, task_id))["status"] == "completed"
             assert stage.ledger.count("c1") == 1
+
+
+async def test_a_gateway_that_was_taken_for_dead_accepts_a_call_as_soon_as_it_is_back(tmp_path: Path) -> None:
+    """Until it has noticed, at its next renewal, what it writes is refused; its callers need not know."""
+    async with gateways(tmp_path, number=1, internal=False) as stage:
+        owner, made = stage.a.store.ownership.owner, dict[str, str]()
+
+        async def taken_for_dead(then: Awaitable[T]) -> T:
+            fence = stage.a.store.ownership.fence
+            with psycopg.connect(stage.url, autocommit=True) as database:
+                database.execute("UPDATE owners SET retired = true WHERE owner = %s", [owner])
+            answer = await then
+            assert stage.a.store.ownership.fence > fence
+            return answer
+
+        for call in map("c{}".format, range(3)):
+            made[call] = await taken_for_dead(stage.begin(stage.a, "once", call))
+        await all_ended_once(stage, stage.a, made)
+        slow = await stage.begin(stage.a, "once", "slow", 600)
+        await until(lambda: stage.ledger.count("slow"))
+        async with stage.a.caller(capabilities=TASKS) as caller:
+            await taken_for_dead(caller.request("tasks/cancel", {"taskId": slow}))
+        assert (await stage.ended(stage.a, slow))["status"] == "cancelled"
 
 
 @pytest.fixture

@@ -94,7 +94,9 @@ class Recovery:
         while claimed := await self._claimed():
             try:
                 found = await asyncio.gather(*(self._records.current(task_id) for task_id in claimed))
-                await asyncio.gather(*(self._move_on(task) for task in found if task is not None))
+                # Tasks of our own come back to us where nobody had claimed them, and their runs go on.
+                left = [task for task in found if task is not None and not self._runs.is_running(task.id)]
+                await asyncio.gather(*map(self._move_on, left))
             except Exception:  # they are ours now, and nobody else will look for them
                 self._runs.left.update(claimed)
                 raise

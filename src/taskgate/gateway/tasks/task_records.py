@@ -14,6 +14,7 @@ import asyncio
 import secrets
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from taskgate import clock
@@ -25,7 +26,7 @@ from taskgate.core.tasks import projections
 from taskgate.core.tasks.endings import is_gone
 from taskgate.core.tasks.state import TaskState, ToolClass, poll_interval_ms
 from taskgate.core.tasks.task import RANDOM_BYTES, AlreadySent, OutcomeKind, RunOn, Task, is_task_id, new_task_id
-from taskgate.core.tasks.transition import TransitionEvent
+from taskgate.core.tasks.transition import Cancelled, InputSettled, TransitionEvent
 from taskgate.core.wire import Members, Raw, with_meta
 from taskgate.gateway.events import EventHub, TaskChanged, TaskExpired
 from taskgate.gateway.plan import Live, Plan, pending_limits
@@ -94,6 +95,7 @@ Written = TypeVar("Written")
 
 STORE_PATIENCE_S: Final = 600.0
 STORE_PAUSE_S: Final = 0.5
+BACK_TRIES: Final = 10
 _NOT_KEPT = frozenset({"arguments", "name", "task", "requestState", "inputResponses"})
 
 
@@ -138,7 +140,9 @@ class TaskRecords:
         """Make a call durable. The second value is False when an idempotency key found the task of an equal call."""
         draft = self._draft(request, call, task_id or self.new_id())
         limits = self._limits() if limited else AcceptLimits()
-        accepted = await self.store.accept(draft, sent=sent, approval=approval, key=key, limits=limits, audit=audit)
+        accepted = await self._when_back(
+            lambda: self.store.accept(draft, sent=sent, approval=approval, key=key, limits=limits, audit=audit)
+        )
         match accepted:
             case Change(task):
                 self.changes.changed(task)
@@ -213,7 +217,8 @@ class TaskRecords:
 
     async def advance(self, task_id: str, event: TransitionEvent, **more: Any) -> Task | None:
         """Move a task on; None when it could not be moved (it is over, or no longer ours)."""
-        changed = await self.store.advance(task_id, event, **more)
+        ours = None if isinstance(event, Cancelled | InputSettled) else partial(self._is_ours, task_id)
+        changed = await self._when_back(partial(self.store.advance, task_id, event, **more), ours)
         if isinstance(changed, Change):
             self.moved(changed.task)
             return changed.task
@@ -222,6 +227,27 @@ class TaskRecords:
     async def conclude(self, task_id: str, event: TransitionEvent) -> Task | None:
         """Write an ending. What a tool answered must not be lost because the disk was full at that moment."""
         return await self.patiently(lambda: self.advance(task_id, event))
+
+    async def _when_back(
+        self, write: Callable[[], Awaitable[Written]], still_ours: Callable[[], Awaitable[bool]] | None = None
+    ) -> Written:
+        """A gateway that was taken for dead goes on in a moment under a new fence; until then its store takes nothing from it.
+
+        `still_ours`: for what only the owner of a task may write. Without it: what is nobody's yet, and what people and callers
+        say of any task.
+        """
+        answer = await write()
+        for _ in range(BACK_TRIES if self.store.sessions is not None else 0):
+            if not isinstance(answer, StaleOwner) or (still_ours is not None and not await still_ours()):
+                break
+            await clock.sleep(STORE_PAUSE_S)
+            answer = await write()
+        return answer
+
+    async def _is_ours(self, task_id: str) -> bool:
+        """Whether nobody has taken over a task of ours, although somebody could have."""
+        task = await self.store.get(task_id)
+        return task is not None and not task.state.is_terminal and task.owner == self.store.ownership.owner
 
     async def patiently(self, write: Callable[[], Awaitable[Written]]) -> Written:
         """A write or a look of ours that nobody waits for: a store in trouble is tried again until it recovers."""
