@@ -153,8 +153,7 @@ class Lifecycle:
         if self.endpoint.forwarder is not None:
             self.endpoint.forwarder.end_streams()
         drain_s = self.app.plan.limits.drain_timeout_s
-        self._server.config.timeout_graceful_shutdown = drain_s  # type: ignore[assignment]
-        self._server.leave()
+        self._server.leave(drain_s)
         began = clock.monotonic()
         handing_over = asyncio.create_task(self._hand_over())
         await self._side.drain(drain_s, self._hurry)

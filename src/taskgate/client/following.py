@@ -28,7 +28,7 @@ class Following:
         # Status notifications may overtake the answer that tells us of the task; a few are kept for it.
         self._early: dict[str, Mapping[str, Any]] = {}
         self.handles: dict[str, TaskHandle] = {}
-        conversation.answering.on_parked = self._on_parked
+        conversation.answering.on_parked(self._on_parked)
         conversation.on("notifications/progress", self._on_progress)
         conversation.on("notifications/tasks/status", self._on_task)
         conversation.on("notifications/tasks", self._on_task)

@@ -39,7 +39,11 @@ class Answering:
     def __init__(self, options: Options) -> None:
         self._options = options
         self._parked: dict[str, tuple[Question, asyncio.Future[Mapping[str, Any]]]] = {}
-        self.on_parked: Callable[[Question], None] = lambda question: None
+        self._parked_listeners: list[Callable[[Question], None]] = []
+
+    def on_parked(self, told: Callable[[Question], None]) -> None:
+        """Tell of every question that waits for `give` from now on."""
+        self._parked_listeners.append(told)
 
     @property
     def by_hand(self) -> bool:
@@ -104,7 +108,8 @@ class Answering:
         future: asyncio.Future[Mapping[str, Any]] = asyncio.get_running_loop().create_future()
         self._parked[question.key] = (question, future)
         try:
-            self.on_parked(question)
+            for told in self._parked_listeners:
+                told(question)
             return await future
         finally:
             self._parked.pop(question.key, None)

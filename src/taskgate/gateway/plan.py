@@ -52,10 +52,6 @@ class ModelSource:
     human_review: bool = False
 
 
-async def _nothing_open() -> None:
-    return None
-
-
 @dataclass(frozen=True, slots=True)
 class Features:
     validate: Validate = Validate.WARN
@@ -71,7 +67,7 @@ class Features:
     models: tuple[ModelSource, ...] = ()
     model_servers: frozenset[str] = frozenset()
     """Servers whose sampling a model may answer."""
-    close_models: Callable[[], Awaitable[None]] = _nothing_open
+    close_models: Callable[[], Awaitable[None]] | None = None
     models_origin: object = field(default=None, repr=False)
     """What the models were made from, to see whether a reload changed it."""
 

@@ -53,6 +53,9 @@ class KeptEvents:
     __slots__ = ("for_ms", "most")
 
     def __init__(self, most: int = KEPT_EVENTS, for_ms: int = KEPT_EVENTS_MS) -> None:
+        self.keep(most, for_ms)
+
+    def keep(self, most: int, for_ms: int) -> None:
         self.most = most
         self.for_ms = for_ms
 
@@ -135,6 +138,10 @@ class Transaction(ABC):
         """The number of the last audit row, if this transaction has written one; else 0."""
         return self.audit_head[0] if self.audit_head is not None else 0
 
+    def audited(self, number: int, digest: str) -> None:
+        """This is the last audit row now, as far as this transaction knows."""
+        self.audit_head = (number, digest)
+
     def forget_head(self) -> None:
         """After a rollback to a savepoint the remembered end of the audit chain may never have been written."""
         self.audit_head = None
@@ -177,6 +184,15 @@ class Waiting:
     def run(self, transaction: Transaction) -> None:
         if not self.future.cancelled():
             self.value = self.operation(transaction)
+
+    def ended(self, failure: BaseException | None) -> None:
+        """It ran, or could not; whoever waits is told by `settle`."""
+        self.failure = failure
+
+    def give_up(self) -> bool:
+        """Nobody will hear the answer. Whether it is there already."""
+        self.is_given_up = True
+        return self.is_committed
 
     def settle(self) -> None:
         self.is_committed = self.failure is None

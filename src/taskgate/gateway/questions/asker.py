@@ -193,7 +193,9 @@ class Models:
         return ledger
 
     async def close(self) -> None:
-        await self._plan.value.features.close_models()
+        close = self._plan.value.features.close_models
+        if close is not None:
+            await close()
 
 
 def _question_text(server: str, model: Model, request: SamplingRequest) -> str | None:

@@ -309,7 +309,6 @@ class CallerConnection(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         """As uvicorn does it, but the sweep looks after idle connections: a timer for each answer costs too much."""
-        self.server_state.total_requests += 1
         if self.raw.is_closing():
             return
         self.flow.resume_reading()

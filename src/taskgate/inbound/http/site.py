@@ -75,8 +75,9 @@ class Site:
 class QuietServer(uvicorn.Server):
     """uvicorn without its own signal handlers (signals are ours), and with news of when it is open."""
 
-    def __init__(self, config: uvicorn.Config) -> None:
-        super().__init__(config)
+    def __init__(self, settings: ServerSettings) -> None:
+        super().__init__(settings)
+        self._settings = settings
         self.opened = asyncio.Event()
         self._leaving = asyncio.Event()
 
@@ -88,7 +89,9 @@ class QuietServer(uvicorn.Server):
         """uvicorn looks ten times a second whether it shall end; an idle gateway has no reason to wake for that."""
         await self._leaving.wait()
 
-    def leave(self) -> None:
+    def leave(self, within_s: float | None = None) -> None:
+        """Take no more connections, and end when those that are open have ended, or after this time."""
+        self._settings.end_within(within_s)
         self.should_exit = True
         self._leaving.set()
 
@@ -96,7 +99,7 @@ class QuietServer(uvicorn.Server):
         return contextlib.nullcontext()
 
 
-class _Settings(uvicorn.Config):
+class ServerSettings(uvicorn.Config):
     """uvicorn would make a TLS context of its own from files, which could not be replaced later: it gets ours."""
 
     def __init__(self, app: Any, tls: ssl.SSLContext | None, **settings: Any) -> None:
@@ -107,10 +110,14 @@ class _Settings(uvicorn.Config):
         super().load()
         self.ssl = self._tls
 
+    def end_within(self, seconds: float | None) -> None:
+        """uvicorn declares whole seconds, and hands them to `asyncio.wait_for`."""
+        self.timeout_graceful_shutdown = seconds  # type: ignore[assignment]
 
-def served_by(app: Any, connection: Callable[..., Any], tls: ssl.SSLContext | None = None) -> uvicorn.Config:
+
+def served_by(app: Any, connection: Callable[..., Any], tls: ssl.SSLContext | None = None) -> ServerSettings:
     """uvicorn as we use it: `connection` makes the protocol object of each connection, and nothing is added to answers."""
-    return _Settings(
+    return ServerSettings(
         app,
         tls,
         http=connection,

@@ -223,13 +223,11 @@ def record_audit(tx: Transaction, entry: AuditEntry) -> None:
     """Append to the chain, stamped with the store's time if the entry has none."""
     if entry.at_ms == 0:
         entry = replace(entry, at_ms=tx.now_ms)
-    if tx.audit_head is None:
-        tx.audit_head = tx.run("last_audit").fetchone() or (0, GENESIS)
-    number, previous = tx.audit_head
+    number, previous = tx.audit_head or tx.run("last_audit").fetchone() or (0, GENESIS)
     content = audit_content(number + 1, previous, entry)
     digest = digest_of_bytes(content)
     tx.put("insert_audit", number=number + 1, hash=digest, content=content)
-    tx.audit_head = (number + 1, digest)
+    tx.audited(number + 1, digest)
 
 
 # Events: numbered without gaps within one caller, in the order of the commits.

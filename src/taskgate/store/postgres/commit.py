@@ -189,12 +189,12 @@ class Committer:
         presence: Presence,
         clock: Callable[[], int] | None,
         sealing: Sealing,
+        *,
+        audit_head: tuple[int, str] | None,
     ) -> None:
         """`clock` takes the place of the database's, for tests."""
-        self._url = url
-        self._sealing = sealing
-        self._kept_events = kept_events
-        self._presence = presence
+        self._url, self._sealing = url, sealing
+        self._kept_events, self._presence = kept_events, presence
         self._clock = clock
         self._connection: Connection | None = None
         self._is_committed = False
@@ -203,7 +203,7 @@ class Committer:
         """Of the present transaction, among those of this gateway. It begins anywhere: nobody's before us had the same."""
         self._callers: set[str] = set()
         self._counted: set[str] = set()
-        self.audit_head: tuple[int, str] | None = None
+        self.audit_head = audit_head
         """The end of our own chain: nobody else appends to it, so it is known without asking."""
         self._audit_head_if_committed: tuple[int, str] | None = None
 
@@ -274,7 +274,7 @@ class Committer:
             found = self._streams(connection, tx)
             tx.trust(found)
             for waiting in batch.waiting:
-                waiting.failure = None
+                waiting.ended(None)
                 waiting.run(tx)
             for write in batch.deferred:
                 write.write(tx)
@@ -286,7 +286,7 @@ class Committer:
         connection = self._connected()
         tx = self._begin(connection, batch)
         for waiting in batch.waiting:
-            waiting.failure = self._in_savepoint(connection, tx, waiting.run)
+            waiting.ended(self._in_savepoint(connection, tx, waiting.run))
         for write in batch.deferred:
             self._in_savepoint(connection, tx, write.write)
         self._announce(connection, tx)

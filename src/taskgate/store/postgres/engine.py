@@ -29,13 +29,22 @@ READERS: Final = 4
 READ_WITHIN_S: Final = 15.0
 
 
+class _OfThread(threading.local):
+    """What each reading thread has for itself."""
+
+    connection: Connection | None = None
+
+    def keep(self, connection: Connection | None) -> None:
+        self.connection = connection
+
+
 class Readers:
     def __init__(self, url: str, kept_events: KeptEvents, chain: str, sealing: Sealing) -> None:
         self._sealing = sealing
         self._url = url
         self._kept_events = kept_events
         self._chain = chain
-        self._own = threading.local()
+        self._own = _OfThread()
         self._open: set[Connection] = set()
         self._pool = ThreadPoolExecutor(READERS, thread_name_prefix="taskgate-store-reads")
 
@@ -68,13 +77,13 @@ class Readers:
             raise unreadable(reason(error)) from error
 
     def _connection(self) -> Connection | None:
-        found: Connection | None = self._own.__dict__.get("connection")
-        return found
+        return self._own.connection
 
     def _connected(self) -> Connection:
         connection = self._connection()
         if connection is None:
-            connection = self._own.connection = connect(self._url, "taskgate reader")
+            connection = connect(self._url, "taskgate reader")
+            self._own.keep(connection)
             self._open.add(connection)
         return connection
 
@@ -83,7 +92,7 @@ class Readers:
         if connection is not None:
             connection.close()
             self._open.discard(connection)
-            self._own.connection = None
+            self._own.keep(None)
 
     def _statements(self, connection: Connection) -> Callable[..., psycopg.Cursor[tuple[Any, ...]]]:
         def run(name: str, /, **values: Any) -> psycopg.Cursor[tuple[Any, ...]]:

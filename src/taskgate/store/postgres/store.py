@@ -166,8 +166,7 @@ def open_store(
     except psycopg.Error as error:
         raise refused(f"{shown_url(url)}: {reason(error)}.") from error
     kept = KeptEvents()
-    committer = Committer(url, kept, presence, clock, sealing)
-    committer.audit_head = head
+    committer = Committer(url, kept, presence, clock, sealing, audit_head=head)
     engine = PostgresEngine(
         kept_events=kept,
         committer=committer,

@@ -100,8 +100,7 @@ class Writer:
             raise
 
     def _give_up(self, waiting: Waiting) -> None:
-        waiting.is_given_up = True
-        if waiting.is_committed:
+        if waiting.give_up():
             self._take_back(waiting)
 
     def _take_back(self, waiting: Waiting) -> None:
@@ -181,7 +180,7 @@ class Writer:
         """New writes need not wait for what may take long."""
         self._trouble = why
         for waiting in self._waiting:
-            waiting.failure = unavailable(why)
+            waiting.ended(unavailable(why))
             waiting.settle()
         self._waiting.clear()
 
@@ -199,7 +198,7 @@ class Writer:
         else:
             self._deferred.extendleft(reversed(batch.deferred))
             for waiting in batch.waiting:
-                waiting.failure = unavailable(trouble)
+                waiting.ended(unavailable(trouble))
             self._in_trouble(trouble)
             self._look_again_in(RETRY_S)
         for waiting in batch.waiting:

@@ -149,8 +149,7 @@ class Writer:
 
     def _give_up(self, waiting: Waiting) -> None:
         """Nobody will hear the answer. If it is there already it is taken back now, else when it comes."""
-        waiting.is_given_up = True
-        if waiting.is_committed:
+        if waiting.give_up():
             self._take_back(waiting)
 
     def _take_back(self, waiting: Waiting) -> None:
@@ -254,7 +253,7 @@ class Writer:
         self._connection.execute("BEGIN IMMEDIATE")
         transaction = self._transaction()
         for waiting in batch.waiting:
-            waiting.failure = self._in_savepoint(transaction, waiting.run)
+            waiting.ended(self._in_savepoint(transaction, waiting.run))
             yield
         for write in batch.deferred:
             self._in_savepoint(transaction, write.write)
@@ -373,7 +372,7 @@ class Writer:
         else:
             self._deferred.extendleft(reversed(batch.deferred))
             for waiting in batch.waiting:
-                waiting.failure = unavailable(trouble)
+                waiting.ended(unavailable(trouble))
             self._look_again_in(RETRY_S)
         for waiting in batch.waiting:
             waiting.settle()

@@ -181,8 +181,7 @@ class LogView(StoreView):
         self._cursors: LatestWins[int] = LatestWins(self._defer, move_cursor, lambda caller: Locks(callers=(caller,)))
 
     def keep_events(self, most: int, for_ms: int) -> None:
-        kept = self._engine.kept_events
-        kept.most, kept.for_ms = most, for_ms
+        self._engine.kept_events.keep(most, for_ms)
 
     async def append_event(self, caller: str, kind: str, server: str, data: Mapping[str, Any]) -> StoredEvent:
         return await self._write_or_fault(
