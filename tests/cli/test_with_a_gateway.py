@@ -46,6 +46,19 @@ async def cancel_all(gateway: Gateway) -> None:
             await http.post(f"/api/v1/tasks/{task['id']}/cancel", json={})
 
 
+async def test_the_doctor_knows_the_gateway_that_has_the_port(gateway: Gateway, tmp_path: Path) -> None:
+    config = tmp_path / "taskgate.yaml"
+    config.write_text(json.dumps({"schema": 1, "listen": {"port": gateway.port}, "servers": {}}))
+    _, out, _ = await run(gateway, "doctor", "--json", "-c", str(config))
+    (port,) = [found for found in map(json.loads, out.splitlines()) if found["about"] == "port"]
+    assert (port["verdict"], port["said"]) == ("ok", f"{gateway.port} is the running gateway's")
+    _, out, _ = await run_to_end(
+        [sys.executable, "-m", "taskgate", "doctor", "--json", "-c", str(config)], {"TASKGATE_STATE_DIR": str(tmp_path)}
+    )
+    (port,) = [found for found in map(json.loads, out.splitlines()) if found["about"] == "port"]
+    assert port["verdict"] == "note"
+
+
 @pytest.mark.parametrize("generation", ["stateful", "stateless"])
 async def test_a_question_with_nobody_there_ends_a_watched_task_with_code_4(gateway: Gateway, generation: str) -> None:
     code, out, err = await run(gateway, "call", "demo__greet", "--task", "--watch", "--generation", generation)

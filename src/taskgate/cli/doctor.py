@@ -8,9 +8,10 @@ import platform
 import socket
 import sqlite3
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
+from urllib.parse import urlsplit
 
 import typer
 
@@ -91,13 +92,16 @@ def _examine(config: str | None, connect: bool) -> Iterator[Finding]:
 
 
 def _examine_loaded(loaded: LoadedConfig, connect: bool) -> Iterator[Finding]:
+    from taskgate.cli.gateways import running_gateways
+
     yield from _warnings(loaded)
     if not any(server.enabled for server in loaded.root.servers.values()):
         yield Finding("bad", "servers", "no server is configured", "Add one under `servers`, or run: taskgate import")
     yield _store(loaded)
     yield from _other_gateways(loaded)
-    yield from _gateways()
-    yield _port(loaded)
+    running = running_gateways()
+    yield from _gateways(running)
+    yield _port(loaded, {record["url"] for record in running})
     if connect:
         yield from asyncio.run(_servers(loaded))
 
@@ -171,23 +175,24 @@ def _other_gateways(loaded: LoadedConfig) -> Iterator[Finding]:
         yield Finding("note", "clock", text, "Let both keep time (NTP): times in log lines are this machine's.")
 
 
-def _gateways() -> Iterator[Finding]:
-    from taskgate.cli.gateways import running_gateways
-
-    for record in running_gateways():
+def _gateways(running: Iterable[Mapping[str, Any]]) -> Iterator[Finding]:
+    for record in running:
         started = "started by a client" if record["kind"] == "on-demand" else "started with `taskgate serve`"
         said = f"{record['url']} is running ({started}, process {record['pid']}) for {record['config'] or 'the demo'}"
         yield Finding("ok", "gateway", said)
 
 
-def _port(loaded: LoadedConfig) -> Finding:
+def _port(loaded: LoadedConfig, ours: Collection[str]) -> Finding:
+    """Whether a gateway could listen there; one of this state folder that does so already is in nobody's way."""
     host, port = loaded.root.listen.host, loaded.root.listen.port
+    if any(urlsplit(url).port == port for url in ours):
+        return Finding("ok", "port", f"{port} is the running gateway's")
     with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((host, port))
         except OSError as problem:
-            fix = "If that is your gateway, all is well; else use --port."
+            fix = "Something else listens there: stop it, or use --port."
             return Finding("note", "port", f"{host}:{port}: {problem.strerror}", fix)
     return Finding("ok", "port", f"{host}:{port} is free")
 
