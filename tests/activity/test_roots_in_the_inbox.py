@@ -11,7 +11,7 @@ import httpx2
 import pytest
 from tests.activity.callers import Caller, call, http_session, http_stateless, read, stdio_session, told
 from tests.harness.gateway import Gateway, running_gateway
-from tests.harness.peers import UPSTREAMS, Generation, Upstream
+from tests.harness.peers import UPSTREAMS, Generation, Upstream, every_third
 from tests.harness.programs import run_to_end
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.timeout(90)]
@@ -28,11 +28,11 @@ def facade(server: dict[str, Any]) -> dict[str, Any]:
 
 
 def every(*transports: str) -> list[Any]:
-    return [
+    return every_third(
         pytest.param(u, t, id=f"{u.name} over {t}", marks=pytest.mark.peers(u.peer))
         for u in UPSTREAMS
         for t in transports
-    ]
+    )
 
 
 async def asked_for_roots(caller: Caller) -> tuple[str, dict[str, Any]]:

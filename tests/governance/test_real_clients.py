@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 import pytest_asyncio
 from tests.governance.stage import Stage, a_stage, eventually
-from tests.harness.peers import CALLERS, Caller
+from tests.harness.peers import CALLERS, Caller, every_third
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-FLOWS = [
+FLOWS = every_third(
     pytest.param(caller, op, id=f"{caller.name}-{op}", marks=pytest.mark.peers(caller.peer))
     for caller in CALLERS
     for op in (("call", "task") if caller.tasks else ("call",))
-]
+)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from typing import Any
 
+import pytest
+from _pytest.mark import ParameterSet
 from tests.harness.absent import HOME
 from tests.harness.programs import free_port, listening, run_to_end, running
 
@@ -100,3 +102,11 @@ CALLERS = (
 FASTMCP_TASKS = Upstream("fastmcp", "fastmcp", "tasks_server_fastmcp.py", STATELESS, tasks=True)
 EVERYTHING = Upstream("everything", "mcp23", "everything_server.py", STATELESS, tasks=True)
 PYTHON = sys.executable
+
+
+def every_third(pairings: Iterable[ParameterSet]) -> list[ParameterSet]:
+    """All of them. Every third is part of `make test`, the rest is long and runs with `make conversations`."""
+    return [
+        one if number % 3 == 0 else pytest.param(*one.values, id=one.id, marks=[*one.marks, pytest.mark.long])
+        for number, one in enumerate(pairings)
+    ]

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from tests.harness.gateway import running_gateway
-from tests.harness.peers import CALLERS, Caller
+from tests.harness.peers import CALLERS, Caller, every_third
 from tests.scopes.talking import GENERATIONS, STATEFUL, Talker, opened, scope, server
 
 from taskgate import clock
@@ -276,7 +276,9 @@ async def test_a_caller_that_calls_too_often_is_told_when_to_come_back(version: 
         assert (await greedy.call("free__read")).text == "free:read"
 
 
-@pytest.mark.parametrize("caller", [pytest.param(c, id=c.name, marks=pytest.mark.peers(c.peer)) for c in CALLERS])
+@pytest.mark.parametrize(
+    "caller", every_third(pytest.param(c, id=c.name, marks=pytest.mark.peers(c.peer)) for c in CALLERS)
+)
 @pytest.mark.real_processes
 async def test_a_real_client_survives_being_refused_for_its_rate(caller: Caller) -> None:
     limits = {"calls_per_caller_per_second": 1, "burst_per_caller": 1}

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 from tests.harness.gateway import Gateway, running_gateway
-from tests.harness.peers import CALLERS, Caller
+from tests.harness.peers import CALLERS, Caller, every_third
 from tests.scopes.talking import GENERATIONS, STATEFUL, Said, Talker, opened, scope, server
 
 OWN = ["search_tools", "describe_tool", "call_tool"]
@@ -124,7 +124,9 @@ async def test_a_session_that_narrows_searches_less(gateway: Gateway, version: s
         refused(await caller.call("call_tool", name="git__create_branch"))
 
 
-@pytest.mark.parametrize("caller", [pytest.param(c, id=c.name, marks=pytest.mark.peers(c.peer)) for c in CALLERS])
+@pytest.mark.parametrize(
+    "caller", every_third(pytest.param(c, id=c.name, marks=pytest.mark.peers(c.peer)) for c in CALLERS)
+)
 @pytest.mark.real_processes
 async def test_a_real_client_searches_describes_and_calls(gateway: Gateway, caller: Caller) -> None:
     script = [

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from tests.harness.gateway import Gateway, running_gateway
-from tests.harness.peers import CALLERS, Caller
+from tests.harness.peers import CALLERS, Caller, every_third
 from tests.scopes.talking import GENERATIONS, LIST_CHANGED, opened, scope, server
 
 from taskgate.store.sqlite.store import open_store
@@ -124,7 +124,9 @@ def script(touched: Path) -> Sequence[dict[str, Any]]:
 
 @pytest.mark.parametrize(
     "caller",
-    [pytest.param(c, id=c.name, marks=pytest.mark.peers(c.peer)) for c in CALLERS if c.generation.value == "2025"],
+    every_third(
+        pytest.param(c, id=c.name, marks=pytest.mark.peers(c.peer)) for c in CALLERS if c.generation.value == "2025"
+    ),
 )
 @pytest.mark.real_processes
 async def test_a_real_client_follows_a_scope_that_shrinks(caller: Caller, tmp_path: Path) -> None:
