@@ -114,6 +114,10 @@ class Browser:
         await self._command("Network.enable", {})
         await self._command("Network.setBlockedURLs", {"urls": list(addresses)})
 
+    async def begin_pages_with(self, script: str) -> None:
+        """Run this in every page from the next one on, before its own scripts."""
+        await self._command("Page.addScriptToEvaluateOnNewDocument", {"source": script})
+
     async def size(self, width: int, height: int) -> None:
         """Of the page itself, as a phone or a screen of that width has it."""
         how = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
