@@ -11,7 +11,7 @@ import pytest
 from store_under_test import PostgresUnderTest
 from tests.harness.postgres import fresh_url
 
-from taskgate.ports.replicas import SESSIONS, KeptSession, SessionLimits, TooManySessions
+from taskgate.ports.replicas import CONVERSATION, SESSIONS, KeptSession, SessionLimits, TooManySessions
 
 pytest.importorskip("psycopg", reason="PostgreSQL tests need `psycopg`: pip install 'taskgate[postgres]'")
 
@@ -183,3 +183,15 @@ async def test_a_session_that_nobody_has_held_for_two_minutes_does_not_count(
     with psycopg.connect(adapter.url, autocommit=True) as database:
         database.execute("UPDATE sessions SET seen_ms = seen_ms - 121000")
     assert await b.sessions.open_session(second, limits) is None
+
+
+async def test_the_first_home_of_a_conversation_stays_it_and_counts_for_no_limit(stores: list[PostgresStore]) -> None:
+    a, b, _ = stores
+    row = msgspec.structs.replace(SESSION, id=f"{CONVERSATION}ann")
+    await a.sessions.begin_conversation(row)
+    await b.sessions.begin_conversation(row)
+    found = await b.sessions.find_session(row.id)
+    assert found is not None
+    assert (found.home, found.internal) == ("a", "a:1")
+    assert await b.sessions.open_session(SESSION, SessionLimits("ann", 1, None)) is None
+    assert await b.sessions.sessions_elsewhere() == {row.id}

@@ -5,13 +5,17 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import sys
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import httpx2
 from tests.harness.plain_http import NO_TLS
+from tests.harness.raw_client import RawClient
 from tests.replicas.in_process import HeldGateway, gateways, until
+from tests.replicas.three import TELLING
 
 FACADE = {"default": {"default_servers": ["*"], "mode": "both"}}
 TOKEN = "the-token-of-ann"
@@ -164,3 +168,51 @@ async def test_a_page_of_ours_is_opened_and_answered_at_the_other_gateway(tmp_pa
 
 def _form_token(text: str) -> str:
     return text.partition('name="form_token" value="')[2].partition('"')[0]
+
+
+SLOWLY = {"grace_ms": 60_000, "promote_after_ms": 60_000}
+
+
+async def test_what_our_tools_keep_for_a_stateless_client_is_found_at_every_gateway(tmp_path: Path) -> None:
+    """Timers, the events they make, and what servers say beside its calls: at the gateway that was asked first, and when that
+    is gone at the next."""
+    servers = {"tells": {"command": sys.executable, "args": [str(TELLING)]}}
+    scopes = {"default": {"default_servers": ["*"], "mode": "both"}}
+    async with gateways(tmp_path, servers=servers, scopes=scopes, tasks=SLOWLY) as stage, AsyncExitStack() as stack:
+        a, b = [await stack.enter_async_context(one.caller()) for one in stage.gateways]
+
+        async def told(caller: RawClient, tool: str, **arguments: Any) -> dict[str, Any]:
+            meta = {"_meta": {"taskgate/client": "laptop", "io.modelcontextprotocol/logLevel": "debug"}}
+            answer = (await caller.call(tool, arguments, **meta)).result
+            found: dict[str, Any] = json.loads(answer["content"][0]["text"])
+            return found
+
+        timer = (await told(a, "set_timer", duration_ms=3_600_000, message="later"))["timer"]
+        assert [one["timer_id"] for one in (await told(b, "list_timers"))["timers"]] == [timer["timer_id"]]
+        await told(b, "set_timer", duration_ms=100, message="soon")
+
+        async def soon() -> bool:
+            return "soon" in str(await told(b, "await_activity", timeout_ms=1_000))
+
+        await until(soon)
+        assert (await told(b, "delete_timer", timer_id=timer["timer_id"]))["success"] is True
+        assert (await told(a, "list_timers"))["timers"] == []
+
+        def knows() -> bool:
+            assert stage.b.life is not None
+            shared = stage.b.life.app.gateway.shared_sessions
+            return shared is not None and shared.conversations.any_elsewhere
+
+        await until(knows)
+        meta = {"_meta": {"taskgate/client": "laptop", "io.modelcontextprotocol/logLevel": "debug"}}
+        ran = await b.call(
+            "execute_tool",
+            {"server": "tells", "tool": "steps", "args": {"count": 1}, "timeout_ms": 20_000},
+            **meta,
+        )
+        assert "result" in ran.reply, ran.reply
+        assert "step 1" in str(await told(a, "get_logs")), ran.reply
+        await stage.a.stop()
+        assert (await told(b, "list_timers"))["timers"] == []
+        await told(b, "set_timer", duration_ms=3_600_000, message="anew")
+        assert len((await told(b, "list_timers"))["timers"]) == 1

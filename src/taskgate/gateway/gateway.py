@@ -130,6 +130,11 @@ class Gateway:
     def has_scope(self, scope: str) -> bool:
         return scope in self.plan.value.scopes
 
+    def has_facade(self, scope: str) -> bool:
+        """Whether callers of this scope have our tools for timers, notifications and log lines."""
+        policy = self.plan.value.scopes.get(scope)
+        return policy is not None and policy.mode in FACADE_MODES
+
     def is_temporary(self, scope: str) -> bool:
         """Whether this scope is only for the bearer of its own token."""
         return scope in self.plan.value.temporary_scopes

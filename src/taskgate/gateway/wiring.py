@@ -94,7 +94,7 @@ def wire_gateway(base: Foundation, servers: Servers, accounts: AccountConnector,
         base.store, base.plan, changed_elsewhere(grants, lists, temporary_scopes, reload, base.people)
     )
     methods = use_cases(base, lists, asking, tasks, governed, relay=_relay(base, asking, suspended), reload=reload)
-    shared = shared_sessions(base, methods.following, session_ends)
+    shared = shared_sessions(base, methods.following, session_ends, asking.activity)
     tables = MethodTables(methods, shared)
     return Gateway(
         plan=base.plan,

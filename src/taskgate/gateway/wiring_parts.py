@@ -53,7 +53,7 @@ from taskgate.gateway.requests.admission import Budgets
 from taskgate.gateway.requests.replies import RequestStateSigner
 from taskgate.gateway.requests.sessions import OpenConversations, SessionTable
 from taskgate.gateway.tasks.account_questions import AccountQuestions
-from taskgate.gateway.tasks.conversation import Conversations
+from taskgate.gateway.tasks.conversation import ConversationHomes, Conversations
 from taskgate.gateway.tasks.engine import TaskEngine
 from taskgate.gateway.tasks.followers import Followers
 from taskgate.gateway.tasks.questions import TaskInbox, TaskQuestions
@@ -177,7 +177,9 @@ def changed_elsewhere(
     }
 
 
-def shared_sessions(base: Foundation, following: Following, ends: SessionEnds) -> SharedSessions | None:
+def shared_sessions(
+    base: Foundation, following: Following, ends: SessionEnds, activity: Activity
+) -> SharedSessions | None:
     """None where no other gateway could go on with a session."""
     rows, wakeups = base.session_rows, base.store.wakeups
     if rows is None or wakeups is None:
@@ -191,6 +193,11 @@ def shared_sessions(base: Foundation, following: Following, ends: SessionEnds) -
         plan=base.plan,
         elsewhere=base.sessions_elsewhere,
         state_signer=base.state_signer,
+        conversations=ConversationHomes(
+            rows,
+            base.sessions_elsewhere,
+            lambda: [feed.key.stream for feed in activity.feeds() if feed.key.session_id is None],
+        ),
     )
 
 

@@ -93,6 +93,10 @@ class KeptSession(msgspec.Struct, frozen=True):
     """Where the home said it can be reached; None if it has no lease (any more)."""
 
 
+CONVERSATION: Final = "conversation "
+"""How the ids of rows begin that name the home of a stateless client's conversation, before the name of its stream."""
+
+
 class SessionLimits(NamedTuple):
     """How many sessions one caller, known to limits as `limited_as`, and all callers of its tenant may have at all gateways."""
 
@@ -138,6 +142,10 @@ class SessionStore(Protocol):
 
     async def open_session(self, session: KeptSession, limits: SessionLimits) -> TooManySessions | None:
         """Returns when every gateway can find it, or when a limit keeps it from being opened. Raises GatewayFault."""
+        ...
+
+    async def begin_conversation(self, session: KeptSession) -> None:
+        """Make ourselves its home, unless it has one; it counts for no limit. Raises GatewayFault."""
         ...
 
     async def find_session(self, session_id: str) -> KeptSession | None: ...

@@ -27,8 +27,15 @@ from taskgate.gateway.plan import Live, Plan
 from taskgate.gateway.requests.replies import RequestStateSigner
 from taskgate.gateway.requests.request import Request
 from taskgate.gateway.requests.sessions import Session, SessionTable, too_many
-from taskgate.gateway.tasks.conversation import RESUMED, Conversations
-from taskgate.ports.replicas import SESSIONS, KeptSession, SessionLimits, SessionStore, TooManySessions, Wakeups
+from taskgate.gateway.tasks.conversation import RESUMED, ConversationHomes, Conversations
+from taskgate.ports.replicas import (
+    SESSIONS,
+    KeptSession,
+    SessionLimits,
+    SessionStore,
+    TooManySessions,
+    Wakeups,
+)
 from taskgate.ports.upstream import Upstream
 from taskgate.telemetry.logs import log
 
@@ -168,8 +175,10 @@ class SharedSessions:
         plan: Live[Plan],
         elsewhere: Live[frozenset[str]],
         state_signer: RequestStateSigner,
+        conversations: ConversationHomes,
     ) -> None:
         """`elsewhere`: the ids of the sessions of other gateways, for whoever must know which conversations go on."""
+        self.conversations = conversations
         self._state_signer = state_signer
         self.rows = rows
         self._wakeups = wakeups
@@ -197,6 +206,7 @@ class SharedSessions:
                 return
             since = self.rows.unbroken_since
             own = await self.rows.own_sessions()
+            self.conversations.keep(own)
             for session in [session for session in self._sessions if session.id not in own]:
                 log.warning("a session went on at another gateway while this one was away", session=session.id[:8])
                 self._written.pop(session.id, None)
@@ -278,6 +288,7 @@ class SharedSessions:
         while True:
             try:
                 self._elsewhere.replace(await self.rows.sessions_elsewhere())
+                self.conversations.looked()
                 await self._wakeups.wait(SESSIONS, LOOK_EVERY_S)
             except Exception as fault:  # one round of a background loop: the next one looks again
                 log.warning("sessions of other gateways cannot be read", why=str(fault))
@@ -287,7 +298,7 @@ class SharedSessions:
         """Now and then: say that ours are still held, write what changed unnoticed, forget what nobody holds."""
         if not self.certain:
             await self.verify()
-        here = {session.id for session in self._sessions}
+        here = {session.id for session in self._sessions} | self.conversations.rows_here()
         for session in self._sessions:
             await self.changed(session)
         missing = await self.rows.own_sessions() - here
@@ -296,6 +307,7 @@ class SharedSessions:
             if self._sessions.get(gone) is None:
                 await self.rows.end_session(gone)
         self._missing = missing
+        self.conversations.keep(here)
         self._written = {key: body for key, body in self._written.items() if self._sessions.get(key)}
         await self.rows.sessions_seen(now_ms - int(KEEP_S * 1000))
 

@@ -24,6 +24,19 @@ from taskgate.gateway.requests.request import Heartbeat, Request
 from taskgate.gateway.requests.sessions import LOG_LEVELS
 from taskgate.ports.upstream import Upstream
 
+KEPT_BY_ONE_GATEWAY: Final = frozenset(
+    {
+        "await_activity",
+        "delete_timer",
+        "get_logs",
+        "get_notifications",
+        "list_timers",
+        "set_timer",
+        "subscribe_resource",
+        "unsubscribe_resource",
+    }
+)
+"""Our tools whose memory is in the gateway that they are called at, and not in the store."""
 LEAST_INTERVAL_MS: Final = 1000
 SOURCES: Final = ("protocol", "stderr")
 

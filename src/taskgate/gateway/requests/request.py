@@ -135,10 +135,7 @@ class Request(msgspec.Struct, frozen=True, eq=False, kw_only=True):
         return self.own_key if self.caller.principal == ANONYMOUS else self.caller.principal
 
     def _client_label(self) -> str:
-        """What a stateless client calls itself, or nothing."""
-        client = meta_of(self.params).get(CLIENT_META)
-        label = "".join(letter for letter in client[:200] if letter.isprintable()) if type(client) is str else ""
-        return f"client:{label}" if label else ""
+        return client_label(self.params)
 
     def members(self) -> Members:
         raw = self.message.raw_params
@@ -247,3 +244,16 @@ def idempotency_key(request: Request) -> str | None:
     if type(key) is not str or not 0 < len(key) <= 255:
         raise CallerError("invalid_params", "An idempotency key is a string of 1 to 255 characters.")
     return key
+
+
+def client_label(params: Mapping[str, Any]) -> str:
+    """What a stateless client calls itself, or nothing."""
+    client = meta_of(params).get(CLIENT_META)
+    label = "".join(letter for letter in client[:200] if letter.isprintable()) if type(client) is str else ""
+    return f"client:{label}" if label else ""
+
+
+def stateless_stream(caller: Caller, params: Mapping[str, Any]) -> str:
+    """The name of a stateless caller's conversation; empty for one that has neither an identity nor a name."""
+    label = client_label(params)
+    return label if caller.anonymous else ConversationKey(caller.principal, label).stream

@@ -27,6 +27,7 @@ from taskgate.core.scoping.registry import SessionRequest
 from taskgate.core.wire import Kind, Message, Raw
 from taskgate.gateway.plan import Live, Plan
 from taskgate.ports.outlet import CancelNote, Outlet, SessionOutlet
+from taskgate.ports.replicas import CONVERSATION
 from taskgate.ports.upstream import ClientProfile, LinkKey
 
 LOG_LEVELS: Final = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
@@ -346,7 +347,7 @@ class OpenConversations:
     def is_open(self, key: ConversationKey) -> bool:
         if key.session_id is not None:
             return self._sessions.get(key.session_id) is not None or key.session_id in self._elsewhere.value
-        return key in self._heard
+        return key in self._heard or CONVERSATION + key.stream in self._elsewhere.value
 
     def may_hear(self, who: ConversationKey, whose: ConversationKey) -> bool:
         """Whether one conversation is told what another of the same caller has caused."""

@@ -21,7 +21,9 @@ from taskgate.core.identity import Caller
 from taskgate.core.wire import Kind, Message
 from taskgate.gateway.gateway import Gateway
 from taskgate.gateway.methods.shared_sessions import SharedSessions
+from taskgate.gateway.own_tools.timers_and_logs import KEPT_BY_ONE_GATEWAY
 from taskgate.gateway.requests.replies import stopped_meanwhile
+from taskgate.gateway.requests.request import stateless_stream
 from taskgate.gateway.requests.sessions import Session
 from taskgate.inbound.http.arrival import Headers, Send
 from taskgate.inbound.http.hop import HOP, NOT_HERE, HopSigner, PostRelay, StreamRelay, passed_on
@@ -178,7 +180,7 @@ class Forwarder:
         state = (message.params or {}).get("requestState")
         home, waits_there = self._shared.home_of(state) if state is not None else ("", False)
         if home in (self._rows.owner, ""):
-            return False
+            return message.method == "tools/call" and await self._took_to_its_home(post, caller, message)
         until = clock.monotonic() + WAIT_S
         while self._rows.is_alive(home) and clock.monotonic() < until:
             if await self._post(post, caller, home, message):
@@ -191,6 +193,28 @@ class Forwarder:
             "The gateway that held this call between two rounds is gone. The call may or may not have taken effect.",
             executed=Executed.MAYBE,
         )
+
+    async def _took_to_its_home(self, post: Post, caller: Caller, message: Message) -> bool:
+        """What our own tools keep for a stateless client is at one gateway. Once it has such a home, its other calls go there as
+        well: what servers say beside them belongs to it, too."""
+        params = message.params or {}
+        keeps = params.get("name") in KEPT_BY_ONE_GATEWAY
+        if not keeps and not self._shared.conversations.any_elsewhere:
+            return False
+        stream = stateless_stream(caller, params)
+        if not stream or not (keeps or self._shared.conversations.is_elsewhere(stream)):
+            return False
+        if not self._gateway.has_facade(caller.scope):
+            return False
+        until = clock.monotonic() + WAIT_S
+        while clock.monotonic() < until:
+            home = await self._shared.conversations.home(stream, caller, certain=self._shared.certain)
+            if home == self._rows.owner:
+                return False
+            if await self._post(post, caller, home, message):
+                return True
+            await clock.sleep(_PAUSE_S)
+        raise _unreachable()
 
     async def _post(self, post: Post, caller: Caller, home: str, message: Message | None) -> bool:
         """Whether it was answered. False: it certainly was not executed there, or may be asked once more."""

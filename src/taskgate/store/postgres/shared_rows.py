@@ -172,6 +172,14 @@ class SessionRows(_HeldRows):
         counted = (f"sessions of {limits.limited_as}", *((f"sessions of tenant {tenant}",) if tenant else ()))
         return await self._write_or_fault(opened, Locks(names=(*_of(session.id).names, *counted)))
 
+    async def begin_conversation(self, session: KeptSession) -> None:
+        def began(tx: Transaction) -> None:
+            values = {"id": session.id, "principal": session.principal, "scope": session.scope}
+            tx.run("begin_conversation", home=tx.ownership.owner, now_ms=tx.now_ms, **values)
+            tx.announce(SESSIONS, session.id)
+
+        await self._write_or_fault(began, _of(session.id))
+
     async def find_session(self, session_id: str) -> KeptSession | None:
         rows = await self._rows("find_session", id=session_id)
         return KeptSession(*rows[0]) if rows else None

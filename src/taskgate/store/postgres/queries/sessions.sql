@@ -2,6 +2,11 @@
 INSERT INTO sessions (id, tenant, principal, limited_as, scope, home, seen_ms, body)
 VALUES (:id, :tenant, :principal, :limited_as, :scope, :home, :now_ms, :body);
 
+-- name: begin_conversation
+INSERT INTO sessions (id, principal, scope, home, seen_ms, body)
+VALUES (:id, :principal, :scope, :home, :now_ms, ''::bytea)
+ON CONFLICT (id) DO NOTHING;
+
 -- name: sessions_of_caller
 SELECT count(*) FROM (SELECT 1 FROM sessions WHERE limited_as = :limited_as AND seen_ms >= :since_ms LIMIT :most) AS found;
 
