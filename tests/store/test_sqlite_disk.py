@@ -20,6 +20,7 @@ from taskgate.core.audit import AuditEntry, Whole, verify
 from taskgate.core.errors import Executed, GatewayFault
 from taskgate.core.tasks.transition import Noted
 from taskgate.ports.store_answers import Change
+from taskgate.store import batch
 from taskgate.store.batch import DeferredWrite, Transaction
 from taskgate.store.sqlite import files, writer
 from taskgate.store.sqlite.store import SqliteStore, open_store
@@ -211,7 +212,7 @@ async def test_a_task_that_was_written_when_nobody_waited_any_more_never_runs(
     store = open_store(tmp_path / "store.db")
     disk, call = SlowDisk(store), a_call()
     with monkeypatch.context() as impatient:
-        impatient.setattr(writer, "ANSWER_WITHIN_S", 0.05 if how == "timed out" else DEADLINE_S)
+        impatient.setattr(writer.Writer, "answer_within_s", 0.05 if how == "timed out" else DEADLINE_S)
         accepting = asyncio.create_task(store.accept(call, key="k"))
         assert await asyncio.to_thread(disk.reached.wait, DEADLINE_S)
         if how == "cancelled":
@@ -251,8 +252,8 @@ async def test_too_many_waiting_writes_are_refused_and_not_piled_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = open_store(tmp_path / "store.db")
-    monkeypatch.setattr(writer, "MAX_WAITING", 0)
-    monkeypatch.setattr(writer, "MAX_DEFERRED", 0)
+    monkeypatch.setattr(batch, "MAX_WAITING", 0)
+    monkeypatch.setattr(batch, "MAX_DEFERRED", 0)
     with pytest.raises(GatewayFault, match="no more writes"):
         await store.accept(a_call())
     with pytest.raises(GatewayFault, match="waiting to be written"):
@@ -266,7 +267,7 @@ async def test_a_disk_that_does_not_answer_is_not_waited_for_for_ever(
     store = open_store(tmp_path / "store.db")
     disk = SlowDisk(store)
     with monkeypatch.context() as impatient:
-        impatient.setattr(writer, "ANSWER_WITHIN_S", 0.01)
+        impatient.setattr(writer.Writer, "answer_within_s", 0.01)
         with pytest.raises(GatewayFault, match="in time"):
             await store.accept(a_call())
     disk.go_on.set()

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import re
+import sys
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from importlib.resources import files
 from typing import Any, ClassVar, Final, NamedTuple, Protocol, TypeVar
@@ -209,6 +211,154 @@ class Batch(NamedTuple):
 
     waiting: list[Waiting]
     deferred: list[DeferredWrite]
+
+
+MAX_WAITING: Final = 20_000
+MAX_DEFERRED: Final = 20_000
+RIDE_ALONG_DELAY_S: Final = 0.25
+RETRY_S: Final = 0.5
+SWITCH_INTERVAL_S: Final = 0.00005
+
+
+class BatchWriter(ABC):
+    """The event loop's side of a writer, the same for every database: it gathers what waits into batches, answers when their commit
+    is durable and never before, and takes back what was committed after all when nobody waits for it any more.
+    """
+
+    answer_within_s: ClassVar[float]
+    medium: ClassVar[str]
+    """What may keep everybody waiting, in the words of the failure."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[Waiting] = deque()
+        self._deferred: deque[DeferredWrite] = deque()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._is_busy = False
+        self._is_stopping = False
+        self._idle: asyncio.Future[None] | None = None
+        self._trouble: str | None = None
+
+    @property
+    def trouble(self) -> str | None:
+        return self._trouble
+
+    @property
+    def is_committing(self) -> bool:
+        """From the beginning of a batch until its outcome is back on the loop; a test's clock stands still so long."""
+        return self._is_busy
+
+    def start(self) -> None:
+        # A busy event loop lets go of the interpreter's lock for moments only. The committing thread must ask for it
+        # sooner than such a moment comes, or it loses the race for it again and again, for seconds.
+        sys.setswitchinterval(min(sys.getswitchinterval(), SWITCH_INTERVAL_S))
+
+    async def _write_the_last(self, within_s: float) -> None:
+        """Write what waits, once, and take nothing more."""
+        self._is_stopping = True
+        loop = self._bind()
+        if self._is_busy or self._waiting or self._deferred:
+            self._idle = loop.create_future()
+            self._go_on()
+            await asyncio.wait([self._idle], timeout=within_s)
+        if self._timer is not None:
+            self._timer.cancel()
+
+    async def write(self, operation: Operation[T], take_back: TakeBack | None = None, locks: Locks = NO_LOCKS) -> T:
+        """Run the operation in the next commit and return its value once that commit is durable.
+
+        `take_back` says how to undo it, given its value, if it is durable after all when whoever waited has given up.
+        """
+        self._refuse_more()
+        waiting = Waiting(operation, self._bind().create_future(), take_back, locks)
+        self._waiting.append(waiting)
+        self._go_on()
+        try:
+            async with asyncio.timeout(self.answer_within_s):
+                value: T = await waiting.future
+                return value
+        except TimeoutError:
+            self._give_up(waiting)
+            raise unavailable(f"{self.medium} did not answer in time") from None
+        except asyncio.CancelledError:
+            self._give_up(waiting)
+            raise
+
+    def _refuse_more(self) -> None:
+        """Raises GatewayFault if another write would wait for nothing."""
+        if self._is_stopping or len(self._waiting) >= MAX_WAITING:
+            raise GatewayFault("store_unavailable", "The store takes no more writes just now. Try again soon.")
+
+    def _give_up(self, waiting: Waiting) -> None:
+        """Nobody will hear the answer. If it is there already it is taken back now, else when it comes."""
+        if waiting.give_up():
+            self._take_back(waiting)
+
+    def _take_back(self, waiting: Waiting) -> None:
+        undo = waiting.take_back(waiting.value) if waiting.take_back is not None else None
+        if undo is not None:
+            self.defer(DeferredWrite(undo, None, waiting.locks))
+
+    def defer(self, write: DeferredWrite) -> None:
+        """Write soon, without anybody waiting."""
+        if len(self._deferred) >= MAX_DEFERRED:
+            raise unavailable("too much is waiting to be written")
+        self._bind()
+        self._deferred.append(write)
+        self._look_again_in(RIDE_ALONG_DELAY_S)
+
+    def _bind(self) -> asyncio.AbstractEventLoop:
+        if self._loop is None:
+            self._loop = asyncio.get_running_loop()
+        return self._loop
+
+    def _go_on(self) -> None:
+        """Begin the next batch in the next turn of the loop, so that writes of the same turn share it."""
+        if not self._is_busy:
+            self._is_busy = True
+            self._bind().call_soon(self._run_batch)
+
+    @abstractmethod
+    def _run_batch(self) -> None:
+        """Carry out what waits; `_over` is told how it went."""
+
+    def _look_again_in(self, seconds: float) -> None:
+        if self._timer is None:
+            self._timer = self._bind().call_later(seconds, self._timer_rang)
+
+    def _timer_rang(self) -> None:
+        self._timer = None
+        if self._deferred or self._trouble is not None:
+            self._go_on()
+
+    def _tell_loop(self, what: Callable[..., None], *values: object) -> None:
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(what, *values)
+
+    def _over(self, batch: Batch, trouble: str | None) -> None:
+        """Back on the loop: the commit is durable, or it is not and never was."""
+        self._trouble = trouble
+        if trouble is None:
+            for write in batch.deferred:
+                if write.committed is not None:
+                    write.committed()
+        else:
+            self._deferred.extendleft(reversed(batch.deferred))
+            for waiting in batch.waiting:
+                waiting.ended(unavailable(trouble))
+            self._look_again_in(RETRY_S)
+        for waiting in batch.waiting:
+            waiting.settle()
+            if waiting.is_committed and waiting.is_given_up:
+                self._take_back(waiting)
+        self._is_busy = False
+        if self._has_more() or (self._is_stopping and self._deferred and trouble is None):
+            self._go_on()
+        elif self._idle is not None and not self._idle.done():
+            self._idle.set_result(None)
+
+    def _has_more(self) -> bool:
+        return bool(self._waiting)
 
 
 def unavailable(why: str) -> GatewayFault:

@@ -206,7 +206,7 @@ class PostgresEngine:
         return self.writer.trouble or self.presence.trouble
 
     async def write(self, operation: Operation[T], locks: Locks, take_back: TakeBack | None = None) -> T:
-        return await self.writer.write(operation, locks, take_back)
+        return await self.writer.write(operation, take_back, locks)
 
     async def read(self, ask: Callable[[Reader], T]) -> T:
         return await self.readers.read(ask)

@@ -22,46 +22,32 @@ from __future__ import annotations
 import asyncio
 import queue
 import sqlite3
-import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Final, TypeVar
+from typing import Final
 
 from taskgate import clock
 from taskgate.core.errors import GatewayFault
 from taskgate.ports.store_answers import Ownership
-from taskgate.store.batch import (
-    Batch,
-    DeferredWrite,
-    KeptEvents,
-    Operation,
-    TakeBack,
-    Transaction,
-    Waiting,
-    unavailable,
-)
+from taskgate.store.batch import RIDE_ALONG_DELAY_S, Batch, BatchWriter, KeptEvents, Transaction, unavailable
 from taskgate.store.sealing import Sealing
 from taskgate.store.sqlite.connection import Rewrite, SqliteTransaction, WaitForLock, rewrite_file
 from taskgate.store.sqlite.files import Checkpointer, LastKnown
 
-T = TypeVar("T")
-
 MAX_BATCH: Final = 256
 SLICE_S: Final = 0.002
-MAX_WAITING: Final = 20_000
-MAX_DEFERRED: Final = 20_000
-RIDE_ALONG_DELAY_S: Final = 0.25
-RETRY_S: Final = 0.5
-ANSWER_WITHIN_S: Final = 30.0
-SWITCH_INTERVAL_S: Final = 0.00005
+STOP_WITHIN_S: Final = 30.0
 LOCK_WAIT_S: Final = 10.0
 LOCK_LOOK_S: Final = 0.02
 
 
-class Writer:
+class Writer(BatchWriter):
     """Owns the writing connection. The event loop and the committing thread use it in turns, never both."""
+
+    answer_within_s = 30.0
+    medium = "the disk"
 
     def __init__(
         self,
@@ -74,6 +60,7 @@ class Writer:
         last_known: LastKnown,
         sealing: Sealing,
     ) -> None:
+        super().__init__()
         self._sealing = sealing
         self._last_known = last_known
         self._present: Transaction | None = None
@@ -82,88 +69,22 @@ class Writer:
         self._clock = clock
         self._ownership = ownership
         self._kept_events = kept_events
-        self._waiting: deque[Waiting] = deque()
-        self._deferred: deque[DeferredWrite] = deque()
         self._rewrites: deque[Rewrite] = deque()
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._timer: asyncio.TimerHandle | None = None
-        self._is_busy = False
-        self._idle: asyncio.Future[None] | None = None
-        self._is_stopping = False
-        self._trouble: str | None = None
         self._to_commit: queue.SimpleQueue[Batch | WaitForLock | Rewrite | None] = queue.SimpleQueue()
         self._pause = threading.Event()
         self._thread = threading.Thread(target=self._commit_batches, name="taskgate-store-commits", daemon=True)
 
-    @property
-    def trouble(self) -> str | None:
-        return self._trouble
-
-    @property
-    def is_committing(self) -> bool:
-        """From the beginning of a batch until its outcome is back on the loop; a test's clock stands still so long."""
-        return self._is_busy
-
     def start(self) -> None:
-        # A busy event loop lets go of the interpreter's lock for moments only. The committing thread must ask for it
-        # sooner than such a moment comes, or it loses the race for it again and again, for seconds.
-        sys.setswitchinterval(min(sys.getswitchinterval(), SWITCH_INTERVAL_S))
+        super().start()
         self._checkpointer.start()
         self._thread.start()
 
     async def stop(self) -> None:
-        """Write what waits, once, then end."""
-        self._is_stopping = True
-        loop = self._bind()
-        if self._is_busy or self._waiting or self._deferred:
-            self._idle = loop.create_future()
-            self._go_on()
-            await asyncio.wait([self._idle], timeout=ANSWER_WITHIN_S)
-        if self._timer is not None:
-            self._timer.cancel()
+        await self._write_the_last(STOP_WITHIN_S)
         self._to_commit.put(None)
-        await asyncio.to_thread(self._thread.join, ANSWER_WITHIN_S)
+        await asyncio.to_thread(self._thread.join, STOP_WITHIN_S)
         await asyncio.to_thread(self._checkpointer.stop)
         self._connection.close()
-
-    async def write(self, operation: Operation[T], take_back: TakeBack | None = None) -> T:
-        """Run the operation in the next commit and return its value once that commit is on the disk.
-
-        `take_back` says how to undo it, given its value, if it is on the disk after all when whoever waited has given up.
-        """
-        if self._is_stopping or len(self._waiting) >= MAX_WAITING:
-            raise GatewayFault("store_unavailable", "The store takes no more writes just now. Try again soon.")
-        waiting = Waiting(operation, self._bind().create_future(), take_back)
-        self._waiting.append(waiting)
-        self._go_on()
-        try:
-            async with asyncio.timeout(ANSWER_WITHIN_S):
-                value: T = await waiting.future
-                return value
-        except TimeoutError:
-            self._give_up(waiting)
-            raise unavailable("the disk did not answer in time") from None
-        except asyncio.CancelledError:
-            self._give_up(waiting)
-            raise
-
-    def _give_up(self, waiting: Waiting) -> None:
-        """Nobody will hear the answer. If it is there already it is taken back now, else when it comes."""
-        if waiting.give_up():
-            self._take_back(waiting)
-
-    def _take_back(self, waiting: Waiting) -> None:
-        undo = waiting.take_back(waiting.value) if waiting.take_back is not None else None
-        if undo is not None:
-            self.defer(DeferredWrite(undo))
-
-    def defer(self, write: DeferredWrite) -> None:
-        """Write soon, without anybody waiting."""
-        if len(self._deferred) >= MAX_DEFERRED:
-            raise unavailable("too much is waiting to be written")
-        self._bind()
-        self._deferred.append(write)
-        self._look_again_in(RIDE_ALONG_DELAY_S)
 
     async def rewrite(self) -> None:
         """Write the file anew without what was deleted. Other writes wait meanwhile."""
@@ -173,26 +94,6 @@ class Writer:
         self._rewrites.append(job)
         self._go_on()
         await asyncio.shield(job.done)
-
-    def _bind(self) -> asyncio.AbstractEventLoop:
-        if self._loop is None:
-            self._loop = asyncio.get_running_loop()
-        return self._loop
-
-    def _go_on(self) -> None:
-        """Begin the next batch in the next turn of the loop, so that writes of the same turn share it."""
-        if not self._is_busy:
-            self._is_busy = True
-            self._bind().call_soon(self._run_batch)
-
-    def _look_again_in(self, seconds: float) -> None:
-        if self._timer is None:
-            self._timer = self._bind().call_later(seconds, self._timer_rang)
-
-    def _timer_rang(self) -> None:
-        self._timer = None
-        if self._deferred or self._trouble is not None:
-            self._go_on()
 
     def _run_batch(self) -> None:
         if self._rewrites:
@@ -312,10 +213,6 @@ class Writer:
         if self._deferred:
             self._look_again_in(RIDE_ALONG_DELAY_S)
 
-    def _tell_loop(self, what: Callable[..., None], *values: object) -> None:
-        if self._loop is not None and not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(what, *values)
-
     def _begin_patiently(self) -> sqlite3.Error | None:
         """Begin a transaction once the other process lets go; the refusal if it does not in time."""
         refused: sqlite3.Error | None = None
@@ -362,27 +259,8 @@ class Writer:
             # Written over all the same if only the sync failed again; and a disk that takes no bytes has kept none.
             self._roll_back(error)
 
-    def _over(self, batch: Batch, trouble: str | None) -> None:
-        """Back on the loop: the commit is on the disk, or it is not and never was."""
-        self._trouble = trouble
-        if trouble is None:
-            for write in batch.deferred:
-                if write.committed is not None:
-                    write.committed()
-        else:
-            self._deferred.extendleft(reversed(batch.deferred))
-            for waiting in batch.waiting:
-                waiting.ended(unavailable(trouble))
-            self._look_again_in(RETRY_S)
-        for waiting in batch.waiting:
-            waiting.settle()
-            if waiting.is_committed and waiting.is_given_up:
-                self._take_back(waiting)
-        self._is_busy = False
-        if self._waiting or self._rewrites or (self._is_stopping and self._deferred and trouble is None):
-            self._go_on()
-        elif self._idle is not None and not self._idle.done():
-            self._idle.set_result(None)
+    def _has_more(self) -> bool:
+        return bool(self._waiting or self._rewrites)
 
 
 def _is_locked(error: sqlite3.Error) -> bool:
