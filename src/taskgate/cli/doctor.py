@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import platform
-import socket
 import sqlite3
 import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -17,7 +16,7 @@ import typer
 
 from taskgate import __version__
 from taskgate.cli.say import ExitCode
-from taskgate.cli.serve import ConfigOption
+from taskgate.cli.serve import ConfigOption, why_not_free
 from taskgate.telemetry.logs import log
 
 if TYPE_CHECKING:
@@ -187,13 +186,9 @@ def _port(loaded: LoadedConfig, ours: Collection[str]) -> Finding:
     host, port = loaded.root.listen.host, loaded.root.listen.port
     if any(urlsplit(url).port == port for url in ours):
         return Finding("ok", "port", f"{port} is the running gateway's")
-    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((host, port))
-        except OSError as problem:
-            fix = "Something else listens there: stop it, or use --port."
-            return Finding("note", "port", f"{host}:{port}: {problem.strerror}", fix)
+    why = why_not_free(host, port)
+    if why is not None:
+        return Finding("note", "port", f"{host}:{port}: {why}", "Something else listens there: stop it, or use --port.")
     return Finding("ok", "port", f"{host}:{port} is free")
 
 

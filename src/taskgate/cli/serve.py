@@ -105,15 +105,23 @@ def _wrong(why: str) -> typer.Exit:
 
 def _note_busy_port(loaded: LoadedConfig) -> None:
     """A port that is taken is no mistake of the file: it may be this very gateway that is running."""
+    host, port = loaded.root.listen.host, loaded.root.listen.port
+    why = why_not_free(host, port)
+    if why is not None:
+        typer.echo(f"note: {host}:{port} cannot be listened on at the moment: {why}", err=True)
+
+
+def why_not_free(host: str, port: int) -> str | None:
+    """Why nobody could listen there now; None if somebody could."""
     import socket
 
-    host, port = loaded.root.listen.host, loaded.root.listen.port
     with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((host, port))
         except OSError as problem:
-            typer.echo(f"note: {host}:{port} cannot be listened on at the moment: {problem.strerror}", err=True)
+            return str(problem.strerror)
+    return None
 
 
 def loaded_or_exit(config: str | None) -> LoadedConfig:
