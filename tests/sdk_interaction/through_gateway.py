@@ -117,25 +117,29 @@ class SharedGateway:
         made.replace(self.folder / "taskgate.yaml")
 
     def add(self, url: str) -> str:
-        """Called in a thread; the name of the server, once the gateway has it."""
+        """Called in a thread; the name of the server, once the gateway has asked it for its lists."""
         self.count += 1
         name = f"sdk{self.count}"
         self.write({name: {"url": url}})
         if self.count > 1:
             self.process.send_signal(signal.SIGHUP)
         deadline = time.monotonic() + READY_S
-        while name not in self.ready():
+        while not self.has_asked(name):
             if time.monotonic() > deadline or self.process.poll() is not None:
                 raise RuntimeError(f"the gateway did not take {name}: {(self.folder / 'log').read_text()[-2000:]}")
             time.sleep(0.05)
         return name
 
-    def ready(self) -> str:
+    def has_asked(self, name: str) -> bool:
+        """Whether its lists are there or could not be had. Who comes before that is told of them as of a change, and the tests
+        count what their client is told.
+        """
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/ready", timeout=5) as answer:
-                return str(json.load(answer).get("catalogs", {}))
+                catalog = json.load(answer).get("catalogs", {}).get(name)
         except OSError:
-            return ""
+            return False
+        return catalog is not None and (catalog["listed"] or not catalog["problem"].endswith(" yet"))
 
     def end(self) -> None:
         self.process.terminate()
