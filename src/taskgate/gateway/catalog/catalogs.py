@@ -336,8 +336,10 @@ class Catalogs:
             log.warning("list not fetched", server=server, method=LISTS[kind].method, why=why.message)
         if different and (before is not None or owed):
             self._events.publish(ListsChanged(server, different))
+        if self._memory is not None and (untold := state.tells()):
+            self._memory.announce(server, untold)
         if self._memory is not None and offer.complete and not offer.failed:
-            self._memory.keep(self._upstreams[server], offer, state.tells())
+            self._memory.keep(self._upstreams[server], offer)
 
     def _age_s(self, server: str, offer: Offer) -> float:
         """How old these lists may become; spread a little, so that not all servers are asked in one moment."""

@@ -262,18 +262,20 @@ class CatalogMemory:
             found[kept.server] = offer
         return found
 
-    def keep(self, upstream: Upstream, offer: Offer, announced: Collection[EntryKind]) -> None:
-        """Nobody waits for it, and it may be lost: a store in trouble is not a reason to show nothing.
-
-        `announced` is told to the other gateways on the store, also where this one sees no difference: one that sees another
-        program of the same server, or has looked in between, must tell its callers all the same.
-        """
-        body = to_bytes(offer)
+    def announce(self, server: str, kinds: Collection[EntryKind]) -> None:
+        """Tell the other gateways on the store what the server said to us, also where we see no difference: one that sees another
+        program of the same server, or has looked in between, must tell its callers all the same."""
         try:
-            if announced:
-                self._store.announce_lists(upstream.id, sorted(announced))
-            if len(body) > MOST_BYTES:
-                return
+            self._store.announce_lists(server, sorted(kinds))
+        except GatewayFault as problem:
+            log.warning("changed lists not announced", server=server, why=problem.message)
+
+    def keep(self, upstream: Upstream, offer: Offer) -> None:
+        """Nobody waits for it, and it may be lost: a store in trouble is not a reason to show nothing."""
+        body = to_bytes(offer)
+        if len(body) > MOST_BYTES:
+            return
+        try:
             if self._kept.get(upstream.id) == (upstream.fingerprint, body):
                 self._store.catalog_confirmed(upstream.id, offer.listed_ms)
                 return

@@ -252,7 +252,8 @@ class CatalogView(StoreView):
             for name in names:
                 tx.announce(LISTS, name)
 
-        self._defer(DeferredWrite(write))
+        # Also by a gateway that was taken for dead and has not noticed: it says nothing that could be out of date.
+        self._engine.defer(DeferredWrite(write))
 
     def catalog_confirmed(self, server: str, listed_ms: int) -> None:
         def write(tx: Transaction) -> None:
