@@ -157,3 +157,22 @@ async def test_lists_are_fetched_with_everything_that_the_gateway_can_offer(gene
         (asked,) = [m["params"]["_meta"] for m in shop.received if m.get("method") == "tools/list"]
         declared = asked["io.modelcontextprotocol/clientCapabilities"]
     assert set(declared) >= {"elicitation", "sampling", "roots"}
+
+
+@pytest.mark.parametrize("instances", ["per_principal", "shared"])
+@seam
+async def test_who_comes_first_does_not_decide_what_others_on_the_same_link_can_be_asked(instances: str) -> None:
+    """Programs on standard streams are shared so by default; a server refuses to ask for what was not declared."""
+    shop = asking("2025")
+    config = {
+        "servers": {"shop": {"instances": instances}},
+        "scopes": {"default": {"default_servers": ["*"], "helper_tools": "never"}},
+    }
+    async with Gateway(config, {"shop": shop}) as gate:
+        mute = await gate.caller("2025", capabilities={})
+        await mute.call("shop__echo")
+        one = await gate.caller("2025", capabilities=CAN_ANSWER, answers=ANSWERS)
+        assert await painted(one, "2025") == "2025: blue"
+        declared = [m["params"]["capabilities"] for m in shop.received if m.get("method") == "initialize"]
+        assert declared
+        assert all(set(each) >= {"elicitation", "sampling", "roots"} for each in declared)

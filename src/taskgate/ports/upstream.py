@@ -39,9 +39,11 @@ class ClientProfile(msgspec.Struct, frozen=True):
     logs_unasked: bool = False
     """Stateful callers hear log lines before they ever set a level; stateless ones only if the request asks for them."""
 
-    def towards(self, keeps_questions: bool, asks_models: bool = False) -> ClientProfile:
-        """As a server sees it: one whose questions may wait, or be answered by a model, is told that they can be asked."""
-        capabilities = self.capabilities
+    def towards(self, keeps_questions: bool, asks_models: bool = False, *, shared: bool = False) -> ClientProfile:
+        """As a server sees it: one whose questions may wait, or be answered by a model, is told that they can be asked. On a link
+        that others share, whoever comes first must not decide what the rest can be asked.
+        """
+        capabilities = LISTING_PROFILE.capabilities if shared else self.capabilities
         if self.inbox and keeps_questions:
             capabilities = with_inbox(capabilities)
         if asks_models:
@@ -56,8 +58,8 @@ LISTING_PROFILE: Final = ClientProfile(
         "roots": {"listChanged": True},
     }
 )
-"""What is declared where no single caller speaks: on the link that lists are fetched over. Servers leave out tools that need
-what their client did not declare, and the gateway finds out for each question who can answer it."""
+"""What is declared where no single caller speaks: on links that several share, and on the one that lists are fetched over. Servers
+leave out tools that need what their client did not declare, and the gateway finds out for each question who can answer it."""
 
 
 class UpstreamCall(msgspec.Struct, frozen=True):

@@ -104,7 +104,8 @@ class Server:
         link = self.open_link(caller)
         if link is not None:
             return link
-        return await self._opened(caller, profile.towards(self.spec.keeps_questions, self.spec.asks_models))
+        declared = profile.towards(self.spec.keeps_questions, self.spec.asks_models, shared=self.spec.shares_links)
+        return await self._opened(caller, declared)
 
     def common_link(self, generation: Generation) -> Link | None:
         link = self._common

@@ -91,6 +91,11 @@ class ServerSpec:
         return self.instances is Instances.AUTO and self.transport is not Transport.STDIO
 
     @property
+    def shares_links(self) -> bool:
+        """Whether sessions of a stateful server meet on one link."""
+        return instances_of(self) is not Instances.PER_SESSION
+
+    @property
     def fingerprint(self) -> str:
         """Of where the server is found. Values of headers and variables may be secrets, so only their names count."""
         where = [
