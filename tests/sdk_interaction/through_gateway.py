@@ -10,7 +10,6 @@ import asyncio
 import json
 import os
 import shutil
-import signal
 import socket
 import subprocess
 import sys
@@ -120,9 +119,8 @@ class SharedGateway:
         """Called in a thread; the name of the server, once the gateway has asked it for its lists."""
         self.count += 1
         name = f"sdk{self.count}"
+        # The gateway watches its file. A signal besides would make it read twice, and tell everybody so a second time.
         self.write({name: {"url": url}})
-        if self.count > 1:
-            self.process.send_signal(signal.SIGHUP)
         deadline = time.monotonic() + READY_S
         while not self.has_asked(name):
             if time.monotonic() > deadline or self.process.poll() is not None:
