@@ -101,6 +101,7 @@ async def test_the_commands_of_the_page_for_oauth_servers_run(tmp_path: Path) ->
                 token = (gateway.state / "operator-token").read_text().strip()
                 env = {**os.environ, "BROWSER": BROWSER, "TASKGATE_STATE_DIR": str(gateway.state)}
                 env |= {"TASKGATE_TOKEN": token, "TASKGATE_CONFIG": str(gateway.config)}
+                env["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{env['PATH']}"
                 block = [block for block in blocks_of(PAGE) if block.language == "console"][number]
                 for command in commands_in(block):
                     text = command.text.replace("https://gate.example.com", gateway.base)
