@@ -7,7 +7,9 @@ the gateway and by the benchmark; one-shot clients use `run_to_end`.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ctypes
+import itertools
 import os
 import signal
 import socket
@@ -30,11 +32,20 @@ class NotReady(Exception):
     """The program ended, or did not become reachable in time; the text holds what it wrote."""
 
 
+LOWEST_PORT, PORTS_OF_A_WORKER, WORKERS = 10_000, 2_500, 8
+"""Below those that the system gives to outgoing connections: one of these could take a port before the program that it is for."""
+_next_port = itertools.count(os.getpid())
+
+
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """A port that no other worker is given, and this one not soon again."""
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % WORKERS
+    for number in itertools.islice(_next_port, PORTS_OF_A_WORKER):
+        port = LOWEST_PORT + worker * PORTS_OF_A_WORKER + number % PORTS_OF_A_WORKER
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+    raise NotReady("every port of this worker is taken")
 
 
 @dataclass(slots=True)

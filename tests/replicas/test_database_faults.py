@@ -29,9 +29,11 @@ from tests.store.a_call import a_call
 
 from taskgate.assembly import shared_store
 from taskgate.core.errors import Executed, GatewayFault
+from taskgate.gateway import changes
 from taskgate.ports.store_answers import Change
 from taskgate.store.postgres.connection import Found, check
 from taskgate.store.postgres.engine import PostgresEngine
+from taskgate.store.postgres.presence import Presence
 from taskgate.store.postgres.store import open_store
 
 T = TypeVar("T")
@@ -69,6 +71,16 @@ async def test_a_lease_that_is_late_when_an_intent_was_written_costs_no_call(
             task_id = await stage.begin(stage.a, "once", "c1")
             assert (await stage.ended(stage.a, task_id))["status"] == "completed"
             assert stage.ledger.count("c1") == 1
+
+
+async def test_a_gateway_that_has_just_read_everything_needs_no_renewal_to_serve(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Presence, "_look_at_revisions", lambda self, connection: None)
+    monkeypatch.setattr(changes, "CONFIRMED_WITHIN_S", 300.0)
+    async with gateways(tmp_path, number=1, internal=False) as stage, stage.a.caller(stateless=False) as caller:
+        answer = await caller.call("books__read", {"call": "c1", "seconds": 0})
+        assert "c1" in str(answer.result)
 
 
 async def test_a_gateway_that_was_taken_for_dead_accepts_a_call_as_soon_as_it_is_back(tmp_path: Path) -> None:

@@ -150,8 +150,11 @@ class SharedCaches:
         return frozenset(self._loads)
 
     async def load_all(self) -> None:
+        """At the start. What has just been read is current, also before a renewal of the lease has said so."""
+        before = clock.monotonic()
         for topic in self._loads:
             await self.load(topic)
+        self._confirmed_at = before
 
     async def load(self, topic: str) -> None:
         """The revision is read before the rows: they may be newer than it says, never older."""
