@@ -37,8 +37,8 @@ _YOUNG_OBJECTS: Final = 5_000
 """A look at as many takes about 2 ms, and one at those that survived the last look besides, 5 ms."""
 _NEVER: Final = 1_000_000_000
 _GROWTH: Final = 2.0
-_LEAST_GROWTH_BLOCKS: Final = 400_000
-"""Some 40 MB of small objects: what circles may hold before they are looked for."""
+_LEAST_GROWTH_BLOCKS: Final = 1_500_000
+"""Some 150 MB of small objects: what circles may hold before they are looked for while callers wait. 15,000 open tasks are less."""
 _GROWTH_WHEN_IDLE: Final = 1.1
 _IDLE_SHARE: Final = 0.1
 

@@ -34,7 +34,7 @@ class NotReady(Exception):
 
 LOWEST_PORT, PORTS_OF_A_WORKER, WORKERS = 10_000, 2_500, 8
 """Below those that the system gives to outgoing connections: one of these could take a port before the program that it is for."""
-_next_port = itertools.count(os.getpid())
+_next_port = itertools.count(os.getpid() * 101)
 
 
 def free_port() -> int:
