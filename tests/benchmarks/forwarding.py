@@ -29,7 +29,7 @@ from tests.replicas.three import Replicas, three_replicas
 PINGS = 1_000
 CALLS = 600
 ROUNDS = 3
-KILLS = 3
+KILLS = 6
 
 
 class Line:
@@ -175,8 +175,8 @@ async def taken_over(replicas: Replicas) -> None:
         while not replicas.ledger.count(call):
             await asyncio.sleep(0.01)
         await asyncio.sleep(2)  # whoever takes over must have seen everybody alive for a whole lease
-        await victim.kill()
         at = time.perf_counter()
+        await victim.kill()
         while replicas.ledger.count(call) < 2:
             await asyncio.sleep(0.005)
         times.append(time.perf_counter() - at)

@@ -2,7 +2,9 @@
 
 One thread with one connection renews the lease every half second and listens in between. A lease that was not renewed for a
 second and a half is dead, and its owner's tasks may be claimed, but only by a gateway that has itself renewed without a gap for as
-long: a database that was away for a moment expires nobody.
+long: a database that was away for a moment expires nobody. Every renewal looks at the others' leases; where one of them would end
+before the next renewal, we look right after that moment, so a death is noticed `LEASE_MS + LATE_MS` after the last sign of life
+at the latest.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 import psycopg
@@ -22,12 +24,16 @@ from taskgate.store.postgres.connection import SQL, Connection, connect, reason
 
 RENEW_S: Final = 0.5
 LEASE_MS: Final = 1_500
+LATE_MS: Final = 100
+"""So long after the end of another one's lease we look at it: a renewal whose commit is on its way is waited for."""
 CHANNEL: Final = "taskgate"
 DEAD: Final = "dead"
 """The topic under which this gateway tells itself that another one has died."""
 _LEASE_S: Final = LEASE_MS / 1000
 _FORGOTTEN_MS: Final = 3_600_000
 _STOP_WITHIN_S: Final = 10.0
+_LISTEN_AT_LEAST_S: Final = 0.02
+"""Where a renewal took longer than the time between two of them."""
 
 
 class Presence:
@@ -191,13 +197,25 @@ class Presence:
         self._heard(DEAD, [])
 
     def _listen(self, connection: Connection) -> None:
-        """Until it is time to renew."""
-        for told in connection.notifies(timeout=RENEW_S):
-            sender, topic, names = json.loads(told.payload)
-            if sender != self.ownership.owner:
-                self._heard(topic, names)
-            if clock.monotonic() - self._renewed >= RENEW_S or self._stopping.is_set():
+        """Until it is time to look again."""
+        others = (replica.seen_ms for replica in self.replicas if replica.owner != self.ownership.owner)
+        until = self._renewed + listen_s(others, self._looked_ms)
+        while True:
+            # What came in one packet is given out together and must be taken together: what is left of it is lost.
+            left_s = max(_LISTEN_AT_LEAST_S, until - clock.monotonic())
+            for told in connection.notifies(timeout=left_s, stop_after=1):
+                sender, topic, names = json.loads(told.payload)
+                if sender != self.ownership.owner:
+                    self._heard(topic, names)
+            if clock.monotonic() >= until or self._stopping.is_set():
                 return
+
+
+def listen_s(leases: Iterable[int], looked_ms: int) -> float:
+    """For how long after a look at `looked_ms`, which found the others' leases renewed at these times: until our own is to be
+    renewed, or one of theirs has ended. While everybody renews in time no lease is old enough to end so soon."""
+    left_ms = (seen_ms + LEASE_MS + LATE_MS - looked_ms for seen_ms in leases if seen_ms >= looked_ms - LEASE_MS)
+    return min(RENEW_S, min(left_ms, default=LEASE_MS) / 1000)
 
 
 # What other gateways announced, handed from the listening thread to whoever waits on the event loop.

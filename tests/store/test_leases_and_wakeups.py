@@ -1,0 +1,55 @@
+"""When a gateway looks at the leases of the others, and that it hears all that they tell it in between."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from tests.harness.postgres import fresh_url
+
+from taskgate.ports.store_answers import Ownership
+
+pytest.importorskip("psycopg", reason="PostgreSQL tests need `psycopg`: pip install 'taskgate[postgres]'")
+
+from taskgate.store.postgres.connection import connect
+from taskgate.store.postgres.presence import CHANNEL, LATE_MS, LEASE_MS, RENEW_S, Presence, listen_s
+
+RENEW_MS = int(RENEW_S * 1000)
+
+
+def looks_after(last_renewal_ms: int, first_look_ms: int) -> list[int]:
+    """The times at which a survivor looks at the lease of one that renewed last at `last_renewal_ms`, until it finds it dead."""
+    looks = [first_look_ms]
+    while looks[-1] <= last_renewal_ms + LEASE_MS:
+        looks.append(looks[-1] + round(listen_s([last_renewal_ms], looks[-1]) * 1000))
+    return looks
+
+
+def test_a_death_is_noticed_right_after_the_lease_has_ended_whenever_the_survivor_looks() -> None:
+    noticed = [looks_after(1_000, 1_000 + phase)[-1] - 1_000 for phase in range(RENEW_MS)]
+    assert min(noticed) > LEASE_MS, "a lease that had not ended was taken for dead"
+    assert max(noticed) <= LEASE_MS + LATE_MS == 1_600
+
+
+def test_nobody_looks_more_often_while_everybody_renews_in_time() -> None:
+    for age_ms in range(LEASE_MS + LATE_MS - RENEW_MS):
+        assert listen_s([10_000 - age_ms], 10_000) == RENEW_S
+
+
+def test_leases_that_ended_long_ago_or_are_not_there_do_not_hurry_anybody() -> None:
+    assert listen_s([], 10_000) == RENEW_S
+    assert listen_s([10_000 - LEASE_MS - 1, 1], 10_000) == RENEW_S
+
+
+def test_everything_that_was_told_in_one_moment_is_heard_also_when_it_is_time_to_renew() -> None:
+    url, heard = fresh_url(), list[str]()
+    listener = Presence(
+        url, Ownership("b", 1), ("", "", "", ""), lambda topic, names: heard.extend([topic, *names]), None
+    )
+    with connect(url, "listener") as listening, connect(url, "teller") as telling:
+        listening.execute(f"LISTEN {CHANNEL}")
+        with telling.transaction():
+            for name in ("first", "second", "third"):
+                telling.execute("SELECT pg_notify(%s, %s)", (CHANNEL, json.dumps(["a", "lists", [name]])))
+        listener._listen(listening)
+    assert heard == ["lists", "first", "lists", "second", "lists", "third"]
