@@ -7,6 +7,7 @@ same lines, and measuring makes a program half as slow again.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import shutil
 import sys
@@ -18,12 +19,14 @@ import coverage
 import pytest
 from hypothesis import settings
 from xdist.remote import Producer
+from xdist.workermanage import WorkerController
 
 ROOT = Path(__file__).resolve().parent.parent
 if str(ROOT) not in sys.path:
     sys.path.insert(0, str(ROOT))
 
 from tests.harness.absent import all_absent, reason_for  # noqa: E402
+from tests.harness.forking import FORKING, fresh_interpreters, install  # noqa: E402
 from tests.harness.process_state import kept  # noqa: E402
 from tests.harness.reach import reaches_programs  # noqa: E402
 from tests.harness.scratch import scratch_in_memory  # noqa: E402
@@ -32,6 +35,8 @@ from tests.seam.circumstances import virtual_loop  # noqa: E402
 
 NOT_RUN: Counter[str] = Counter()
 FAILED = pytest.StashKey[bool]()
+FORKED = "forked programs"
+NOT_FORKED: set[str] = set()
 MEASURES_PROGRAMS = "COVERAGE_PROCESS_CONFIG"
 
 # The tests start hundreds of gateways: without compiled modules each would spend seconds on compiling the same files again.
@@ -48,6 +53,7 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "house"))
 
 def pytest_unconfigure(config: pytest.Config) -> None:
     """Only the process that made the folder removes it, and not while somebody may want to look into it."""
+    FORKING.close()
     if SCRATCH is not None and not config.stash.get(FAILED, False):
         shutil.rmtree(SCRATCH, ignore_errors=True)
 
@@ -56,12 +62,19 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """A worker that takes long to end (it may have a database to stop) is killed: what it measured is kept before that."""
     session.config.stash[FAILED] = session.testsfailed > 0
+    output = getattr(session.config, "workeroutput", None)
+    if output is not None:
+        output[FORKED] = (FORKING.forked, FORKING.why_not())
     measured = coverage.Coverage.current()
     if measured is not None:
         measured.save()
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    install()
+    config.addinivalue_line(
+        "markers", "fresh_interpreter: what it starts is really started, and not forked with imports behind it"
+    )
     config.addinivalue_line("markers", "virtual_time: runs in the test's process, on a loop whose time is virtual")
     config.addinivalue_line("markers", "real_processes: in a module of virtual time, a test that needs real ones")
     config.addinivalue_line("markers", "starts_programs: set by itself; left out by `make quick`")
@@ -97,7 +110,8 @@ def pytest_asyncio_loop_factories(item: pytest.Item) -> dict[str, Callable[[], a
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
     """What a test starts is not measured; what a test changed in its process ends with it."""
-    with kept():
+    fresh = item.get_closest_marker("fresh_interpreter") is not None
+    with kept(), fresh_interpreters() if fresh else contextlib.nullcontext():
         os.environ.pop(MEASURES_PROGRAMS, None)
         return (yield)
 
@@ -144,7 +158,23 @@ def _skipped_for(terminalreporter: pytest.TerminalReporter) -> Counter[str]:
     return Counter(report.longrepr[2].removeprefix("Skipped: ") for report in reports if type(report.longrepr) is tuple)
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: WorkerController) -> None:
+    """What a worker could not fork, for the summary."""
+    forked, why_not = getattr(node, "workeroutput", {}).get(FORKED, (0, []))
+    FORKING.forked += forked
+    NOT_FORKED.update(why_not)
+
+
+def _say_how_programs_were_started(terminalreporter: pytest.TerminalReporter) -> None:
+    if FORKING.forked:
+        terminalreporter.line(f"{FORKING.forked} programs were forked from a process with their imports behind it")
+    for reason in sorted({*NOT_FORKED, *FORKING.why_not()}):
+        terminalreporter.line(f"programs were really started, which takes longer: {reason}")
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    _say_how_programs_were_started(terminalreporter)
     skipped = _skipped_for(terminalreporter)
     if skipped:
         terminalreporter.section("TESTS LEFT OUT, AND WHY")

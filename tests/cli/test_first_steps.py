@@ -14,7 +14,7 @@ import pytest
 
 from taskgate.cli.say import ExitCode
 
-pytestmark = pytest.mark.timeout(90)
+pytestmark = [pytest.mark.timeout(90), pytest.mark.fresh_interpreter]
 PATIENCE_S = 120.0
 COMMAND = (sys.executable, "-m", "taskgate")
 TASK = re.compile(r"tg_\w{26}")

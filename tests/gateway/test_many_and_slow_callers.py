@@ -18,7 +18,7 @@ from tests.harness.gateway import Gateway, running_gateway
 from tests.harness.programs import free_port, listening, running
 from tests.harness.raw_client import RawClient
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = [pytest.mark.timeout(120), pytest.mark.fresh_interpreter]
 IDLE = 1000
 SLOW_READERS = 10
 BIG = "x" * 1_500_000

@@ -1,0 +1,252 @@
+"""Python programs that tests start are forked from a process that has their imports behind it, instead of importing them again.
+
+Most of what a gateway or an SDK's server costs a test is the start of Python: half a second to more than a second of imports, for
+each of several hundred. `install` makes `subprocess` (and so `asyncio`) ask a template (`tests/harness/template.py`) for the
+programs of `TEMPLATES`, one template for each Python environment and pytest process, started when it is first wanted. What comes
+out of it is a program in its own process, a child of this one, with its own arguments, environment, folder, session and
+descriptors.
+
+Really started are: programs of other languages and environments, interpreters with options, programs whose environment says
+something to the interpreter, tests marked `fresh_interpreter` (about the start itself, about memory), everything where forking
+does not work, and everything with TASKGATE_TEST_FORK=0.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import json
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any, Final
+
+from tests.harness.absent import HOME
+from tests.harness.programs import die_with_parent
+
+import taskgate
+
+VARIABLE: Final = "TASKGATE_TEST_FORK"
+ROOT: Final = Path(__file__).resolve().parents[2]
+TEMPLATE: Final = Path(__file__).with_name("template.py")
+# A busy machine may take long over the imports; the answer to an order is a matter of milliseconds.
+READY_S, ANSWER_S = 240.0, 60.0
+# Room for the command lines that the processes will show.
+ROOM: Final = "-" * 4000
+SAYS_SOMETHING_TO_PYTHON: Final = ("PYTHON", "LC_", "LANG", "COVERAGE_", "MALLOC_", "LD_")
+
+_CLI = (Path(taskgate.__file__).parent / "cli").glob("[a-z]*.py")
+TEMPLATES: Final[Mapping[Path, tuple[str, ...]]] = {
+    Path(sys.executable): (
+        "taskgate.lifecycle",
+        *sorted(f"taskgate.cli.{file.stem}" for file in _CLI),
+        "anyio._backends._asyncio",
+        "uvicorn.lifespan.off",
+        "uvloop",
+        "rich.console",
+    ),
+    HOME / "mcp130/bin/python": (
+        "mcp.server.fastmcp.server",
+        "mcp.client.stdio",
+        "mcp.client.streamable_http",
+        "uvicorn.protocols.http.auto",
+        "anyio._backends._asyncio",
+    ),
+    HOME / "mcp23/bin/python": (
+        "mcp.server.subscriptions",
+        "mcp.server.stdio",
+        "mcp.client.client",
+        "uvicorn.protocols.http.auto",
+        "anyio._backends._asyncio",
+    ),
+    HOME / "fastmcp/bin/python": ("fastmcp_tasks", "uvicorn.protocols.http.auto", "anyio._backends._asyncio"),
+}
+# What a module takes from its process when it is imported, and each process must have for itself.
+RENEWED: Final = (("taskgate.gateway.requests.request", "_STARTED", ("secrets", "token_hex"), (8,)),)
+
+
+class NoFork(Exception):
+    """The program has to be started as usual; says why."""
+
+
+@dataclass(slots=True)
+class Template:
+    """The running template of one Python environment."""
+
+    interpreter: Path
+    environment: dict[str, str]
+    channel: socket.socket
+    process: subprocess.Popen[bytes]
+    log: IO[bytes]
+    answers: IO[bytes]
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @classmethod
+    def start(cls, interpreter: Path, modules: tuple[str, ...]) -> Template:
+        here, there = socket.socketpair()
+        log = tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as the template
+        with there:
+            process = subprocess.Popen(
+                [interpreter, TEMPLATE, str(there.fileno()), ",".join(modules), ROOM],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                pass_fds=[there.fileno()],
+                cwd=ROOT,
+                preexec_fn=die_with_parent,
+            )
+        here.settimeout(READY_S)
+        return cls(interpreter, _said_to_python(os.environ), here, process, log, here.makefile("rb"))
+
+    def fork(self, order: Mapping[str, Any], descriptors: list[int]) -> int:
+        body = json.dumps(order).encode()
+        with self.lock:
+            try:
+                if self.channel.gettimeout() == READY_S:
+                    self._answer("ready")
+                    self.channel.settimeout(ANSWER_S)
+                socket.send_fds(self.channel, [len(body).to_bytes(8, "big")], descriptors)
+                self.channel.sendall(body)
+                return self._answer("pid")
+            except (OSError, ValueError, KeyError) as error:
+                raise NoFork(f"{self.interpreter}: {error}") from error
+
+    def _answer(self, name: str) -> int:
+        said = json.loads(self.answers.readline() or b'{"refused": "the template has ended"}')
+        if name not in said:
+            raise NoFork(f"{self.interpreter}: {said['refused']}\n{self._wrote()}")
+        number: int = said[name]
+        return number
+
+    def _wrote(self) -> str:
+        self.log.seek(0)
+        return self.log.read()[-2000:].decode(errors="replace")
+
+    def end(self) -> None:
+        self.answers.close()
+        self.log.close()
+        self.channel.close()
+        self.process.kill()
+        self.process.wait()
+
+
+def _said_to_python(environment: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in environment.items() if name.startswith(SAYS_SOMETHING_TO_PYTHON)}
+
+
+class Forking:
+    """The templates of this pytest process, and what it could not fork."""
+
+    def __init__(self) -> None:
+        self._templates: dict[Path, Template] = {}
+        self._refused: dict[Path, str] = {}
+        self.active = True
+        self.forked = 0
+
+    def close(self) -> None:
+        for template in self._templates.values():
+            template.end()
+        self._templates.clear()
+
+    def why_not(self) -> list[str]:
+        return list(self._refused.values())
+
+    def fork(self, given: Mapping[str, Any]) -> int:
+        """The process id of the program, or NoFork."""
+        command = _command_of(given)
+        template = self._template(Path(command[0]))
+        environment = dict(os.environ if given["env"] is None else given["env"])
+        if _said_to_python(environment) != template.environment:
+            raise NoFork("its environment says something to the interpreter")
+        numbers = [given["p2cread"], given["c2pwrite"], given["errwrite"]]
+        ends = [place if number == -1 else number for place, number in enumerate(numbers)]
+        order = {
+            "command": command,
+            "environment": environment,
+            "folder": os.getcwd() if given["cwd"] is None else os.fspath(given["cwd"]),
+            "session": given["start_new_session"],
+            "dies_with_parent": given["preexec_fn"] is die_with_parent,
+            "parent": os.getpid(),
+            "targets": [0, 1, 2, *given["pass_fds"]],
+            "renewed": RENEWED,
+        }
+        try:
+            pid = template.fork(order, [*ends, *given["pass_fds"]])
+        except NoFork as error:
+            self._refused[template.interpreter] = str(error)
+            self._templates.pop(template.interpreter).end()
+            raise
+        self.forked += 1
+        return pid
+
+    def _template(self, interpreter: Path) -> Template:
+        if not self.active or interpreter in self._refused or interpreter not in TEMPLATES:
+            raise NoFork("not one of those that are forked")
+        if interpreter not in self._templates:
+            # The kernel ties a child that must not outlive its parent to the thread that started it.
+            if threading.current_thread() is not threading.main_thread():
+                raise NoFork("the template is started by the main thread only")
+            with fresh_interpreters():
+                self._templates[interpreter] = Template.start(interpreter, TEMPLATES[interpreter])
+        return self._templates[interpreter]
+
+
+def _command_of(given: Mapping[str, Any]) -> list[str]:
+    """The words of a program that a template can become, or NoFork."""
+    args = given["args"]
+    if isinstance(args, str | bytes | os.PathLike) or given["shell"] or given["executable"] is not None:
+        raise NoFork("not a list of words")
+    words = [os.fsdecode(each) for each in args]
+    as_module = words[1:2] == ["-m"] and words[2:3] and words[2].split(".")[0] == "taskgate"
+    if not as_module and not (len(words) > 1 and words[1].endswith(".py") and Path(words[1]).is_absolute()):
+        raise NoFork("not a module or a file")
+    if not given["close_fds"] or given["preexec_fn"] not in (None, die_with_parent) or given["process_group"] != -1:
+        raise NoFork("more is wanted of the new process than a template does")
+    if given["umask"] != -1 or any(given[name] is not None for name in ("uid", "gid", "gids")):
+        raise NoFork("it runs as somebody else")
+    if given["cwd"] is not None and not os.path.isdir(given["cwd"]):
+        raise NoFork("its folder does not exist")
+    return words
+
+
+FORKING: Final = Forking()
+_really_start = subprocess.Popen._execute_child  # type: ignore[attr-defined]
+_SIGNATURE = inspect.signature(_really_start)
+EXPECTED: Final = {
+    "args", "executable", "preexec_fn", "close_fds", "pass_fds", "cwd", "env", "shell", "p2cread", "p2cwrite", "c2pread",
+    "c2pwrite", "errread", "errwrite", "gid", "gids", "uid", "umask", "start_new_session", "process_group",
+}  # fmt: skip
+
+
+def _execute_child(self: Any, *args: Any, **named: Any) -> None:
+    given = _SIGNATURE.bind(self, *args, **named).arguments
+    try:
+        self.pid = FORKING.fork(given)
+    except NoFork:
+        _really_start(self, *args, **named)
+        return
+    self._child_created = True
+    ends = ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite")
+    self._close_pipe_fds(*(given[name] for name in ends))
+
+
+def install() -> None:
+    """From now on; only on Linux, and only where `subprocess` is as we know it."""
+    if sys.platform == "linux" and os.environ.get(VARIABLE) != "0" and set(_SIGNATURE.parameters) >= EXPECTED:
+        subprocess.Popen._execute_child = _execute_child  # type: ignore[attr-defined]
+
+
+@contextlib.contextmanager
+def fresh_interpreters() -> Iterator[None]:
+    """Inside, every program is really started."""
+    before, FORKING.active = FORKING.active, False
+    try:
+        yield
+    finally:
+        FORKING.active = before

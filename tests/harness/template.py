@@ -1,0 +1,202 @@
+"""A Python process that has already imported what many programs need, and becomes such a program by forking itself.
+
+Run as `python template.py CHANNEL MODULE...`; `tests/harness/forking.py` starts it and asks. It uses nothing but the standard
+library, because it runs in the environments of other SDKs too.
+
+The new process is a child of whoever started the template, not of the template (`CLONE_PARENT`): it is waited for, signalled and
+ended with its parent like any program that was started there. It has its own arguments, environment, folder, session and
+descriptors before it runs a line of the program, which is read and run from its file as `python FILE` and `python -m MODULE` do.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import gc
+import importlib
+import io
+import json
+import os
+import runpy
+import signal
+import socket
+import sys
+import threading
+from typing import Any, NoReturn
+
+CLONE3 = 435
+CLONE_PARENT, CLONE_CHILD_CLEARTID, CLONE_CHILD_SETTID = 0x8000, 0x200000, 0x1000000
+PR_SET_PDEATHSIG = 1
+# How far into the C library's description of a thread its number may stand.
+THREAD_BYTES = 2048
+MOST_DESCRIPTORS = 64
+
+# `syscall` must not let another thread run in between, so the library is opened as one that keeps the interpreter's lock.
+LIBC = ctypes.PyDLL(None, use_errno=True)
+
+
+class CloneArguments(ctypes.Structure):
+    """`struct clone_args` of the kernel, first version."""
+
+    _fields_ = [
+        (name, ctypes.c_uint64)
+        for name in ("flags", "pidfd", "child_tid", "parent_tid", "exit_signal", "stack", "stack_size", "tls")
+    ]
+
+
+def thread_number_address() -> int:
+    """Where the C library keeps the number of this thread: in a new process it must be the new one, as after its own fork()."""
+    LIBC.pthread_self.restype = ctypes.c_void_p
+    start: int = LIBC.pthread_self()
+    numbers = (ctypes.c_int * (THREAD_BYTES // 4)).from_address(start)
+    found = [place for place, number in enumerate(numbers) if number == os.getpid()]
+    if not found:
+        raise OSError("the C library keeps the thread's number in an unknown place")
+    return start + 4 * found[0]
+
+
+def fork_for_parent(thread_number: int) -> int:
+    """`os.fork()`, except that the new process is our sibling."""
+    asked = CloneArguments(flags=CLONE_PARENT | CLONE_CHILD_SETTID | CLONE_CHILD_CLEARTID, child_tid=thread_number)
+    ctypes.pythonapi.PyOS_BeforeFork()
+    pid: int = LIBC.syscall(CLONE3, ctypes.byref(asked), ctypes.sizeof(asked))
+    if pid == 0:
+        ctypes.pythonapi.PyOS_AfterFork_Child()
+        return 0
+    ctypes.pythonapi.PyOS_AfterFork_Parent()
+    if pid < 0:
+        raise OSError(ctypes.get_errno(), "clone3")
+    return pid
+
+
+def receive(channel: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
+    """The next order and the descriptors that belong to it; None when nobody will ask any more."""
+    head, descriptors, _, _ = socket.recv_fds(channel, 8, MOST_DESCRIPTORS)
+    if not head:
+        return None
+    left = int.from_bytes(head, "big")
+    body = bytearray()
+    while len(body) < left:
+        body += channel.recv(left - len(body))
+    return json.loads(body), descriptors
+
+
+def place(descriptors: list[int], targets: list[int]) -> None:
+    """Each descriptor under the number that the program expects."""
+    above = max(targets) + 1
+    moved = [fcntl.fcntl(each, fcntl.F_DUPFD_CLOEXEC, above) for each in descriptors]
+    for each in descriptors:
+        os.close(each)
+    for each, target in zip(moved, targets, strict=True):
+        os.dup2(each, target)
+        os.close(each)
+
+
+def open_standard_streams() -> None:
+    """As the interpreter does at its start: what is read and written depends on what the descriptors are now."""
+    for name, number, mode in (("stdin", 0, "r"), ("stdout", 1, "w"), ("stderr", 2, "w")):
+        old = getattr(sys, f"__{name}__")
+        at_once = mode == "w" and old.write_through
+        whole_lines = (number == 2 or os.isatty(number)) and not at_once
+        buffer: Any = open(number, f"{mode}b", 0 if at_once else -1, closefd=False)  # noqa: SIM115 - as long as the process
+        new = io.TextIOWrapper(buffer, old.encoding, old.errors, None, whole_lines, at_once)
+        setattr(sys, name, new)
+        setattr(sys, f"__{name}__", new)
+
+
+def show_command_line(words: list[str]) -> None:
+    """What `ps` and /proc show of this process, as far as there is room."""
+    with open("/proc/self/stat") as stat:
+        fields = stat.read().rpartition(")")[2].split()
+    start, end = int(fields[45]), int(fields[46])
+    shown = b"\0".join(map(os.fsencode, words))[: end - start - 1]
+    ctypes.memmove(start, shown.ljust(end - start, b"\0"), end - start)
+
+
+def take_over(order: dict[str, Any], descriptors: list[int]) -> None:
+    """Everything that a started program has of its own."""
+    if order["session"]:
+        os.setsid()
+    if order["dies_with_parent"]:
+        LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != order["parent"]:
+            os.kill(os.getpid(), signal.SIGKILL)
+    os.environ.clear()
+    os.environ.update(order["environment"])
+    os.chdir(order["folder"])
+    place(descriptors, order["targets"])
+    open_standard_streams()
+    show_command_line(order["command"])
+    for module, name, maker, arguments in order["renewed"]:
+        if module in sys.modules:
+            made = getattr(importlib.import_module(maker[0]), maker[1])
+            setattr(sys.modules[module], name, made(*arguments))
+
+
+def run(command: list[str]) -> None:
+    """The program, in a fresh `__main__`. What it raises ends the process as it would end any other."""
+    main = type(sys)("__main__")
+    main.__dict__["__builtins__"] = __builtins__
+    sys.modules["__main__"] = main
+    sys.orig_argv = command
+    _, *words = command
+    if words[0] == "-m":
+        sys.argv = ["-m", *words[2:]]
+        sys.path.insert(0, os.getcwd())
+        runpy._run_module_as_main(words[1])  # type: ignore[attr-defined] # what `python -m` itself calls
+        return
+    sys.argv = words
+    sys.path.insert(0, os.path.dirname(os.path.realpath(words[0])))
+    main.__dict__["__file__"] = words[0]
+    with open(words[0], "rb") as file:
+        code = compile(file.read(), words[0], "exec")
+    exec(code, main.__dict__)
+
+
+def refuse(channel: socket.socket, why: str) -> NoReturn:
+    channel.sendall(json.dumps({"refused": why}).encode() + b"\n")
+    raise SystemExit(0)
+
+
+def prepare(channel: socket.socket, modules: list[str]) -> int:
+    """Import everything, and make sure that a fork takes nothing along that it should not."""
+    try:
+        for name in modules:
+            importlib.import_module(name)
+        number = thread_number_address()
+    except Exception as error:
+        refuse(channel, f"{type(error).__name__}: {error}")
+    if threading.active_count() > 1 or len(os.listdir("/proc/self/task")) > 1:
+        refuse(channel, "an import has started a thread")
+    opened = {int(each) for each in os.listdir("/proc/self/fd")} - {0, 1, 2, channel.fileno()}
+    if [each for each in opened if os.path.exists(f"/proc/self/fd/{each}")]:
+        refuse(channel, "an import has left a file open")
+    gc.collect()
+    gc.freeze()
+    return number
+
+
+def serve(channel: socket.socket, modules: list[str]) -> list[str] | None:
+    """Fork for every order; returns the command in the new processes, and None in the template when nobody asks any more."""
+    thread_number = prepare(channel, modules)
+    channel.sendall(json.dumps({"ready": os.getpid()}).encode() + b"\n")
+    while (asked := receive(channel)) is not None:
+        order, descriptors = asked
+        pid = fork_for_parent(thread_number)
+        if pid == 0:
+            channel.close()
+            take_over(order, descriptors)
+            command: list[str] = order["command"]
+            return command
+        for each in descriptors:
+            os.close(each)
+        channel.sendall(json.dumps({"pid": pid}).encode() + b"\n")
+    return None
+
+
+if __name__ == "__main__":
+    # This folder is not where programs look for their modules.
+    del sys.path[0]
+    becoming = serve(socket.socket(fileno=int(sys.argv[1])), sys.argv[2].split(","))
+    if becoming is not None:
+        run(becoming)

@@ -1,0 +1,224 @@
+"""A forked program is a program like one that was started: its own process, arguments, environment, streams, codes and end.
+
+Each thing is asked of the same program twice, really started and forked, and must be the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.harness import forking
+from tests.harness.forking import FORKING, Forking, fresh_interpreters
+from tests.harness.programs import die_with_parent, run_to_end, start
+
+DESCRIBES_ITSELF = """
+    import json, os, signal, sys, threading
+    said = {
+        "argv": sys.argv[1:],
+        "name": __name__,
+        "file": __file__,
+        "path": sys.path[0],
+        "first words": sys.orig_argv[1:],
+        "folder": os.getcwd(),
+        "environment": {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")},
+        "parent": os.getppid(),
+        "leads its session": os.getsid(0) == os.getpid(),
+        "descriptors": sorted(each for each in map(int, os.listdir("/proc/self/fd")) if os.path.exists(f"/proc/self/fd/{each}")),
+        "thread": threading.get_native_id() == os.getpid(),
+        "threads": threading.active_count(),
+        "signals": [str(signal.getsignal(each)) for each in (signal.SIGINT, signal.SIGTERM, signal.SIGPIPE)],
+        "blocked": sorted(signal.pthread_sigmask(signal.SIG_BLOCK, [])),
+        "stdin": [sys.stdin.encoding, sys.stdin.errors, sys.stdin.readline()],
+        "stdout": [sys.stdout.encoding, sys.stdout.errors, sys.stdout.line_buffering, sys.stdout.write_through],
+        "stderr": [sys.stderr.encoding, sys.stderr.errors, sys.stderr.line_buffering, sys.stderr.write_through],
+        "buffers": [type(each.buffer).__name__ for each in (sys.stdin, sys.stdout, sys.stderr)],
+        "command line": open("/proc/self/cmdline").read().rstrip("\\0").split("\\0")[1:],
+    }
+    print(json.dumps(said))
+"""
+
+pytestmark = pytest.mark.skipif(
+    subprocess.Popen._execute_child is not forking._execute_child,  # type: ignore[attr-defined]
+    reason=f"programs are not forked here (Linux only, and not with {forking.VARIABLE}=0)",
+)
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Callable[[str], Path]:
+    def written(text: str) -> Path:
+        file = tmp_path / "program.py"
+        file.write_text(textwrap.dedent(text))
+        return file
+
+    return written
+
+
+@contextlib.contextmanager
+def forked(count: int = 1) -> Iterator[None]:
+    before = FORKING.forked
+    yield
+    assert FORKING.forked - before == count, FORKING.why_not()
+
+
+def described(command: list[Any], **how: Any) -> dict[str, Any]:
+    done = subprocess.run(
+        command, input="one line\n", stdout=subprocess.PIPE, text=True, check=True, timeout=240, **how
+    )
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def test_it_finds_what_a_started_program_finds(program: Callable[[str], Path], tmp_path: Path) -> None:
+    command = [sys.executable, program(DESCRIBES_ITSELF), "--word", "two words", "ü", ""]
+    how = {"cwd": tmp_path, "env": {**os.environ, "ONLY_HERE": "1"}, "start_new_session": True}
+    with fresh_interpreters():
+        started = described(command, **how)
+    with forked():
+        assert described(command, **how) == started
+    assert started["parent"] == os.getpid()
+
+
+def test_it_gets_the_descriptors_that_are_meant_for_it_and_no_others(program: Callable[[str], Path]) -> None:
+    reading, writing = os.pipe()
+    command = [sys.executable, program("import os, sys; os.write(int(sys.argv[1]), b'here')"), str(writing)]
+    with forked():
+        subprocess.run(command, pass_fds=[writing], check=True, timeout=240)
+    os.close(writing)
+    with open(reading, "rb") as said:
+        assert said.read() == b"here"
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("", 0),
+        ("raise SystemExit(7)", 7),
+        ("raise ValueError('why')", 1),
+        ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", -signal.SIGKILL),
+        ("raise KeyboardInterrupt", -signal.SIGINT),
+    ],
+)
+async def test_its_end_is_told_as_that_of_a_started_one(program: Callable[[str], Path], text: str, code: int) -> None:
+    with forked(2):
+        file = program(text)
+        assert (
+            subprocess.run([sys.executable, file], check=False, timeout=240, stderr=subprocess.DEVNULL).returncode
+            == code
+        )
+        process = await asyncio.create_subprocess_exec(sys.executable, file, stderr=subprocess.DEVNULL)
+        assert await asyncio.wait_for(process.wait(), 240) == code
+
+
+async def test_a_module_runs_as_with_m() -> None:
+    with forked():
+        code, said, wrong = await run_to_end([sys.executable, "-m", "taskgate", "--version"])
+    with fresh_interpreters():
+        assert (code, said, wrong) == await run_to_end([sys.executable, "-m", "taskgate", "--version"])
+
+
+async def test_it_is_ended_by_its_group(program: Callable[[str], Path]) -> None:
+    with forked():
+        running = await start([sys.executable, program("import time; time.sleep(600)")])
+    running.end_group(signal.SIGKILL)
+    assert await asyncio.wait_for(running.process.wait(), 240) == -signal.SIGKILL
+
+
+def test_it_dies_with_the_process_that_started_it(program: Callable[[str], Path]) -> None:
+    """Also when that one is killed: nothing is left behind, the template included."""
+    starter = program(
+        f"""
+        import os, subprocess, sys
+        sys.path.insert(0, {str(forking.ROOT)!r})
+        from tests.harness import forking
+        from tests.harness.programs import die_with_parent
+        forking.install()
+        with open("sleeps.py", "w") as file:
+            file.write("import time; time.sleep(600)")
+        child = subprocess.Popen([sys.executable, os.path.abspath("sleeps.py")], preexec_fn=die_with_parent)
+        (template,) = forking.FORKING._templates.values()
+        print(forking.FORKING.forked, child.pid, template.process.pid, flush=True)
+        os.kill(os.getpid(), 9)
+        """
+    )
+    with fresh_interpreters():
+        done = subprocess.run(
+            [sys.executable, starter], capture_output=True, text=True, check=False, timeout=240, cwd=starter.parent
+        )
+    count, *pids = map(int, done.stdout.split())
+    assert (count, done.returncode) == (1, -signal.SIGKILL)
+    for pid in pids:
+        _wait_until_gone(pid)
+
+
+def _wait_until_gone(pid: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        descriptor = os.pidfd_open(pid)
+        try:
+            import select
+
+            assert select.select([descriptor], [], [], 240)[0]
+        finally:
+            os.close(descriptor)
+
+
+def test_what_each_process_must_have_for_itself_is_new(program: Callable[[str], Path]) -> None:
+    file = program("from taskgate.gateway.requests import request; print(request._STARTED)")
+    with forked(2):
+        said = {
+            subprocess.run([sys.executable, file], capture_output=True, check=True, timeout=240).stdout
+            for _ in range(2)
+        }
+    assert len(said) == 2
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        {"env": {**os.environ, "PYTHONHASHSEED": "1"}},
+        {"preexec_fn": lambda: None},
+        {"umask": 0o077},
+        {"close_fds": False},
+    ],
+    ids=lambda how: next(iter(how)),
+)
+def test_what_a_template_cannot_give_is_really_started(program: Callable[[str], Path], how: dict[str, Any]) -> None:
+    with forked(0):
+        subprocess.run([sys.executable, program("")], check=True, timeout=240, **how)
+
+
+@pytest.mark.parametrize("words", [["-c", "pass"], ["-I", "{file}"], ["-m", "this"]], ids=lambda words: words[0])
+def test_interpreters_with_options_are_really_started(program: Callable[[str], Path], words: list[str]) -> None:
+    file = program("")
+    with forked(0):
+        done = [word.format(file=file) for word in words]
+        subprocess.run([sys.executable, *done], check=True, timeout=240, stdout=subprocess.DEVNULL)
+
+
+@pytest.mark.fresh_interpreter
+def test_a_test_about_the_start_itself_gets_one(program: Callable[[str], Path]) -> None:
+    with forked(0):
+        subprocess.run([sys.executable, program("")], check=True, timeout=240, preexec_fn=die_with_parent)
+
+
+def test_a_template_that_fails_is_said_and_the_program_is_started(
+    program: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = Forking()
+    monkeypatch.setattr(forking, "FORKING", own)
+    monkeypatch.setattr(forking, "TEMPLATES", {Path(sys.executable): ("no_such_module",)})
+    done = subprocess.run([sys.executable, program("print('here')")], capture_output=True, check=True, timeout=240)
+    assert done.stdout == b"here\n"
+    assert own.forked == 0
+    (why,) = own.why_not()
+    assert "no_such_module" in why
