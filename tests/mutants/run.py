@@ -24,7 +24,7 @@ from tests.mutants.kept_list import ROOT, Mutant, NotFound, Source, mutants, mut
 
 WORKERS = int(os.environ.get("WORKERS", "2"))
 LIMIT_S = 900
-COPIED = ("src", "tests", "examples", "docs", "tools", "pyproject.toml", "README.md", "Makefile")
+COPIED = ("src", "tests", "examples", "docs", "tools", "pyproject.toml", "README.md", "CONTRIBUTING.md", "Makefile")
 LEFT_OUT = shutil.ignore_patterns("__pycache__", ".cache", "*.pyc")
 _STAMP = itertools.count(int(time.time()) - 10_000_000, 10)
 """Compiled modules are told apart by the second in which their source changed: each change gets a second of its own."""

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 from tests.seam import Call, Exchange, Gateway, Upstream, seam, until
 
+from taskgate.turns import LARGE_BYTES
+
 FORM = {"message": "Which colour?", "requestedSchema": {"type": "object", "properties": {"value": {"type": "string"}}}}
 BLUE = {"action": "accept", "content": {"value": "blue"}}
 CAN_ANSWER = {"elicitation": {"form": {}}}
@@ -134,3 +136,55 @@ async def test_a_stateful_caller_hears_a_stateless_server_as_it_would_hear_one_o
         reply = await caller.call("shop__talk")
         heard = [m["params"]["level"] for m in reply.messages if m.get("method") == "notifications/message"]
         assert heard == (["error"] if level else ["debug", "error"])
+
+
+@seam
+async def test_a_question_that_comes_with_a_reply_never_breaks_into_what_follows_the_reply() -> None:
+    """A server asks just when its reply has left: the caller may have its answer before it can be asked on the same way."""
+    shop = Shop()
+
+    async def ask_after(turns: int) -> dict[str, Any]:
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        return await shop.ask_beside()
+
+    @shop.tool("hasty")
+    async def hasty(call: Call) -> str:
+        asked.append(asyncio.create_task(ask_after(call.arguments["turns"])))
+        return "done"
+
+    asked: list[asyncio.Task[dict[str, Any]]] = []
+    async with Gateway(shared(), {"shop": shop}) as gate:
+        caller = await gate.caller("2025", capabilities=CAN_ANSWER, answers={"elicitation/create": BLUE})
+        await caller.listen()
+        for turns in range(40):
+            reply = await caller.call("shop__hasty", {"turns": turns})
+            assert (reply.status, reply.text) == (200, "done"), turns
+        await gate.advance(1)
+        # Put to the caller, or refused where no call was open any more; never left without an answer.
+        answers = [asking.result() if asking.done() else None for asking in asked]
+        assert answers[0] == BLUE
+        assert all(answer == BLUE or answer["error"]["code"] == -32601 for answer in answers if answer)
+        assert None not in answers
+
+
+@seam
+async def test_a_large_log_line_before_a_reply_reaches_its_caller_although_it_takes_longer_to_read() -> None:
+    shop = Shop()
+    long = "x" * (2 * LARGE_BYTES)
+
+    @shop.tool("talk")
+    async def talk(call: Call) -> str:
+        call.notify("notifications/message", {"level": "error", "data": long})
+        return "done"
+
+    async with Gateway(shared(), {"shop": shop}) as gate:
+        caller = await gate.caller("2025")
+        stream = await caller.listen()
+        reply = await caller.call("shop__talk")
+        assert reply.text == "done"
+        await gate.advance(1)
+        heard = [
+            message["params"]["data"] for message in (*reply.messages, *stream.reply.messages) if "params" in message
+        ]
+        assert heard == [long]

@@ -51,6 +51,10 @@ class Outcome:
             self.reply.set_result(body)
 
     @property
+    def can_send(self) -> bool:
+        return not self.reply.done()
+
+    @property
     def still_there(self) -> bool:
         return True
 

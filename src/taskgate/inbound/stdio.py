@@ -89,6 +89,11 @@ class LineOutlet:
         return True
 
     @property
+    def can_send(self) -> bool:
+        """Lines stand for themselves: one may follow the reply."""
+        return not self._transport.is_closing()
+
+    @property
     def still_there(self) -> bool:
         return not self._transport.is_closing()
 

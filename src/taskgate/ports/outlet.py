@@ -33,6 +33,11 @@ class ReplyOutlet(Outlet, Protocol):
     async def finish(self, status: int, body: bytes) -> None: ...
 
     @property
+    def can_send(self) -> bool:
+        """Whether something can still go before the reply and reach the caller, now or when it resumes the stream."""
+        ...
+
+    @property
     def still_there(self) -> bool:
         """Whether what was written can have arrived."""
         ...

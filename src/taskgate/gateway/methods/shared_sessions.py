@@ -338,7 +338,7 @@ class SharedSessions:
 class _Nowhere:
     """Nobody waits for what is said before the answer, nor for the answer."""
 
-    still_there = True
+    can_send = still_there = True
 
     def send(self, message: bytes) -> None:
         return None

@@ -264,6 +264,9 @@ class Asker:
         if self.refuses(question):
             return not_supported(question.method)
         if session is not None and can_answer(session.capabilities, question.method, question.decoded()):
+            if not request.delivery.outlet.can_send:
+                # The server asked while its reply to this call was already on its way: the question belongs to no call.
+                return await self.ask_undecided(session.conversation, [session], question)
             refused = self._url_refusal(session, question)
             keep = partial(request.delivery.keep_answer, question)
             return refused or await ask_session(session, question, request, self.timeout_s(question), keep)

@@ -321,7 +321,12 @@ class ReplyDelivery(msgspec.Struct, eq=False, kw_only=True):
         return self.known_profile
 
     def notify(self, method: str, params: bytes | Raw | None) -> None:
-        self.outlet.send(wire.notification(method, bytes(params) if params is not None else None))
+        """Before the reply on its own way; what comes too late for that, on the session's, unless it is about this request."""
+        body = bytes(params) if params is not None else None
+        if self.outlet.can_send or self.session is None:
+            self.outlet.send(wire.notification(method, body))
+        elif method != "notifications/progress":
+            self.session.notify(method, body)
 
     def wants_log(self, level: str) -> bool:
         """Stateless callers get logs only if this very request asked for them (server/utilities/logging)."""

@@ -133,7 +133,7 @@ async def ask_session(
     elif question.method == SAMPLE and "includeContext" in decoded:
         params = _without_context(params or b"{}", session.capabilities)
     try:
-        outlet = request.delivery.outlet if request is not None else None
+        outlet = request.delivery.outlet if request is not None and request.delivery.outlet.can_send else None
         return await session.ask(question.method, params, outlet, timeout_s, keep)
     except TimeoutError:
         return _GAVE_UP

@@ -120,15 +120,17 @@ class Followers:
     ) -> tuple[asyncio.Task[Answer], Callable[[], bool]] | None:
         """Ask the first of the caller's sessions that can answer, on a stream that waits for this task if there is one."""
         for request in self._waiting.get(task.id, ()):
-            if request.session is not None and request.delivery.outlet.still_there and _able(request.session, question):
+            outlet = request.delivery.outlet
+            reached = outlet.can_send and outlet.still_there
+            if request.session is not None and reached and _able(request.session, question):
                 self._urls.given(request.session, question)
-                return _asking(request.session, question, keep, request), partial(_broken, request.delivery.outlet)
+                return _asking(request.session, question, keep, request), partial(_broken, outlet)
         for session in self._sessions_of(task):
-            outlet = session.outlet
-            if _able(session, question) and outlet is not None:
+            own = session.outlet
+            if _able(session, question) and own is not None:
                 self._urls.given(session, question)
                 # A stream that nobody follows keeps the question; another stream may come first.
-                return _asking(session, question, keep), partial(_unread, outlet)
+                return _asking(session, question, keep), partial(_unread, own)
         return None
 
     def _progressed(self, event: ProgressMade) -> None:

@@ -57,7 +57,7 @@ class _Nobody:
 
 class Post:
     __slots__ = (
-        "_connection", "_parts", "_ready", "_size", "_started", "_streamed", "_turn", "admitted", "arrival", "arrived",
+        "_connection", "_parts", "_ready", "_replying", "_size", "_started", "_streamed", "_turn", "admitted", "arrival", "arrived",
         "body", "disconnected",
         "every_header", "headers", "keep_alive", "limit", "lost_is_cancel", "path", "primed", "query",
         "response_complete", "stream_buffers", "too_large", "work",
@@ -107,6 +107,8 @@ class Post:
         """Every request before it on the same connection has been answered."""
         self._started = False
         self._streamed: StreamedReply | None = None
+        self._replying = False
+        """The reply is going out, or has gone."""
         if self.too_large:
             self.complete()
 
@@ -175,6 +177,12 @@ class Post:
         return self.response_complete or self.disconnected
 
     @property
+    def can_send(self) -> bool:
+        """Nothing goes out once the reply does: it would stand where the next reply on this connection begins."""
+        resumable = self._streamed is not None
+        return not self._replying and not self.response_complete and (resumable or not self.disconnected)
+
+    @property
     def still_there(self) -> bool:
         """Whether the caller's connection is open."""
         return not self._connection.raw.is_closing()
@@ -209,6 +217,7 @@ class Post:
     async def finish(self, status: int, body: bytes, headers: Headers | None = None) -> None:
         """The result: alone, or as the end of the stream that came before it. Who hangs up now cancels nothing any more."""
         self.lost_is_cancel = False
+        self._replying = True
         # A caller that names event streams before JSON, or alone, gets its answers as streams.
         streams = status == 200 and self.headers.get(b"accept", b"").lstrip().startswith(b"text/event-stream")
         if self._streamed is None and not streams:
@@ -222,6 +231,7 @@ class Post:
     async def respond_whole(self, status: int, body: bytes, headers: Headers) -> None:
         """An answer that another gateway has given."""
         self.lost_is_cancel = False
+        self._replying = True
         if len(body) < LARGE_BYTES:
             self.respond(status, body, headers)
         else:
@@ -247,6 +257,7 @@ class Post:
         A request is answered by JSON or by an event stream (transports: sending messages), so it is a stream without events.
         Its ids are not shown, so that nobody tries to resume it.
         """
+        self._replying = True
         if self._streamed is None:
             self.begin_stream([])
             self.end_stream()
@@ -256,15 +267,17 @@ class Post:
     # As an outlet for what comes before the result
 
     def send(self, message: bytes) -> None:
-        self._stream().send(message)
+        if self.can_send:
+            self._stream().send(message)
 
     def hold_open(self) -> None:
         """The answer becomes an event stream now, whose pings keep proxies and clients from giving up on it."""
-        self._stream()
+        if self.can_send:
+            self._stream()
 
     def prime(self, retry_ms: int | None) -> None:
         """The upstream gave its stream a point to resume from: so do we, with the same pause between attempts."""
-        if self.primed and self._streamed is None:
+        if self.primed and self._streamed is None and self.can_send:
             self._stream(retry_ms=retry_ms)
 
     def pause(self) -> None:

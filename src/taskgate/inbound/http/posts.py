@@ -300,5 +300,9 @@ class _Together:
         self.bodies.append(body)
 
     @property
+    def can_send(self) -> bool:
+        return self._post.can_send
+
+    @property
     def still_there(self) -> bool:
         return self._post.still_there
