@@ -37,7 +37,27 @@ for number in range(300_000):
     kept.append([{"number": [number]}])
     if number % 20_000 == 0:
         collector.tend()
-print(looks.count(2), looks.count(0) > 20)
+print(looks.count(2), looks.count(0) > 200)
+"""
+
+IDLE = """
+import gc, time
+spent = 0.0
+time.process_time = lambda: spent
+from taskgate import clock
+now = 0.0
+clock.monotonic = lambda: now
+from taskgate.turns import Collector
+collector, looks = Collector(), []
+gc.callbacks.append(lambda phase, info: looks.append(info["generation"]) if phase == "start" else None)
+kept = [[{"number": [number]}] for number in range(100_000)]
+whole = []
+for second in range(10):
+    now += 1.0
+    spent += 0.5 if second == 3 else 0.01
+    collector.tend()
+    whole.append(looks.count(2))
+print(*whole)
 """
 
 
@@ -55,3 +75,8 @@ def test_what_is_alive_is_looked_at_as_a_whole_only_when_memory_has_doubled() ->
     full_looks, young_are_looked_at = _said_by(ALIVE).split()
     assert young_are_looked_at == "True"
     assert int(full_looks) <= 3
+
+
+def test_a_short_silence_is_not_taken_for_idleness() -> None:
+    """A look at everything is 200 ms in which nobody is answered, so it waits until nobody has come for some seconds."""
+    assert _said_by(IDLE).split() == ["0"] * 8 + ["1", "1"]

@@ -125,6 +125,30 @@ async def test_what_waits_together_shares_one_sync_and_holds_nobody_else_up(tmp_
     await store.close()
 
 
+async def test_nobody_waits_for_writes_that_came_after_the_batch_had_begun(tmp_path: Path) -> None:
+    """A batch that takes whoever comes while it runs ends late on a busy gateway, and the first of it waits for the last."""
+    store = open_store(tmp_path / "store.db")
+    commits, later = Commits(store), list[asyncio.Task[int]]()
+
+    def followed_by(more: int) -> Callable[[Transaction], int]:
+        def write(_tx: Transaction) -> int:
+            time.sleep(writer.SLICE_S)
+            if more:
+                later.append(asyncio.create_task(store.engine.writer.write(followed_by(more - 1))))
+            return more
+
+        return write
+
+    async with asyncio.timeout(DEADLINE_S):
+        assert await store.engine.writer.write(followed_by(10)) == 10
+        assert commits.count == 1
+        while len(later) < 10 or not later[-1].done():
+            await asyncio.sleep(0)
+    assert [task.result() for task in later] == list(range(9, -1, -1))
+    assert commits.count == 11
+    await store.close()
+
+
 FULL_DISK = """
 import asyncio, resource, sys
 sys.path.insert(0, {tests!r})
@@ -173,7 +197,8 @@ def test_a_disk_that_refuses_writes_is_survived_without_a_false_acknowledgement(
     assert done.stdout == "recovered\n", done.stderr
 
 
-async def test_the_log_starts_over_and_does_not_grow_for_ever(tmp_path: Path) -> None:
+async def test_the_log_starts_over_and_does_not_grow_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "COMMITS_BETWEEN", 128)
     store = open_store(tmp_path / "store.db")
     sizes = []
     for _ in range(6):
@@ -334,7 +359,8 @@ asyncio.run(main())
     await store.close()
 
 
-async def test_large_commits_do_not_make_the_log_large(tmp_path: Path) -> None:
+async def test_large_commits_do_not_make_the_log_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "MAX_LOG_BYTES", 16 << 20)
     store = open_store(tmp_path / "store.db")
     for number in range(80):
         await store.keep(f"n{number}", os.urandom(1 << 20))

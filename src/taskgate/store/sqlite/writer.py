@@ -3,10 +3,11 @@
 An operation is a function of a `Transaction`. Operations run on the event loop, a few tens of microseconds each;
 only the COMMIT, which waits for the disk, runs in a thread. (Running the operations there too would hand the
 interpreter's lock back and forth for every statement, and a busy loop starves such a thread for seconds.) While one
-commit is on its way, the next batch gathers. A batch takes what waits in slices of a few milliseconds with a turn of the
-loop between them: how many share a sync must not depend on how long the loop may be held, or a slow disk on a busy
-machine would take less work a second than it is offered. Another process may hold the database's lock (a backup, a shell): the loop
-never waits for it; the thread does, for a while, and hands the begun transaction back to the loop.
+commit is on its way, the next batch gathers. A batch takes what waits when it begins and nobody who comes later, in
+slices of a few milliseconds with a turn of the loop between them: how many share a sync must not depend on how long the
+loop may be held, or a slow disk on a busy machine would take less work a second than it is offered. Another process may
+hold the database's lock (a backup, a shell): the loop never waits for it; the thread does, for a while, and hands the
+begun transaction back to the loop.
 
 Whoever waits is answered after the COMMIT, never before: what was answered is on the disk. If one operation fails,
 the batch is done again with each in its own savepoint, so it takes nothing back from its neighbours; operations may
@@ -138,9 +139,9 @@ class Writer(BatchWriter):
         self._over(batch, self._roll_back(error))
 
     def _together(self, batch: Batch) -> Iterator[None]:
-        """Without savepoints: one costs as much as a whole operation."""
+        """Without savepoints: one costs as much as a whole operation. Whoever comes between two slices has the next batch."""
         transaction = self._transaction()
-        while self._waiting and len(batch.waiting) < MAX_BATCH:
+        for _ in range(min(len(self._waiting), MAX_BATCH)):
             batch.waiting.append(self._waiting.popleft())
             batch.waiting[-1].run(transaction)
             yield
