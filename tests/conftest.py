@@ -44,6 +44,9 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
 SCRATCH = scratch_in_memory()
+if SCRATCH is not None:
+    # What Node compiled for one program serves the next.
+    os.environ.setdefault("NODE_COMPILE_CACHE", str(SCRATCH / "node"))
 
 # A busy machine may take a moment over any example; what must be fast has a benchmark. The examples are the same in every run,
 # so that the same commit is green or red everywhere; HYPOTHESIS_PROFILE=default looks for new ones.

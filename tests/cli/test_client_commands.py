@@ -22,15 +22,7 @@ pytestmark = pytest.mark.timeout(60)
 ROOT = Path(__file__).resolve().parents[2]
 LIAR = [sys.executable, str(ROOT / "tests" / "client" / "servers" / "lying_server.py")]
 ASKER = [sys.executable, str(ROOT / "tests" / "client" / "servers" / "asking_server.py")]
-PROGRAM = """
-import sys, typer
-from taskgate.cli import call, tasks
-app = typer.Typer(pretty_exceptions_enable=False)
-for module in (call, tasks):
-    module.register(app)
-app(sys.argv[1:], prog_name="taskgate")
-"""
-COMMAND = [sys.executable, "-c", PROGRAM]
+COMMAND = [sys.executable, "-m", "taskgate"]
 ENVIRONMENT = {**os.environ, "TERM": "xterm", "COLUMNS": "120", "TASKGATE_STATE_DIR": "/nonexistent"}
 PATIENCE = 120.0
 

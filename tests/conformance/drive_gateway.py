@@ -2,7 +2,8 @@
 
     python -m tests.conformance.drive_gateway SERVER_URL
 
-The suite starts this program and watches what reaches its server, so what is judged is Taskgate as a client. The caller
+The suite starts this program, or one that asks the test to run `main`, and watches what reaches its server, so what is judged is
+Taskgate as a client. The caller
 lists everything, reads, fills and calls it, with the arguments that the scenario names in its context or with values
 that fit the schema.
 """
@@ -13,6 +14,7 @@ import asyncio
 import json
 import os
 import sys
+from collections.abc import Mapping
 from typing import Any
 
 from tests.harness.gateway import running_gateway
@@ -42,9 +44,9 @@ def sample(schema: Any) -> Wire:
     }
 
 
-async def use_everything(gateway: Any) -> None:
+async def use_everything(gateway: Any, told: Mapping[str, str]) -> None:
     tools = await gateway.list_tools()
-    wanted = json.loads(os.environ.get("MCP_CONFORMANCE_CONTEXT") or "{}").get("toolCalls")
+    wanted = json.loads(told.get("MCP_CONFORMANCE_CONTEXT") or "{}").get("toolCalls")
     for call in wanted or [{"name": tool["name"], "arguments": arguments_for(tool, tools)} for tool in tools]:
         await gateway.request("tools/call", **call)
     for resource in (await gateway.request("resources/list")).last.get("result", {}).get("resources", []):
@@ -61,8 +63,8 @@ def arguments_for(tool: Wire, tools: list[Wire]) -> Wire:
     return sample(schema)
 
 
-async def main(url: str) -> None:
-    stateless = os.environ.get("MCP_CONFORMANCE_PROTOCOL_VERSION") == STATELESS
+async def main(url: str, told: Mapping[str, str]) -> None:
+    stateless = told.get("MCP_CONFORMANCE_PROTOCOL_VERSION") == STATELESS
     config = {
         "schema": 1,
         "servers": {"suite": {"url": url}},
@@ -73,10 +75,10 @@ async def main(url: str) -> None:
         running_gateway(config) as gateway,
         caller(gateway.url, stateless=stateless, capabilities=CAPABILITIES, answer=answer) as one,
     ):
-        await use_everything(one)
+        await use_everything(one, told)
         # What the suite wanted to see has happened; a server that never finishes a call must not hold us up.
         await gateway.kill()
 
 
 if __name__ == "__main__":
-    asyncio.run(main(sys.argv[-1]))
+    asyncio.run(main(sys.argv[-1], os.environ))

@@ -15,6 +15,7 @@ import json
 import os
 import re
 import sys
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -80,14 +81,14 @@ async def use_every_tool(one: Any) -> None:
         print(str(reply.last)[:500], file=sys.stderr)
 
 
-async def main(url: str) -> None:
-    context = json.loads(os.environ.get("MCP_CONFORMANCE_CONTEXT") or "{}")
-    stateless = os.environ.get("MCP_CONFORMANCE_PROTOCOL_VERSION") == STATELESS
+async def main(url: str, told: Mapping[str, str]) -> None:
+    context = json.loads(told.get("MCP_CONFORMANCE_CONTEXT") or "{}")
+    stateless = told.get("MCP_CONFORMANCE_PROTOCOL_VERSION") == STATELESS
     known = {name: context[name] for name in ("client_id", "client_secret") if name in context}
-    if "cimd" in os.environ.get("MCP_CONFORMANCE_SCENARIO", ""):
+    if "cimd" in told.get("MCP_CONFORMANCE_SCENARIO", ""):
         known["client_id"] = CLIENT_DOCUMENT
     auth: dict[str, Any] = {"type": "authorization_code", "per_user": True}
-    if "client-credentials" in os.environ.get("MCP_CONFORMANCE_SCENARIO", ""):
+    if "client-credentials" in told.get("MCP_CONFORMANCE_SCENARIO", ""):
         auth = {"type": "client_credentials"}
     config = {
         "servers": {"suite": {"url": url, "auth": {**auth, **known}}},
@@ -107,4 +108,4 @@ async def main(url: str) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(sys.argv[-1]))
+    asyncio.run(main(sys.argv[-1], os.environ))

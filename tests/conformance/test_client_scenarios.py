@@ -7,19 +7,24 @@ about defaults in forms is for whoever shows the form, which a gateway does not.
 
 from __future__ import annotations
 
-import os
+import asyncio
+import json
 import sys
 import tempfile
+import traceback
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+from tests.conformance import drive_gateway, drive_gateway_login
 from tests.conformance.suite import SUITE, failures, read_verdicts
 from tests.harness.absent import HOME
 from tests.harness.programs import run_to_end
 
 pytestmark = [pytest.mark.slow, pytest.mark.peers("conformance"), pytest.mark.timeout(120)]
-ROOT = Path(__file__).resolve().parent.parent.parent
-PATH = ":".join(filter(None, (os.environ.get("PYTHONPATH"), str(ROOT))))
+RELAY = Path(__file__).with_name("client_relay.py")
+Client = Callable[[str, Mapping[str, str]], Awaitable[None]]
 SCENARIOS = (
     ("initialize", "2025-11-25"),
     ("tools_call", "2025-11-25"),
@@ -67,30 +72,49 @@ MORE_LOGINS = (
 
 @pytest.mark.parametrize(("scenario", "revision"), SCENARIOS)
 async def test_the_gateway_behaves_as_a_client_must(scenario: str, revision: str) -> None:
-    await judged(f"{sys.executable} -m tests.conformance.drive_gateway", scenario, revision)
+    await judged(drive_gateway.main, scenario, revision)
 
 
 @pytest.mark.parametrize(("scenario", "revision"), LOGINS)
 async def test_the_gateway_logs_in_as_a_client_must(scenario: str, revision: str) -> None:
-    await judged(f"{sys.executable} -m tests.conformance.drive_gateway_login", scenario, revision)
+    await judged(drive_gateway_login.main, scenario, revision)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize(("scenario", "revision"), MORE_LOGINS)
 async def test_the_gateway_logs_in_as_a_client_must_in_every_scenario(scenario: str, revision: str) -> None:
-    await judged(f"{sys.executable} -m tests.conformance.drive_gateway_login", scenario, revision)
+    await judged(drive_gateway_login.main, scenario, revision)
 
 
-async def judged(command: str, scenario: str, revision: str) -> None:
-    """What the suite says of the program: no failure, and in a scenario of logins no warning either."""
+async def judged(client: Client, scenario: str, revision: str) -> None:
+    """What the suite says of the client: no failure, and in a scenario of logins no warning either."""
     with tempfile.TemporaryDirectory(prefix="client-scenario-") as folder:
-        words = ["client", "--command", command, "--scenario", scenario, "-o", folder]
-        words += ["--spec-version", revision] if revision else []
-        env = {"PYTHONPATH": PATH, "MCP_CONFORMANCE_SCENARIO": scenario}
-        _, out, err = await run_to_end([HOME / "node", SUITE, *words], env, within=240)
-        verdicts = read_verdicts(Path(folder))
+        async with at_hand(client, Path(folder) / "client") as command:
+            words = ["client", "--command", command, "--scenario", scenario, "-o", f"{folder}/said"]
+            words += ["--spec-version", revision] if revision else []
+            env = {"MCP_CONFORMANCE_SCENARIO": scenario}
+            _, out, err = await run_to_end([HOME / "node", SUITE, *words], env, within=240)
+        verdicts = read_verdicts(Path(folder) / "said")
     assert verdicts, f"the suite reported nothing:\n{(out + err)[-2000:]}"
     assert failures(verdicts) == {}
     if scenario.startswith("auth/"):
         assert [name for name, verdict in verdicts.items() if verdict.status == "WARNING"] == []
     assert any(verdict.status == "SUCCESS" for verdict in verdicts.values())
+
+
+@asynccontextmanager
+async def at_hand(client: Client, place: Path) -> AsyncIterator[str]:
+    """The command that the suite starts; what it stands for runs here, until it is done or the suite ends the command."""
+
+    async def work(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        working = asyncio.create_task(client(*json.loads(await reader.readline())))
+        gone = asyncio.create_task(reader.read())
+        await asyncio.wait({working, gone}, return_when=asyncio.FIRST_COMPLETED)
+        for task in (working, gone):
+            task.cancel()
+        (why, _) = await asyncio.gather(working, gone, return_exceptions=True)
+        writer.write("".join(traceback.format_exception(why)).encode() if isinstance(why, Exception) else b"")
+        writer.close()
+
+    async with await asyncio.start_unix_server(work, place):
+        yield f"{sys.executable} -I -S {RELAY} {place}"

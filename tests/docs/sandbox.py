@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -20,6 +21,7 @@ from tests.docs.blocks import ROOT, Block, Command, commands_in
 from tests.harness.programs import free_port
 
 HANG_S = 120
+_FOR_A_SHELL = re.compile(r"[|&;<>$`*?~(){}\[\]#\\\n]")
 DOCUMENTED = "127.0.0.1:7467"
 _FILES = {"command": "python", "args": ["-m", "taskgate.demo.files"]}
 _SERVERS: dict[str, Any] = {
@@ -106,7 +108,7 @@ class Sandbox:
 
     def _run(self, block: Block, command: Command, expected: int) -> None:
         done = subprocess.run(
-            ["bash", "-c", self.as_run(command.text)],
+            _started(self.as_run(command.text)),
             cwd=self.folder,
             env=self.environment,
             capture_output=True,
@@ -155,6 +157,13 @@ class Sandbox:
         for program in self.serving:
             program.send_signal(signal.SIGTERM)
             program.wait(HANG_S)
+
+
+def _started(text: str) -> list[str]:
+    """A lone `taskgate` command is started without a shell in between, everything else by one."""
+    if text.startswith("taskgate ") and not _FOR_A_SHELL.search(text):
+        return [sys.executable, "-m", *shlex.split(text)]
+    return ["bash", "-c", text]
 
 
 def _check_target(block: Block, target: str) -> None:

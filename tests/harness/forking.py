@@ -40,6 +40,8 @@ READY_S, ANSWER_S = 240.0, 60.0
 # Room for the command lines that the processes will show.
 ROOM: Final = "-" * 4000
 SAYS_SOMETHING_TO_PYTHON: Final = ("PYTHON", "LC_", "LANG", "COVERAGE_", "MALLOC_", "LD_")
+# A template does what these say after the fork.
+FOLLOWED: Final = frozenset({"PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE"})
 
 _CLI = (Path(taskgate.__file__).parent / "cli").glob("[a-z]*.py")
 TEMPLATES: Final[Mapping[Path, tuple[str, ...]]] = {
@@ -137,7 +139,11 @@ class Template:
 
 
 def _said_to_python(environment: Mapping[str, str]) -> dict[str, str]:
-    return {name: value for name, value in environment.items() if name.startswith(SAYS_SOMETHING_TO_PYTHON)}
+    return {
+        name: value
+        for name, value in environment.items()
+        if name.startswith(SAYS_SOMETHING_TO_PYTHON) and name not in FOLLOWED
+    }
 
 
 class Forking:

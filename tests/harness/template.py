@@ -96,7 +96,7 @@ def open_standard_streams() -> None:
     """As the interpreter does at its start: what is read and written depends on what the descriptors are now."""
     for name, number, mode in (("stdin", 0, "r"), ("stdout", 1, "w"), ("stderr", 2, "w")):
         old = getattr(sys, f"__{name}__")
-        at_once = mode == "w" and old.write_through
+        at_once = mode == "w" and bool(os.environ.get("PYTHONUNBUFFERED"))
         whole_lines = (number == 2 or os.isatty(number)) and not at_once
         buffer: Any = open(number, f"{mode}b", 0 if at_once else -1, closefd=False)  # noqa: SIM115 - as long as the process
         new = io.TextIOWrapper(buffer, old.encoding, old.errors, None, whole_lines, at_once)
@@ -123,6 +123,7 @@ def take_over(order: dict[str, Any], descriptors: list[int]) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
     os.environ.clear()
     os.environ.update(order["environment"])
+    sys.dont_write_bytecode = bool(os.environ.get("PYTHONDONTWRITEBYTECODE"))
     os.chdir(order["folder"])
     place(descriptors, order["targets"])
     open_standard_streams()

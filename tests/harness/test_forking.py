@@ -36,6 +36,7 @@ DESCRIBES_ITSELF = """
         "leads its session": os.getsid(0) == os.getpid(),
         "descriptors": sorted(each for each in map(int, os.listdir("/proc/self/fd")) if os.path.exists(f"/proc/self/fd/{each}")),
         "thread": threading.get_native_id() == os.getpid(),
+        "writes bytecode": not sys.dont_write_bytecode,
         "threads": threading.active_count(),
         "signals": [str(signal.getsignal(each)) for each in (signal.SIGINT, signal.SIGTERM, signal.SIGPIPE)],
         "blocked": sorted(signal.pthread_sigmask(signal.SIG_BLOCK, [])),
@@ -79,9 +80,13 @@ def described(command: list[Any], **how: Any) -> dict[str, Any]:
     return found
 
 
-def test_it_finds_what_a_started_program_finds(program: Callable[[str], Path], tmp_path: Path) -> None:
+@pytest.mark.parametrize("said", [{}, {"PYTHONUNBUFFERED": "1", "PYTHONDONTWRITEBYTECODE": "1"}], ids=["plain", "told"])
+def test_it_finds_what_a_started_program_finds(
+    program: Callable[[str], Path], tmp_path: Path, said: dict[str, str]
+) -> None:
     command = [sys.executable, program(DESCRIBES_ITSELF), "--word", "two words", "ü", ""]
-    how = {"cwd": tmp_path, "env": {**os.environ, "ONLY_HERE": "1"}, "start_new_session": True}
+    env = {name: value for name, value in os.environ.items() if name not in forking.FOLLOWED}
+    how = {"cwd": tmp_path, "env": {**env, "ONLY_HERE": "1", **said}, "start_new_session": True}
     with fresh_interpreters():
         started = described(command, **how)
     with forked():

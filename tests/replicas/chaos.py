@@ -39,24 +39,6 @@ DEADLINE_S = 120
 TRANSIENT = (AssertionError, OSError, httpx2.HTTPError, TimeoutError, ValueError, IndexError, KeyError)
 
 
-_WITH_STACKS = """
-import asyncio, runpy, signal, sys
-def frames(coroutine):
-    while hasattr(coroutine, "cr_frame"):
-        if coroutine.cr_frame is not None:
-            yield coroutine.cr_frame
-        coroutine = coroutine.cr_await
-def show(*_):
-    for task in asyncio.all_tasks():
-        words = [f"{frame.f_code.co_qualname}:{frame.f_lineno}" for frame in frames(task.get_coro())]
-        print("WAITS", *words, file=sys.stderr, flush=True)
-signal.signal(signal.SIGUSR2, show)
-sys.argv[0] = "taskgate"
-runpy.run_module("taskgate", run_name="__main__")
-"""
-"""A gateway that says on SIGUSR2 what each of its coroutines waits for: for whoever looks into a task that never ends."""
-
-
 class Link:
     """The way of one gateway to the database: it can be cut, and it can fall silent."""
 
@@ -187,9 +169,9 @@ async def cluster(folder: Path, source: Path | None = None, at_once: int = 60) -
 
 def _gateway(place: Path, port: int, url: str, source: Path | None, at_once: int) -> Gateway:
     (place / "state").mkdir(parents=True)
-    gateway = Gateway(
-        place, free_port(), {} if source is None else {"PYTHONPATH": str(source)}, launcher=("-c", _WITH_STACKS)
-    )
+    environment = {} if source is None else {"PYTHONPATH": str(source)}
+    launcher = str(Path(__file__).with_name("gateway_with_stacks.py"))
+    gateway = Gateway(place, free_port(), environment, launcher=(launcher,))
     said = configuration(port)
     said["servers"]["books"]["budgets"] = {"max_concurrency": at_once}
     gateway.write({**said, "store": {"url": url}, "listen": {"internal": f"127.0.0.1:{free_port()}"}})

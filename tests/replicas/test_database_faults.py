@@ -401,13 +401,7 @@ async def test_a_gateway_of_another_version_is_seen_and_works(tmp_path: Path, mo
         assert stage.ledger.count("c1") == 1
 
 
-OFF = """
-import runpy, sys, time
-from taskgate import clock
-clock.install(time.monotonic, lambda: time.time() + 5 * 3600)
-sys.argv[0] = "taskgate"
-runpy.run_module("taskgate", run_name="__main__")
-"""
+OFF = str(Path(__file__).with_name("gateway_hours_off.py"))
 
 
 async def test_a_gateway_whose_clock_is_hours_off_works_with_the_others_and_is_told_so(tmp_path: Path) -> None:
@@ -416,7 +410,7 @@ async def test_a_gateway_whose_clock_is_hours_off_works_with_the_others_and_is_t
     slowly = {"grace_ms": 60_000, "promote_after_ms": 60_000}
     async with gateways(tmp_path, number=1, scopes=scopes, tasks=slowly) as stage:
         (tmp_path / "off" / "state").mkdir(parents=True)
-        off = Gateway(tmp_path / "off", free_port(), launcher=("-c", OFF))
+        off = Gateway(tmp_path / "off", free_port(), launcher=(OFF,))
         off.write({**stage.config, "store": {"url": stage.url}, "listen": {"internal": f"127.0.0.1:{free_port()}"}})
         await off.start()
         try:
@@ -438,7 +432,7 @@ async def test_a_gateway_whose_clock_is_hours_off_works_with_the_others_and_is_t
                 made = (await caller.call("books__once", {"call": "task"}, task={"ttl": 600_000})).result["task"]
                 assert (await stage.ended(stage.a, made["taskId"]))["status"] == "completed"
             assert [stage.ledger.count(name) for name in ("asked", "forwarded", "task")] == [1, 1, 1]
-            words = [sys.executable, "-c", OFF, "doctor", "-c", str(off.config), "--no-connect"]
+            words = [sys.executable, OFF, "doctor", "-c", str(off.config), "--no-connect"]
             found = await asyncio.to_thread(subprocess.run, words, capture_output=True, text=True, check=False)
             assert "this machine and the database are 18000 s apart" in found.stdout.replace("17999", "18000")
         finally:

@@ -16,13 +16,6 @@ import pytest
 import yaml
 
 DEADLINE_S = 120
-COMMAND = """
-import typer
-from taskgate.cli import install
-app = typer.Typer()
-install.register(app)
-app()
-"""
 AGENT = """
 import json, os, pathlib, sys, time
 settings = pathlib.Path.home() / ".cursor" / "mcp.json"
@@ -55,16 +48,17 @@ class Stage:
         self.agent.write_text(f"#!{sys.executable}\n{textwrap.dedent(AGENT)}")
         self.agent.chmod(0o755)
         self.report = folder / "report.json"
+        kept = {name: os.environ[name] for name in ("PYTHONPATH", "LANG") if name in os.environ}
         self.environment = {
+            **kept,
             "HOME": str(self.home),
             "PATH": f"{self.agent.parent}:{os.environ['PATH']}",
             "REPORT": str(self.report),
-            "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
         }
 
     def start(self, *args: str) -> subprocess.Popen[str]:
         process = subprocess.Popen(
-            [sys.executable, "-c", COMMAND, *args],
+            [sys.executable, "-m", "taskgate", *args],
             cwd=self.work,
             env=self.environment,
             text=True,

@@ -1,0 +1,19 @@
+"""The program that the suite starts as the client under test: hands its work to the test, and ends as the test says.
+
+    python -I -S client_relay.py SOCKET SERVER_URL
+
+The test has everything imported that it takes to start a gateway and to use it, so this program needs nothing.
+"""
+
+import json
+import os
+import socket
+import sys
+
+with socket.socket(socket.AF_UNIX) as test:
+    test.connect(sys.argv[1])
+    told = {name: value for name, value in os.environ.items() if name.startswith("MCP_CONFORMANCE_")}
+    test.sendall(json.dumps([sys.argv[-1], told]).encode() + b"\n")
+    with test.makefile("r") as answer:
+        failed = answer.read()
+sys.exit(failed or 0)
