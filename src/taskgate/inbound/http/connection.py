@@ -24,6 +24,8 @@ from taskgate.inbound.http.post import Answering, Post
 SLOW_AFTER_S: Final = 10.0
 LEAST_BYTES_PER_S: Final = 1024
 CONNECTION: Final = "taskgate.connection"
+LAST_REQUEST_S: Final = 1.0
+"""How long a gateway that ends waits for the request of somebody who has just connected."""
 _ASKING: Final = frozenset({b"connection", b"upgrade", b"http2-settings"})
 
 
@@ -143,6 +145,8 @@ class CallerConnection(HttpToolsProtocol):
         self._received = 0
         self._unread = 0
         self._unread_since = 0.0
+        self._last_request = False
+        """The gateway ends: what is being asked now is still answered, and nothing after it."""
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
@@ -250,6 +254,8 @@ class CallerConnection(HttpToolsProtocol):
             self._begin_post(fields, limits.request_bytes)
         else:
             self._begin_asgi()
+        if self._last_request:
+            super().shutdown()
 
     def _begin_asgi(self) -> None:
         url, headers, expected = self.url, self.headers, self.expect_100_continue
@@ -330,6 +336,18 @@ class CallerConnection(HttpToolsProtocol):
             self._current.lost()
         if self.on_lost is not None:
             self.on_lost()
+
+    def shutdown(self) -> None:
+        """The gateway ends. Who has just connected, or is just asking, cannot know that, and is answered once more."""
+        if self._waiting_since is None:
+            super().shutdown()
+            return
+        self._last_request = True
+        self.loop.call_later(LAST_REQUEST_S, self._end_unasked)
+
+    def _end_unasked(self) -> None:
+        if self._waiting_since is not None and not self.raw.is_closing():
+            self.transport.close()
 
     def too_slow(self, now: float, limits: Limits) -> bool:
         if self.raw is not None and self.raw.get_write_buffer_size():
