@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
+import hmac
+
 import pytest
 
 from taskgate.core.identity import Caller, CredentialFacts
@@ -13,6 +16,7 @@ from taskgate.inbound.http.hop import (
     HopRefused,
     HopSigner,
     HopVerifier,
+    Keyed,
     hop_key,
     passed_on,
 )
@@ -161,3 +165,20 @@ def test_neither_credentials_nor_framing_are_passed_on() -> None:
         (b"idempotency-key", b"k"),
     ]
     assert passed_on(given) == [(b"accept", b"a"), (b"idempotency-key", b"k")]
+
+
+@pytest.mark.parametrize("key", [b"", b"k", KEY, b"k" * 64, b"k" * 65, b"k" * 500])
+@pytest.mark.parametrize("text", [b"", b"x", b"x" * 64, b"x" * 5000])
+def test_signatures_are_hmac_sha256(key: bytes, text: bytes) -> None:
+    keyed, expected = Keyed(key), hmac.new(key, text, hashlib.sha256).hexdigest().encode("ascii")
+    assert [keyed.hex_digest(text) for _ in range(2)] == [expected] * 2
+
+
+def test_no_number_is_used_twice(clock: Clock, verifier: HopVerifier) -> None:
+    signers = [HopSigner(KEY, "a", clock) for _ in range(3)]
+    made = [
+        signer.sign(b"POST", b"/mcp", HEADERS, BODY, home="b", caller=CALLER) for signer in signers for _ in range(50)
+    ]
+    assert len({one.split(b" ")[4] for one in made}) == 150
+    for one in made:
+        assert verifier.admit(b"POST", b"/mcp", sent(one), BODY) == CALLER

@@ -12,6 +12,7 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Final
 
 from taskgate import clock
@@ -121,12 +122,11 @@ class Forwarder:
         session = await self.here(session_id, caller)
         if session is not None:
             return session
-        who = (caller.principal, caller.scope)
-        known = self._homes.get(session_id)
-        if known is not None and known[1:] == who and self._rows.is_alive(known[0]):
-            return known[0]
+        known = self._known_home(session_id, caller)
+        if known is not None:
+            return known
         kept = await self._rows.find_session(session_id)
-        if kept is None or (kept.principal, kept.scope) != who:
+        if kept is None or (kept.principal, kept.scope) != (caller.principal, caller.scope):
             return None
         if kept.home == self._rows.owner:
             raise _NotYet
@@ -138,6 +138,13 @@ class Forwarder:
             raise _NotYet
         self._attach(adopted)
         return adopted
+
+    def _known_home(self, session_id: str, caller: Caller) -> str | None:
+        """The living gateway that has the session, as it was last read; that one knows whether it still has it."""
+        known = self._homes.get(session_id)
+        if known is None or known[1] != caller.principal or known[2] != caller.scope:
+            return None
+        return known[0] if self._rows.is_alive(known[0]) else None
 
     def _remember(self, session_id: str, home: str, caller: Caller) -> str:
         self._homes[session_id] = (home, caller.principal, caller.scope)
@@ -164,7 +171,7 @@ class Forwarder:
         """
         until = clock.monotonic() + WAIT_S
         while True:
-            found = await self.session(session_id, caller)
+            found = self._known_home(session_id, caller) or await self.session(session_id, caller)
             if not isinstance(found, str):
                 return found
             if await self._post(post, caller, found, message):
@@ -323,9 +330,9 @@ class Forwarder:
         origin = origin_at(self._rows.address_of(home))
         headers = passed_on(every_header)
         signature = self._signer.sign(method, url, headers, body, home=home, caller=caller)
-        lines = b"".join(b"%b: %b\r\n" % header for header in (*headers, (HOP, signature)))
-        request = b"%b %b HTTP/1.1\r\nhost: %b\r\ncontent-length: %d\r\n%b\r\n%b" % (
-            (method, url, home.encode("ascii"), len(body), lines, body)
+        lines = b"".join([b"%b: %b\r\n" % header for header in headers])
+        request = b"%b %b HTTP/1.1\r\nhost: %b\r\ncontent-length: %d\r\n%b%b: %b\r\n\r\n%b" % (
+            (method, url, home.encode("ascii"), len(body), lines, HOP, signature, body)
         )
         work = asyncio.current_task()
         assert work is not None
@@ -360,6 +367,7 @@ class Forwarder:
         await self._http.close()
 
 
+@lru_cache(maxsize=256)
 def origin_at(address: str) -> Origin:
     """`listen.internal` of another gateway, as it stands in its lease: host:port, or the path of a socket."""
     if address.startswith("/"):

@@ -86,14 +86,17 @@ class Presence:
     @property
     def may_judge(self) -> bool:
         """Whether we renewed without a gap for a whole lease: only then can another one's silence be its own."""
-        return self.is_fresh and clock.monotonic() - self.gapless_since >= _LEASE_S
+        now = clock.monotonic()
+        return now - self._renewed < _LEASE_S <= now - self.gapless_since
 
     def is_alive(self, owner: str) -> bool:
         """Whether another gateway's lease held when we last looked; while we cannot judge, everybody is alive."""
         if not self.may_judge:
             return True
-        oldest = self._looked_ms - LEASE_MS
-        return any(replica.owner == owner and replica.seen_ms >= oldest for replica in self.replicas)
+        for replica in self.replicas:
+            if replica.owner == owner:
+                return replica.seen_ms >= self._looked_ms - LEASE_MS
+        return False
 
     def observed(self, database_ms: int) -> int:
         """The database said its time."""

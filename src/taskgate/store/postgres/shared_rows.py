@@ -153,8 +153,10 @@ class SessionRows(_HeldRows):
         return self._postgres.presence.gapless_since
 
     def address_of(self, owner: str) -> str:
-        seen = self._postgres.presence.replicas
-        return next((replica.internal for replica in seen if replica.owner == owner), "")
+        for replica in self._postgres.presence.replicas:
+            if replica.owner == owner:
+                return replica.internal
+        return ""
 
     async def open_session(self, session: KeptSession, limits: SessionLimits) -> TooManySessions | None:
         tenant = tenant_of(session.principal)
