@@ -8,19 +8,19 @@ import itertools
 import json
 import sys
 from collections.abc import Awaitable
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, ExitStack
 from pathlib import Path
 from typing import Any
 
 import yaml
 from tests.harness.gateway import Gateway
 from tests.harness.raw_client import RawClient
-from tests.replicas.in_process import gateways
+from tests.replicas.in_process import DatabaseWire, Stage, database_wire, gateways
 from tests.replicas.test_forwarding import events
 from tests.replicas.test_two_gateways import DEADLINE_S, TASKS, operator, pair
 
 from taskgate.core.errors import GatewayFault
-from taskgate.ports.store import KeptServer
+from taskgate.ports.store import KeptCatalog, KeptServer
 from taskgate.store.postgres.store import open_store
 
 MAP = {"mcp.enabled": "true", "mcp.default_server_ids": '["books"]'}
@@ -97,6 +97,50 @@ async def test_lists_that_a_server_told_b_of_are_news_for_callers_of_a(tmp_path:
                     pass
         listed = [tool["name"] for tool in (await hears.request("tools/list")).result["tools"]]
         assert [name for name in listed if name.startswith("own__")] == ["own__change"], "the program of A is as it was"
+
+
+async def test_lists_that_were_announced_while_a_had_no_connection_are_news_for_callers_of_a(tmp_path: Path) -> None:
+    """Nothing in the database says that they were: A asks again, and tells its callers whatever its own program lists."""
+    servers = {"own": {"command": sys.executable, "args": ["-c", CHANGING]}}
+    wires = list[DatabaseWire]()
+    with ExitStack() as open_wires:
+
+        def through(url: str, index: int) -> str:
+            if not wires:
+                wires.append(open_wires.enter_context(database_wire(url)))
+            return url if index else wires[0].through(url)
+
+        async with (
+            asyncio.timeout(DEADLINE_S),
+            gateways(tmp_path, servers=servers, urls=through) as stage,
+            stage.a.caller(stateless=False) as hears,
+        ):
+            assert (await hears.request("tools/list")).result["tools"]
+            headers = {"accept": "text/event-stream", **hears.headers}
+            async with hears.http.stream("GET", hears.url, headers=headers) as stream:
+                told = events(stream.aiter_lines())
+                await _announced_unheard(stage, wires[0])
+                while (await anext(told))["method"] != "notifications/tools/list_changed":
+                    pass
+
+
+async def _announced_unheard(stage: Stage, wire: DatabaseWire) -> None:
+    """B announces the lists of `own`, and the row after it is committed, while A cannot reach the database."""
+    wire.refuses = True
+    wire.cut()
+
+    async def deaf() -> bool:
+        return stage.a.store.trouble is not None
+
+    await until(deaf)
+    stage.b.store.announce_lists("own", ["tool"])
+    stage.b.store.keep_catalog(KeptCatalog("mark", "f1", 1, b"[]"))
+
+    async def committed() -> bool:
+        return any(kept.server == "mark" for kept in await stage.b.store.kept_catalogs())
+
+    await until(committed)
+    wire.refuses = False
 
 
 async def test_sessions_are_limited_at_all_gateways_together(tmp_path: Path) -> None:

@@ -15,7 +15,8 @@ from taskgate.core.catalog.entry import EntryKind
 from taskgate.core.tasks.task import Task
 from taskgate.core.tasks.transition import ContactLost, ErrorCame, ResultCame, TransitionEvent
 from taskgate.gateway.changes import ListHints, look_out
-from taskgate.store.postgres.presence import Wakeups
+from taskgate.ports.replicas import LISTS, MISSED, TASKS
+from taskgate.store.postgres.presence import MAX_NAMES, Wakeups
 from taskgate.upstreams.health import FIRST_S, LONGEST_S
 
 APPROVING = {"governance": {"rules": [{"match": "*", "action": "approve"}]}}
@@ -213,3 +214,30 @@ async def test_a_run_whose_end_cannot_be_written_is_ended_in_a_later_round(monke
         shown = (await caller.request("tasks/get", {"taskId": handle["taskId"]})).result
         assert shown["status"] == "failed"
         assert server.count() == 1
+
+
+@seam
+async def test_that_something_was_missed_is_told_apart_from_the_usual_look_at_everything() -> None:
+    wakeups, seen = Wakeups(), dict[str, list[frozenset[str] | None]]()
+
+    def looking(topic: str) -> asyncio.Task[None]:
+        async def act(names: frozenset[str] | None) -> None:
+            seen.setdefault(topic, []).append(names)
+
+        return asyncio.create_task(look_out(wakeups, topic, act))
+
+    loops = [looking(topic) for topic in (LISTS, TASKS, MISSED)]
+    await asyncio.sleep(0.1)
+    wakeups.heard("", [])
+    await asyncio.sleep(0.1)
+    assert seen == {LISTS: [None], TASKS: [None]}, "the first connection: nobody had been listening before"
+    wakeups.heard("", [])
+    wakeups.heard(MISSED, [])
+    await asyncio.sleep(0.1)
+    assert seen == {LISTS: [None, None], TASKS: [None, None], MISSED: [frozenset()]}
+    wakeups.heard(TASKS, [f"t{number}" for number in range(MAX_NAMES + 1)])
+    wakeups.heard(LISTS, [f"s{number}" for number in range(MAX_NAMES + 1)])
+    await asyncio.sleep(0.1)
+    assert seen == {LISTS: [None] * 3, TASKS: [None] * 3, MISSED: [frozenset(), frozenset()]}
+    for loop in loops:
+        loop.cancel()

@@ -29,7 +29,7 @@ from taskgate.gateway.tasks.questions import TaskQuestions
 from taskgate.gateway.tasks.runs import Runs
 from taskgate.gateway.tasks.task_records import TaskRecords
 from taskgate.ports.outlet import CancelNote
-from taskgate.ports.replicas import APPROVALS, DEAD, LISTS, POLL_S, TASKS, Wakeups, read_list_hint
+from taskgate.ports.replicas import APPROVALS, DEAD, LISTS, MISSED, POLL_S, TASKS, Wakeups, read_list_hint
 from taskgate.ports.store import Store
 from taskgate.ports.task_store import TaskStore
 from taskgate.ports.upstream import Upstream
@@ -259,6 +259,7 @@ class OtherGateways:
         self._approvals = approvals
         self._recovery = recovery
         self._caches = caches
+        self._catalogs = catalogs
         self._list_hints = ListHints(partial(catalogs.changed, elsewhere=True))
         self._loops: list[asyncio.Task[None]] = []
 
@@ -267,6 +268,7 @@ class OtherGateways:
             return
         todo: dict[str, Callable[[frozenset[str] | None], Awaitable[None]]]
         todo = {TASKS: self._tasks, APPROVALS: self._open_approvals, DEAD: self._dead, LISTS: self._lists}
+        todo[MISSED] = self._missed
         if self._caches is not None:
             todo |= {topic: self._loading(self._caches, topic) for topic in self._caches.topics}
         self._loops = [
@@ -316,6 +318,14 @@ class OtherGateways:
             told.setdefault(server, set()).update(kind for kind in EntryKind if kind.value == said)
         for server, kinds in told.items():
             self._list_hints.came(server, kinds)
+
+    async def _missed(self, names: frozenset[str] | None) -> None:
+        """What others announced meanwhile, about lists and approvals, is not known: ask every server again, tell callers that
+        lists which change may have changed, and look at the approvals that somebody here waits for or was told of."""
+        if names is not None:
+            for server, kinds in self._catalogs.changeable().items():
+                self._list_hints.came(server, kinds)
+            await self._approvals.look_again()
 
     async def _dead(self, names: frozenset[str] | None) -> None:
         if names is not None:

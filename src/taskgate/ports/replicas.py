@@ -44,6 +44,9 @@ LISTS: Final = "lists"
 standard streams only the gateway that started it. Names are servers, or `list_hint`."""
 DEAD: Final = "dead"
 """Another gateway has died: its tasks can be claimed."""
+MISSED: Final = "missed"
+"""This gateway did not hear the others for a while, because its connection to the database was lost. What can be looked up is
+looked up under the other topics; what can only be asked for again, or told again, goes by this one."""
 POLL_S: Final = 2.0
 
 

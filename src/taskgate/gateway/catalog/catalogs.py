@@ -270,6 +270,11 @@ class Catalogs:
         if server in self._upstreams and self._state(server).news(kinds, elsewhere=elsewhere):
             self._fetch(server, COALESCE_S)
 
+    def changeable(self) -> dict[str, frozenset[EntryKind]]:
+        """The servers whose lists are known, with those of their lists that they announce changes of."""
+        offers = {server: state.offer for server, state in self._states.items() if server in self._upstreams}
+        return {server: offer.announced_kinds for server, offer in offers.items() if offer is not None}
+
     def _state(self, server: str) -> ListState:
         return self._states.setdefault(server, ListState())
 

@@ -64,8 +64,15 @@ class Offer:
     @property
     def announces_changes(self) -> bool:
         """Whether the server says by itself when any of the lists that it has changes."""
-        offered = (self.capabilities.get(how.capability) for kind, how in LISTS.items() if kind in self.entries)
-        return all(isinstance(each, Mapping) and each.get("listChanged") is True for each in offered)
+        return self.announced_kinds >= self.entries.keys()
+
+    @property
+    def announced_kinds(self) -> frozenset[EntryKind]:
+        """The lists that it has and says of when they change."""
+        offered = {kind: self.capabilities.get(LISTS[kind].capability) for kind in self.entries}
+        return frozenset(
+            kind for kind, each in offered.items() if isinstance(each, Mapping) and each.get("listChanged") is True
+        )
 
     def counts(self) -> dict[str, int]:
         return {how.key: len(self.entries[kind]) for kind, how in LISTS.items() if kind in self.entries}

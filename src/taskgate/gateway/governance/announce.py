@@ -95,6 +95,13 @@ class Announcer:
         for place, channel in self._placed(told.workflow) if told is not None else ():
             self._run(self._tell(approval_id, place, channel))
 
+    async def look_again(self) -> None:
+        """Some may have ended without our hearing of it: whoever was told of those is told."""
+        for approval_id in tuple(self._told):
+            card = await self._card_of(approval_id)
+            if card is None or card.state is not State.OPEN:
+                self.changed(approval_id)
+
     async def close(self) -> None:
         jobs = list(self._jobs)
         if jobs:

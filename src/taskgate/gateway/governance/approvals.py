@@ -286,6 +286,12 @@ class Approvals:
         self._wake(approval_id, "")
         self.announcer.changed(approval_id)
 
+    async def look_again(self) -> None:
+        """What other gateways announced for a while was not heard."""
+        for approval_id in tuple(self._waiting):
+            self._wake(approval_id, "")
+        await self.announcer.look_again()
+
     def task_changed_elsewhere(self, task: Task) -> None:
         self._start_if_wanted(task)
 

@@ -18,7 +18,7 @@ from typing import Any, Final
 import psycopg
 
 from taskgate import clock
-from taskgate.ports.replicas import Replica, SeenRevisions
+from taskgate.ports.replicas import APPROVALS, LISTS, MISSED, Replica, SeenRevisions
 from taskgate.ports.store_answers import Ownership
 from taskgate.store.postgres.connection import SQL, Connection, connect, reason
 
@@ -144,6 +144,7 @@ class Presence:
 
     def _work(self) -> None:
         """A connection that was cut is replaced at once, because the lease runs; only one that cannot be had is waited for."""
+        first = True
         while not self._stopping.is_set():
             connected = False
             try:
@@ -151,6 +152,8 @@ class Presence:
                     connected = True
                     connection.execute(f"LISTEN {CHANNEL}")
                     self._heard("", [])  # what was told while nobody listened is lost: look at everything
+                    if not first:
+                        self._heard(MISSED, [])
                     while not self._stopping.is_set():
                         self._renew(connection)
                         self._listen(connection)
@@ -158,6 +161,7 @@ class Presence:
                 self._trouble = reason(error) if isinstance(error, psycopg.Error) else str(error)
                 if not connected:
                     self._stopping.wait(RENEW_S)
+            first = False
 
     def _renew(self, connection: Connection) -> None:
         before = clock.monotonic()
@@ -224,6 +228,8 @@ def listen_s(leases: Iterable[int], looked_ms: int) -> float:
 # What other gateways announced, handed from the listening thread to whoever waits on the event loop.
 
 MAX_NAMES: Final = 10_000
+_NEVER_LOOKED_UP: Final = frozenset({LISTS, APPROVALS})
+"""Topics whose names cannot be found out again once they are lost."""
 
 
 def _running_loop() -> asyncio.AbstractEventLoop | None:
@@ -249,12 +255,14 @@ class Wakeups:
             self._loop.call_soon_threadsafe(self._tell, topic, names)
 
     def _tell(self, topic: str, names: list[str]) -> None:
-        for one in [topic] if topic else list(self._waiting):
+        for one in [topic] if topic else [waited for waited in self._waiting if waited != MISSED]:
             told = self._told.setdefault(one, set())
             told.update(names)
             if not topic or len(told) > MAX_NAMES:
                 told.clear()
                 self._missed.add(one)
+                if topic in _NEVER_LOOKED_UP:
+                    self._event(MISSED).set()
             self._event(one).set()
 
     def _event(self, topic: str) -> asyncio.Event:
