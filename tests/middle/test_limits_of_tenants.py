@@ -199,6 +199,25 @@ def model_answers(_body: bytes) -> tuple[int, bytes]:
 
 
 @seam
+@pytest.mark.parametrize("budget", [{"tokens_per_hour": 240}, {"money_per_hour": 240.0}, {"requests_per_minute": 3}])
+async def test_each_of_several_gateways_spends_its_part_of_what_a_server_may_spend(budget: dict[str, Any]) -> None:
+    """Each answer costs 40 tokens of one unit of money, and is let in if its estimate (about 60) still fits."""
+    async with an_issuer() as vendor:
+        vendor.pages["/v1/chat/completions"] = model_answers
+        model = {"name": "m", "input_price": 1e6, "output_price": 1e6}
+        provider = {"kind": "openai", "base_url": f"{vendor.url}/v1", "models": [model], "budgets": budget}
+        given = {**config(None), "providers": {"house": provider}, "servers": {"s": {"sampling": "provider"}}}
+        async with Gateway(given, {"s": asking_server()}) as gate:
+            ann, _bob, _eve = await callers(gate)
+            gate.life.app.gateway.budgets.divide(0, 3)
+            assert (await ann.call("s__ask")).text == "hello"
+            assert "sampling_" in (await ann.call("s__ask")).text, "a third of it is less than two answers"
+            gate.life.app.gateway.budgets.divide(0, 1)
+            assert (await ann.call("s__ask")).text == "hello"
+            assert vendor.count("/v1/chat/completions") == 2
+
+
+@seam
 @pytest.mark.parametrize(
     "limit", [{"sampling_tokens_per_tenant_per_hour": 150}, {"sampling_money_per_tenant_per_hour": 150.0}]
 )

@@ -216,3 +216,24 @@ async def test_what_our_tools_keep_for_a_stateless_client_is_found_at_every_gate
         assert (await told(b, "list_timers"))["timers"] == []
         await told(b, "set_timer", duration_ms=3_600_000, message="anew")
         assert len((await told(b, "list_timers"))["timers"]) == 1
+
+
+async def test_a_stateless_client_waits_for_activity_at_one_gateway_in_a_scope_without_the_facade(
+    tmp_path: Path,
+) -> None:
+    """What servers say beside its calls is heard where it waits, whichever gateway it calls."""
+    servers = {"tells": {"command": sys.executable, "args": [str(TELLING)]}}
+    meta = {"_meta": {"taskgate/client": "laptop", "io.modelcontextprotocol/logLevel": "debug"}}
+    async with gateways(tmp_path, servers=servers, tasks=SLOWLY) as stage, AsyncExitStack() as stack:
+        a, b = [await stack.enter_async_context(one.caller()) for one in stage.gateways]
+        assert "result" in (await a.call("await_activity", {"timeout_ms": 1}, **meta)).reply
+
+        async def homes() -> list[bool]:
+            """At which gateways something is kept for the client."""
+            assert stage.a.life is not None
+            assert stage.b.life is not None
+            return [len(life.app.gateway.activity) > 0 for life in (stage.a.life, stage.b.life)]
+
+        for _ in range(3):
+            assert "result" in (await b.call("await_activity", {"timeout_ms": 1}, **meta)).reply
+        assert await homes() == [True, False]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, assert_never
 
 from taskgate.core.sampling_request import (
@@ -136,12 +136,12 @@ class SpendLimits:
     requests_per_minute: int | None = None
 
     def part(self, among: int) -> SpendLimits:
-        """What each of several gateways may spend that keep books of their own."""
-        tokens, money = self.tokens_per_hour, self.money_per_hour
-        return replace(
-            self,
-            tokens_per_hour=None if tokens is None else tokens // among,
-            money_per_hour=None if money is None else money / among,
+        """What each of several gateways may spend that keep books of their own. A request a minute is left to each of them."""
+        tokens, money, requests = self.tokens_per_hour, self.money_per_hour, self.requests_per_minute
+        return SpendLimits(
+            None if tokens is None else tokens // among,
+            None if money is None else money / among,
+            None if requests is None else max(min(requests, 1), requests // among),
         )
 
 

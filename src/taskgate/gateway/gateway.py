@@ -39,7 +39,8 @@ from taskgate.gateway.methods.shared_sessions import SessionEnds, SharedSessions
 from taskgate.gateway.methods.subscriptions import Subscriptions
 from taskgate.gateway.methods.temporary_scopes import TemporaryScopes
 from taskgate.gateway.methods.vendor_methods import VendorMethods
-from taskgate.gateway.own_tools.table import FACADE_MODES, callable_families
+from taskgate.gateway.own_tools.table import FACADE_MODES, TOOLS, callable_families
+from taskgate.gateway.own_tools.timers_and_logs import KEPT_BY_ONE_GATEWAY
 from taskgate.gateway.plan import Limits, Live, Plan, PublicAddress
 from taskgate.gateway.questions.activity import Activity
 from taskgate.gateway.questions.elicitations import ElicitationPages
@@ -130,10 +131,12 @@ class Gateway:
     def has_scope(self, scope: str) -> bool:
         return scope in self.plan.value.scopes
 
-    def has_facade(self, scope: str) -> bool:
-        """Whether callers of this scope have our tools for timers, notifications and log lines."""
+    def keeps_for_clients(self, scope: str, tool: str) -> bool:
+        """Whether callers of this scope have this tool of ours, and what it remembers is at one gateway."""
         policy = self.plan.value.scopes.get(scope)
-        return policy is not None and policy.mode in FACADE_MODES
+        return (
+            policy is not None and tool in KEPT_BY_ONE_GATEWAY and TOOLS[tool].face.family in callable_families(policy)
+        )
 
     def is_temporary(self, scope: str) -> bool:
         """Whether this scope is only for the bearer of its own token."""

@@ -116,7 +116,9 @@ def test_a_request_that_others_refuse_leaves_no_trace_in_the_books() -> None:
 def test_each_of_several_gateways_may_spend_its_part() -> None:
     whole = SpendLimits(1_000, 3.0, 7)
     assert whole.part(1) == whole
-    assert whole.part(3) == SpendLimits(333, 1.0, 7)
+    assert whole.part(3) == SpendLimits(333, 1.0, 2)
+    assert whole.part(10) == SpendLimits(100, 0.3, 1)
+    assert SpendLimits(requests_per_minute=0).part(3) == SpendLimits(requests_per_minute=0)
     assert SpendLimits().part(3) == SpendLimits()
 
 

@@ -185,11 +185,10 @@ class Models:
         return settle
 
     def _ledger(self, source: ModelSource) -> SpendLedger:
-        """The books outlive a reload; the limits in force are always the newest."""
-        ledger = self._ledgers.get(source.provider.name)
-        if ledger is None:
-            ledger = self._ledgers[source.provider.name] = SpendLedger(source.limits)
-        ledger.adopt(source.limits)
+        """The books outlive a reload; the limits in force are always the newest, and our part of them."""
+        limits = source.limits.part(self._budgets.gateways)
+        ledger = self._ledgers.setdefault(source.provider.name, SpendLedger(limits))
+        ledger.adopt(limits)
         return ledger
 
     async def close(self) -> None:

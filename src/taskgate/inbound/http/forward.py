@@ -205,13 +205,12 @@ class Forwarder:
         """What our own tools keep for a stateless client is at one gateway. Once it has such a home, its other calls go there as
         well: what servers say beside them belongs to it, too."""
         params = message.params or {}
-        keeps = params.get("name") in KEPT_BY_ONE_GATEWAY
+        tool = params.get("name")
+        keeps = tool in KEPT_BY_ONE_GATEWAY and self._gateway.keeps_for_clients(caller.scope, tool)
         if not keeps and not self._shared.conversations.any_elsewhere:
             return False
         stream = stateless_stream(caller, params)
         if not stream or not (keeps or self._shared.conversations.is_elsewhere(stream)):
-            return False
-        if not self._gateway.has_facade(caller.scope):
             return False
         until = clock.monotonic() + WAIT_S
         while clock.monotonic() < until:
