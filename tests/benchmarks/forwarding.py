@@ -1,9 +1,9 @@
 """What it costs that another gateway holds the session: three gateways on one PostgreSQL store, in one run.
 
 Run it by hand: `python -m tests.benchmarks.forwarding`. The same `ping` of one session goes, in turns, to its home (the control)
-and to a gateway that forwards it: the difference of the medians is the hop. Then plain calls per second of processor time: all to
-one gateway, and in turns to three, stateless and in a session, beside three gateways that share nothing. Then the time from the
-death of a task's gateway to the take-over. The upstream's and the client's own time is not counted.
+and to a gateway that forwards it: the difference of the medians is the hop. Then plain calls per second of processor time: at one
+gateway, and at three, stateless and in a session, beside three gateways that share nothing, under several loads. Then the time
+from the death of a task's gateway to the take-over. The upstream's and the client's own time is not counted.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
 
@@ -93,14 +94,66 @@ class Kind:
     message: dict[str, Any]
 
 
-async def cost_ms(gateways: list[Gateway], idle: float, kind: Kind, at_once: int) -> float:
-    """Processor time of one call, without what these gateways need when nobody calls (`idle`, of a second)."""
-    lines = [await line_to(gateway, kind.headers) for gateway in gateways for _ in range(at_once)]
-    turns = iter(range(CALLS))
+@dataclass(frozen=True)
+class Load:
+    """So many callers, in all or at each gateway, as fast as they are answered or so many calls a second at each gateway."""
 
-    async def caller(line: Line) -> None:
+    name: str
+    callers: int
+    at_each: bool = False
+    rate: float | None = None
+
+    def spread(self, gateways: list[Gateway]) -> list[Gateway]:
+        """The gateway of each caller."""
+        if self.callers == 1:
+            return gateways
+        return gateways * self.callers if self.at_each else list(islice(cycle(gateways), self.callers))
+
+
+LOADS = (
+    Load("1 caller, in turns", 1),
+    Load("16 callers in all", 16),
+    Load("16 callers at each", 16, at_each=True),
+    Load("200 calls/s at each", 4, at_each=True, rate=200),
+)
+"""How many calls find their gateway awake decides what one costs. The first three loads keep one gateway busy and leave three of
+them idle for most of the time, because the caller, the server and all gateways share this machine; under the last one each gateway
+has the same to do, however many there are: that is the fair comparison."""
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Of one call at the gateways: processor time, and how often a thread of theirs had gone to sleep and was woken."""
+
+    ms: float
+    wakeups: float
+
+
+def wakeups(gateways: list[Gateway]) -> int:
+    total = 0
+    for gateway in gateways:
+        for thread in Path(f"/proc/{gateway.pid}/task").iterdir():
+            with contextlib.suppress(FileNotFoundError):
+                said = (thread / "status").read_text()
+                total += int(said.split("\nvoluntary_ctxt_switches:")[1].split()[0])
+    return total
+
+
+async def cost(gateways: list[Gateway], idle: float, kind: Kind, load: Load) -> Cost:
+    """Of one call, without what these gateways need when nobody calls (`idle`, of a second)."""
+    lines = [await line_to(gateway, kind.headers) for gateway in load.spread(gateways)]
+    calls = CALLS if load.rate is None else CALLS * len(gateways)
+    turns = iter(range(calls))
+
+    async def caller(number: int, line: Line) -> None:
+        """Paced callers share each second evenly; who is late does not catch up in a burst."""
+        pause = 0.0 if load.rate is None else len(lines) / (load.rate * len(gateways))
+        await asyncio.sleep(pause * number / len(lines))
         while next(turns, None) is not None:
+            due = time.perf_counter() + pause
             await line.post(kind.message)
+            if pause:
+                await asyncio.sleep(max(0.0, due - time.perf_counter()))
 
     async def in_turns() -> None:
         for number in turns:
@@ -108,12 +161,12 @@ async def cost_ms(gateways: list[Gateway], idle: float, kind: Kind, at_once: int
 
     for line in lines * max(1, 40 // len(lines)):
         await line.post(kind.message)
-    before, began = cpu_s(gateways), time.perf_counter()
-    await (in_turns() if at_once == 1 else asyncio.gather(*map(caller, lines)))
+    before, woken, began = cpu_s(gateways), wakeups(gateways), time.perf_counter()
+    await (in_turns() if load.callers == 1 else asyncio.gather(*(caller(*one) for one in enumerate(lines))))
     spent = cpu_s(gateways) - before - idle * len(gateways) * (time.perf_counter() - began)
     for line in lines:
         line.close()
-    return spent / CALLS * 1000
+    return Cost(spent / calls * 1000, (wakeups(gateways) - woken) / calls)
 
 
 async def idle_share(gateways: list[Gateway]) -> float:
@@ -123,16 +176,18 @@ async def idle_share(gateways: list[Gateway]) -> float:
     return (cpu_s(gateways) - before) / (time.perf_counter() - began) / len(gateways)
 
 
-async def compare(kind: Kind, at_once: int, sets: dict[str, tuple[list[Gateway], float]]) -> None:
+async def compare(kind: Kind, load: Load, sets: dict[str, tuple[list[Gateway], float]]) -> None:
     """Each set of gateways in turns, three times over: what else the machine does then is the same for all."""
-    found: dict[str, list[float]] = {name: [] for name in sets}
+    found: dict[str, list[Cost]] = {name: [] for name in sets}
     for _ in range(ROUNDS):
         for name, (gateways, idle) in sets.items():
-            found[name].append(await cost_ms(gateways, idle, kind, at_once))
-    for name, times in found.items():
-        middle = statistics.median(times)
+            found[name].append(await cost(gateways, idle, kind, load))
+    for name, costs in found.items():
+        middle = statistics.median(one.ms for one in costs)
+        woken = statistics.median(one.wakeups for one in costs)
         print(
-            f"{kind.name:14} {at_once:3} at once  {name:34} {middle:7.3f} ms a call, {1000 / middle:6,.0f} per CPU second"
+            f"{kind.name:14} {load.name:19}  {name:33} {middle:7.3f} ms a call, {1000 / middle:6,.0f} per CPU second, "
+            f"{woken:4.1f} wake-ups a call"
         )
 
 
@@ -156,13 +211,13 @@ async def throughput(replicas: Replicas, alone: list[Gateway]) -> None:
         Kind("2026 tools/call", {**version, "mcp-method": "tools/call", "mcp-name": "books__read"}, calling),
     )
     for kind in kinds:
-        for at_once in (1, 16):
-            await compare(kind, at_once, sets)
+        for load in LOADS:
+            await compare(kind, load, sets)
     async with RawClient(replicas.gateways[0].url) as client:
         plain = {**calling, "params": {**params, "_meta": {}}}
         home, all_of_them = (replicas.gateways[:1], idle), (replicas.gateways, idle)
         kind = Kind("2025 tools/call", client.headers, plain)
-        await compare(kind, 1, {"at the home": home, "three in turns (2 of 3 forwarded)": all_of_them})
+        await compare(kind, LOADS[0], {"at the home": home, "three in turns (2 of 3 forwarded)": all_of_them})
 
 
 async def taken_over(replicas: Replicas) -> None:
