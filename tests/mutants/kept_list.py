@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import yaml
@@ -32,9 +33,10 @@ class NotFound(Exception):
     """The line of a mutant is gone, or stands more than once."""
 
 
-def mutants() -> list[Mutant]:
+@cache
+def mutants() -> tuple[Mutant, ...]:
     rows = yaml.safe_load(LIST.read_text())
-    return [Mutant(row["name"], row["before"], row["after"], tuple(row["tests"]), row["why"]) for row in rows]
+    return tuple(Mutant(row["name"], row["before"], row["after"], tuple(row["tests"]), row["why"]) for row in rows)
 
 
 class Source:

@@ -9,14 +9,16 @@ import tempfile
 from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import mcp_types as t
-from mcp.client.client import Client
-from mcp.client.stdio import StdioServerParameters
 from tests.harness.gateway import Gateway, running_gateway
 from tests.servers.catalog import Server
 
+if TYPE_CHECKING:
+    from mcp.client.client import Client
+    from mcp_types import ErrorData
+
+# The SDK takes a second to load, and every worker of a test run loads this module: functions import it.
 Wire = dict[str, Any]
 PATIENCE = 60.0
 MOMENTS = re.compile(
@@ -46,6 +48,8 @@ def short(answer: Any) -> str:
 
 
 async def asked_directly(server: Server, folder: Path, web: str) -> Wire:
+    from mcp.client.stdio import StdioServerParameters
+
     fill = prepared(server, folder, web)
     program, *words = map(fill, server.command)
     environment = {name: fill(value) for name, value in server.environment}
@@ -90,13 +94,17 @@ def prepared(server: Server, folder: Path, web: str) -> Filling:
     return Filling(folder, web)
 
 
-async def refuse(*_: Any) -> t.ErrorData:
+async def refuse(*_: Any) -> ErrorData:
     """The client can be asked, because servers list more tools to such clients; nothing here makes one ask."""
-    return t.ErrorData(code=-1, message="not here")
+    from mcp_types import ErrorData
+
+    return ErrorData(code=-1, message="not here")
 
 
 async def asked(server: Server, target: Any, fill: Filling, folder: Path, web: str) -> Wire:
     """Every answer by what was asked; folders and moments are made the same in both."""
+    from mcp.client.client import Client
+
     answers: Wire = {}
     able: Any = {"elicitation_callback": refuse, "sampling_callback": refuse, "list_roots_callback": refuse}
     async with Client(target, mode="legacy", **able) as client:
