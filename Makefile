@@ -59,9 +59,12 @@ screenshots: $(STAMP)
 demo: $(VENV)/.runtime
 	$(BIN)/taskgate demo
 
-test: format lint types contract docs tests
+# What needs no second processor by itself runs beside the rest: the type checker and the documentation beside the tests of core/.
+test: $(STAMP) peers
+	$(MAKE) --no-print-directory --jobs=2 --output-sync=target check core
+	$(MAKE) --no-print-directory tests
 
-check: format lint types contract docs
+check: types docs contract lint format
 
 format: $(STAMP)
 	$(BIN)/ruff format --check --quiet src tests tools examples
@@ -78,12 +81,15 @@ contract: $(STAMP)
 peers: $(STAMP)
 	$(BIN)/python tools/peers.py
 
-# The tests of core/ run first and alone: they must cover every branch of it by themselves. The others are not traced.
-tests: $(STAMP) peers
+# The tests of core/ must cover every branch of it by themselves. The others are not traced.
+.PHONY: core
+core: $(STAMP)
 	$(BIN)/python -m coverage erase
-	$(BIN)/python -m coverage run -m pytest -n $(WORKERS) tests/core
+	$(BIN)/python -m coverage run -m pytest -n 2 tests/core
 	$(BIN)/python -m coverage combine --quiet
 	$(BIN)/python tools/coverage_gate.py core
+
+tests: $(STAMP) peers
 	$(BIN)/python -m pytest -n $(WORKERS) --durations=10 -m "not long" --ignore=tests/core || $(MAKE) --no-print-directory again
 
 .PHONY: coverage
@@ -101,7 +107,8 @@ again:
 	$(BIN)/python -m pytest -n 0 --last-failed --last-failed-no-failures none -m "not long"
 
 # Everything that runs in the tests' own process, most of it in virtual time.
-quick: check
+quick: $(STAMP)
+	$(MAKE) --no-print-directory --jobs=2 --output-sync=target check
 	$(BIN)/python -m pytest -n $(WORKERS) -m "not long and not starts_programs"
 
 conformance: $(STAMP) peers

@@ -60,7 +60,8 @@ def test_members_and_elements_are_found_where_they_stand() -> None:
 
 
 ODD = [
-    b"", b" ", b"{", b"}", b"[]", b"null", b'"a"', b"1", b'{"jsonrpc":"2.0"}', b"\xef\xbb\xbf{}", b"{} x", b"{},{}",
+    b"", b" ", b"{", b"}", b"[}", b'{"a":1]', b"[]", b"null", b'"a"', b"1", b'{"jsonrpc":"2.0"}', b"\xef\xbb\xbf{}", b"{} x",
+    b"{},{}",
     b'{"jsonrpc":"2.0","id":1,"result":{}}', b' \n{ "jsonrpc" : "2.0" ,\t"id":1, "result" : [ ] }\r\n ',
     b'{"jsonrpc":"2.0","id":1,"result":{"a":1,"a":2}}', b'{"jsonrpc":"2.0","id":1,"result":{"a":1,"\\u0061":2}}',
     b'{"jsonrpc":"2.0","id":1,"id":2,"result":{}}', b'{"jsonrpc":"2.0","id":1,"result":NaN}',

@@ -196,6 +196,10 @@ def test_queries_of_web_addresses_may_hold_dots() -> None:
     assert not is_ambiguous("file:///a%2520b")
 
 
+def test_a_path_without_an_authority_is_resolved_too() -> None:
+    assert normal_form("NOTE:a/../b%2Fc?q") == "note:b/c?q"
+
+
 @given(
     st.one_of(
         st.text(max_size=60), st.from_regex(r"[a-zA-Z]{1,5}:/{0,3}[a-zA-Z0-9./\\%@:?#\[\]]{0,40}", fullmatch=True)

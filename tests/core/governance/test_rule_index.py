@@ -90,6 +90,14 @@ def test_the_first_of_several_rules_of_every_kind_decides() -> None:
         assert index.match(PatternKind.TOOL, "s", name).label == slowly(rules, PatternKind.TOOL, "s", name)
 
 
+def test_a_rule_of_one_server_with_the_pattern_of_another_covers_nothing() -> None:
+    rules = [Rule("t:drop", Action.DENY, server="s"), Rule("s:drop", Action.DENY, server="s")]
+    index = compile_rules(rules)
+    for _ in range(2):
+        assert index.match(PatternKind.TOOL, "s", "drop").label == "rules[1] s:drop"
+        assert index.match(PatternKind.TOOL, "t", "drop").label == "defaults"
+
+
 def test_more_servers_than_are_remembered_are_judged_alike() -> None:
     rules = [Rule("srv*:drop", Action.DENY), Rule("other:drop", Action.DENY)]
     index = RuleIndex([(Pattern.compile(rule.match), rule.server) for rule in rules], lambda pattern: pattern.name)

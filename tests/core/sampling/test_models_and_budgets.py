@@ -93,6 +93,15 @@ def test_ten_requests_fit_the_budget_and_the_eleventh_does_not() -> None:
     assert ledger.spent("files", 3601.0) == (10_000, 0.0)
 
 
+def test_who_needs_the_room_of_several_requests_is_told_when_the_last_of_them_is_an_hour_old() -> None:
+    ledger = SpendLedger(SpendLimits(tokens_per_hour=100))
+    for at in (0.0, 60.0):
+        ledger.reserve("files", Estimate(30, 0, 0.0), at)
+    with pytest.raises(SamplingError) as caught:
+        ledger.reserve("files", Estimate(90, 0, 0.0), 120.0)
+    assert caught.value.retry_after_s == 60.0 + 3600.0 - 120.0
+
+
 def test_settling_gives_back_what_was_not_used() -> None:
     ledger = SpendLedger(SpendLimits(money_per_hour=1.0))
     entry = ledger.reserve("files", Estimate(0, 0, 0.9), 0.0)

@@ -105,6 +105,12 @@ def test_the_class_of_a_tool_is_the_operators_word_then_trusted_hints_then_once(
     assert expected.may_repeat == (expected is not ToolClass.ONCE)
 
 
+def test_the_id_of_a_known_moment() -> None:
+    made = new_task_id(1_469_918_176_385, bytes(RANDOM_BYTES))
+    assert made == "tg_01ARYZ6S41" + "0" * 16
+    assert born_ms(made) == 1_469_918_176_385
+
+
 @given(st.integers(0, 2**48 - 1), st.binary(min_size=10, max_size=10))
 def test_an_id_tells_when_it_was_made(now_ms: int, randomness: bytes) -> None:
     made = new_task_id(now_ms, randomness)

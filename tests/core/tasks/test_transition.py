@@ -233,6 +233,19 @@ def test_a_later_round_that_was_out_keeps_the_state_that_it_brought() -> None:
     assert (task.request_state, task.between_rounds) == (b'"first"', False)
 
 
+def test_a_call_that_nothing_holds_up_is_born_queued() -> None:
+    assert born(a_task(), None, now_ms=NOW, owner="n", fence=7).state is TaskState.QUEUED
+
+
+def test_a_round_ends_once_however_often_it_asks() -> None:
+    once = moved(a_task(), DISPATCHED, h.InputAsked(("a",), ends_round=True))
+    again = moved(once, h.InputAsked(("b",), ends_round=True))
+    assert again.question_keys == ("a", "b")
+    assert (again.last_attempt, again.unanswered_sends) == (once.last_attempt, 0)
+    assert again.last_attempt is not None
+    assert again.last_attempt.state is AttemptState.ANSWERED
+
+
 def test_a_call_that_needs_an_approver_is_born_waiting() -> None:
     task = born(a_task(), AskingFirst("ap_1", 1000), now_ms=NOW, owner="n", fence=7)
     assert (task.state, task.approval_deadline_ms) == (TaskState.AWAITING_APPROVAL, NOW + 1000)
@@ -243,6 +256,7 @@ def test_events_are_named_as_callers_know_them() -> None:
     queued = a_task()
     running = moved(queued, DISPATCHED)
     assert event_of(None, queued) is TaskEvent.CREATED
+    assert event_of(queued, queued) is None
     assert event_of(queued, running) is TaskEvent.STATUS
     assert event_of(running, moved(running, h.ResultCame(b"{}"))) is TaskEvent.COMPLETED
     assert event_of(running, moved(running, h.ResultCame(b"{}", is_error=True))) is TaskEvent.FAILED
