@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from typing import Any
 
+from msgspec.structs import replace
 from tests.seam import Call, Caller, Gateway, Upstream, seam
 
 TOKEN = "agent-token-0123456789abcdef"
@@ -145,6 +146,26 @@ async def test_a_stateless_client_that_was_not_heard_of_for_long_has_ended() -> 
         await gate.advance(45 * 60)
         heard = await caller.call("list_tasks", {"status": "expired"}, _meta=other)
         assert task_id in heard.text
+
+
+@seam
+async def test_a_stateless_client_that_has_just_made_a_task_elsewhere_is_there() -> None:
+    """Another gateway announces the task, which has moved on when it is read here; this one has never heard of the client."""
+    async with Gateway(CONFIG, {"notes": server()}) as gate:
+        caller = await gate.caller("2026", token=TOKEN)
+        task_id = await promoted(caller, _meta={"taskgate/client": "mine"})
+        app = gate.life.app.gateway
+        task = await app.tasks.store.get(task_id)
+        assert task is not None
+        just_now, before = (
+            replace(task, conversation=f"{task.conversation}-{age_ms}", created_ms=app.tasks.store.now_ms() - age_ms)
+            for age_ms in (900, 60_000)
+        )
+        for one in (just_now, before):
+            assert not app.activity.conversations.is_open(one.asked_in)
+            app.tasks.records.changes.changed(replace(one, updated_ms=one.created_ms + 800))
+        assert app.activity.conversations.is_open(just_now.asked_in)
+        assert not app.activity.conversations.is_open(before.asked_in)
 
 
 @seam

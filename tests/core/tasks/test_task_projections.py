@@ -195,7 +195,6 @@ def test_a_stateless_task_shows_its_progress_while_it_works(total: float | None,
     assert "_meta" not in projections.stateless_task(ended, 1000)
 
 
-def test_a_task_knows_its_conversation_and_whether_anything_has_happened_to_it() -> None:
+def test_a_task_knows_its_conversation() -> None:
     task = a_task(conversation="laptop")
-    assert (task.asked_in.caller, task.asked_in.name, task.is_new) == ("ann", "laptop", True)
-    assert not a_task(updated_ms=NOW + 1).is_new
+    assert (task.asked_in.caller, task.asked_in.name) == ("ann", "laptop")

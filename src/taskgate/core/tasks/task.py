@@ -140,11 +140,6 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return ConversationKey(self.caller, self.conversation)
 
     @property
-    def is_new(self) -> bool:
-        """Nothing has happened to it yet."""
-        return self.updated_ms == self.created_ms and not self.state.is_terminal
-
-    @property
     def attempts(self) -> int:
         return self.last_attempt.number if self.last_attempt is not None else 0
 

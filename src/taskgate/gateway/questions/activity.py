@@ -30,6 +30,9 @@ from taskgate.telemetry.logs import log
 MAX_FEEDS: Final = 10_000
 LOG: Final = "notifications/message"
 PROGRESS: Final = "notifications/progress"
+MADE_JUST_NOW_MS: Final = 10_000
+"""Who made a task so short ago is there, also where another gateway was asked for it: by the time we read the task, something may
+have happened to it already."""
 
 
 class Activity:
@@ -174,8 +177,8 @@ class Activity:
         self._sync(event.task.asked_in)
 
     def _task_changed(self, event: TaskChanged) -> None:
-        key = event.task.asked_in
-        if event.task.is_new:
+        key, age_ms = event.task.asked_in, self._store.now_ms() - event.task.created_ms
+        if age_ms < MADE_JUST_NOW_MS:
             self._heard(key)
         for feed in self.hearing(key):
             feed.follow(key.stream)
