@@ -184,12 +184,16 @@ class Waiting:
         self.failure: BaseException | None = None
 
     def run(self, transaction: Transaction) -> None:
-        if not self.future.cancelled():
+        if not self.future.done():
             self.value = self.operation(transaction)
 
     def ended(self, failure: BaseException | None) -> None:
         """It ran, or could not; whoever waits is told by `settle`."""
         self.failure = failure
+
+    def run_out_of_time(self) -> None:
+        if not self.future.done():
+            self.future.set_exception(TimeoutError())
 
     def give_up(self) -> bool:
         """Nobody will hear the answer. Whether it is there already."""
@@ -221,9 +225,8 @@ SWITCH_INTERVAL_S: Final = 0.00005
 
 
 class BatchWriter(ABC):
-    """The event loop's side of a writer, the same for every database: it gathers what waits into batches, answers when their commit
-    is durable and never before, and takes back what was committed after all when nobody waits for it any more.
-    """
+    """The event loop's side of a writer, the same for every database: gathers what waits into batches, answers when a commit is
+    durable and never before, and takes back what was committed after all when nobody waits for it any more."""
 
     answer_within_s: ClassVar[float]
     medium: ClassVar[str]
@@ -270,19 +273,21 @@ class BatchWriter(ABC):
         `take_back` says how to undo it, given its value, if it is durable after all when whoever waited has given up.
         """
         self._refuse_more()
-        waiting = Waiting(operation, self._bind().create_future(), take_back, locks)
+        loop = self._bind()
+        waiting = Waiting(operation, loop.create_future(), take_back, locks)
         self._waiting.append(waiting)
         self._go_on()
+        timer = loop.call_later(self.answer_within_s, waiting.run_out_of_time)
         try:
-            async with asyncio.timeout(self.answer_within_s):
-                value: T = await waiting.future
-                return value
-        except TimeoutError:
+            value: T = await waiting.future
+            return value
+        except (TimeoutError, asyncio.CancelledError) as reason:
             self._give_up(waiting)
-            raise unavailable(f"{self.medium} did not answer in time") from None
-        except asyncio.CancelledError:
-            self._give_up(waiting)
+            if isinstance(reason, TimeoutError):
+                raise unavailable(f"{self.medium} did not answer in time") from None
             raise
+        finally:
+            timer.cancel()
 
     def _refuse_more(self) -> None:
         """Raises GatewayFault if another write would wait for nothing."""

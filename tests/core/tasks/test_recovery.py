@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -149,6 +150,9 @@ def test_the_other_sad_texts_name_the_task() -> None:
 
 def test_times_are_shown_in_utc_with_milliseconds() -> None:
     assert iso(0) == "1970-01-01T00:00:00.000Z"
+    for ms in (-1, 999, 1_000, 1_794_827_827_323, 1_794_827_827_999, 253_402_300_799_007):
+        expected = datetime.fromtimestamp(ms // 1000, UTC) + timedelta(milliseconds=ms % 1000)
+        assert iso(ms) == expected.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 @pytest.mark.parametrize(

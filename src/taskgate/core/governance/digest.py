@@ -206,11 +206,13 @@ def check(value: object, limits: JsonLimits = DEFAULT_LIMITS) -> None:
             _check_scalar(item)
 
 
+_ENCODER: Final = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+
+
 def canonical(value: object) -> bytes:
     """The bytes that stand for a value: keys sorted, no spaces, UTF-8 as it is. Takes values that passed `check`."""
     try:
-        text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
-        return text.encode("utf-8")
+        return _ENCODER.encode(value).encode("utf-8")
     except UnicodeEncodeError as error:
         raise AmbiguousJson("a string holds half of a surrogate pair") from error
     except ValueError as error:
