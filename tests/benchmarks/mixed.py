@@ -2,7 +2,8 @@
 
 Run it by hand: `python -m tests.benchmarks.mixed [--tasks 10000] [--seconds 10]`. It prints one line per promise: task create
 p99 <= 10 ms, task get p99 <= 50 ms, completion p99 <= 100 ms at 1,000 requests a second, and what happens at four times that
-load. With `--overload` it asks for four times what the gateway can do and counts who was answered, refused and late. The callers
+load. The controls are a bare SQLite file on the same disk, and callers at the same pace with a server that does nothing. With
+`--overload` it asks for four times what the gateway can do and counts who was answered, refused and late. The callers
 run in this process, the gateway and its server in others, all on the same cores.
 """
 
@@ -23,6 +24,7 @@ import uvloop
 from tests.benchmarks.measure import processor_seconds
 from tests.benchmarks.one_reply_server import compact
 from tests.benchmarks.store import control_inserts, load
+from tests.benchmarks.tasks import control_calls
 from tests.harness.gateway import Gateway, running_gateway
 from tests.harness.programs import free_port, listening, running
 
@@ -225,6 +227,7 @@ async def measure_gateway(gateway: Gateway, tasks: int, seconds: float) -> None:
     spent = time.perf_counter() - started
     print(f"{tasks} open tasks made in {spent:.1f} s ({tasks / spent:.0f}/s)")
     mix = Mix(lines, made)
+    await control_calls(RATE, 4)
     for name, rate in (("at the promised load", RATE), ("at four times that load", OVERLOAD)):
         mix, before = mix.again(), processor_seconds(gateway.pid)
         reached = await mix.run(rate, seconds)

@@ -3,7 +3,8 @@
 `python -m tests.benchmarks.tasks [--tasks 10000]` (`make bench-tasks` runs the mixed load, too). It fills a gateway with tasks
 that wait for their turn, prints one line per promise, kills the gateway and says how soon the next one serves every task. The
 callers run in this process, the gateway and its upstream in others, all on the same cores. The controls are what the disk and a
-bare SQLite file do on the same disk in the same run: no create can be acknowledged sooner than its sync.
+bare SQLite file do on the same disk in the same run (no create can be acknowledged sooner than its sync), and the same callers at
+the same pace with a server that does nothing (no answer can come sooner than these cores let a process run).
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import argparse
 import asyncio
 import json
 import platform
+import sys
 import tempfile
 import time
 from collections.abc import Awaitable, Callable, Sequence
@@ -23,6 +25,7 @@ from tests.benchmarks.measure import processor_seconds, resident_kb
 from tests.benchmarks.one_reply_server import compact
 from tests.benchmarks.store import control, control_inserts, load, measure, report
 from tests.chaos.stage import Stage, configuration, set_stage
+from tests.harness.programs import free_port, listening, running
 
 CONCURRENT = 64
 STEADY_PER_S = (400, 1_000)
@@ -95,20 +98,38 @@ class Lines:
 
 
 async def steadily(per_second: int, seconds: float, one: Callable[[int], Awaitable[None]]) -> tuple[list[float], float]:
-    """Begin so many a second, whether or not the earlier ones are done; what a caller feels when nothing is flooded."""
+    """Begin so many a second, whether or not the earlier ones are done; what a caller feels when nothing is flooded.
+
+    Each counts from when it was due: that it was begun late, or waited for a connection, is part of what it took.
+    """
     times: list[float] = []
 
-    async def timed(number: int) -> None:
-        at = time.perf_counter()
+    async def timed(number: int, due: float) -> None:
         await one(number)
-        times.append(time.perf_counter() - at)
+        times.append(time.perf_counter() - due)
 
-    started, running = time.perf_counter(), []
+    started, begun = time.perf_counter(), []
     for number in range(int(per_second * seconds)):
-        await asyncio.sleep(max(0.0, started + number / per_second - time.perf_counter()))
-        running.append(asyncio.create_task(timed(number)))
-    await asyncio.gather(*running)
+        due = started + number / per_second
+        await asyncio.sleep(max(0.0, due - time.perf_counter()))
+        begun.append(asyncio.create_task(timed(number, due)))
+    await asyncio.gather(*begun)
     return times, time.perf_counter() - started
+
+
+async def control_calls(per_second: int, seconds: float) -> None:
+    """The same callers at the same pace with a server that does nothing: what is theirs, the cores' and the network's."""
+    port = free_port()
+    async with running([sys.executable, "-m", "tests.benchmarks.quick_server", str(port)], listening(port)):
+        lines = [await Line(port).open() for _ in range(CONCURRENT)]
+        pool, call = Lines(lines), {"name": "work", "arguments": {"note": "x" * 400}}
+
+        async def ask(_number: int) -> None:
+            await pool.ask("tools/call", call)
+
+        report(f"control: idle server, {per_second}/s", *await steadily(per_second, seconds, ask), "-")
+        for line in lines:
+            line.close()
 
 
 async def run(stage: Stage, count: int) -> None:
@@ -137,6 +158,7 @@ async def run(stage: Stage, count: int) -> None:
     spent = processor_seconds(stage.gateway.pid)
     report("creates, 64 at once, flat out", *await measure(count, CONCURRENT, create), ">= 1,000/s")
     created = processor_seconds(stage.gateway.pid) - spent
+    await control_calls(max(STEADY_PER_S), 4)
     for per_second in STEADY_PER_S:
         report(f"creates, {per_second}/s", *await steadily(per_second, 4, create), "p99 <= 10 ms")
     print(f"{refused} creates were refused as too many; {load()}")
