@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.harness.programs import die_with_parent
 
 from taskgate.client import Session, connect
 
@@ -127,7 +128,13 @@ class Servers:
             probe.bind(("127.0.0.1", 0))
             port = probe.getsockname()[1]
         log = tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as the server
-        process = subprocess.Popen([*command, "--http", str(port)], stdout=log, stderr=log, start_new_session=True)
+        process = subprocess.Popen(
+            [*command, "--http", str(port)],
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+            preexec_fn=die_with_parent,
+        )
         deadline = time.monotonic() + START_SECONDS
         while time.monotonic() < deadline and process.poll() is None:
             with socket.socket() as probe:

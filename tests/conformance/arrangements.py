@@ -126,6 +126,7 @@ class Official:
 async def before(server: dict[str, Any], more: dict[str, Any]) -> AsyncIterator[str]:
     """The URL of a gateway in front of a server."""
     async with running_gateway(plainly(server, more)) as gateway:
+        await gateway.until_listed()
         yield gateway.url
 
 

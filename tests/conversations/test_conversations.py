@@ -57,7 +57,9 @@ async def gateway() -> AsyncIterator[Gateway]:
                 # Its tools ask in the way of 2026-07-28 only; callers of 2025-11-25 need them translated.
                 "generation": "2026-07-28",
             }
-        yield await stack.enter_async_context(running_gateway(configuration(servers)))
+        gateway = await stack.enter_async_context(running_gateway(configuration(servers)))
+        await gateway.until_listed(*servers)
+        yield gateway
 
 
 def configuration(servers: dict[str, Any]) -> dict[str, Any]:

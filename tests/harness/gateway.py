@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from tests.harness.programs import Program, free_port, start, until_ready
+from tests.harness.programs import START_DEADLINE, Program, free_port, start, until_ready
+from tests.harness.raw_client import RawClient
 
 
 @dataclass(slots=True)
@@ -92,6 +93,14 @@ class Gateway:
             return False
         finally:
             writer.close()
+
+    async def until_listed(self, *scopes: str) -> None:
+        """Until each of these scopes has tools: the program of a server may take longer to come than a client."""
+        async with asyncio.timeout(START_DEADLINE):
+            for scope in scopes or ("",):
+                async with RawClient(f"{self.url}/{scope}" if scope else self.url, stateless=True) as caller:
+                    while not (await caller.request("tools/list")).result["tools"]:
+                        await asyncio.sleep(0.1)
 
     async def stop(self) -> int:
         """Drain and end; returns the exit code."""
