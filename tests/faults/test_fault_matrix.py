@@ -21,10 +21,16 @@ def cases(generation: str) -> list[Case]:
     ]
 
 
+def part(way: str) -> slice:
+    """Every way walks other cases, so that together they come to more than half of them; an odd step meets those that ran and those
+    that did not, which alternate."""
+    return slice(2 * WAYS.index(way), None, 7)
+
+
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("generation", ["2025", "2026"])
 def test_what_callers_are_told_agrees_with_the_ledger(generation: str, way: str) -> None:
-    wrong = run(lambda: Stage(generation, way, cases(generation)[::3]).run())
+    wrong = run(lambda: Stage(generation, way, cases(generation)[part(way)]).run())
     assert not wrong, "\n".join(wrong[:20])
 
 
