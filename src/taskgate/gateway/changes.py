@@ -321,11 +321,22 @@ class OtherGateways:
 
     async def _missed(self, names: frozenset[str] | None) -> None:
         """What others announced meanwhile, about lists and approvals, is not known: ask every server again, tell callers that
-        lists which change may have changed, and look at the approvals that somebody here waits for or was told of."""
+        lists which change may have changed, and look at the approvals that somebody here waits for or was told of, and at what
+        became of our tasks."""
         if names is not None:
             for server, kinds in self._catalogs.changeable().items():
                 self._list_hints.came(server, kinds)
             await self._approvals.look_again()
+            await self._decided_meanwhile()
+
+    async def _decided_meanwhile(self) -> None:
+        """Tasks of ours that others have approved or cancelled: nobody need wait for them here, so the usual look misses them."""
+        after = ""
+        while tasks := await self._records.store.claimed(after):
+            for task in tasks:
+                if task.state in (TaskState.APPROVED, TaskState.CANCELLED):
+                    await self._look_at(task.id, announced=False)
+            after = tasks[-1].id
 
     async def _dead(self, names: frozenset[str] | None) -> None:
         if names is not None:

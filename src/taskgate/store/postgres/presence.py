@@ -18,7 +18,7 @@ from typing import Any, Final
 import psycopg
 
 from taskgate import clock
-from taskgate.ports.replicas import APPROVALS, LISTS, MISSED, Replica, SeenRevisions
+from taskgate.ports.replicas import APPROVALS, LISTS, MISSED, TASKS, Replica, SeenRevisions
 from taskgate.ports.store_answers import Ownership
 from taskgate.store.postgres.connection import SQL, Connection, connect, reason
 
@@ -228,8 +228,8 @@ def listen_s(leases: Iterable[int], looked_ms: int) -> float:
 # What other gateways announced, handed from the listening thread to whoever waits on the event loop.
 
 MAX_NAMES: Final = 10_000
-_NEVER_LOOKED_UP: Final = frozenset({LISTS, APPROVALS})
-"""Topics whose names cannot be found out again once they are lost."""
+_NEVER_LOOKED_UP: Final = frozenset({LISTS, APPROVALS, TASKS})
+"""Topics whose names the usual look at everything does not find out again once they are lost, or not all of them."""
 
 
 def _running_loop() -> asyncio.AbstractEventLoop | None:
