@@ -108,15 +108,13 @@ def _mark_what_starts_programs(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.starts_programs)
 
 
-HANG_S = 300
-"""What a test may take in real time. It only ends a hang: on a busy machine everything is slower, and nothing may be red for it."""
-
-
-def _end_only_hangs(items: list[pytest.Item]) -> None:
+def _end_only_hangs(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """No test has less time than all of them have by the configuration."""
+    least = float(config.getini("timeout"))
     for item in items:
         given = item.get_closest_marker("timeout")
-        if given is None or not given.args or given.args[0] < HANG_S:
-            item.add_marker(pytest.mark.timeout(HANG_S), append=False)
+        if given is not None and (not given.args or given.args[0] < least):
+            item.add_marker(pytest.mark.timeout(least), append=False)
 
 
 def pytest_asyncio_loop_factories(item: pytest.Item) -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
@@ -157,7 +155,7 @@ FIRST = (
 
 def _longest_folders_first(items: list[pytest.Item]) -> None:
     def place(item: pytest.Item) -> tuple[int, bool]:
-        folder = item.path.relative_to(ROOT / "tests").parts[0]
+        folder = item.nodeid.split("/", 2)[1]
         return FIRST.index(folder) if folder in FIRST else len(FIRST), group_of(item.nodeid) == item.nodeid
 
     items.sort(key=place)
@@ -170,7 +168,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> GroupSc
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     _mark_what_starts_programs(items)
-    _end_only_hangs(items)
+    _end_only_hangs(config, items)
     check_groups(items)
     _longest_folders_first(items)
     kept, left_out = [], []

@@ -26,14 +26,15 @@ _WIDER = re.compile(r"""\bscope=["'](?:module|package|session)["']""")
 def group_of(test_id: str, root: Path = ROOT) -> str:
     """What is handed to one worker together with this test; a test that shares nothing is a group of its own."""
     file = test_id.partition("::")[0]
-    if not _shares(root / file):
+    if not _shares(root, file):
         return test_id
     return f"{file} {zlib.crc32(test_id.encode()) % IN_PARTS.get(file, 1)}"
 
 
 @cache
-def _shares(file: Path) -> bool:
-    return any(_WIDER.search(each.read_text()) for each in (file, file.with_name("conftest.py")) if each.exists())
+def _shares(root: Path, file: str) -> bool:
+    path = root / file
+    return any(_WIDER.search(each.read_text()) for each in (path, path.with_name("conftest.py")) if each.exists())
 
 
 def check_groups(items: Iterable[pytest.Item]) -> None:
