@@ -176,3 +176,28 @@ async def test_who_comes_first_does_not_decide_what_others_on_the_same_link_can_
         declared = [m["params"]["capabilities"] for m in shop.received if m.get("method") == "initialize"]
         assert declared
         assert all(set(each) >= {"elicitation", "sampling", "roots"} for each in declared)
+
+
+@pytest.mark.parametrize(("times", "spoken"), [(1, "2025"), (2, "2026")])
+@seam
+async def test_a_server_that_was_slow_to_greet_once_is_not_taken_for_one_that_cannot(times: int, spoken: str) -> None:
+    """A program on a busy machine may take longer than anybody waits for a greeting; twice in a row it is believed."""
+    shop = asking("both")
+
+    async def slow(call: Call) -> dict[str, Any]:
+        nonlocal times
+        times -= 1
+        if times < 1:
+            shop.as_usual("initialize")
+        await call.sleep(30)
+        return shop._initialized(call)
+
+    shop.on("initialize", slow)
+    async with Gateway({}, {"shop": shop}) as gate:
+        new = await gate.caller("2026", capabilities=CAN_ANSWER)
+        await new.call("shop__echo")
+        texts = []
+        for _ in range(3):
+            old = await gate.caller("2025", capabilities=CAN_ANSWER, answers=ANSWERS)
+            texts.append(await painted(old, "2025"))
+        assert texts[-1] == f"{spoken}: blue", texts

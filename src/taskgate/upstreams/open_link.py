@@ -22,14 +22,14 @@ from typing import Any, Final, Protocol
 
 from taskgate import clock
 from taskgate.core import wire
-from taskgate.core.errors import Executed, UpstreamError
+from taskgate.core.errors import Executed, Moment, UpstreamError
 from taskgate.core.generations import NEWEST_STATELESS, Generation
 from taskgate.core.wire import Message
 from taskgate.mcp.http.client import HttpClient
 from taskgate.mcp.http.target import Target
 from taskgate.mcp.stdio.process import ChildSpec, Reaper
 from taskgate.ports.credentials import AccountNeeded, LoginNeeded
-from taskgate.ports.upstream import ClientProfile, LinkKey, Listener
+from taskgate.ports.upstream import CallFailed, ClientProfile, LinkKey, Listener
 from taskgate.upstreams.flight import HandshakeRefused, HttpRefusal, Intake, Wire
 from taskgate.upstreams.http_wire import HttpWire
 from taskgate.upstreams.spec import ServerSpec, Standing, Transport
@@ -77,6 +77,7 @@ class SpokenGenerations:
     def __init__(self, pinned: Generation | None) -> None:
         self._pinned = pinned
         self._known: dict[Generation, bool] = {}
+        self._was_silent = False
         self.towards: dict[Generation, Generation] = {}
         """The generation in which a caller of the wished one is served, as far as is known."""
         self._choose()
@@ -100,13 +101,22 @@ class SpokenGenerations:
             return (first,)
         return (first, first.other)
 
-    def learn(self, spoken: Generation, refused: tuple[Generation, ...] = ()) -> None:
-        """A link was opened in one generation after the server had refused others."""
+    def learn(self, spoken: Generation, refused: tuple[Generation, ...] = (), *, silently: bool = False) -> None:
+        """A link was opened in one generation after the server had refused others.
+
+        `silently`: it did not answer the older greeting in time. A server that is only slow, because its machine is busy, must not
+        be taken for one that does not speak it; one that is silent twice is believed. Silence towards the newer one is how many
+        older servers say no.
+        """
+        believed, self._was_silent = self._was_silent or not silently, self._was_silent or silently
+        if spoken is Generation.STATEFUL:
+            self._was_silent = False
         self._known[spoken] = True
-        self._known.update(dict.fromkeys(refused, False))
+        self._known.update({one: False for one in refused if believed or one is Generation.STATELESS})
         self._choose()
 
     def forget(self) -> None:
+        self._was_silent = False
         self._known.clear()
         self._choose()
 
@@ -192,7 +202,7 @@ class Opener:
                     raise
                 refusals[generation] = problem
             else:
-                self.spoken.learn(generation, tuple(refusals))
+                self._learn(generation, refusals)
                 return link
         refusal = refusals.get(Generation.STATEFUL)
         if isinstance(refusal, HttpRefusal) and refusal.status in _OLD_SSE_STATUSES and refusal.error is None:
@@ -248,7 +258,7 @@ class Opener:
             for generation in self.spoken.order(caller.generation):
                 key, known = links.link_in(caller, generation)
                 if known is not None:
-                    self.spoken.learn(generation, tuple(refusals))
+                    self._learn(generation, refusals)
                     return known
                 # Some programs end at the first request they do not know: such a one is started again, once.
                 line = line if line is not None and line.running else await self._started(key.place)
@@ -259,7 +269,7 @@ class Opener:
                     refusals[generation] = problem
                 else:
                     self._start_s = max(self._start_s, clock.monotonic() - began)
-                    self.spoken.learn(generation, tuple(refusals))
+                    self._learn(generation, refusals)
                     self._children[link], line = line, None
                     return link
         finally:
@@ -267,6 +277,11 @@ class Opener:
                 await line.close()
                 self.last_words = tuple(line.stderr_tail())
         raise next(iter(refusals.values()))
+
+    def _learn(self, spoken: Generation, refusals: Mapping[Generation, UpstreamError]) -> None:
+        older = refusals.get(Generation.STATEFUL)
+        silently = isinstance(older, CallFailed) and older.evidence.moment is Moment.TIMED_OUT
+        self.spoken.learn(spoken, tuple(refusals), silently=silently)
 
     async def _started(self, place: str) -> StdioWire:
         spec = self._standing.spec(place)
