@@ -41,8 +41,8 @@ _LEAST_GROWTH_BLOCKS: Final = 1_500_000
 """Some 150 MB of small objects: what circles may hold before they are looked for while callers wait. 15,000 open tasks are less."""
 _GROWTH_WHEN_IDLE: Final = 1.1
 _IDLE_SHARE: Final = 0.1
-_IDLE_LOOKS: Final = 5
-"""Nobody has asked for anything for a while; a second without work is what many callers leave between two of their calls."""
+_IDLE_LOOKS: Final = 30
+"""So many seconds in a row hardly anything was asked; a few without work are what many callers leave between two bursts."""
 
 
 class Collector:

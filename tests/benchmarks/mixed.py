@@ -215,6 +215,7 @@ async def measure_gateway(gateway: Gateway, tasks: int, seconds: float) -> None:
     print(load())
     with tempfile.TemporaryDirectory() as folder:
         control_inserts(Path(folder))
+    await control_calls(RATE, 4)
     first = Line(gateway.port)
     await first.open()
     lines = [first]
@@ -227,7 +228,6 @@ async def measure_gateway(gateway: Gateway, tasks: int, seconds: float) -> None:
     spent = time.perf_counter() - started
     print(f"{tasks} open tasks made in {spent:.1f} s ({tasks / spent:.0f}/s)")
     mix = Mix(lines, made)
-    await control_calls(RATE, 4)
     for name, rate in (("at the promised load", RATE), ("at four times that load", OVERLOAD)):
         mix, before = mix.again(), processor_seconds(gateway.pid)
         reached = await mix.run(rate, seconds)
