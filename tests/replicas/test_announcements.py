@@ -14,11 +14,14 @@ from typing import Any
 
 import httpx2
 import psycopg
+import pytest
 from tests.channels.receiver_double import Receiver, receiver
 from tests.harness.plain_http import NO_TLS
 from tests.replicas.in_process import DatabaseWire, Stage, database_wire, gateways, until
 
 from taskgate.channels.webhook import key_of, signed_headers
+from taskgate.core.errors import GatewayFault
+from taskgate.store.postgres.store import PostgresStore
 
 SECRET = "whsec_" + base64.b64encode(b"a key of thirty-two bytes, about").decode()
 RULES = {"rules": [{"match": "books:once", "action": "approve", "approval": "ops"}]}
@@ -91,8 +94,10 @@ async def test_what_a_gateway_that_is_gone_has_told_is_brought_up_to_date_by_ano
         assert stage.ledger.count("c1") == 1
 
 
-async def test_a_vote_on_b_that_a_did_not_hear_of_is_found_when_its_connection_is_back(tmp_path: Path) -> None:
-    """The call runs and people see how it was decided, although the announcement is lost; the lease goes on meanwhile."""
+async def test_a_vote_on_b_that_a_did_not_hear_of_is_found_when_its_connection_is_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The call runs and people see how it was decided, although the announcement is lost and the first look for it fails."""
     wires = list[DatabaseWire]()
     with ExitStack() as open_wires:
 
@@ -107,15 +112,31 @@ async def test_a_vote_on_b_that_a_did_not_hear_of_is_found_when_its_connection_i
         ):
             task_id = await stage.begin(stage.a, "once", "c1")
             await until(lambda: there.got)
+            failed = fails_once(monkeypatch, stage.a.store, "claimed")
             wires[0].refuses = True
             wires[0].cut()
             await until(lambda: stage.a.store.trouble)
             assert await called_back(stage, 1, there.got[0]) == 200
             wires[0].refuses = False
             await until(lambda: stage.ledger.count("c1"))
+            assert failed == [1]
             assert (await stage.ended(stage.b, task_id))["status"] == "completed"
             await told_once(there)
             assert stage.ledger.count("c1") == 1
+
+
+def fails_once(monkeypatch: pytest.MonkeyPatch, store: PostgresStore, method: str) -> list[int]:
+    """Counts how often it failed."""
+    real, failed = getattr(store, method), list[int]()
+
+    async def once(*given: Any) -> Any:
+        if not failed:
+            failed.append(1)
+            raise GatewayFault("store_unavailable", "broken by the test")
+        return await real(*given)
+
+    monkeypatch.setattr(store, method, once)
+    return failed
 
 
 NOTES = """

@@ -262,6 +262,8 @@ class OtherGateways:
         self._catalogs = catalogs
         self._list_hints = ListHints(partial(catalogs.changed, elsewhere=True))
         self._loops: list[asyncio.Task[None]] = []
+        self._was_deaf = False
+        """What was missed has still to be looked for: the store may be in trouble when that is tried first."""
 
     def start(self) -> None:
         if self._wakeups is None:
@@ -323,11 +325,14 @@ class OtherGateways:
         """What others announced meanwhile, about lists and approvals, is not known: ask every server again, tell callers that
         lists which change may have changed, and look at the approvals that somebody here waits for or was told of, and at what
         became of our tasks."""
-        if names is not None:
-            for server, kinds in self._catalogs.changeable().items():
-                self._list_hints.came(server, kinds)
-            await self._approvals.look_again()
-            await self._decided_meanwhile()
+        self._was_deaf = self._was_deaf or names is not None
+        if not self._was_deaf:
+            return
+        await self._approvals.look_again()
+        await self._decided_meanwhile()
+        for server, kinds in self._catalogs.changeable().items():
+            self._list_hints.came(server, kinds)
+        self._was_deaf = False
 
     async def _decided_meanwhile(self) -> None:
         """Tasks of ours that others have approved or cancelled: nobody need wait for them here, so the usual look misses them."""
