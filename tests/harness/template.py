@@ -185,14 +185,24 @@ def serve(channel: socket.socket, modules: list[str]) -> list[str] | None:
         order, descriptors = asked
         pid = fork_for_parent(thread_number)
         if pid == 0:
-            channel.close()
-            take_over(order, descriptors)
-            command: list[str] = order["command"]
-            return command
+            return become(channel, order, descriptors)
         for each in descriptors:
             os.close(each)
-        channel.sendall(json.dumps({"pid": pid}).encode() + b"\n")
     return None
+
+
+def become(channel: socket.socket, order: dict[str, Any], descriptors: list[int]) -> list[str]:
+    """In the new process: whoever asked goes on when it leads its session, as with a program that has been started."""
+    told = socket.socket(fileno=fcntl.fcntl(channel.fileno(), fcntl.F_DUPFD_CLOEXEC, max(order["targets"]) + 1))
+    channel.close()
+    try:
+        take_over(order, descriptors)
+    except Exception as error:
+        refuse(told, f"{type(error).__name__}: {error}")
+    told.sendall(json.dumps({"pid": os.getpid()}).encode() + b"\n")
+    told.close()
+    command: list[str] = order["command"]
+    return command
 
 
 if __name__ == "__main__":

@@ -132,6 +132,16 @@ async def test_a_module_runs_as_with_m() -> None:
         assert (code, said, wrong) == await run_to_end([sys.executable, "-m", "taskgate", "--version"])
 
 
+def test_it_leads_its_group_when_its_start_returns(program: Callable[[str], Path]) -> None:
+    """Who ends the group at once must not find that there is none yet."""
+    file = program("import time; time.sleep(600)")
+    with forked(20):
+        for _ in range(20):
+            process = subprocess.Popen([sys.executable, file], start_new_session=True)
+            os.killpg(process.pid, signal.SIGKILL)
+            assert process.wait(240) == -signal.SIGKILL
+
+
 async def test_it_is_ended_by_its_group(program: Callable[[str], Path]) -> None:
     with forked():
         running = await start([sys.executable, program("import time; time.sleep(600)")])
