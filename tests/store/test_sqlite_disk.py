@@ -197,8 +197,7 @@ def test_a_disk_that_refuses_writes_is_survived_without_a_false_acknowledgement(
     assert done.stdout == "recovered\n", done.stderr
 
 
-async def test_the_log_starts_over_and_does_not_grow_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "COMMITS_BETWEEN", 128)
+async def test_the_log_starts_over_and_does_not_grow_for_ever(tmp_path: Path) -> None:
     store = open_store(tmp_path / "store.db")
     sizes = []
     for _ in range(6):
@@ -359,8 +358,7 @@ asyncio.run(main())
     await store.close()
 
 
-async def test_large_commits_do_not_make_the_log_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "MAX_LOG_BYTES", 16 << 20)
+async def test_large_commits_do_not_make_the_log_large(tmp_path: Path) -> None:
     store = open_store(tmp_path / "store.db")
     for number in range(80):
         await store.keep(f"n{number}", os.urandom(1 << 20))

@@ -20,12 +20,11 @@ from taskgate.core.errors import GatewayFault
 #
 # SQLite would do this inside some unlucky commit, which then takes ten times as long as the others. Here a thread of
 # its own copies while the writer goes on. After that the writer finishes the few pages that came meanwhile, between two
-# commits, so that the log starts over from its beginning and does not grow for ever. Whoever writes meanwhile waits for
-# two syncs more (5 to 15 ms), however few pages are left: seldom enough that fewer than one write in a hundred meets it.
+# commits, so that the log starts over from its beginning and does not grow for ever.
 
-COMMITS_BETWEEN: Final = 1024
+COMMITS_BETWEEN: Final = 128
 COMMITS_BETWEEN_LOOKS: Final = 8
-MAX_LOG_BYTES: Final = 64 << 20
+MAX_LOG_BYTES: Final = 16 << 20
 """A log that is larger is copied at once, however few commits are in it."""
 _STOP_WITHIN_S: Final = 10.0
 
