@@ -17,6 +17,7 @@ import contextlib
 import inspect
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -179,6 +180,8 @@ class Forking:
             "session": given["start_new_session"],
             "dies_with_parent": given["preexec_fn"] is die_with_parent,
             "parent": os.getpid(),
+            # A test may have changed it since the template was started, and a run in the background begins without it.
+            "ignored": [each for each in (signal.SIGINT, signal.SIGHUP) if signal.getsignal(each) is signal.SIG_IGN],
             "targets": [0, 1, 2, *given["pass_fds"]],
             "renewed": RENEWED,
         }

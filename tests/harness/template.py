@@ -121,6 +121,10 @@ def take_over(order: dict[str, Any], descriptors: list[int]) -> None:
         LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != order["parent"]:
             os.kill(os.getpid(), signal.SIGKILL)
+    for number in order["ignored"]:
+        signal.signal(number, signal.SIG_IGN)
+    if signal.SIGINT not in order["ignored"]:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     os.environ.clear()
     os.environ.update(order["environment"])
     sys.dont_write_bytecode = bool(os.environ.get("PYTHONDONTWRITEBYTECODE"))

@@ -94,6 +94,22 @@ def test_it_finds_what_a_started_program_finds(
     assert started["parent"] == os.getpid()
 
 
+@pytest.mark.parametrize("now", [signal.SIG_IGN, signal.default_int_handler], ids=["ignored", "not ignored"])
+def test_whether_ctrl_c_ends_it_is_as_it_is_when_it_starts(program: Callable[[str], Path], now: Any) -> None:
+    """Not as it was when the template was started: a run in the background begins with SIGINT ignored."""
+    command = [sys.executable, program(DESCRIBES_ITSELF)]
+    with forked():
+        described(command)
+    before = signal.signal(signal.SIGINT, now)
+    try:
+        with fresh_interpreters():
+            started = described(command)["signals"]
+        with forked():
+            assert described(command)["signals"] == started
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 def test_it_gets_the_descriptors_that_are_meant_for_it_and_no_others(program: Callable[[str], Path]) -> None:
     reading, writing = os.pipe()
     command = [sys.executable, program("import os, sys; os.write(int(sys.argv[1]), b'here')"), str(writing)]
