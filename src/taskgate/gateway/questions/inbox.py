@@ -206,7 +206,7 @@ class Inbox:
 
     def all(self) -> list[Waiting]:
         """Every question that waits, oldest first, for the operator."""
-        return sorted((w for own in self._waiting.values() for w in own.values()), key=lambda w: w.asked_ms)
+        return sorted((w for own in self._waiting.values() for w in own.values()), key=lambda w: (w.asked_ms, w.id))
 
     def of_request(self, request: Request) -> list[Waiting]:
         return [w for w in self._waiting.get(request.caller_key, {}).values() if w.request is request]
