@@ -85,3 +85,67 @@ async def test_a_server_without_tools_is_well_and_offers_none() -> None:
         async with RawClient(gateway.url) as caller:
             assert await servers_in(caller) == {"full"}
         assert "server not listed" not in gateway.log
+
+
+ONLY_2026 = """
+import asyncio, json, sys
+
+async def serve():
+    with open({starts!r}, "a") as file:
+        file.write("started\\n")
+    await asyncio.sleep(50)
+    reader = asyncio.StreamReader()
+    await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+    while line := await reader.readline():
+        asked = json.loads(line)
+        method, stamp = asked["method"], {{"resultType": "complete"}}
+        if method == "server/discover":
+            info = {{"name": "slow", "version": "1"}}
+            described = {{"supportedVersions": ["2026-07-28"], "capabilities": {{"tools": {{}}}}, "serverInfo": info}}
+            answer = {{"result": {{**stamp, **described}}}}
+        elif method == "tools/list":
+            answer = {{"result": {{**stamp, "tools": [{{"name": "echo", "inputSchema": {{"type": "object"}}}}]}}}}
+        elif method == "tools/call":
+            answer = {{"result": {{**stamp, "content": []}}}}
+        else:
+            answer = {{"error": {{"code": -32601, "message": "Method not found"}}}}
+        if "id" in asked:
+            sys.stdout.write(json.dumps({{"jsonrpc": "2.0", "id": asked["id"], **answer}}) + "\\n")
+            sys.stdout.flush()
+
+asyncio.run(serve())
+"""
+
+
+def slow_program(generation: str, starts: Path) -> str:
+    if generation == "2026":
+        return ONLY_2026.format(starts=str(starts))
+    late = (
+        "async def late():\n"
+        f"    with open({str(starts)!r}, 'a') as file:\n"
+        "        file.write('started\\n')\n"
+        "    await asyncio.sleep(50)\n"
+        "    await OddServer().serve()\n"
+    )
+    source = ODD_SERVER.read_text().replace("asyncio.run(OddServer().serve())", "asyncio.run(late())")
+    return source.replace('if __name__ == "__main__":', f'{late}\n\nif __name__ == "__main__":')
+
+
+@pytest.mark.parametrize(
+    ("generation", "pinned"), [("2025", {}), ("2026", {}), ("2026", {"generation": "2026-07-28"})], ids=str
+)
+async def test_a_program_that_takes_long_to_start_is_started_once_and_waited_for(
+    tmp_path: Path, generation: str, pinned: dict[str, str]
+) -> None:
+    """As `npx` and `uvx` do when they fetch a server first. Killed and started again, it would never be done."""
+    program, starts = tmp_path / "slow.py", tmp_path / "starts"
+    program.write_text(slow_program(generation, starts))
+    config = {"schema": 1, "servers": {"slow": {"command": sys.executable, "args": [str(program)], **pinned}}}
+    async with running_gateway(config) as gateway, RawClient(gateway.url, stateless=generation == "2026") as caller:
+        async with asyncio.timeout(300):
+            while not any(
+                tool["name"] == "slow__echo" for tool in (await caller.request("tools/list")).result["tools"]
+            ):
+                await asyncio.sleep(1)
+        assert "result" in (await caller.call("slow__echo", {"a": 1})).reply
+        assert starts.read_text().split() == ["started"]

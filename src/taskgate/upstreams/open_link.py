@@ -219,15 +219,19 @@ class Opener:
                 raise
         return await self._greet(key, self._http_wire(key), profile, links)
 
-    async def _greet(self, key: LinkKey, line: Wire, profile: ClientProfile, listener: Listener) -> AnyLink:
+    async def _greet(
+        self, key: LinkKey, line: Wire, profile: ClientProfile, listener: Listener, *, only: bool = False
+    ) -> AnyLink:
+        """`only`: there is no other generation to try, so silence can only mean that a program still starts."""
         spec = self._spec
+        by_stdio = spec.transport is Transport.STDIO
         if key.generation is Generation.STATEFUL:
             stateful = StatefulLink(spec.id, key, line, profile, listener)
-            await stateful.open(spec.connect_timeout_s)
+            await stateful.open(spec.start_timeout_s if by_stdio else spec.connect_timeout_s)
             return stateful
         stateless = StatelessLink(spec.id, key, line, listener, spec.keeps_questions, asks_models=spec.asks_models)
-        by_stdio = spec.transport is Transport.STDIO
-        probe_s = max(spec.probe_timeout_s, _SLOW_STARTS * self._start_s) if by_stdio else spec.connect_timeout_s
+        least_s = spec.start_timeout_s if only else spec.probe_timeout_s
+        probe_s = max(least_s, _SLOW_STARTS * self._start_s) if by_stdio else spec.connect_timeout_s
         described = await discovered(stateless, probe_s)
         if described is None:
             raise HandshakeRefused(spec.id, f"does not speak {NEWEST_STATELESS}")
@@ -255,7 +259,8 @@ class Opener:
         refusals: dict[Generation, UpstreamError] = {}
         line: StdioWire | None = None
         try:
-            for generation in self.spoken.order(caller.generation):
+            order = self.spoken.order(caller.generation)
+            for generation in order:
                 key, known = links.link_in(caller, generation)
                 if known is not None:
                     self._learn(generation, refusals)
@@ -264,7 +269,7 @@ class Opener:
                 line = line if line is not None and line.running else await self._started(key.place)
                 began = clock.monotonic()
                 try:
-                    link = await self._greet(key, line, profile, links)
+                    link = await self._greet(key, line, profile, links, only=len(order) == 1)
                 except UpstreamError as problem:
                     refusals[generation] = problem
                 else:
@@ -280,8 +285,7 @@ class Opener:
 
     def _learn(self, spoken: Generation, refusals: Mapping[Generation, UpstreamError]) -> None:
         older = refusals.get(Generation.STATEFUL)
-        silently = isinstance(older, CallFailed) and older.evidence.moment is Moment.TIMED_OUT
-        self.spoken.learn(spoken, tuple(refusals), silently=silently)
+        self.spoken.learn(spoken, tuple(refusals), silently=older is not None and _silent(older))
 
     async def _started(self, place: str) -> StdioWire:
         spec = self._standing.spec(place)
@@ -298,6 +302,11 @@ class Opener:
     def stderr_of(self, link: AnyLink) -> list[str]:
         line = self._children.get(link)
         return line.stderr_tail() if line is not None else []
+
+
+def _silent(problem: UpstreamError) -> bool:
+    """It did not answer in time: slow, or not able to."""
+    return isinstance(problem, CallFailed) and problem.evidence.moment is Moment.TIMED_OUT
 
 
 def _lets_others_in(generation: Generation, problem: UpstreamError) -> bool:

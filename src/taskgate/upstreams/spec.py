@@ -52,6 +52,8 @@ class ServerSpec:
     generation: Generation | None = None
     """Pinned by the operator; None follows each caller where the server speaks both."""
     connect_timeout_s: float = 10.0
+    start_timeout_s: float = 60.0
+    """For the older greeting of a program: it may install itself first (`npx`, `uvx`), and killing it would begin that again."""
     probe_timeout_s: float = 8.0
     public_only: bool = False
     """Brought along by a caller: it must not lead into this machine or a private network."""
@@ -74,6 +76,7 @@ class ServerSpec:
             self,
             hide=other.hide,
             connect_timeout_s=other.connect_timeout_s,
+            start_timeout_s=other.start_timeout_s,
             probe_timeout_s=other.probe_timeout_s,
             keeps_questions=other.keeps_questions,
             asks_models=other.asks_models,
