@@ -138,6 +138,9 @@ async def a_console(folder: Path, config: dict[str, Any] = CONFIG) -> AsyncItera
         a_browser() as browser,
     ):
         console = Console(gateway, http, browser)
+        async with asyncio.timeout(120):
+            while gateway.log.count("server listed") < len(config["servers"]):
+                await asyncio.sleep(0.1)
         await console.log_in()
         yield console
 
