@@ -4,8 +4,12 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-# Twice as many as the cores of a small machine, because tests with programs wait a lot; as many as the cores of a larger one.
-WORKERS ?= $(shell cores=$$(nproc 2>/dev/null || echo 2); echo $$((cores < 4 ? 4 : cores > 8 ? 8 : cores)))
+CORES := $(shell nproc 2>/dev/null || echo 2)
+# Twice as many as the cores of a small machine, because tests with programs wait a lot, and one for what only computes meanwhile;
+# as many as the cores of a larger one.
+WORKERS ?= $(shell echo $$(($(CORES) < 4 ? 5 : $(CORES) > 8 ? 8 : $(CORES))))
+# Tests without programs hardly wait, and every worker spends seconds on collecting.
+QUICK_WORKERS ?= $(shell echo $$(($(CORES) < 2 ? 2 : $(CORES) > 8 ? 8 : $(CORES))))
 
 # Compiled modules are kept: the tests start hundreds of gateways.
 unexport PYTHONDONTWRITEBYTECODE
@@ -59,10 +63,16 @@ screenshots: $(STAMP)
 demo: $(VENV)/.runtime
 	$(BIN)/taskgate demo
 
-# What needs no second processor by itself runs beside the rest: the type checker and the documentation beside the tests of core/.
+# What is quick to say no comes first. Types, documentation and the tests of core/ use what the tests with programs leave of the
+# processors; what they say is shown when they are over.
 test: $(STAMP) peers
-	$(MAKE) --no-print-directory --jobs=2 --output-sync=target check core
-	$(MAKE) --no-print-directory tests
+	$(MAKE) --no-print-directory format lint contract
+	$(MAKE) --no-print-directory --jobs=2 BESIDE="types docs core" beside tests
+
+.PHONY: beside
+beside: $(STAMP)
+	@mkdir -p build
+	@nice $(MAKE) --no-print-directory --jobs=1 $(BESIDE) > build/beside.log 2>&1; code=$$?; cat build/beside.log; exit $$code
 
 check: types docs contract lint format
 
@@ -108,8 +118,12 @@ again:
 
 # Everything that runs in the tests' own process, most of it in virtual time.
 quick: $(STAMP)
-	$(MAKE) --no-print-directory --jobs=2 --output-sync=target check
-	$(BIN)/python -m pytest -n $(WORKERS) -m "not long and not starts_programs"
+	$(MAKE) --no-print-directory format lint contract
+	$(MAKE) --no-print-directory --jobs=2 BESIDE="types docs" beside tests-without-programs
+
+.PHONY: tests-without-programs
+tests-without-programs: $(STAMP)
+	$(BIN)/python -m pytest -n $(QUICK_WORKERS) -m "not long and not starts_programs"
 
 conformance: $(STAMP) peers
 	$(BIN)/python -m tests.conformance.run

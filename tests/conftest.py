@@ -150,27 +150,33 @@ FIRST = (
     "conformance", "docs", "client", "clients", "conversations", "console", "replicas", "chaos", "bridge", "cli",
     "activity", "governance", "faults", "identity", "features", "config",
 )  # fmt: skip
-"""Folders whose tests take longest, so that none of them is begun when everything else is over."""
+"""Folders whose tests with programs take longest, so that none of them is begun when everything else is over."""
+LAST = ("faults", "middle", "gateway", "scopes", "house", "identity", "seam")
+"""Folders whose tests without programs take longest; one worker begins with the last of them."""
 
 
-def _longest_folders_first(items: list[pytest.Item]) -> None:
-    def place(item: pytest.Item) -> tuple[int, bool]:
-        folder = item.nodeid.split("/", 2)[1]
-        return FIRST.index(folder) if folder in FIRST else len(FIRST), group_of(item.nodeid) == item.nodeid
+def _starts_programs(item: pytest.Item) -> bool:
+    return item.get_closest_marker("starts_programs") is not None
 
-    items.sort(key=place)
+
+def _place(item: pytest.Item) -> tuple[bool, int, bool]:
+    folder, alone = item.nodeid.split("/", 2)[1], group_of(item.nodeid) == item.nodeid
+    if not _starts_programs(item):
+        return True, LAST.index(folder) if folder in LAST else -1, not alone
+    return False, FIRST.index(folder) if folder in FIRST else len(FIRST), alone
+
+
+def _in_the_order_of_workers(items: list[pytest.Item]) -> None:
+    """What takes long stands at the beginning, if it starts programs, or at the end: the workers come from both sides. Without
+    programs most come from the beginning, so what takes long is there."""
+    items.sort(key=_place, reverse=not any(map(_starts_programs, items)))
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> GroupScheduling | None:
     return GroupScheduling(config, log) if config.getvalue("dist") == "load" else None
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    _mark_what_starts_programs(items)
-    _end_only_hangs(config, items)
-    check_groups(items)
-    _longest_folders_first(items)
+def _leave_out_what_lacks_its_peers(config: pytest.Config, items: list[pytest.Item]) -> None:
     kept, left_out = [], []
     for item in items:
         needed = {name for mark in item.iter_markers("peers") for name in mark.args}
@@ -180,6 +186,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         items[:] = kept
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Iterator[None]:
+    _mark_what_starts_programs(items)
+    _end_only_hangs(config, items)
+    check_groups(items)
+    _leave_out_what_lacks_its_peers(config, items)
+    yield
+    _in_the_order_of_workers(items)
 
 
 def _skipped_for(terminalreporter: pytest.TerminalReporter) -> Counter[str]:

@@ -16,10 +16,13 @@ from pathlib import Path
 import pytest
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
+from xdist.workermanage import WorkerController
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 IN_PARTS = {"tests/conversations/test_conversations.py": 3, "tests/governance/test_task_contract.py": 2}
 """Files that would keep one worker busy for long, and whose gateway is worth starting several times."""
+LEAST_WORKERS = 4
+"""Where there are fewer, each of them is needed for the tests that wait."""
 _WIDER = re.compile(r"""\bscope=["'](?:module|package|session)["']""")
 
 
@@ -53,11 +56,29 @@ def _is_shared(fixture: pytest.FixtureDef[object]) -> bool:
 
 
 class GroupScheduling(LoadScopeScheduling):
-    """Groups in the order of the collection, which knows what takes long; a group with many tests need not."""
+    """Groups in the order of the collection, which knows what takes long; a group with many tests need not.
+
+    The collection has what starts programs first. Such tests wait a lot, so one worker of several begins at the other end, with
+    tests that only compute: they fill the processors while the others wait, and the workers meet at what is short.
+    """
 
     def __init__(self, config: pytest.Config, log: Producer | None = None) -> None:
         super().__init__(config, log)
         config.option.loadscopereorder = False
+        self._from_the_end = f"gw{self.numnodes - 1}" if self.numnodes >= LEAST_WORKERS else None
 
     def _split_scope(self, nodeid: str) -> str:
         return group_of(nodeid, self.config.rootpath)
+
+    def _assign_work_unit(self, node: WorkerController) -> None:
+        if node.gateway.id == self._from_the_end:
+            self.workqueue.move_to_end(next(reversed(self.workqueue)), last=False)
+        super()._assign_work_unit(node)
+
+    def mark_test_complete(self, node: WorkerController, item_index: int, duration: float = 0) -> None:
+        """Forgets a group that is over: the work of a node is counted at every test, and it may have had a thousand groups."""
+        super().mark_test_complete(node, item_index, duration)
+        work = self.assigned_work[node]
+        group = self._split_scope(self.registered_collections[node][item_index])
+        if all(work[group].values()):
+            del work[group]

@@ -1,4 +1,4 @@
-"""Tests that share a gateway run in one worker: seen in a real run with two of them."""
+"""How tests are dealt out to workers: seen in a real run with four of them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from tests.harness.programs import run_to_end
-from tests.harness.sharing import IN_PARTS, ROOT, group_of
+from tests.harness.sharing import IN_PARTS, LEAST_WORKERS, ROOT, group_of
 
 CONFTEST = """
 from tests.harness.sharing import GroupScheduling
@@ -26,18 +26,35 @@ def gateway():
 def test_one(gateway, number):
     pass
 """
+ALONE = """
+import os, pytest
+
+@pytest.mark.parametrize("number", range(8))
+def test_alone(number):
+    with open(os.environ["PYTEST_XDIST_WORKER"], "a") as log:
+        log.write(f"{number} ")
+"""
 
 
-async def test_a_shared_gateway_is_started_once_however_many_workers_there_are(tmp_path: Path) -> None:
-    (tmp_path / "conftest.py").write_text(CONFTEST)
+async def run_with_workers(folder: Path, count: int) -> None:
+    (folder / "conftest.py").write_text(CONFTEST)
+    command = [sys.executable, "-m", "pytest", "-q", "-n", str(count), "-p", "no:cacheprovider", "--rootdir", folder]
+    place = ["env", "-C", folder, f"PYTHONPATH={ROOT}:{ROOT / 'src'}"]
+    code, said, wrong = await run_to_end([*place, *command], within=240)
+    assert code == 0, said + wrong
+
+
+async def test_a_shared_gateway_is_started_once_and_the_last_worker_begins_at_the_end(tmp_path: Path) -> None:
     files = [tmp_path / f"test_{name}.py" for name in ("first", "second")]
     for file in files:
         file.write_text(SHARING)
-    command = [sys.executable, "-m", "pytest", "-q", "-n", "2", "-p", "no:cacheprovider", "--rootdir", tmp_path]
-    place = ["env", "-C", tmp_path, f"PYTHONPATH={ROOT}:{ROOT / 'src'}"]
-    code, said, wrong = await run_to_end([*place, *command], within=240)
-    assert code == 0, said + wrong
+    (tmp_path / "test_third.py").write_text(ALONE)
+    await run_with_workers(tmp_path, LEAST_WORKERS)
     assert len((tmp_path / "started").read_text().split()) == len(files)
+    done = {f"gw{number}": tmp_path / f"gw{number}" for number in range(LEAST_WORKERS)}
+    order = {worker: file.read_text().split() for worker, file in done.items() if file.exists()}
+    assert sorted(number for numbers in order.values() for number in numbers) == [str(number) for number in range(8)]
+    assert order["gw3"][0] == "7"
 
 
 def test_a_test_that_shares_nothing_is_free_to_go_anywhere() -> None:
