@@ -17,6 +17,7 @@ import contextlib
 import inspect
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -35,6 +36,7 @@ import taskgate
 
 VARIABLE: Final = "TASKGATE_TEST_FORK"
 ROOT: Final = Path(__file__).resolve().parents[2]
+LAUNCH: Final = Path(__file__).with_name("launch.py")
 TEMPLATE: Final = Path(__file__).with_name("template.py")
 # A busy machine may take long over the imports; the answer to an order is a matter of milliseconds.
 READY_S, ANSWER_S = 240.0, 60.0
@@ -70,8 +72,6 @@ TEMPLATES: Final[Mapping[Path, tuple[str, ...]]] = {
     ),
     HOME / "fastmcp/bin/python": ("fastmcp_tasks", "uvicorn.protocols.http.auto", "anyio._backends._asyncio"),
 }
-# What a module takes from its process when it is imported, and each process must have for itself.
-RENEWED: Final = (("taskgate.gateway.requests.request", "_STARTED", ("secrets", "token_hex"), (8,)),)
 
 
 class NoFork(Exception):
@@ -87,16 +87,18 @@ class Template:
     channel: socket.socket
     process: subprocess.Popen[bytes]
     log: IO[bytes]
+    place: Path
     answers: IO[bytes]
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     @classmethod
     def start(cls, interpreter: Path, modules: tuple[str, ...]) -> Template:
         here, there = socket.socketpair()
+        place = Path(tempfile.mkdtemp(prefix="template-")) / "s"
         log = tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as the template
         with there:
             process = subprocess.Popen(
-                [interpreter, TEMPLATE, str(there.fileno()), ",".join(modules), ROOM],
+                [interpreter, TEMPLATE, str(there.fileno()), ",".join(modules), place, ROOM],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -105,20 +107,28 @@ class Template:
                 preexec_fn=die_with_parent,
             )
         here.settimeout(READY_S)
-        return cls(interpreter, _said_to_python(os.environ), here, process, log, here.makefile("rb"))
+        return cls(interpreter, _said_to_python(os.environ), here, process, log, place, here.makefile("rb"))
 
     def fork(self, order: Mapping[str, Any], descriptors: list[int]) -> int:
         body = json.dumps(order).encode()
         with self.lock:
             try:
-                if self.channel.gettimeout() == READY_S:
-                    self._answer("ready")
-                    self.channel.settimeout(ANSWER_S)
+                self._become_ready()
                 socket.send_fds(self.channel, [len(body).to_bytes(8, "big")], descriptors)
                 self.channel.sendall(body)
                 return self._answer("pid")
             except (OSError, ValueError, KeyError) as error:
                 raise NoFork(f"{self.interpreter}: {error}") from error
+
+    def wait(self) -> None:
+        """Until it is ready."""
+        with self.lock:
+            self._become_ready()
+
+    def _become_ready(self) -> None:
+        if self.channel.gettimeout() == READY_S:
+            self._answer("ready")
+            self.channel.settimeout(ANSWER_S)
 
     def _answer(self, name: str) -> int:
         said = json.loads(self.answers.readline() or b'{"refused": "the template has ended"}')
@@ -132,6 +142,7 @@ class Template:
         return self.log.read()[-2000:].decode(errors="replace")
 
     def end(self) -> None:
+        shutil.rmtree(self.place.parent, ignore_errors=True)
         self.answers.close()
         self.log.close()
         self.channel.close()
@@ -153,6 +164,7 @@ class Forking:
     def __init__(self) -> None:
         self._templates: dict[Path, Template] = {}
         self._refused: dict[Path, str] = {}
+        self.installed = False
         self.active = True
         self.forked = 0
 
@@ -183,7 +195,6 @@ class Forking:
             # A test may have changed it since the template was started, and a run in the background begins without it.
             "ignored": [each for each in (signal.SIGINT, signal.SIGHUP) if signal.getsignal(each) is signal.SIG_IGN],
             "targets": [0, 1, 2, *given["pass_fds"]],
-            "renewed": RENEWED,
         }
         try:
             pid = template.fork(order, [*ends, *given["pass_fds"]])
@@ -194,8 +205,17 @@ class Forking:
         self.forked += 1
         return pid
 
+    def launched(self, interpreter: Path) -> list[str]:
+        """What stands before a command that others start, so that it is forked; nothing where it cannot be."""
+        try:
+            template = self._template(interpreter)
+            template.wait()
+        except (NoFork, OSError, ValueError):
+            return []
+        return [sys.executable, "-I", "-S", str(LAUNCH), str(template.place)]
+
     def _template(self, interpreter: Path) -> Template:
-        if not self.active or interpreter in self._refused or interpreter not in TEMPLATES:
+        if not self.installed or not self.active or interpreter in self._refused or interpreter not in TEMPLATES:
             raise NoFork("not one of those that are forked")
         if interpreter not in self._templates:
             # The kernel ties a child that must not outlive its parent to the thread that started it.
@@ -248,6 +268,7 @@ def _execute_child(self: Any, *args: Any, **named: Any) -> None:
 def install() -> None:
     """From now on; only on Linux, and only where `subprocess` is as we know it."""
     if sys.platform == "linux" and os.environ.get(VARIABLE) != "0" and set(_SIGNATURE.parameters) >= EXPECTED:
+        FORKING.installed = True
         subprocess.Popen._execute_child = _execute_child  # type: ignore[attr-defined]
 
 

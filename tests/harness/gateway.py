@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from tests.harness.forking import FORKING
 from tests.harness.programs import START_DEADLINE, Program, free_port, start, until_ready
 from tests.harness.raw_client import RawClient
 
@@ -78,6 +79,7 @@ class Gateway:
         kept = {name: value for name, value in os.environ.items() if name.startswith(("PYTHONPATH", "COVERAGE_"))}
         variables = {"TASKGATE_STATE_DIR": str(self.state), **kept, **self.env}
         words = [f"{name}={value}" for name, value in variables.items()]
+        words += FORKING.launched(Path(sys.executable))
         return ["env", *words, sys.executable, "-m", "taskgate", "stdio", "-c", str(self.config), *more]
 
     async def is_ready(self) -> bool:

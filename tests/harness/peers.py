@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 from _pytest.mark import ParameterSet
 from tests.harness.absent import HOME
+from tests.harness.forking import FORKING
 from tests.harness.programs import free_port, listening, run_to_end, running
 
 PROGRAMS = Path(__file__).resolve().parent.parent / "peers"
@@ -45,7 +46,7 @@ class Upstream:
 
     def stdio(self) -> dict[str, Any]:
         """The `servers` entry that starts it as a child."""
-        program, *arguments = self.command("--stdio")
+        program, *arguments = [*FORKING.launched(interpreter(self.peer)), *self.command("--stdio")]
         return {"command": program, "args": arguments}
 
     @asynccontextmanager

@@ -1,15 +1,19 @@
 """A Python process that has already imported what many programs need, and becomes such a program by forking itself.
 
-Run as `python template.py CHANNEL MODULE...`; `tests/harness/forking.py` starts it and asks. It uses nothing but the standard
+Run as `python template.py CHANNEL MODULES SOCKET`; `tests/harness/forking.py` starts it and asks. It uses nothing but the standard
 library, because it runs in the environments of other SDKs too.
 
 The new process is a child of whoever started the template, not of the template (`CLONE_PARENT`): it is waited for, signalled and
 ended with its parent like any program that was started there. It has its own arguments, environment, folder, session and
 descriptors before it runs a line of the program, which is read and run from its file as `python FILE` and `python -m MODULE` do.
+
+Programs that others start (a gateway its servers) come by `tests/harness/launch.py` and the socket instead: there a process of
+their own watches over them.
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import fcntl
 import gc
@@ -18,10 +22,12 @@ import io
 import json
 import os
 import runpy
+import select
 import signal
 import socket
 import sys
 import threading
+from collections.abc import Mapping
 from typing import Any, NoReturn
 
 CLONE3 = 435
@@ -30,6 +36,8 @@ PR_SET_PDEATHSIG = 1
 # How far into the C library's description of a thread its number may stand.
 THREAD_BYTES = 2048
 MOST_DESCRIPTORS = 64
+# What a module takes from its process when it is imported, and each process must have for itself.
+RENEWED = (("taskgate.gateway.requests.request", "_STARTED", ("secrets", "token_hex"), (8,)),)
 
 # `syscall` must not let another thread run in between, so the library is opened as one that keeps the interpreter's lock.
 LIBC = ctypes.PyDLL(None, use_errno=True)
@@ -113,8 +121,8 @@ def show_command_line(words: list[str]) -> None:
     ctypes.memmove(start, shown.ljust(end - start, b"\0"), end - start)
 
 
-def take_over(order: dict[str, Any], descriptors: list[int]) -> None:
-    """Everything that a started program has of its own."""
+def take_over(order: dict[str, Any], descriptors: list[int]) -> list[str]:
+    """Everything that a started program has of its own; returns its command."""
     if order["session"]:
         os.setsid()
     if order["dies_with_parent"]:
@@ -132,10 +140,12 @@ def take_over(order: dict[str, Any], descriptors: list[int]) -> None:
     place(descriptors, order["targets"])
     open_standard_streams()
     show_command_line(order["command"])
-    for module, name, maker, arguments in order["renewed"]:
+    for module, name, maker, arguments in RENEWED:
         if module in sys.modules:
             made = getattr(importlib.import_module(maker[0]), maker[1])
             setattr(sys.modules[module], name, made(*arguments))
+    command: list[str] = order["command"]
+    return command
 
 
 def run(command: list[str]) -> None:
@@ -181,18 +191,99 @@ def prepare(channel: socket.socket, modules: list[str]) -> int:
     return number
 
 
-def serve(channel: socket.socket, modules: list[str]) -> list[str] | None:
+def serve(channel: socket.socket, modules: list[str], place: str) -> list[str] | None:
     """Fork for every order; returns the command in the new processes, and None in the template when nobody asks any more."""
     thread_number = prepare(channel, modules)
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(place)
+    listener.listen()
     channel.sendall(json.dumps({"ready": os.getpid()}).encode() + b"\n")
-    while (asked := receive(channel)) is not None:
-        order, descriptors = asked
-        pid = fork_for_parent(thread_number)
-        if pid == 0:
-            return become(channel, order, descriptors)
+    while True:
+        waiting, _, _ = select.select([channel, listener], [], [])
+        reap()
+        if listener in waiting:
+            connection, _ = listener.accept()
+            if os.fork() == 0:
+                channel.close()
+                listener.close()
+                return keep(connection)
+            connection.close()
+        if channel in waiting:
+            asked = receive(channel)
+            if asked is None:
+                return None
+            pid = fork_for_parent(thread_number)
+            if pid == 0:
+                listener.close()
+                return become(channel, *asked)
+            for each in asked[1]:
+                os.close(each)
+
+
+def reap() -> None:
+    """The watchers whose programs have ended."""
+    with contextlib.suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+
+
+def keep(connection: socket.socket) -> list[str]:
+    """Watch over a program for `launch.py`; returns its command in the new process."""
+    LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    asked = receive(connection)
+    if asked is None or said_to_python(asked[0]["environment"]) != said_to_python(os.environ):
+        os._exit(0)
+    order, descriptors = asked
+    sys.path[:0] = [each for each in order["environment"].get("PYTHONPATH", "").split(os.pathsep) if each]
+    watcher = os.getpid()
+    pid = os.fork()
+    if pid:
         for each in descriptors:
             os.close(each)
-    return None
+        connection.sendall(b"+")
+        watch(connection, pid)
+    connection.close()
+    order |= {"session": True, "dies_with_parent": True, "parent": watcher, "targets": [0, 1, 2], "ignored": []}
+    return take_over(order, descriptors)
+
+
+def watch(connection: socket.socket, pid: int) -> NoReturn:
+    """Pass signals on until the program or whoever launched it has ended."""
+    ended = os.pidfd_open(pid)
+    while ended not in (waiting := select.select([ended, connection], [], [])[0]):
+        if waiting:
+            signals = connection.recv(64)
+            for number in signals or [signal.SIGKILL]:
+                os.kill(pid, number)
+    status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    with contextlib.suppress(OSError):
+        os.killpg(pid, signal.SIGKILL)
+    with contextlib.suppress(OSError):
+        connection.sendall(f"{status}\n".encode())
+    os._exit(0)
+
+
+def said_to_python(environment: Mapping[str, str]) -> dict[str, str]:
+    """What the interpreter itself goes by, except for what is followed after the fork.
+
+    Clients and gateways do not hand PYTHONPATH on, and it says nothing where nothing was found by it. Where no language is set
+    an interpreter sets UTF-8 for itself and its children (PEP 538), which is what it says to a template too.
+    """
+    followed = {"PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE", *(() if found_by_path() else ("PYTHONPATH",))}
+    if environment.get("LC_CTYPE") == "C.UTF-8" and sys.getfilesystemencoding() == "utf-8":
+        followed.add("LC_CTYPE")
+    return {
+        name: value
+        for name, value in environment.items()
+        if name.startswith(("PYTHON", "LC_", "COVERAGE_", "MALLOC_", "LD_")) and name not in followed
+    }
+
+
+def found_by_path() -> bool:
+    """Whether a module was imported from a folder of PYTHONPATH."""
+    folders = tuple(f"{each}{os.sep}" for each in os.environ.get("PYTHONPATH", "").split(os.pathsep) if each)
+    files = [getattr(module, "__file__", None) or "" for module in list(sys.modules.values())]
+    return any(file.startswith(folders) for file in files if file != __file__)
 
 
 def become(channel: socket.socket, order: dict[str, Any], descriptors: list[int]) -> list[str]:
@@ -200,18 +291,17 @@ def become(channel: socket.socket, order: dict[str, Any], descriptors: list[int]
     told = socket.socket(fileno=fcntl.fcntl(channel.fileno(), fcntl.F_DUPFD_CLOEXEC, max(order["targets"]) + 1))
     channel.close()
     try:
-        take_over(order, descriptors)
+        command = take_over(order, descriptors)
     except Exception as error:
         refuse(told, f"{type(error).__name__}: {error}")
     told.sendall(json.dumps({"pid": os.getpid()}).encode() + b"\n")
     told.close()
-    command: list[str] = order["command"]
     return command
 
 
 if __name__ == "__main__":
     # This folder is not where programs look for their modules.
     del sys.path[0]
-    becoming = serve(socket.socket(fileno=int(sys.argv[1])), sys.argv[2].split(","))
+    becoming = serve(socket.socket(fileno=int(sys.argv[1])), sys.argv[2].split(","), sys.argv[3])
     if becoming is not None:
         run(becoming)

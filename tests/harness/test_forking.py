@@ -246,6 +246,7 @@ def test_a_template_that_fails_is_said_and_the_program_is_started(
     program: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     own = Forking()
+    own.installed = True
     monkeypatch.setattr(forking, "FORKING", own)
     monkeypatch.setattr(forking, "TEMPLATES", {Path(sys.executable): ("no_such_module",)})
     done = subprocess.run([sys.executable, program("print('here')")], capture_output=True, check=True, timeout=240)
@@ -253,3 +254,76 @@ def test_a_template_that_fails_is_said_and_the_program_is_started(
     assert own.forked == 0
     (why,) = own.why_not()
     assert "no_such_module" in why
+
+
+LAUNCHED = """
+    import os, signal, sys, time
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(9))
+    print(os.getpid(), sys.argv[1:], os.environ.get("ONLY_HERE"), os.getcwd(), flush=True)
+    for line in sys.stdin:
+        print(line.strip().upper(), flush=True)
+    sys.exit(5)
+"""
+
+
+@pytest.fixture
+def launched(program: Callable[[str], Path], tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], int]]:
+    """A program by `launch.py`, as a gateway starts its servers, and its process id."""
+    words = FORKING.launched(Path(sys.executable))
+    assert words, FORKING.why_not()
+    command = [*words, sys.executable, program(LAUNCHED), "two words"]
+    env = {**os.environ, "ONLY_HERE": "yes"}
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, env=env, cwd=tmp_path) as process:
+        assert process.stdout is not None
+        pid, _, said = process.stdout.readline().partition(" ")
+        assert said == f"['two words'] yes {tmp_path}\n"
+        assert int(pid) != process.pid
+        yield process, int(pid)
+        process.kill()
+
+
+def test_a_launched_program_speaks_on_the_streams_and_ends_with_its_code(launched: tuple[Any, int]) -> None:
+    process, _ = launched
+    assert process.communicate("hello\n", timeout=240)[0] == "HELLO\n"
+    assert process.returncode == 5
+
+
+def test_a_launched_program_is_told_of_a_signal(launched: tuple[Any, int]) -> None:
+    process, _ = launched
+    process.terminate()
+    assert process.wait(240) == 9
+
+
+def test_a_launched_program_dies_with_what_launched_it(launched: tuple[Any, int]) -> None:
+    process, pid = launched
+    process.kill()
+    _wait_until_gone(pid)
+
+
+def test_how_a_launched_program_was_killed_is_told(launched: tuple[Any, int]) -> None:
+    process, pid = launched
+    os.kill(pid, signal.SIGKILL)
+    assert process.wait(240) == -signal.SIGKILL
+
+
+@pytest.mark.parametrize("said", [{}, {"PYTHONHASHSEED": "1"}], ids=["no template", "for another interpreter"])
+def test_what_cannot_be_launched_is_started(
+    program: Callable[[str], Path], tmp_path: Path, said: dict[str, str]
+) -> None:
+    words = FORKING.launched(Path(sys.executable))
+    if not said:
+        words[-1] = str(tmp_path / "nobody")
+    command = [*words, sys.executable, program("import os; print(os.getpid())")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, **said}) as process:
+        assert process.communicate(timeout=240)[0] == f"{process.pid}\n"
+
+
+def test_a_program_without_a_language_in_its_environment_is_launched(program: Callable[[str], Path]) -> None:
+    """Clients hand their servers few variables, and an interpreter without a language sets one for its children."""
+    env = {name: value for name, value in os.environ.items() if not name.startswith(("LANG", "LC_"))}
+    here = program("import os, sys; print(os.getpid(), sys.stdout.encoding)")
+    command = [*FORKING.launched(Path(sys.executable)), sys.executable, here]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=env) as process:
+        pid, encoding = process.communicate(timeout=240)[0].split()
+    assert (int(pid) != process.pid, encoding) == (True, "utf-8")

@@ -1,0 +1,51 @@
+"""Starts a program that a template can become, for those who start programs themselves: gateways and clients of other SDKs.
+
+    python -I -S launch.py SOCKET INTERPRETER FILE ARGUMENTS...
+
+It hands its standard streams, environment and folder to the template (`tests/harness/template.py`), passes signals on, and ends as
+the program ends; when it is killed, so is the program. Where no template listens it becomes the real interpreter.
+"""
+
+import json
+import os
+import signal
+import socket
+import sys
+
+PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+def asked(place: str, command: list) -> "socket.socket | None":
+    """The connection to whoever watches over the program; None if there is no template for it."""
+    template = socket.socket(socket.AF_UNIX)
+    body = json.dumps({"command": command, "environment": dict(os.environ), "folder": os.getcwd()}).encode()
+    try:
+        template.connect(place)
+        socket.send_fds(template, [len(body).to_bytes(8, "big")], [0, 1, 2])
+        template.sendall(body)
+        return template if template.recv(1) == b"+" else None
+    except OSError:
+        return None
+
+
+def end_like(status: int) -> None:
+    """As the program has ended: with its code, or by its signal."""
+    if status < 0:
+        signal.signal(-status, signal.SIG_DFL) if -status not in (signal.SIGKILL, signal.SIGSTOP) else None
+        os.kill(os.getpid(), -status)
+    sys.exit(status)
+
+
+if __name__ == "__main__":
+    place, *command = sys.argv[1:]
+    watched = asked(place, command)
+    if watched is None:
+        os.execv(command[0], command)
+    # Whoever reads or writes at the other ends must notice when the program ends, and not when this does.
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for number in (0, 1, 2):
+        os.dup2(nothing, number)
+    for each in PASSED_ON:
+        signal.signal(each, lambda number, _: watched.sendall(bytes([number])))
+    said = watched.makefile("rb").readline()
+    end_like(int(said) if said else -signal.SIGKILL)
