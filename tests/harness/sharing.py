@@ -19,7 +19,7 @@ from xdist.scheduler import LoadScopeScheduling
 from xdist.workermanage import WorkerController
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-IN_PARTS = {"tests/conversations/test_conversations.py": 3, "tests/governance/test_task_contract.py": 2}
+IN_PARTS = {"tests/governance/test_task_contract.py": 2}
 """Files that would keep one worker busy for long, and whose gateway is worth starting several times."""
 LEAST_WORKERS = 4
 """Where there are fewer, each of them is needed for the tests that wait."""

@@ -7,23 +7,28 @@ It offers the two task tools of the behaviour servers. Its tasks run in a worker
 
 import asyncio
 import sys
+from datetime import timedelta
 
 from fastmcp import Context, FastMCP
+from fastmcp.utilities.tasks import TaskConfig
 from fastmcp_tasks import TasksExtension
 from mcp_types import ElicitRequest, ElicitRequestFormParams, InputRequiredResult
 
 server = FastMCP("tasks-fastmcp")
-server.add_extension(TasksExtension(url="memory://"))
+# Its worker looks for tasks twenty times a second by itself, and is idle in most tests.
+server.add_extension(TasksExtension(url="memory://", minimum_check_interval=timedelta(milliseconds=200)))
+# How soon a caller may ask again: by itself it says five seconds.
+OFTEN = TaskConfig(mode="optional", poll_interval=timedelta(milliseconds=200))
 
 
-@server.tool(task=True)
+@server.tool(task=OFTEN)
 async def work(seconds: float) -> str:
     """Work for a while."""
     await asyncio.sleep(seconds)
     return "worked"
 
 
-@server.tool(task=True)
+@server.tool(task=OFTEN)
 async def work_asking(context: Context) -> str | InputRequiredResult:
     """Ask the caller for a name: the tool ends with the question and runs again with the answer."""
     answer = (context.input_responses or {}).get("name")
