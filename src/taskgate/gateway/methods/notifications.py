@@ -186,11 +186,9 @@ class UpstreamNotifications:
             return [own]
         if link.key.session:
             return []
-        return [
-            session
-            for session in self._sessions
-            if session.in_flight and (not link.key.principal or session.caller.principal == link.key.principal)
-        ]
+        principal = link.key.principal
+        there = self._sessions.of_principal(principal) if principal else self._sessions
+        return [session for session in there if session.in_flight]
 
     def _scopes_changed(self, _event: ScopesChanged) -> None:
         """Anybody may be shown something else now."""

@@ -64,6 +64,7 @@ class Subscriptions:
 
     def __init__(self) -> None:
         self._listens: set[Listen] = set()
+        self._of_task: dict[str, list[Listen]] = {}
 
     def __len__(self) -> int:
         return len(self._listens)
@@ -74,9 +75,16 @@ class Subscriptions:
 
     def open(self, listen: Listen) -> None:
         self._listens.add(listen)
+        for task_id in listen.tasks:
+            self._of_task.setdefault(task_id, []).append(listen)
 
     def close(self, listen: Listen) -> None:
         self._listens.discard(listen)
+        for task_id in listen.tasks:
+            following = self._of_task[task_id]
+            following.remove(listen)
+            if not following:
+                del self._of_task[task_id]
 
     async def release(self, upstreams: Mapping[str, Upstream], session: Session) -> None:
         """A session ended: what was followed only for it over a shared link is let go."""
@@ -86,7 +94,7 @@ class Subscriptions:
                 await upstream.unwatch(uri, session.link_key)
 
     def following(self, task_id: str) -> list[Listen]:
-        return [listen for listen in self._listens if task_id in listen.tasks]
+        return list(self._of_task.get(task_id, ()))
 
     def updated(self, sessions: Iterable[Session], link: Link, params: Raw | None) -> None:
         """A resource changed: tell the sessions that follow it over the link that said so."""

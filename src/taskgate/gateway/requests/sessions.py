@@ -214,6 +214,7 @@ class SessionTable:
     def __init__(self, plan: Live[Plan]) -> None:
         self._plan = plan
         self._sessions: dict[str, Session] = {}
+        self._of_principal: dict[str, dict[str, Session]] = {}
         self._of_caller: Counter[str] = Counter()
         self._of_tenant: Counter[str] = Counter()
         self._anonymous = 0
@@ -236,6 +237,7 @@ class SessionTable:
         """One that exists already goes on here, also beyond the limits: it was admitted when it was opened."""
         session.begin_life(now)
         self._sessions[session.id] = session
+        self._of_principal.setdefault(session.caller.principal, {})[session.id] = session
         self._of_caller[session.caller.limit_key] += 1
         if tenant := tenant_of(session.caller.principal):
             self._of_tenant[tenant] += 1
@@ -280,15 +282,24 @@ class SessionTable:
     def get(self, session_id: str) -> Session | None:
         return self._sessions.get(session_id)
 
+    def of_principal(self, principal: str) -> list[Session]:
+        """Those that this principal has open, oldest first."""
+        return list(self._of_principal.get(principal, {}).values())
+
     def remove(self, session: Session) -> bool:
         """Close a session; False if it is closed already. What goes with it is the business of `session_ends`."""
         if self._sessions.pop(session.id, None) is None:
             return False
-        self._forget(session.caller)
+        self._forget(session)
         session.close()
         return True
 
-    def _forget(self, caller: Caller) -> None:
+    def _forget(self, session: Session) -> None:
+        caller = session.caller
+        of_principal = self._of_principal[caller.principal]
+        del of_principal[session.id]
+        if not of_principal:
+            del self._of_principal[caller.principal]
         self._anonymous -= caller.anonymous
         self._of_caller[caller.limit_key] -= 1
         if not self._of_caller[caller.limit_key]:
@@ -352,6 +363,13 @@ class OpenConversations:
     def may_hear(self, who: ConversationKey, whose: ConversationKey) -> bool:
         """Whether one conversation is told what another of the same caller has caused."""
         return whose.name in (who.name, EVERY) or not self.is_open(whose)
+
+    def sessions_told_of(self, whose: ConversationKey) -> list[Session]:
+        """The sessions that are told what a conversation of a principal has caused: its own, or once it has ended all of them."""
+        if whose.name == EVERY or not self.is_open(whose):
+            return self._sessions.of_principal(whose.caller)
+        own = self._sessions.get(whose.session_id) if whose.session_id is not None else None
+        return [own] if own is not None and own.conversation == whose else []
 
     def idle(self, now: float) -> list[ConversationKey]:
         """Those that count as ended from now on."""

@@ -112,8 +112,7 @@ class Followers:
         if task.principal == ANONYMOUS:
             own = self._sessions.get(task.caller.removeprefix(SESSION))
             return [own] if own is not None else []
-        mine = [session for session in self._sessions if session.caller.principal == task.principal]
-        return [one for one in mine if self._conversations.may_hear(one.conversation, task.asked_in)]
+        return self._conversations.sessions_told_of(task.asked_in)
 
     def push(
         self, task: Task, question: Question, keep: Keep
