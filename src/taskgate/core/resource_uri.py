@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -12,11 +13,12 @@ from urllib.parse import unquote
 # One normal form of a resource's URI, under which rules and lists judge it. What is sent is never rewritten.
 #
 # Many spellings name one resource: `FILE://localhost/a/%62/../c`, `file:/a/c` and `file:///a/c`. The normal form has
-# scheme and host in small letters, no default port, no empty or local authority in front of a file, no percent-encoding
-# (however often it was applied), no dot segments and no doubled or backward slashes. It says what a lenient server
-# makes of a URI, so it is for judging only.
+# scheme and host in small letters, addresses in the usual notation, no default port, no user, no empty or local authority
+# in front of a file, no percent-encoding (however often it was applied), no dot segments and no doubled or backward
+# slashes. It says what a lenient server makes of a URI, so it is for judging only.
 
 MAX_URI: Final = 8192
+MAX_HOST: Final = 255
 
 _ROUNDS: Final = 8
 _UNSEEN: Final = dict.fromkeys([*range(0x20), 0x7F])
@@ -24,6 +26,7 @@ _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
 _WEB: Final = frozenset({"http", "https", "ws", "wss"})
 _PORTS: Final = {"http": "80", "https": "443", "ws": "80", "wss": "443", "ftp": "21", "ssh": "22", "sftp": "22"}
 _LOCAL: Final = frozenset({"", "localhost", "127.0.0.1", "[::1]", "."})
+_NUMBER: Final = re.compile(r"0x[0-9a-f]*|[0-9]+")
 _ENCODED_GLOB: Final = re.compile(r"%(?:2[Aa]|3[Ff]|5[Bb])")
 
 
@@ -34,8 +37,8 @@ def normal_form(uri: str) -> str:
     scheme = _SCHEME.match(text)
     if scheme is None:
         return _decoded(text)
-    name, rest = scheme.group(1).lower(), text[scheme.end() :]
-    authority, path, tail = _split(rest)
+    name = scheme.group(1).lower()
+    authority, path, tail = _split(scheme, text)
     if authority is None:
         return f"{name}:{_resolved(path).removeprefix('/')}{_decoded(tail)}"
     return f"{name}://{_host(name, authority)}{_resolved(path)}{_decoded(tail)}"
@@ -44,15 +47,23 @@ def normal_form(uri: str) -> str:
 def is_ambiguous(uri: str) -> bool:
     """Whether two programs could take this URI for different resources, so that no rule can judge it.
 
-    Too long, encoded over and over, or with dot segments behind a `?` or `#`, which are part of the path for programs
-    that only cut off `file://`.
+    Too long, encoded over and over, with dot segments behind a `?` or `#`, which are part of the path for programs that
+    only cut off `file://`, or a web address without a host behind two slashes, which browsers look for elsewhere.
     """
     text = _cleaned(uri)
     scheme = _SCHEME.match(text)
-    _, _, tail = _split(text[scheme.end() :]) if scheme is not None else (None, "", text)
-    dotted = ".." in _decoded(tail).replace("\\", "/").split("/")
+    authority, _, tail = _split(scheme, text) if scheme is not None else (None, "", text)
     web = scheme is not None and scheme.group(1).lower() in _WEB
-    return len(uri) > MAX_URI or _decoded(text) != _decoded(_decoded(text)) or (dotted and not web)
+    dotted = ".." in _decoded(tail).replace("\\", "/").split("/")
+    unclear = not authority if web else dotted
+    return len(uri) > MAX_URI or _decoded(text) != _decoded(_decoded(text)) or unclear
+
+
+def on_this_host(uri: str) -> str | None:
+    """The normal form of a file of another host for programs that look at its path alone; None if there is no such host."""
+    scheme, _, rest = normal_form(uri).partition("://")
+    host, slash, path = rest.partition("/")
+    return f"file:///{path}" if scheme == "file" and host and slash else None
 
 
 def normal_glob(glob: str) -> str:
@@ -67,7 +78,7 @@ def normal_glob(glob: str) -> str:
         return normal_form(text)
     head, rest = text[: wild.start()], _decoded(text[wild.start() :])
     scheme = _SCHEME.match(head)
-    authority, path, _ = _split(head[scheme.end() :]) if scheme is not None else (None, "", "")
+    authority, path, _ = _split(scheme, head) if scheme is not None else (None, "", "")
     if scheme is None or authority is None:
         return (head if scheme is None else scheme.group().lower() + _decoded(head[scheme.end() :])) + rest
     if not path:  # the wildcard stands in the host
@@ -90,27 +101,56 @@ def _decoded(text: str) -> str:
     return text
 
 
-def _split(rest: str) -> tuple[str | None, str, str]:
-    """Authority (None where there is no hierarchy), path, and what follows the path."""
+def _split(scheme: re.Match[str], uri: str) -> tuple[str | None, str, str]:
+    """Authority (None where there is no hierarchy; a file always has one), path, and what follows the path."""
+    rest = uri[scheme.end() :]
     end = re.search(r"[?#]", rest)
     before, tail = (rest, "") if end is None else (rest[: end.start()], rest[end.start() :])
     before = before.replace("\\", "/")
     if before.startswith("//"):
         authority, slash, path = before[2:].partition("/")
         return authority, slash + path, tail
-    return ("" if before.startswith("/") else None), before, tail
+    hierarchy = before.startswith("/") or scheme.group(1).lower() == "file"
+    return ("" if hierarchy else None), before, tail
 
 
 def _host(scheme: str, authority: str) -> str:
-    user, at, host = authority.rpartition("@")
-    host = _decoded(host).lower()
-    name, colon, port = host.rpartition(":")
-    if colon and port in ("", _PORTS.get(scheme)) and not name.endswith(":"):
-        host = name
-    host = host.rstrip(".")
-    if scheme == "file" and host in _LOCAL:
-        return ""
-    return f"{user}{at}{host}"
+    host = _decoded(authority).rpartition("@")[2].lower()
+    name, _, port = host.rpartition(":")
+    if name and not name.endswith(":") and (not port or port.isdecimal()):
+        host, port = name, port.lstrip("0")
+    else:
+        port = ""
+    host = _address(host.rstrip("."))
+    if scheme == "file":
+        return "" if host in _LOCAL else host
+    return host if port in ("", _PORTS.get(scheme)) else f"{host}:{port}"
+
+
+def _address(host: str) -> str:
+    """An address as it is usually written: `0x7f.1` and `[::ffff:7f00:1]` are 127.0.0.1. A name stays as it is."""
+    if host.startswith("["):
+        try:
+            address = ipaddress.IPv6Address(host.strip("[]"))
+        except ValueError:
+            return host
+        return str(address.ipv4_mapped) if address.ipv4_mapped is not None else f"[{address}]"
+    parts = host.split(".")
+    if len(parts) > 4 or len(host) > MAX_HOST or not all(map(_NUMBER.fullmatch, parts)):
+        return host
+    try:
+        numbers = [_number(part) for part in parts]
+        whole = sum(number << 8 * (3 - at) for at, number in enumerate(numbers[:-1])) + numbers[-1]
+        return str(ipaddress.IPv4Address(whole)) if max(numbers[:-1], default=0) < 256 else host
+    except ValueError:
+        return host
+
+
+def _number(part: str) -> int:
+    """As C's `inet_aton` reads it: hexadecimal behind 0x, octal behind 0."""
+    if part.startswith("0x"):
+        return int(part, 16) if len(part) > 2 else 0
+    return int(part, 8 if part.startswith("0") else 10)
 
 
 def _resolved(path: str) -> str:

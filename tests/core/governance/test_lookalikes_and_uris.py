@@ -141,6 +141,11 @@ SPELLINGS = [
     "file:\\\\\\secret\\key",
     " file:///secret/key\n",
     "file:///sec\tret/key",
+    "file:secret/key",
+    "file://localhost:80/secret/key",
+    "file://somebody@localhost/secret/key",
+    "file://0x7f.1/secret/key",
+    "file://[::ffff:127.0.0.1]/secret/key",
 ]
 
 
@@ -159,6 +164,9 @@ def test_every_spelling_of_a_denied_resource_is_denied(uri: str) -> None:
         "https://intern.example./a",
         "https://intern%2Eexample/a",
         "https://intern.example:/a",
+        "https://intern.example:0443/a",
+        "https://somebody:word@intern.example/a",
+        "https://somebody%40intern.example/a",
         "https://intern.example",
     ],
 )
@@ -166,9 +174,56 @@ def test_hosts_and_default_ports_have_one_form(uri: str) -> None:
     assert isinstance(decide(gates(), RESOURCE, "web", uri), Denied)
 
 
-@pytest.mark.parametrize("uri", ["file:///public/key", "file://server/secret/key", "https://intern.example:8443/a"])
+@pytest.mark.parametrize("uri", ["file:///public/key", "file://server/public/key", "https://intern.example:8443/a"])
 def test_another_resource_stays_another(uri: str) -> None:
     assert isinstance(decide_unlisted(gates(), RESOURCE, "files", uri), Forward)
+
+
+@pytest.mark.parametrize(
+    ("host", "form"),
+    [
+        ("127.0.0.1", "127.0.0.1"),
+        ("2130706433", "127.0.0.1"),
+        ("0x7F.1", "127.0.0.1"),
+        ("0177.0.0.01", "127.0.0.1"),
+        ("127.0.1", "127.0.0.1"),
+        ("127.0x.1", "127.0.0.1"),
+        ("[::FFFF:7f00:1]", "127.0.0.1"),
+        ("[::ffff:127.0.0.1]:080", "127.0.0.1"),
+        ("[0:0::1]", "[::1]"),
+        ("[::1]:8080", "[::1]:8080"),
+        ("[nothing]", "[nothing]"),
+        ("089.1", "089.1"),
+        ("1.256.1", "1.256.1"),
+        ("4294967296", "4294967296"),
+        ("1.2.3.4.5", "1.2.3.4.5"),
+        ("1.2.3.example", "1.2.3.example"),
+        ("host:08080", "host:8080"),
+        ("host:word", "host:word"),
+        (":80", ":80"),
+    ],
+)
+def test_an_address_has_one_form(host: str, form: str) -> None:
+    assert normal_form(f"http://{host}/a") == f"http://{form}/a"
+    assert normal_form(f"http://{form}/a") == f"http://{form}/a"
+
+
+def test_a_file_of_another_host_is_judged_by_its_path_alone_too() -> None:
+    """Many programs take the path of a file's URI and look at nothing else."""
+    only = gates(rules=compile_rules([Rule("resource:file:///secret/*", Action.DENY)]))
+    assert isinstance(decide_unlisted(only, RESOURCE, "files", "file://server/secret/key"), Denied)
+    assert isinstance(decide_unlisted(only, RESOURCE, "files", "file://server/Secret/../secret/key"), Denied)
+    assert isinstance(decide_unlisted(only, RESOURCE, "files", "file://server/public/key"), Forward)
+    assert isinstance(decide_unlisted(only, RESOURCE, "files", "file://server"), Forward)
+    assert isinstance(decide(only, RESOURCE, "files", "file://server/secret/key"), Forward)
+    withheld = {judged_skeleton("file:///kept/a", RESOURCE)}
+    assert isinstance(decide_unlisted(only, RESOURCE, "files", "file://server/kept/a", withheld=withheld), Denied)
+
+
+@pytest.mark.parametrize("uri", ["http:/intern.example/a", "http:intern.example/a", "HTTPS:///intern.example/a"])
+def test_a_web_address_whose_host_stands_in_the_wrong_place_is_refused(uri: str) -> None:
+    assert is_ambiguous(uri)
+    assert isinstance(decide_unlisted(gates(), RESOURCE, "web", uri), Denied)
 
 
 def test_unlisted_resources_are_denied_by_their_looks() -> None:

@@ -30,7 +30,7 @@ from taskgate.core.governance.decision import (
 from taskgate.core.governance.digest import skeletons
 from taskgate.core.governance.rules import MAX_REMEMBERED, Matched, RuleSet, compile_rules
 from taskgate.core.patterns import NO_PATTERNS, PatternError, PatternKind, PatternSet, judged_skeleton
-from taskgate.core.resource_uri import is_ambiguous
+from taskgate.core.resource_uri import is_ambiguous, on_this_host
 from taskgate.core.scoping.registry import Approval as RecordWish
 from taskgate.core.scoping.registry import ApprovalPolicy
 from taskgate.core.scoping.subset import Subset
@@ -228,7 +228,8 @@ def decide_unlisted(
 ) -> Decision:
     """May a name be used that its server did not list? Like `decide`, and never less strict than for what it looks like.
 
-    A server may answer to `DROP_X`, ` drop_x` or `drop＿x` as it does to `drop_x`, and to many spellings of one URI.
+    A server may answer to `DROP_X`, ` drop_x` or `drop＿x` as it does to `drop_x`, and to many spellings of one URI; of a
+    file on another host it may look at the path alone.
     `withheld` holds the skeletons (`patterns.judged_skeleton`) of what the server lists and this caller may not use.
     """
     exact = decide(gates, kind, server, name, quarantined=quarantined)
@@ -236,17 +237,22 @@ def decide_unlisted(
         return exact
     if kind is PatternKind.RESOURCE and is_ambiguous(name):
         return Denied(Gate.VISIBILITY, "its URI can be read in two ways", UNKNOWN)
-    looks = judged_skeleton(name, kind)
-    if looks in withheld or (kind is PatternKind.TOOL and looks in skeletons(n for s, n in quarantined if s == server)):
+    elsewhere = on_this_host(name) if kind is PatternKind.RESOURCE else None
+    spellings = (name,) if elsewhere is None else (name, elsewhere)
+    held = skeletons(n for s, n in quarantined if s == server) if kind is PatternKind.TOOL else ()
+    if any(looks in withheld or looks in held for looks in (judged_skeleton(one, kind) for one in spellings)):
         return Denied(Gate.VISIBILITY, "looks like something that is withheld", UNKNOWN)
+    return max(exact, *(_by_looks(gates, kind, server, one) for one in spellings), key=_severity)
+
+
+def _by_looks(gates: Gates, kind: PatternKind, server: str, name: str) -> Decision:
     hidden = gates.visibility.hides_lookalike(kind, server, name)
     if hidden is not None:
         return Denied(Gate.VISIBILITY, hidden, UNKNOWN)
-    wish = _wish(gates.records.get(server), kind, server, name, lookalike=True)
-    decision = _tighten(
-        _by_rule(gates.rules.match_lookalike(kind, server, name)), gates.records.get(server), wish, server
-    )
-    return max(exact, _enforce_any(gates, decision), key=_severity)
+    record = gates.records.get(server)
+    wish = _wish(record, kind, server, name, lookalike=True)
+    matched = gates.rules.match_lookalike(kind, server, name)
+    return _enforce_any(gates, _tighten(_by_rule(matched), record, wish, server))
 
 
 def conclude(gates: Gates, asked: NeedsPolicy, answer: PolicyAnswer) -> Settled:
