@@ -79,7 +79,9 @@ class Subscriptions:
             self._of_task.setdefault(task_id, []).append(listen)
 
     def close(self, listen: Listen) -> None:
-        self._listens.discard(listen)
+        if listen not in self._listens:
+            return
+        self._listens.remove(listen)
         for task_id in listen.tasks:
             following = self._of_task[task_id]
             following.remove(listen)
@@ -184,10 +186,10 @@ class Following:
             raise CallerError("invalid_params", 'subscriptions/listen needs "notifications", an object.')
         await self.readings.lookup.view(request)
         listen = Listen(request, frozenset(name for name, _ in LIST_CHANGED.values() if wanted.get(name) is True))
-        await self._watch(listen, wanted.get("resourceSubscriptions"))
-        found = await self._watch_tasks(listen, wanted.get("taskIds"))
-        self.subscriptions.open(listen)
         try:
+            await self._watch(listen, wanted.get("resourceSubscriptions"))
+            found = await self._watch_tasks(listen, wanted.get("taskIds"))
+            self.subscriptions.open(listen)
             honoured: dict[str, Any] = dict.fromkeys(sorted(listen.lists), True)
             if listen.uris:
                 honoured["resourceSubscriptions"] = list(listen.uris)
@@ -198,8 +200,7 @@ class Following:
             await listen.ended.wait()
         finally:
             self.subscriptions.close(listen)
-            for uri, server in listen.uris.items():
-                await self.sending.upstreams.value[server].unwatch(uri, request.link_key)
+            await self._unwatch(listen)
         meta = {SUBSCRIPTION: Raw(request.message.id or b"null")}
         return wire.encode({"resultType": "complete", "_meta": meta})
 
@@ -207,12 +208,18 @@ class Following:
         if type(uris) is not list:
             return
         for uri in uris[:MAX_URIS]:
-            if type(uri) is not str:
+            if type(uri) is not str or uri in listen.uris:
                 continue
             server = await self.readings.owner_of(listen.request, uri)
             await self.readings.agreed(listen.request, PatternKind.RESOURCE, server, uri, shown=uri)
             await self.sending.upstreams.value[server].watch(uri, listen.request.link_key)
             listen.uris[uri] = server
+
+    async def _unwatch(self, listen: Listen) -> None:
+        for uri, server in listen.uris.items():
+            upstream = self.sending.upstreams.value.get(server)
+            if upstream is not None:
+                await upstream.unwatch(uri, listen.request.link_key)
 
     async def _watch_tasks(self, listen: Listen, task_ids: Any) -> list[Task]:
         if type(task_ids) is not list:

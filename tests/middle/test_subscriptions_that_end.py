@@ -1,0 +1,71 @@
+"""What a `subscriptions/listen` follows is let go at the server when it ends, also if it was refused half-way."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.seam import Call, Gateway, Upstream, seam
+
+KNOWN = [{"uri": f"note://{name}", "name": name} for name in ("a", "b", "secret")]
+CONFIG: dict[str, Any] = {"governance": {"rules": [{"match": "resource:note://secret", "action": "deny"}]}}
+
+
+def server() -> Upstream:
+    upstream = Upstream("2025", capabilities={"tools": {}, "resources": {"subscribe": True}})
+
+    async def listed(_call: Call) -> dict[str, Any]:
+        return {"resources": KNOWN}
+
+    async def done(_call: Call) -> dict[str, Any]:
+        return {}
+
+    upstream.on("resources/list", listed)
+    upstream.on("resources/subscribe", done)
+    upstream.on("resources/unsubscribe", done)
+    return upstream
+
+
+def followed(upstream: Upstream) -> list[str]:
+    """What the server was asked to tell of and not asked to be silent about again."""
+    left: list[str] = []
+    for message in upstream.received:
+        if message.get("method") == "resources/subscribe":
+            left.append(message["params"]["uri"])
+        elif message.get("method") == "resources/unsubscribe":
+            left.remove(message["params"]["uri"])
+    return left
+
+
+@seam
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        {"resourceSubscriptions": ["note://a", "note://b", "note://secret"]},
+        {"resourceSubscriptions": ["note://a"], "taskIds": ["none"]},
+    ],
+    ids=["a resource that is denied", "tasks without the extension"],
+)
+async def test_a_refused_one_follows_nothing(wanted: dict[str, Any]) -> None:
+    upstream = server()
+    async with Gateway(CONFIG, {"s": upstream}) as gate:
+        caller = await gate.caller("2026")
+        await caller.tools()
+        refused = await caller.begin("subscriptions/listen", {"notifications": wanted}).done()
+        assert refused.error
+        await gate.advance(1)
+        assert followed(upstream) == []
+
+
+@seam
+async def test_one_that_names_a_resource_twice_lets_it_go() -> None:
+    upstream = server()
+    async with Gateway(CONFIG, {"s": upstream}) as gate:
+        caller = await gate.caller("2026")
+        await caller.tools()
+        stream = await caller.listen(resourceSubscriptions=["note://a", "note://a"])
+        await stream.message(0)
+        assert followed(upstream) == ["note://a"]
+        await stream.hang_up()
+        await gate.advance(5)
+        assert followed(upstream) == []
