@@ -89,3 +89,11 @@ async def test_no_program_is_started_for_a_caller_over_http(tmp_path: Path) -> N
     async with a_stage(tmp_path, scopes=FACADE, facade={"add_server": "on"}) as stage:
         refused = said(await add(await stage.stateful(), name="guest", command="/bin/true"))
         assert "started for local callers only" in refused
+
+
+@pytest.mark.parametrize("headers", [{"Authorization": "a\r\nX: y"}, {"X\n": "a"}, {"": "a"}, {"Content-Length": "5"}])
+async def test_headers_that_would_break_a_request_are_refused(tmp_path: Path, headers: dict[str, str]) -> None:
+    async with a_stage(tmp_path, scopes=FACADE, facade={"add_server": "on"}) as stage:
+        reply = await add(await stage.stateful(), **GUEST, headers=headers)
+        assert "The server was not added" in said(reply)
+        assert "header" in said(reply)

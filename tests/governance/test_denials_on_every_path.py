@@ -25,6 +25,21 @@ def error_type(reply: dict[str, Any]) -> str | None:
     return reply.get("error", {}).get("data", {}).get("error_type")
 
 
+async def test_no_member_that_nobody_judged_reaches_a_server_under_another_case(tmp_path: Path) -> None:
+    async with a_stage(tmp_path, governance=GOVERNANCE) as stage:
+        caller = await stage.stateful({"tasks": {}})
+        for member in ({"Name": "drop_it"}, {"argument\u017f": {}}, {"task": {"ttl": 60000}, "NAME": "drop_it"}):
+            refused = await caller.ask("tools/call", name="s__harmless", arguments={}, **member)
+            assert error_type(refused) == "invalid_params"
+        ref = {"type": "ref/prompt", "name": "hello", "Name": "drop_prompt"}
+        refused = await caller.ask("completion/complete", ref=ref, argument={"name": "a", "value": ""})
+        assert error_type(refused) == "invalid_params"
+        for method in ("resources/read", "resources/subscribe"):
+            refused = await caller.ask(method, uri="note://host/public", URI="note://host/secret")
+            assert error_type(refused) == "invalid_params"
+        assert stage.sent() == []
+
+
 async def test_a_name_that_looks_denied_is_denied_to_every_caller(tmp_path: Path) -> None:
     async with a_stage(tmp_path, scopes=PLAIN, governance=GOVERNANCE) as stage:
         caller, aware = await stage.stateful(), await stage.stateful({"tasks": {}})

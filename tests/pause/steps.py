@@ -26,7 +26,15 @@ from taskgate.core.diagrams import Span, svg
 from taskgate.core.errors import TaskgateError
 from taskgate.core.governance.approval import Approval, Binding, Workflow
 from taskgate.core.governance.card import Card, card, show_json
-from taskgate.core.governance.digest import AmbiguousJson, digest_of_json, first_confusable, fold, skeleton
+from taskgate.core.governance.digest import (
+    AmbiguousJson,
+    digest_of_json,
+    first_confusable,
+    fold,
+    imitated_member,
+    imitated_property,
+    skeleton,
+)
 from taskgate.core.governance.redaction import compile_redaction, difference
 from taskgate.core.patterns import Glob, PatternSet
 from taskgate.core.peer_input import check_peer_url
@@ -244,6 +252,11 @@ def a_header_schema(size: int) -> Step:
     return lambda: param_headers_of(schema)
 
 
+def imitated_arguments(size: int) -> Step:
+    arguments, schema = {f"a{n}": 1 for n in range(size)}, {"properties": {f"p{n}": {} for n in range(size)}}
+    return lambda: imitated_property(arguments, schema)
+
+
 CASES = (
     Case("schema: anyOf that doubles", TEXT, a_schema_value("alternatives")),
     Case("schema: bad items", TEXT, a_schema_value("honest")),
@@ -276,6 +289,12 @@ CASES = (
     Case("name: combining marks", (KIB, 8 * KIB, 64 * KIB), names_of("marks")),
     Case("name: letters that fold to more", (KIB, 8 * KIB, 64 * KIB), names_of("dotted")),
     Case("name: long", TEXT, names_of("plain")),
+    Case("arguments beside declared properties", (100, 1_000, 10_000), imitated_arguments),
+    Case(
+        "members of a request",
+        (100, 1_000, 10_000),
+        lambda n: lambda: imitated_member(dict.fromkeys(map(str, range(n)))),
+    ),
     Case("JSON: deep", TEXT, a_json_text("deep")),
     Case("JSON: wide", TEXT, a_json_text("wide")),
     Case("JSON: many keys", TEXT, a_json_text("keys")),

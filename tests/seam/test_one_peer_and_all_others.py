@@ -97,6 +97,17 @@ async def test_two_hosts_are_refused(way: bytes) -> None:
 
 
 @seam
+@pytest.mark.parametrize("name", [b"Authorization", b"ORIGIN", b"Mcp-Session-Id", b"mcp-protocol-version"])
+async def test_a_header_that_says_who_asks_comes_once(name: bytes) -> None:
+    async with Gateway() as gate:
+        for way in (b"POST /mcp", b"GET /mcp", b"GET /approvals", b"GET /api/v1/tasks"):
+            twice = name + b": http://evil.example\r\n" + name.lower() + b": http://localhost\r\n"
+            reply = await _sent(gate, way + b" HTTP/1.1\r\n" + HOST + twice + b"\r\n")
+            assert reply is not None
+            assert (reply.status, b"one" in reply.body) == (400, True)
+
+
+@seam
 async def test_connections_have_a_limit_and_places_come_back() -> None:
     async with Gateway({"limits": {"connections": 10, "connections_per_address": 4}}) as gate:
         held = [await gate.connect() for _ in range(4)]

@@ -107,7 +107,10 @@ class DynamicServers:
         bad = next((problem for problem in problems if problem.server == new.name), None)
         if bad is not None:
             raise CallerError("invalid_params", f"The name {new.name[:80]!r} cannot be used: {bad.message}")
-        upstream = self._make(new)
+        try:
+            upstream = self._make(new)
+        except ValueError as problem:
+            raise CallerError("invalid_params", f"The server was not added: {problem}.") from None
         self._adding.add(new.name)
         try:
             async with asyncio.timeout(CONNECT_S):

@@ -10,13 +10,14 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from taskgate import clock
 from taskgate.core import wire
 from taskgate.core.diagrams import Waterfall
-from taskgate.core.errors import TaskgateError
+from taskgate.core.errors import CallerError, TaskgateError
 from taskgate.core.generations import Generation, read_opening
+from taskgate.core.governance.digest import JUDGED, imitated_member
 from taskgate.core.identity import Caller
 from taskgate.core.scoping.registry import SessionRequest
 from taskgate.core.scoping.subset import NotAllowed, Reason, Subset
@@ -250,6 +251,9 @@ class Gateway:
         """It may be answered now: there is room for it, and whoever cancels it finds it. Raises where there is none."""
         if self.stopping:
             raise going_down()
+        params = request.message.params
+        if params is not None and request.message.method in PASSED_ON and not params.keys() <= USUAL:
+            _refuse_imitations(params)
         if request.message.method in CHARGED:
             if self.budgets.limit_callers:
                 self.budgets.admit(request)
@@ -332,6 +336,22 @@ class Gateway:
         await self.reload.dynamic_servers.close()
         await self.catalogs.close()
         self.session_ends.end_streams()
+
+
+PASSED_ON: Final = CHARGED | {"resources/subscribe", "resources/unsubscribe"}
+
+
+USUAL: Final = JUDGED - {"ref"}
+"""Members that need no closer look. A reference has members of its own."""
+
+
+def _refuse_imitations(params: Mapping[str, Any]) -> None:
+    """Servers get all members of what they are asked, and could take one that nobody has judged for one that was."""
+    unjudged = imitated_member(params)
+    if unjudged is not None:
+        raise CallerError(
+            "invalid_params", f"The member {unjudged[0][:80]!r} imitates {unjudged[1]!r}. The request was not executed."
+        )
 
 
 def _facts(request: Request) -> dict[str, object]:

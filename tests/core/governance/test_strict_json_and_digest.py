@@ -16,12 +16,12 @@ from taskgate.core.governance.digest import (
     canonical,
     check,
     confusable,
-    confusable_with,
     digest,
     digest_of_bytes,
     digest_of_json,
     first_confusable,
     fold,
+    imitated_member,
     imitated_property,
     parse_strict,
 )
@@ -155,9 +155,6 @@ def test_twins_are_found_across_case_and_unicode_forms() -> None:
     assert first_confusable(["a", "b", "a"]) is None
     assert first_confusable(["read", "b", "Read"]) == ("read", "Read")
     assert confusable(["read", "Read", "write", "write"]) == {"read", "Read"}
-    assert confusable_with("Read", ["read", "write"]) == "read"
-    assert confusable_with("read", ["read", "Read"]) is None
-    assert confusable_with("other", ["read"]) is None
 
 
 def test_an_argument_that_imitates_a_declared_one_is_found() -> None:
@@ -165,6 +162,19 @@ def test_an_argument_that_imitates_a_declared_one_is_found() -> None:
     assert imitated_property({"Amount": 5}, schema) == ("Amount", "amount")
     assert imitated_property({"amount": 5, "other": 1}, schema) is None
     assert imitated_property({"Amount": 5}, {}) is None
+    twins = {"properties": {"read": {}, "Read": {}}}
+    assert imitated_property({"read": 1, "Read": 2}, twins) is None
+
+
+def test_a_member_of_a_request_that_imitates_one_that_is_judged_is_found() -> None:
+    assert imitated_member({"name": "a", "arguments": {"Name": 1}, "_meta": {}}) is None
+    assert imitated_member({"name": "a", "cursor": "x"}) is None
+    assert imitated_member({"name": "a", "Name": "drop"}) == ("Name", "name")
+    assert imitated_member({"uri": "a", "\uff35RI": "b"}) == ("\uff35RI", "uri")
+    assert imitated_member({"name": "a", "argument\u017f": {}}) == ("argument\u017f", "arguments")
+    assert imitated_member({"name": "a", "requeststate": "x"}) == ("requeststate", "requestState")
+    assert imitated_member({"ref": {"type": "ref/prompt", "name": "a", "NAME": "b"}}) == ("NAME", "name")
+    assert imitated_member({"ref": {"type": "ref/prompt", "name": "a", "title": "b"}}) is None
 
 
 def test_a_document_of_too_many_objects_is_refused_before_it_is_read() -> None:

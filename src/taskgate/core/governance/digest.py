@@ -120,14 +120,6 @@ def confusable(names: Iterable[str]) -> frozenset[str]:
     return frozenset(name for group in groups.values() if len(group) > 1 for name in group)
 
 
-def confusable_with(name: str, known: Collection[str]) -> str | None:
-    """A known name that `name` imitates without being it."""
-    if name in known:
-        return None
-    folded = fold(name)
-    return next((other for other in known if fold(other) == folded), None)
-
-
 def imitated_property(arguments: Mapping[str, Any], input_schema: Mapping[str, Any]) -> tuple[str, str] | None:
     """An argument whose name imitates a property the tool declares: (what was sent, what it imitates).
 
@@ -137,8 +129,45 @@ def imitated_property(arguments: Mapping[str, Any], input_schema: Mapping[str, A
     properties = input_schema.get("properties")
     if not isinstance(properties, Mapping):
         return None
-    for name in arguments:
-        if (other := confusable_with(name, properties)) is not None:
+    return _imitated(arguments, properties, {fold(name): name for name in properties})
+
+
+JUDGED: Final = frozenset(
+    {
+        "name",
+        "arguments",
+        "uri",
+        "ref",
+        "type",
+        "argument",
+        "context",
+        "task",
+        "_meta",
+        "inputResponses",
+        "requestState",
+    }
+)
+"""Members of requests that decide what is called, and with what."""
+_FOLDED: Final = {fold(name): name for name in JUDGED}
+
+
+def imitated_member(params: Mapping[str, Any]) -> tuple[str, str] | None:
+    """A member of a request that imitates one by which it is judged: (what was sent, what it imitates).
+
+    What the gateway does not know is passed on, and a server that does not care about case would take `Name` for `name`.
+    """
+    for members in (params, params.get("ref")):
+        if type(members) is dict and not members.keys() <= JUDGED:
+            found = _imitated(members, JUDGED, _FOLDED)
+            if found is not None:
+                return found
+    return None
+
+
+def _imitated(names: Iterable[str], known: Collection[str], folded: Mapping[str, str]) -> tuple[str, str] | None:
+    """Each name is folded once, because peers choose how many there are on either side."""
+    for name in names:
+        if name not in known and (other := folded.get(fold(name))) is not None:
             return name, other
     return None
 

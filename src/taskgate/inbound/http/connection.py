@@ -45,18 +45,26 @@ class HeadersRefused(Exception):
         self.text = text
 
 
+ONCE: Final = frozenset(
+    {b"host", b"origin", b"authorization", b"mcp-session-id", b"mcp-protocol-version", b"mcp-method", b"mcp-name"}
+)
+
+
 def check_head(url: bytes, headers: Headers, limits: Limits) -> None:
-    """A request has so many headers, so many bytes of them, and one Host. Raises HeadersRefused. For heads that are not
-    obviously short and without a name that comes twice.
+    """A request has so many headers, so many bytes of them, and each that says who asks for what once: a proxy and the
+    gateway could take different ones. Raises HeadersRefused. For heads that are not obviously short and without a name
+    that comes twice.
     """
     if len(headers) > limits.header_count:
         raise HeadersRefused(431, f"A request may have at most {limits.header_count} headers.")
-    size, hosts = len(url), 0
+    size = len(url)
+    already: set[bytes] = set()
     for name, value in headers:
         size += len(name) + len(value) + 4
-        hosts += name == b"host"
-    if hosts > 1:
-        raise HeadersRefused(400, "A request has one Host header.")
+        if name in already:
+            raise HeadersRefused(400, f"A request has one {name.decode().title()} header.")
+        if name in ONCE:
+            already.add(name)
     if size > limits.header_bytes:
         check_head_bytes(size, limits)
 
