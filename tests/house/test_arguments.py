@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.house.source import nodes_of
 
 SOURCE = Path(__file__).resolve().parents[2] / "src" / "taskgate"
 USE_CASES = ("gateway/calls", "gateway/methods", "gateway/own_tools")
@@ -17,14 +18,14 @@ PARTS = ("taskgate.gateway", "taskgate.ports", "taskgate.telemetry")
 
 def collaborators_in(source: str) -> Iterator[tuple[str, int]]:
     """Each class, and how many parts of the gateway it is made with; plain values do not count."""
-    tree = ast.parse(source)
+    nodes = nodes_of(source)
     parts = {
         alias.asname or alias.name
-        for node in ast.walk(tree)
+        for node in nodes
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(PARTS)
         for alias in node.names
     }
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.ClassDef):
             annotations = [line.annotation for line in node.body if isinstance(line, ast.AnnAssign)]
             for line in node.body:
@@ -60,7 +61,7 @@ def test_the_check_counts_parts(made: str) -> None:
 
 def many_positional_in(source: str) -> Iterator[tuple[int, str]]:
     """Functions whose callers would have to count, and in which line each is."""
-    for node in ast.walk(ast.parse(source)):
+    for node in nodes_of(source):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             given = [arg.arg for arg in (*node.args.posonlyargs, *node.args.args) if arg.arg not in ("self", "cls")]
             if len(given) > MOST_POSITIONAL:

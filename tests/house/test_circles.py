@@ -6,6 +6,8 @@ import ast
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from tests.house.source import nodes_of
+
 SOURCE = Path(__file__).resolve().parents[2] / "src" / "taskgate"
 Graph = Mapping[str, set[str]]
 
@@ -13,7 +15,7 @@ Graph = Mapping[str, set[str]]
 def imports_of(name: str, source: str, known: set[str]) -> set[str]:
     """The modules of `known` that this one imports anywhere; a package counts only where nothing in it was named."""
     found: set[str] = set()
-    for node in ast.walk(ast.parse(source)):
+    for node in nodes_of(source):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module is not None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
+from tests.house.source import nodes_of
+
 SOURCE = Path(__file__).resolve().parents[2] / "src" / "taskgate"
 ASKING = {("time", "monotonic"), ("time", "time"), ("time", "time_ns"), ("time", "perf_counter"), ("asyncio", "sleep")}
 ELSEWHERE = {
@@ -14,9 +16,9 @@ ELSEWHERE = {
 }
 
 
-def _asks_for_time(tree: ast.AST) -> list[int]:
+def _asks_for_time(source: str) -> list[int]:
     found = []
-    for node in ast.walk(tree):
+    for node in nodes_of(source):
         if not isinstance(node, ast.Attribute):
             continue
         owner = node.value
@@ -31,7 +33,7 @@ def test_the_time_is_asked_for_in_one_module_only() -> None:
     asking = {
         str(path.relative_to(SOURCE)): lines
         for path in SOURCE.rglob("*.py")
-        if (lines := _asks_for_time(ast.parse(path.read_text())))
+        if (lines := _asks_for_time(path.read_text()))
     }
     assert set(asking) <= ELSEWHERE, asking
 
@@ -44,13 +46,13 @@ def test_the_check_sees_each_way_of_asking() -> None:
         "asyncio.get_running_loop().time()",
         "self._loop.time()",
     ):
-        assert _asks_for_time(ast.parse(line)), line
+        assert _asks_for_time(line), line
 
 
-def _keeps_the_clock(tree: ast.AST) -> list[int]:
+def _keeps_the_clock(source: str) -> list[int]:
     """Where a function of the clock is kept when the module is loaded: as a default, or by a name imported from it."""
     found = []
-    for node in ast.walk(tree):
+    for node in nodes_of(source):
         if isinstance(node, ast.ImportFrom) and node.module == "taskgate.clock":
             found.append(node.lineno)
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
@@ -64,8 +66,8 @@ def test_no_module_keeps_the_clock_it_was_loaded_with() -> None:
     keeping = {
         str(path.relative_to(SOURCE)): lines
         for path in SOURCE.rglob("*.py")
-        if (lines := _keeps_the_clock(ast.parse(path.read_text())))
+        if (lines := _keeps_the_clock(path.read_text()))
     }
     assert keeping == {}
     for line in ("from taskgate.clock import wall", "def f(now=clock.wall): ...", "def f(*, now=clock.monotonic): ..."):
-        assert _keeps_the_clock(ast.parse(line)), line
+        assert _keeps_the_clock(line), line

@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
+from tests.house.source import nodes_of
+
 SOURCE = Path(__file__).resolve().parents[2] / "src" / "taskgate"
 LONGEST_FILE = 400
 FILES = 330
@@ -20,7 +22,7 @@ def test_no_function_is_too_long() -> None:
     found = {
         f"{path}:{node.lineno} {node.name}"
         for path in SOURCE.rglob("*.py")
-        for node in ast.walk(ast.parse(path.read_text()))
+        for node in nodes_of(path.read_text())
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
         and (node.end_lineno or 0) - node.lineno >= LONGEST_FUNCTION
     }

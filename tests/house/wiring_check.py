@@ -10,23 +10,25 @@ The rules, for each file:
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TypeGuard
+
+from tests.house.source import nodes_of
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def sins_in(path: str, source: str) -> Iterator[tuple[str, int, str]]:
     """File, line and what is wrong there."""
-    tree = ast.parse(source)
-    classes = {node.name for node in ast.walk(tree) if isinstance(node, ast.ClassDef)}
-    promised = {id(line) for node in ast.walk(tree) if _is_protocol(node) for line in node.body}
-    functions = [node for node in ast.walk(tree) if isinstance(node, Function) and id(node) not in promised]
+    nodes = nodes_of(source)
+    classes = {node.name for node in nodes if isinstance(node, ast.ClassDef)}
+    promised = {id(line) for node in nodes if _is_protocol(node) for line in node.body}
+    functions = [node for node in nodes if isinstance(node, Function) and id(node) not in promised]
     idle = {node.name for node in functions if _does_nothing(node)}
-    for line, target in _foreign_assignments(tree, classes):
+    for line, target in _foreign_assignments(nodes, classes):
         yield path, line, f"assigns {target}"
-    for node in ast.walk(tree):
+    for node in nodes:
         for default in _defaults(node):
             if isinstance(default, ast.Lambda) or (isinstance(default, ast.Name) and default.id in idle):
                 yield path, default.lineno, f"default {ast.unparse(default)}"
@@ -70,15 +72,15 @@ def _defaults(node: ast.AST) -> list[ast.expr]:
     return []
 
 
-def _foreign_assignments(tree: ast.Module, classes: set[str]) -> Iterator[tuple[int, str]]:
+def _foreign_assignments(nodes: Sequence[ast.AST], classes: set[str]) -> Iterator[tuple[int, str]]:
     """Every assignment to an attribute of what is neither `self` nor a value of this module's own classes."""
     suspects = [
         (node, target)
-        for node in ast.walk(tree)
+        for node in nodes
         for target in _targets(node)
         if not (isinstance(target.value, ast.Name) and target.value.id in ("self", "cls"))
     ]
-    functions = [node for node in ast.walk(tree) if isinstance(node, Function)] if suspects else []
+    functions = [node for node in nodes if isinstance(node, Function)] if suspects else []
     for node, target in suspects:
         around = (function for function in functions if any(inner is node for inner in ast.walk(function)))
         known = {name for function in around for name in _own_names(function, classes)}

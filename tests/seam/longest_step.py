@@ -30,13 +30,12 @@ def longest_step(process: Process | None) -> Iterator[Longest]:
         if handle._context.get(PROCESS) is not process or handle._callback is run_into:
             usual(handle)
             return
-        what = repr(handle)
         began = time.thread_time()
         usual(handle)
         took = time.thread_time() - began
         longest.steps += 1
         if took > longest.seconds:
-            longest.seconds, longest.where = took, what
+            longest.seconds, longest.where = took, repr(handle)
 
     asyncio.Handle._run = measured  # type: ignore[method-assign]
     try:

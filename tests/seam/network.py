@@ -35,6 +35,7 @@ class Network:
         self._ports = itertools.count(40_000)
         self._silent: set[Address] = set()
         self.ends: list[End] = []
+        self._look_for_ended_above = 100
         self.receive_bytes = RECEIVE_BYTES
         self.on_connect: Callable[[Address], None] = lambda _address: None
         """Called with the address whenever somebody tries to connect, whether or not anybody listens there."""
@@ -82,11 +83,18 @@ class Network:
         near = End(self._loop, contextvars.copy_context(), ours, address, self.receive_bytes)
         far = End(self._loop, listener.context, address, ours, self.receive_bytes)
         near.peer, far.peer = far, near
-        self.ends = [end for end in self.ends if not end.is_over] + [near, far]
+        self._remember(near, far)
         self._loop.call_soon(far.open, listener.factory, context=far.context)
         protocol = factory()
         near.use(protocol)
         return near, protocol
+
+    def _remember(self, *ends: End) -> None:
+        """Those that are over are forgotten, not at every new one: a test may have thousands."""
+        self.ends += ends
+        if len(self.ends) > self._look_for_ended_above:
+            self.ends = [end for end in self.ends if not end.is_over]
+            self._look_for_ended_above = 2 * len(self.ends) + 100
 
     def close(self) -> None:
         for end in self.ends:

@@ -82,6 +82,7 @@ class Upstream:
         self._running: dict[tuple[str, Any], asyncio.Task[None]] = {}
         self._listener: Listener | None = None
         self._ends: list[End] = []
+        self._look_for_closed_ends_above = 100
         self._address = ("", 0)
         self.tool("echo", _echo)
         for name, handler in (tools or {}).items():
@@ -194,7 +195,10 @@ class Upstream:
     # What comes in
 
     def _opened(self, end: End) -> None:
-        self._ends = [each for each in self._ends if not each.is_closing()] + [end]
+        self._ends.append(end)
+        if len(self._ends) > self._look_for_closed_ends_above:
+            self._ends = [each for each in self._ends if not each.is_closing()]
+            self._look_for_closed_ends_above = 2 * len(self._ends) + 100
 
     def _request(self, method: str, headers: dict[str, str], body: bytes, reply: HttpReply) -> None:
         session = headers.get("mcp-session-id", "")
