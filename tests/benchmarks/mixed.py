@@ -23,7 +23,7 @@ from typing import Any
 import uvloop
 from tests.benchmarks.measure import processor_seconds
 from tests.benchmarks.one_reply_server import compact
-from tests.benchmarks.store import control_inserts, load
+from tests.benchmarks.store import control_inserts, load, watched
 from tests.benchmarks.tasks import control_calls
 from tests.harness.gateway import Gateway, running_gateway
 from tests.harness.programs import free_port, listening, running
@@ -151,7 +151,6 @@ class Mix:
 
     async def run(self, rate: float, seconds: float) -> float:
         """Send at a rate, whatever the answers do; each request counts from when it was due."""
-        start = time.perf_counter()
         total = int(rate * seconds)
         taken = iter(range(total))
 
@@ -163,8 +162,10 @@ class Mix:
                     await asyncio.sleep(wait)
                 await self.one(line, due)
 
-        await asyncio.gather(*(work(line) for line in self.lines))
-        return total / (time.perf_counter() - start)
+        with watched():
+            start = time.perf_counter()
+            await asyncio.gather(*(work(line) for line in self.lines))
+            return total / (time.perf_counter() - start)
 
 
 def percentile(values: list[float], share: float) -> float:

@@ -23,7 +23,7 @@ from typing import Any
 import uvloop
 from tests.benchmarks.measure import processor_seconds, resident_kb
 from tests.benchmarks.one_reply_server import compact
-from tests.benchmarks.store import control, control_inserts, load, measure, report
+from tests.benchmarks.store import control, control_inserts, load, measure, report, watched
 from tests.chaos.stage import Stage, configuration, set_stage
 from tests.harness.programs import free_port, listening, running
 
@@ -108,13 +108,14 @@ async def steadily(per_second: int, seconds: float, one: Callable[[int], Awaitab
         await one(number)
         times.append(time.perf_counter() - due)
 
-    started, begun = time.perf_counter(), []
-    for number in range(int(per_second * seconds)):
-        due = started + number / per_second
-        await asyncio.sleep(max(0.0, due - time.perf_counter()))
-        begun.append(asyncio.create_task(timed(number, due)))
-    await asyncio.gather(*begun)
-    return times, time.perf_counter() - started
+    with watched():
+        started, begun = time.perf_counter(), []
+        for number in range(int(per_second * seconds)):
+            due = started + number / per_second
+            await asyncio.sleep(max(0.0, due - time.perf_counter()))
+            begun.append(asyncio.create_task(timed(number, due)))
+        await asyncio.gather(*begun)
+        return times, time.perf_counter() - started
 
 
 async def control_calls(per_second: int, seconds: float) -> None:

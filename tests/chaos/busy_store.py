@@ -63,6 +63,7 @@ async def main(path: Path, lives: int, broken: str) -> None:
     # Small figures, so that a short run spills and checkpoints often.
     task_view.LARGE_RESULT = SPILL_OVER  # type: ignore[misc]
     files.COMMITS_BETWEEN = 12  # type: ignore[misc]
+    files.START_OVER_BYTES = 0  # type: ignore[misc]
     if broken == "no-file-sync":
         files.os.fsync = lambda fd: None  # type: ignore[attr-defined]
     store = open_store(path, synchronous="NORMAL" if broken == "normal-sync" else "FULL")

@@ -197,7 +197,8 @@ def test_a_disk_that_refuses_writes_is_survived_without_a_false_acknowledgement(
     assert done.stdout == "recovered\n", done.stderr
 
 
-async def test_the_log_starts_over_and_does_not_grow_for_ever(tmp_path: Path) -> None:
+async def test_the_log_starts_over_and_does_not_grow_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "START_OVER_BYTES", 100_000)
     store = open_store(tmp_path / "store.db")
     sizes = []
     for _ in range(6):
@@ -209,6 +210,36 @@ async def test_the_log_starts_over_and_does_not_grow_for_ever(tmp_path: Path) ->
         sizes.append((tmp_path / "store.db-wal").stat().st_size)
     assert sizes[-1] < 4 * sizes[0]
     await store.close()
+
+
+async def test_what_was_copied_is_synced_before_a_commit_has_to_wait_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps: list[str] = []
+    copy, sync = files._checkpoint, files.FileLock.sync_database
+
+    def copied(connection: sqlite3.Connection) -> int:
+        pages = copy(connection)
+        steps.append(threading.current_thread().name)
+        return pages
+
+    def synced(lock: files.FileLock) -> None:
+        sync(lock)
+        steps.append("synced")
+
+    monkeypatch.setattr(files, "_checkpoint", copied)
+    monkeypatch.setattr(files.FileLock, "sync_database", synced)
+    monkeypatch.setattr(files, "START_OVER_BYTES", 2_000_000)
+    store = open_store(tmp_path / "store.db")
+    async with asyncio.timeout(DEADLINE_S):
+        while steps.count("taskgate-store-commits") < 3:
+            await store.accept(a_call())
+    await store.close()
+    between = "".join(
+        {"taskgate-store-commits": "|", "taskgate-store-checkpointer": "c", "synced": "s"}[step] for step in steps
+    )
+    assert all("cs" in copies for copies in between.split("|")[:-1]), between
+    assert between.count("c") > between.count("|"), "a short log goes on where it is"
 
 
 async def test_a_write_whose_caller_gave_up_before_it_began_is_not_done(tmp_path: Path) -> None:

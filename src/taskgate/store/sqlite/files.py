@@ -9,7 +9,7 @@ import os
 import secrets
 import sqlite3
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final
 
@@ -19,24 +19,29 @@ from taskgate.core.errors import GatewayFault
 # Moves committed pages from the log into the database file, beside the writer instead of in its way.
 #
 # SQLite would do this inside some unlucky commit, which then takes ten times as long as the others. Here a thread of
-# its own copies while the writer goes on. After that the writer finishes the few pages that came meanwhile, between two
-# commits, so that the log starts over from its beginning and does not grow for ever.
+# its own copies while the writer goes on, little and often, and syncs what it has copied: SQLite leaves that to the one
+# copy that reaches the end of the log, which would then have to wait for all the others' pages. Once the log is long
+# enough, the writer makes that last copy between two commits; it is short, and the log starts over from its beginning.
 
-COMMITS_BETWEEN: Final = 128
+COMMITS_BETWEEN: Final = 16
 COMMITS_BETWEEN_LOOKS: Final = 8
 MAX_LOG_BYTES: Final = 16 << 20
 """A log that is larger is copied at once, however few commits are in it."""
+START_OVER_BYTES: Final = 12 << 20
+"""A log that is shorter goes on where it is."""
+_PAGE_BYTES: Final = 4096
 _STOP_WITHIN_S: Final = 10.0
 
 
 class Checkpointer:
     """`committed` is called by the committing thread only."""
 
-    def __init__(self, connection: sqlite3.Connection, log: Path) -> None:
+    def __init__(self, connection: sqlite3.Connection, log: Path, sync: Callable[[], None]) -> None:
         self._connection = connection
         self._log = log
+        self._sync = sync
         self._wanted = threading.Event()
-        self._copied = threading.Event()
+        self._is_long = threading.Event()
         self._stopping = False
         self._commits = 0
         self._thread = threading.Thread(target=self._work, name="taskgate-store-checkpointer", daemon=True)
@@ -51,9 +56,9 @@ class Checkpointer:
         self._connection.close()
 
     def committed(self, writing: sqlite3.Connection) -> None:
-        """After each commit, while nobody writes: finish a copy that is done, and ask for the next one in time."""
-        if self._copied.is_set():
-            self._copied.clear()
+        """After each commit, while nobody writes: make the last copy of a long log, and ask for the next one in time."""
+        if self._is_long.is_set():
+            self._is_long.clear()
             _checkpoint(writing)
         self._commits += 1
         if self._commits >= COMMITS_BETWEEN or (self._commits % COMMITS_BETWEEN_LOOKS == 0 and self._is_large()):
@@ -72,16 +77,20 @@ class Checkpointer:
             self._wanted.clear()
             if self._stopping:
                 return
-            _checkpoint(self._connection)
-            self._copied.set()
+            pages = _checkpoint(self._connection)
+            self._sync()
+            if pages * _PAGE_BYTES >= START_OVER_BYTES:
+                self._is_long.set()
 
 
-def _checkpoint(connection: sqlite3.Connection) -> None:
+def _checkpoint(connection: sqlite3.Connection) -> int:
+    """How many pages are in the log."""
     try:
-        connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+        pages: int = connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()[1]
     except sqlite3.OperationalError:
         # Nothing is lost: the pages stay in the log, and the next commit will tell whether the disk is in trouble.
-        return
+        return 0
+    return pages
 
 
 # A lock that makes sure only one process works on a store. The kernel releases it with the process, also after SIGKILL.
@@ -131,6 +140,12 @@ class FileLock:
                 return fd
             os.close(fd)
         raise GatewayFault("store_unavailable", f"The lock file {path} is removed again and again by somebody.")
+
+    def sync_database(self) -> None:
+        """Wait until the disk has what was written to the database so far."""
+        # A disk that refuses refuses SQLite's own sync too, which is the one that counts.
+        with contextlib.suppress(OSError):
+            os.fdatasync(self._held[-1])
 
     def release(self) -> None:
         """Let go of both, the database first: whoever gets the other must get this one too."""

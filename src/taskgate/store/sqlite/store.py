@@ -261,7 +261,8 @@ def open_store(
         raise GatewayFault("store_unavailable", f"The store {path} cannot be opened: {error}.") from error
     ownership = Ownership(owner, fence)
     kept = KeptEvents()
-    checkpointer = Checkpointer(checkpointing, path.with_name(path.name + "-wal"))
+    sync = lock.sync_database if lock is not None else lambda: None
+    checkpointer = Checkpointer(checkpointing, path.with_name(path.name + "-wal"), sync)
     writer = Writer(
         writing,
         checkpointer,
