@@ -94,6 +94,47 @@ def test_it_finds_what_a_started_program_finds(
     assert started["parent"] == os.getpid()
 
 
+ENDS_WITH_WORK_LEFT = """
+    import atexit, logging.handlers, sys, threading, time
+    atexit.register(lambda: print("said goodbye"))
+    held = logging.handlers.MemoryHandler(10, target=logging.StreamHandler(sys.stdout))
+    logging.getLogger().addHandler(held)
+    logging.warning("written at the end")
+    def later():
+        time.sleep(0.2)
+        print("the thread was waited for")
+    threading.Thread(target=later).start()
+    sys.stderr.write("to be flushed")
+"""
+
+
+@pytest.mark.parametrize("last", ["", "sys.exit(3)", "sys.exit()", "sys.exit('why')", "sys.exit(300)"])
+def test_it_ends_what_it_has_begun_before_it_ends(program: Callable[[str], Path], last: str) -> None:
+    command = [sys.executable, program(textwrap.dedent(ENDS_WITH_WORK_LEFT) + last)]
+    with fresh_interpreters():
+        started = subprocess.run(command, capture_output=True, timeout=240)
+    with forked():
+        done = subprocess.run(command, capture_output=True, timeout=240)
+    assert (done.returncode, done.stdout, done.stderr) == (started.returncode, started.stdout, started.stderr)
+    assert started.stdout.split(b"\n")[:-1] == [b"the thread was waited for", b"said goodbye", b"written at the end"]
+
+
+def test_output_that_nobody_reads_ends_it_as_it_ends_a_started_one(program: Callable[[str], Path]) -> None:
+    command = [sys.executable, program("import sys; sys.stdin.readline(); print('nobody reads this')")]
+    env = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    pipe, ends = subprocess.PIPE, []
+    for fresh in (True, False):
+        with fresh_interpreters() if fresh else forked():
+            process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, env=env)
+        for stream in (process.stdout, process.stdin):
+            assert stream is not None
+            stream.close()
+        with process:
+            assert process.stderr is not None
+            ends.append((b"BrokenPipeError" in process.stderr.read(), process.wait(240)))
+    assert ends == [(True, 120)] * 2
+
+
 @pytest.mark.parametrize("now", [signal.SIG_IGN, signal.default_int_handler], ids=["ignored", "not ignored"])
 def test_whether_ctrl_c_ends_it_is_as_it_is_when_it_starts(program: Callable[[str], Path], now: Any) -> None:
     """Not as it was when the template was started: a run in the background begins with SIGINT ignored."""
