@@ -270,7 +270,8 @@ class Lifecycle:
             return "There is no configuration file to read again."
         before, hide = _watched(self.app.loaded), self.app.loaded.secret_values
         try:
-            await self._written_whole(path)
+            for file in (path, *map(Path, self.app.loaded.beside)):
+                await self._written_whole(file)
             loaded = await asyncio.to_thread(load, path)
             hide = loaded.secret_values
             refuse_half_written(self.app.loaded, loaded)

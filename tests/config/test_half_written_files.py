@@ -73,3 +73,30 @@ def test_ordinary_edits_pass(tmp_path: Path) -> None:
     assert refused(tmp_path, WHOLE, WHOLE.replace("pins: warn\n", "")) == ""
     assert refused(tmp_path, WHOLE, WHOLE.replace("drop_*", "wipe_*")) == ""
     assert refused(tmp_path, WHOLE.rstrip("\n"), WHOLE.replace("warn", "off").rstrip("\n")) == ""
+
+
+POLICY = 'permit(principal, action, resource);\nforbid(principal, action, resource) when { context.tool == "drop" };\n'
+RECORD = 'id: more\ncommand: python\ndenied_tools: ["drop_*"]\n'
+
+
+@pytest.mark.parametrize(("name", "whole"), [("rules.cedar", POLICY), ("mcp.d/more.yaml", RECORD)])
+def test_a_policy_or_a_record_that_lost_its_end_is_refused(tmp_path: Path, name: str, whole: str) -> None:
+    (tmp_path / "mcp.d").mkdir()
+    (tmp_path / "rules.cedar").write_text(POLICY)
+    beside = tmp_path / name
+    beside.write_text(whole)
+    text = "schema: 1\nservers: {files: {command: python}}\nregistry_dir: ./mcp.d\ncedar: {policies: [./rules.cedar]}\n"
+    path = tmp_path / "taskgate.yaml"
+    path.write_text(text)
+    in_force = load(path, {})
+    refuse_half_written(in_force, load(path, {}))
+    shorter = whole[: whole.rstrip().rindex("\n") + 1]
+    for cut in ("", "\n", shorter, shorter.rstrip()):
+        beside.write_text(cut)
+        with pytest.raises(ConfigError, match=beside.name):
+            refuse_half_written(in_force, load(path, {}))
+    for meant in (shorter + ("// ...\n" if name.endswith("cedar") else "...\n"), whole + "\n", "# another\n" + whole):
+        beside.write_text(meant)
+        refuse_half_written(in_force, load(path, {}))
+    beside.unlink() if name.endswith("yaml") else None
+    refuse_half_written(in_force, load(path, {}))

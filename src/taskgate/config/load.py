@@ -11,6 +11,7 @@ import json
 import os
 import sys
 from collections.abc import Mapping as Environment
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
@@ -67,6 +68,8 @@ class LoadedConfig:
     state_dir: Path = field(default_factory=lambda: state_directory(os.environ))
     text: str = field(default="", repr=False, compare=False)
     """The file as it was read."""
+    beside: Environment[str, str] = field(default_factory=dict, repr=False, compare=False)
+    """The files of policies and of server records, by their path."""
     sections: frozenset[str] = frozenset()
     """The keys that stand at its top."""
     secret_values: SecretValues = field(default_factory=lambda: SecretValues(()), repr=False, compare=False)
@@ -155,6 +158,7 @@ def _loaded(document: Mapping, sources: ValueSources, path: Path | None) -> Load
         tuple(_without_secrets(warning, secret_values) for warning in (*reading.warnings, *sources.warnings)),
         (*_watched(root, path), *dict.fromkeys(sources.files)),
         state_directory(sources.environment),
+        beside=_read_beside(root),
         sections=frozenset(document.entries),
         secret_values=secret_values,
     )
@@ -271,35 +275,53 @@ def _watched(root: GatewayFile, path: Path | None) -> tuple[Path, ...]:
     return tuple(files)
 
 
+def _read_beside(root: GatewayFile) -> dict[str, str]:
+    """Those that can be read, whoever uses one that cannot says so, and that could have lost their end and still be valid."""
+    files = [Path(policy) for policy in root.cedar.policies]
+    if root.registry_dir:
+        files += [
+            file for file in Path(root.registry_dir).glob("*") if file.suffix.lower() in (".yaml", ".yml", ".toml")
+        ]
+    texts = {}
+    for file in files:
+        with suppress(ConfigError):
+            texts[str(file)] = read_text(file, MAX_FILE_BYTES)
+    return texts
+
+
 # Whether a changed configuration file is whole, before it replaces the one in force.
 #
 # A disk that was full, an editor that writes in two steps or a slip of the hand leaves an empty file, or one without
 # its end. Most such files are valid: they just have no rules any more. A start has nothing to compare with and takes
 # what is there; a reload does not. The line `...`, which ends a YAML document, says that a file is meant to be as short
-# as it is.
+# as it is. The same holds for policies and for records of servers, where a comment may end with the dots.
 
 _THE_END: Final = "..."
+_LAST_LINES: Final = "its last lines"
 _MEANT: Final = "if that is meant, end the file with a line of three dots (...)"
 
 
 def refuse_half_written(before: LoadedConfig, after: LoadedConfig) -> None:
-    """Raises ConfigError where the new file seems to have lost its end, or all of its servers."""
+    """Raises ConfigError where the new file, or one beside it, seems to have lost its end, or all servers are gone."""
     if after.path is None:
         return
-    problems = [*_lost_its_end(before, after), *_lost_all_servers(before, after)]
+    problems = _lost_all_servers(before, after)
+    if before.path == after.path:
+        lost = ", ".join(sorted(before.sections - after.sections)) or _LAST_LINES
+        problems = [*_lost_its_end(str(after.path), before.text, after.text, lost), *problems]
+    for file, text in after.beside.items():
+        problems += _lost_its_end(file, before.beside.get(file, ""), text, _LAST_LINES)
     if problems:
         raise ConfigError(problems)
 
 
-def _lost_its_end(before: LoadedConfig, after: LoadedConfig) -> list[Problem]:
-    old, new = before.text, after.text
-    mark = Mark(str(after.path))
-    if before.path != after.path or new.rstrip().endswith(_THE_END):
+def _lost_its_end(file: str, old: str, new: str, lost: str) -> list[Problem]:
+    mark = Mark(file)
+    if new.rstrip().endswith(_THE_END):
         return []
     if not new.strip():
         return [problem_at(mark, "", "the file is empty", "the configuration in force stays")] if old.strip() else []
     if len(new) < len(old) and old.startswith(new):
-        lost = ", ".join(sorted(before.sections - after.sections)) or "its last lines"
         return [problem_at(mark, "", f"the file has lost its end ({lost})", _MEANT)]
     if old.endswith("\n") and not new.endswith("\n"):
         return [problem_at(mark, "", "the file ends in the middle of a line, so it may be half written", _MEANT)]
