@@ -100,6 +100,31 @@ async def test_an_anchor_that_is_gone_or_forged_is_told() -> None:
         assert (await _verified(gate))[0] == 0
 
 
+def _drop(file: Path) -> None:
+    with sqlite3.connect(file) as database:
+        database.execute("DROP TABLE audit")
+
+
+def _tear(file: Path) -> None:
+    file.write_bytes(file.read_bytes()[:5000])
+
+
+@seam
+@pytest.mark.parametrize("sabotage", [_drop, _tear])
+async def test_a_log_that_is_not_there_any_more_is_told(sabotage: Callable[[Path], None]) -> None:
+    async with Gateway({}, {"a": _upstream()}) as gate:
+        await _some_rows(gate)
+        await gate.stop()
+        sabotage(_database(gate))
+        code, _, said = await _verified(gate)
+        assert code == 9
+        assert "cannot be read" in said
+        env = {"TASKGATE_STATE_DIR": str(gate.state)}
+        code, _, said = await command("audit", "export", "-c", str(gate.config_file), env=env)
+        assert code == 9
+        assert "cannot be read" in said
+
+
 @seam
 async def test_old_rows_are_forgotten_and_the_rest_can_still_be_verified() -> None:
     async with Gateway({"audit": {"keep": "1h"}}, {"a": _upstream()}) as gate:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Protocol
@@ -99,6 +100,9 @@ def export(
             sink.write(export_line(row, chain))
             count += 1
         sink.flush()
+    except ValueError as error:
+        say.note(f"The log cannot be read: {error}")
+        raise typer.Exit(ExitCode.UNHEALTHY) from None
     finally:
         if output is not None:
             sink.close()
@@ -343,8 +347,11 @@ def _anchored(config: str | None) -> Marks:
 
 
 def _stored(config: str | None, after: int = 0) -> Iterator[Row]:
-    """The rows in the database, also while a gateway has it open."""
+    """The rows in the database, also while a gateway has it open. Raises ValueError if it is damaged."""
+    import sqlite3
+
     from taskgate.assembly.stores import store_path
+    from taskgate.core.errors import TaskgateError
     from taskgate.store.batch import KeptEvents
     from taskgate.store.operations.reader import Reader
     from taskgate.store.sealing import Sealing
@@ -355,14 +362,14 @@ def _stored(config: str | None, after: int = 0) -> Iterator[Row]:
     if not path.exists():
         say.note(f"There is no database at {path}; has the gateway been started with this configuration?")
         raise typer.Exit(ExitCode.NOT_FOUND)
-    connection = connect_reader(path)
-    reader = Reader(statements_of(connection), KeptEvents(), Sealing(()))
     try:
-        while rows := reader.audit_rows(after, _PAGE):
-            yield from rows
-            after = rows[-1].number
-    finally:
-        connection.close()
+        with closing(connect_reader(path)) as connection:
+            reader = Reader(statements_of(connection), KeptEvents(), Sealing(()))
+            while rows := reader.audit_rows(after, _PAGE):
+                yield from rows
+                after = rows[-1].number
+    except (TaskgateError, sqlite3.Error) as problem:
+        raise ValueError(f"the database {path} is damaged: {problem}") from None
 
 
 def _exported(file: Path) -> Iterator[Row]:
