@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
+from email.utils import formatdate
 from typing import Any
 
 import pytest
@@ -12,6 +13,8 @@ from tests.faults.matrix import executed_in
 from tests.seam import Call, Gateway, Upstream, seam, until
 from tests.seam.upstream_call import Asks
 from tests.seam.upstream_http import HttpReply
+
+from taskgate import clock
 
 FORM = {"type": "object", "properties": {"value": {"type": "string"}}}
 QUESTION = {"method": "elicitation/create", "params": {"message": "Which?", "requestedSchema": FORM}}
@@ -123,6 +126,39 @@ async def test_a_server_that_asks_for_patience_is_given_it_once(generation: str)
         assert "done" in json.dumps(told)
         assert times[1] - times[0] == pytest.approx(7, abs=0.5)
         assert "done" in (await caller.call("far__t")).text
+
+
+@seam
+@pytest.mark.parametrize("asked", ["9" * 400, "99999999999", "Wed, 21 Oct 2099 07:28:00 GMT"])
+async def test_patience_that_nobody_has_is_not_cut_short(asked: str) -> None:
+    server = Upstream("2025")
+
+    @server.tool("t")
+    async def busy(call: Call) -> None:
+        call.reply.send(429, b"later", {"retry-after": asked})
+
+    async with Gateway({}, {"far": server}) as gate:
+        caller = await gate.caller("2025")
+        assert "was not executed" in (await caller.call("far__t")).text
+        assert server.count("t") == 1
+
+
+@seam
+@pytest.mark.parametrize("ahead_s", [7, -100])
+async def test_patience_may_be_asked_for_by_a_date(ahead_s: int) -> None:
+    server, times = Upstream("2025"), list[float]()
+
+    @server.tool("t")
+    async def busy(call: Call) -> str | None:
+        times.append(clock.wall())
+        if len(times) > 1:
+            return "done"
+        call.reply.send(429, b"later", {"retry-after": formatdate(times[0] + ahead_s, usegmt=True)})
+        return None
+
+    async with Gateway({}, {"far": server}) as gate:
+        assert "done" in (await (await gate.caller("2025")).call("far__t")).text
+        assert times[1] - times[0] == pytest.approx(max(ahead_s, 1), abs=1)
 
 
 @seam

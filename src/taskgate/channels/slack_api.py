@@ -122,7 +122,7 @@ def _meaning(error: SlackApiError) -> tuple[str, float | None]:
     code = str(data.get("error", "unknown_error")) if isinstance(data, Mapping) else "unreadable"
     if status == 429 or code == "ratelimited":
         wished = str(response.headers.get("Retry-After", "30"))
-        return "ratelimited", min(float(wished) if wished.isdigit() else 30.0, LONGEST_PAUSE_S)
+        return "ratelimited", min(float(wished) if wished.isascii() and wished.isdigit() else 30.0, LONGEST_PAUSE_S)
     return code, None
 
 

@@ -228,9 +228,17 @@ def refusal(
 
 
 def _retry_after(headers: Mapping[bytes, bytes]) -> float | None:
-    """Whole seconds (RFC 9110, 10.2.3); a date is not worth a clock that two machines would have to agree on."""
-    asked = headers.get(b"retry-after", b"").strip()
-    return float(asked) if asked.isdigit() and len(asked) < 9 else None
+    """Whole seconds, or a date by our own clock (RFC 9110, 10.2.3). None if it says neither."""
+    asked = headers.get(b"retry-after", b"").strip()[:64]
+    if asked.isdigit():
+        return float(asked)
+    from email.utils import parsedate_to_datetime
+
+    try:
+        until = parsedate_to_datetime(asked.decode("ascii")).timestamp()
+    except (ValueError, OverflowError):
+        return None
+    return max(until - clock.wall(), _USUAL_PAUSE_S)
 
 
 _USUAL_PAUSE_S: Final = 1.0
