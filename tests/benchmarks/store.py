@@ -16,7 +16,7 @@ import secrets
 import sqlite3
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from tests.harness.unchecked import just_go
@@ -92,25 +92,47 @@ def control_inserts(folder: Path, count: int = 1000) -> None:
     connection.close()
 
 
+_LOOK_S = 0.1
+
+
 def load() -> str:
     """How busy the machine is: times mean little beside others who want its cores."""
     return f"load of the machine {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores"
 
 
-@contextlib.contextmanager
-def watched() -> Iterator[None]:
-    """Around what is measured at a steady pace: keeps the callers' own pauses out of it, and says what the host took.
+class HostWatch:
+    """Around what is measured at a steady pace: keeps the callers' own pauses out of it, and knows when the host was in the way.
 
-    Thousands of finished tasks and answers make one garbage collection of the callers 25 ms.
+    Thousands of finished tasks and answers make one garbage collection of the callers 25 ms. And where this is a virtual machine
+    whose host lets it wait for a core, everything on it waits for tens of milliseconds, a server that does nothing too.
     """
-    gc.collect()
-    gc.disable()
-    taken = _taken_by_host_s()
-    try:
-        yield
-    finally:
+
+    def __init__(self) -> None:
+        self._disturbed: list[float] = []
+        self.taken_s = 0.0
+
+    async def __aenter__(self) -> HostWatch:
+        gc.collect()
+        gc.disable()
+        self._looking = asyncio.create_task(self._look())
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
         gc.enable()
-    print(f"  (the host of this machine took {_taken_by_host_s() - taken:.2f} s of its cores during what follows)")
+        self._looking.cancel()
+
+    async def _look(self) -> None:
+        taken = _taken_by_host_s()
+        while True:
+            await asyncio.sleep(_LOOK_S)
+            if (now := _taken_by_host_s()) > taken:
+                self.taken_s += now - taken
+                self._disturbed.append(time.perf_counter())
+                taken = now
+
+    def was_quiet(self, due: float) -> bool:
+        """Whether the host took nothing shortly before and after this moment."""
+        return not any(moment - 2 * _LOOK_S <= due <= moment + 2 * _LOOK_S for moment in self._disturbed)
 
 
 def _taken_by_host_s() -> float:
