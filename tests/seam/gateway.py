@@ -28,6 +28,7 @@ from taskgate.config.load import load
 
 HOST = "127.0.0.1"
 FIRST_PORT = 7467
+DUMPER = yaml.CSafeDumper if yaml.__with_libyaml__ else yaml.SafeDumper
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +118,7 @@ class Gateway:
         servers = {name: dict(server) for name, server in (tree.get("servers") or {}).items()}
         for name, upstream in self.upstreams.items():
             servers[name] = {"url": upstream.url, **servers.get(name, {})}
-        self.config_file.write_text(yaml.safe_dump({**tree, "servers": servers}, sort_keys=False))
+        self.config_file.write_text(yaml.dump({**tree, "servers": servers}, Dumper=DUMPER, sort_keys=False))
 
     async def start(self) -> None:
         """Start on what the folder holds: the first start, or another one after `stop` or `crash`."""
