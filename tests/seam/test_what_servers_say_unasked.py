@@ -188,3 +188,37 @@ async def test_a_large_log_line_before_a_reply_reaches_its_caller_although_it_ta
             message["params"]["data"] for message in (*reply.messages, *stream.reply.messages) if "params" in message
         ]
         assert heard == [long]
+
+
+TWO_SCOPES = {
+    "servers": {"shop": {"instances": "shared"}, "other": {"instances": "shared"}},
+    "scopes": {"default": {"default_servers": ["*"]}, "shop": {"default_servers": ["shop"]}},
+}
+
+
+@seam
+async def test_a_level_or_a_notification_reaches_only_the_servers_of_the_sessions_scope() -> None:
+    """They share one conversation with each server, and a session of one scope has no business in another's."""
+    shop, other = Upstream("2025", capabilities={"logging": {}}), Upstream("2025", capabilities={"logging": {}})
+    async with Gateway(TWO_SCOPES, {"shop": shop, "other": other}) as gate:
+        await (await gate.caller("2025")).call("other__echo", {"text": "one"})
+        caller = await gate.caller("2025", scope="shop")
+        await caller.call("shop__echo", {"text": "two"})
+        await caller.request("logging/setLevel", {"level": "error"})
+        await caller.notify("notifications/roots/list_changed")
+        await until(lambda: shop.methods["notifications/roots/list_changed"] == 1, "the notification")
+        assert shop.methods["logging/setLevel"] == 1
+        assert other.methods["logging/setLevel"] == other.methods["notifications/roots/list_changed"] == 0
+
+
+@seam
+async def test_a_server_that_is_lost_while_a_level_is_set_costs_the_caller_nothing() -> None:
+    """The level is the session's: each call that follows takes it along."""
+    shop, other = Upstream("2025", capabilities={"logging": {}}), Upstream("2025", capabilities={"logging": {}})
+    async with Gateway(TWO_SCOPES, {"shop": shop, "other": other}) as gate:
+        caller = await gate.caller("2025")
+        for server in ("shop", "other"):
+            await caller.call(f"{server}__echo", {"text": "one"})
+        await shop.stop()
+        assert (await caller.request("logging/setLevel", {"level": "error"})).result == {}
+        assert other.methods["logging/setLevel"] == 1

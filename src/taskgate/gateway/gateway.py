@@ -278,7 +278,7 @@ class Gateway:
 
     async def notified(self, session: Session, message: Message) -> None:
         """A notification from a stateful caller."""
-        await notified(self.upstreams.value, session, message)
+        await notified(self.lookup, self.upstreams.value, session, message)
 
     # Change and end
 

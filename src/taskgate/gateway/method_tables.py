@@ -14,7 +14,7 @@ from taskgate.gateway.calls.read_things import Readings
 from taskgate.gateway.calls.routing import Lookup, unknown_tool
 from taskgate.gateway.dynamic_servers import DynamicServers
 from taskgate.gateway.methods.handshake import Completing, discover_result, list_catalog
-from taskgate.gateway.methods.notifications import links_of
+from taskgate.gateway.methods.notifications import pass_log_level_on
 from taskgate.gateway.methods.shared_sessions import SharedSessions
 from taskgate.gateway.methods.subscriptions import Following
 from taskgate.gateway.own_tools.table import OwnTools
@@ -131,8 +131,8 @@ class MethodTables:
         assert session is not None
         level = request.params.get("level")
         session.set_log_level(level if type(level) is str else "")
-        for link in links_of(self._methods.upstreams.value, session):
-            await link.set_log_level(session.log_level or "info")
+        methods = self._methods
+        await pass_log_level_on(methods.lookup, methods.upstreams.value, session, session.log_level or "info")
         return b"{}"
 
 

@@ -17,6 +17,7 @@ from taskgate.core.identity import EVERY, Caller, ConversationKey, conversation_
 from taskgate.core.questions import Answer, Question, not_supported
 from taskgate.core.scoping.registry import SessionRequest
 from taskgate.core.wire import Message, Raw
+from taskgate.gateway.calls.routing import Lookup
 from taskgate.gateway.catalog.catalogs import Catalogs
 from taskgate.gateway.catalog.views import Views
 from taskgate.gateway.events import ElicitationCompleted, EventHub, ListsChanged, ScopesChanged
@@ -31,26 +32,36 @@ from taskgate.ports.upstream import LISTENER, Link, LinkKey, Upstream, for_opera
 from taskgate.telemetry.logs import log
 
 
-async def notified(upstreams: Mapping[str, Upstream], session: Session, message: Message) -> None:
+async def notified(lookup: Lookup, upstreams: Mapping[str, Upstream], session: Session, message: Message) -> None:
     if message.method == "notifications/cancelled":
         session.cancel(wire.encode((message.params or {}).get("requestId")), CancelNote.read(message.params))
     elif message.method != "notifications/initialized":
-        await _tell_upstreams(upstreams, session, message)
+        await _tell_upstreams(_links_of(lookup, upstreams, session), message)
 
 
-async def _tell_upstreams(upstreams: Mapping[str, Upstream], session: Session, message: Message) -> None:
+async def _tell_upstreams(links: list[Link], message: Message) -> None:
     """Roots that changed, progress on a question, vendor news: for every conversation this session has open."""
     raw = bytes(message.raw_params) if message.raw_params is not None else None
-    for link in links_of(upstreams, session):
+    for link in links:
         try:
             await link.notify(message.method, raw)
         except TaskgateError as problem:
             log.info("notification not delivered", server=link.server, method=message.method, why=problem.message)
 
 
-def links_of(upstreams: Mapping[str, Upstream], session: Session) -> list[Link]:
-    """The open conversations that a session has with stateful upstreams."""
-    found = (upstream.open_link(session.link_key) for upstream in upstreams.values())
+async def pass_log_level_on(lookup: Lookup, upstreams: Mapping[str, Upstream], session: Session, level: str) -> None:
+    """A server that cannot be told hears of it with the session's next call: every call takes the level along."""
+    for link in _links_of(lookup, upstreams, session):
+        try:
+            await link.set_log_level(level)
+        except TaskgateError as problem:
+            log.info("log level not delivered", server=link.server, level=level, why=problem.message)
+
+
+def _links_of(lookup: Lookup, upstreams: Mapping[str, Upstream], session: Session) -> list[Link]:
+    """The open conversations that a session has with stateful upstreams of its scope; others may be shared with it, too."""
+    servers = lookup.views.subset(lookup.plan.value, session.caller.scope, session.narrowing).servers
+    found = (upstreams[name].open_link(session.link_key) for name in servers if name in upstreams)
     return [link for link in found if link is not None and link.generation is Generation.STATEFUL]
 
 
