@@ -8,8 +8,8 @@ CORES := $(shell nproc 2>/dev/null || echo 2)
 # Twice as many as the cores of a small machine, because tests with programs wait a lot, and one for what only computes meanwhile;
 # as many as the cores of a larger one.
 WORKERS ?= $(shell echo $$(($(CORES) < 4 ? 5 : $(CORES) > 8 ? 8 : $(CORES))))
-# Tests without programs hardly wait, and every worker spends seconds on collecting.
-QUICK_WORKERS ?= $(shell echo $$(($(CORES) < 2 ? 2 : $(CORES) > 8 ? 8 : $(CORES))))
+# Tests without programs wait little, most of it for pipes and disks, and every worker spends seconds on collecting.
+QUICK_WORKERS ?= $(shell echo $$(($(CORES) < 2 ? 3 : $(CORES) > 7 ? 8 : $(CORES) + 1)))
 
 # Compiled modules are kept: the tests start hundreds of gateways.
 unexport PYTHONDONTWRITEBYTECODE
