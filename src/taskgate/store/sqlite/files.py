@@ -23,7 +23,7 @@ from taskgate.core.errors import GatewayFault
 # copy that reaches the end of the log, which would then have to wait for all the others' pages. Once the log is long
 # enough, the writer makes that last copy between two commits; it is short, and the log starts over from its beginning.
 
-COMMITS_BETWEEN: Final = 16
+COMMITS_BETWEEN: Final = 32
 COMMITS_BETWEEN_LOOKS: Final = 8
 MAX_LOG_BYTES: Final = 16 << 20
 """A log that is larger is copied at once, however few commits are in it."""
