@@ -123,7 +123,7 @@ async def test_many_calls_at_once_keep_their_answers_apart(behaviour_peer: Any, 
 
 
 async def test_a_task_is_followed_to_its_result(task_peer: Any, opened: Any) -> None:
-    """IT-1 and IT-3 of the client: a task id at once, the result at the end."""
+    """A task id at once, the result at the end."""
     async with opened(task_peer) as session:
         handle = await session.call_tool_as_task("work", {"seconds": 0.2}, ttl=60_000)
         assert handle.task_id
@@ -153,7 +153,6 @@ async def test_a_task_that_asks_can_be_answered_by_hand(task_peer: Any, opened: 
 
 
 async def test_a_running_task_can_be_cancelled(task_peer: Any, opened: Any) -> None:
-    """IT-4 of the client."""
     async with opened(task_peer) as session:
         handle = await session.call_tool_as_task("work", {"seconds": 30})
         task = await handle.cancel()

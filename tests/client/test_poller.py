@@ -30,11 +30,9 @@ class Counter:
 
 
 async def test_watching_something_gives_it_its_turns_and_then_forgets_it() -> None:
-    """UT-1 of the client: polling begins."""
     poller = Poller()
     thing = Counter(turns=3)
     poller.watch(thing, 0.0)
-    assert poller.is_watching(thing)
     await asyncio.wait_for(thing.done.wait(), PATIENCE)
     await asyncio.sleep(0)
     assert thing.taken == 3
@@ -43,7 +41,6 @@ async def test_watching_something_gives_it_its_turns_and_then_forgets_it() -> No
 
 
 async def test_something_forgotten_gets_no_turn() -> None:
-    """UT-4 of the client: polling stops."""
     poller = Poller()
     forgotten, kept = Counter(), Counter()
     poller.watch(forgotten, 0.01)
@@ -124,5 +121,4 @@ def test_backing_off_is_bounded_and_obeys_retry_after(interval: float, failures:
 
 @pytest.mark.parametrize("status", list(TaskStatus))
 def test_exactly_three_statuses_are_terminal(status: TaskStatus) -> None:
-    """UT-2 of the client."""
     assert status.is_terminal is (status in ("completed", "failed", "cancelled"))

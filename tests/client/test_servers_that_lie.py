@@ -136,7 +136,7 @@ async def test_a_task_that_never_ends_runs_into_the_callers_deadline(liar: str, 
 
 @BOTH
 async def test_polls_follow_the_interval_the_server_asks_for_each_time(liar: str, generation: str) -> None:
-    """IT-2 of the client. Bad input: servers that change their poll interval."""
+    """Bad input: servers that change their poll interval."""
     async with lying(liar, generation) as session:
         handle = await session.call_tool_as_task("changing_interval")
         await handle.result(PATIENCE)
@@ -226,7 +226,6 @@ async def test_what_the_server_suggests_to_say_meanwhile_is_kept(liar: str) -> N
 
 @BOTH
 async def test_a_status_the_server_pushes_makes_polling_unnecessary(lying_command: list[str], generation: str) -> None:
-    """UT-3 of the client."""
     async with lying(lying_command, generation) as session:
         handle = await session.call_tool_as_task("pushed")
         assert handle.task.poll_interval == 60_000

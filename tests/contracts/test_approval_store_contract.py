@@ -37,7 +37,7 @@ from taskgate.ports.approval_store import (
     UnknownApproval,
 )
 from taskgate.ports.store import Store
-from taskgate.ports.store_answers import ApprovalSpent, Change, Intended, StaleOwner, TooManyOpen, UnknownTask
+from taskgate.ports.store_answers import ApprovalSpent, Change, Intended, StaleOwner, TooManyOpen
 from taskgate.ports.task_store import AcceptLimits
 
 YES = Voted(ANN, Verdict.APPROVE, 0)
@@ -186,22 +186,6 @@ async def test_cancelling_the_task_withdraws_the_question_to_the_approvers(store
     assert isinstance(late.outcome, DecisionRefused)
     events = [row.entry.event for row in await store.audit_rows()]
     assert events == ["task_created", "approval_cancelled", "task_cancelled"]
-
-
-async def test_an_approved_task_can_be_asked_about_again(store: Store) -> None:
-    task, request = await waiting(store)
-    await decided(store, request, YES)
-    second = asking(task)
-    answer = await store.hold_task(task.id, second)
-    assert isinstance(answer, Change)
-    assert (answer.task.state, answer.task.approval_id) == (TaskState.AWAITING_APPROVAL, second.id)
-    old = await store.held(request.id)
-    assert old is not None
-    assert old.approval.state is State.CANCELLED
-    stale_vote = await decided(store, request, NO)
-    assert stale_vote.change is None
-    assert isinstance(await store.hold_task(task.id, asking(task)), NotPossible)
-    assert await store.hold_task("tg_nothing", asking(task)) == UnknownTask("tg_nothing")
 
 
 async def test_an_approval_survives_a_restart_and_is_decided_after_it(adapter: StoreUnderTest) -> None:

@@ -93,12 +93,6 @@ async def test_how_many_events_are_kept_and_how_long_can_be_changed(adapter: Sto
     await store.close()
 
 
-async def test_an_event_is_found_by_its_id_only_by_its_own_caller(store: Store) -> None:
-    event = await store.append_event("carol", "elicitation_request", "files", {"message": "who?"})
-    assert await store.event_number("carol", event.id) == event.number
-    assert await store.event_number("dave", event.id) is None
-
-
 async def test_the_audit_chain_is_whole_whatever_happens_at_once(store: Store) -> None:
     calls = [a_call() for _ in range(40)]
 

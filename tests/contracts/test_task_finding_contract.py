@@ -45,19 +45,6 @@ async def test_operators_page_through_everybodys_tasks(store: Store) -> None:
     assert (await store.page(None, server="elsewhere")).tasks == ()
 
 
-async def test_open_questions_of_a_caller_are_found_across_its_tasks(store: Store) -> None:
-    tasks = [await dispatched(store, caller=caller) for caller in ("carol", "carol", "dave")]
-    for task in tasks:
-        question = TaskQuestion("k", "reports", "elicitation/create", b"{}")
-        await store.advance(task.id, h.InputAsked(("k",)), questions=[question])
-    found = await store.open_questions("carol")
-    assert {task_id for task_id, _ in found} == {tasks[0].id, tasks[1].id}
-    assert found[0][1].key == "k"
-    assert len(await store.open_questions()) == 3
-    await store.advance(tasks[0].id, h.InputSettled(("k",)))
-    assert [task_id for task_id, _ in await store.open_questions("carol")] == [tasks[1].id]
-
-
 async def test_a_cancel_nobody_can_hear_is_forgotten_after_a_day(adapter: StoreUnderTest) -> None:
     store = adapter.open()
     task = await dispatched(store)

@@ -13,7 +13,7 @@ from taskgate.core.errors import Executed
 from taskgate.core.generations import Generation
 from taskgate.core.tasks import transition as h
 from taskgate.core.tasks.endings import SHOWN_AS_EXPIRED_MS
-from taskgate.core.tasks.state import HappeningKind, TaskState, ToolClass
+from taskgate.core.tasks.state import TaskState, ToolClass, TransitionKind
 from taskgate.core.tasks.task import AlreadySent, Outcome, OutcomeKind, Task, UpstreamHandle
 from taskgate.core.tasks.transition import AlreadyOver, MayNotRepeat, NotPossible
 from taskgate.ports.store import Store
@@ -183,7 +183,7 @@ async def test_the_last_look_happens_inside_the_intent_and_can_stop_it(store: St
 async def test_an_illegal_move_is_refused_and_changes_nothing(store: Store) -> None:
     task = await accepted(store)
     refusal = await store.advance(task.id, h.ResultCame(RESULT))
-    assert refusal == NotPossible(TaskState.QUEUED, HappeningKind.RESULT_CAME)
+    assert refusal == NotPossible(TaskState.QUEUED, TransitionKind.RESULT_CAME)
     assert await store.get(task.id) == task
 
 

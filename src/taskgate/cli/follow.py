@@ -22,7 +22,6 @@ from taskgate.cli.say import ExitCode
 if TYPE_CHECKING:
     from taskgate.client import Progress, Question, TaskHandle, TaskUpdate
 
-REFRESH_SECONDS = 0.1
 LOOK_SECONDS = 2.0
 _COLOURS = {
     "working": "cyan",

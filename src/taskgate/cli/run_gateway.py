@@ -245,7 +245,6 @@ def _free(port: int) -> int:
 # drain and end by themselves. A connection may reach any worker, so each has an internal address of its own, by which
 # the others find the sessions that it holds.
 
-MOST_WORKERS: Final = 64
 FIRST_PAUSE_S: Final = 0.2
 LONGEST_PAUSE_S: Final = 5.0
 STEADY_AFTER_S: Final = 10.0

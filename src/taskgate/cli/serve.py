@@ -139,18 +139,6 @@ def loaded_or_exit(config: str | None) -> LoadedConfig:
     return loaded
 
 
-def refuse_exposure(loaded: LoadedConfig, host: str) -> None:
-    """Leave, before anything is opened, if strangers would be served without anybody having said so."""
-    from taskgate.assembly.identity import check_exposure
-    from taskgate.config.problems import ConfigError
-
-    try:
-        check_exposure(loaded.root, host)
-    except ConfigError as error:
-        typer.echo(str(error), err=True)
-        raise typer.Exit(ExitCode.USAGE) from None
-
-
 def announce(loaded: LoadedConfig, host: str, port: int, login_url: str = "") -> None:
     """Tell a person what to do next: the address, and a block to paste into a client.
 

@@ -175,7 +175,6 @@ async def shake_hands(transport: Transport, options: Options, timeout: float) ->
 
 VERSION = "2026-07-28"
 _PREFIX = "io.modelcontextprotocol/"
-SUBSCRIPTION_ID = _PREFIX + "subscriptionId"
 HEADER_MISMATCH, CAPABILITY_MISSING, VERSION_UNSUPPORTED = -32020, -32021, -32022
 # Which parameter the Mcp-Name header repeats.
 _NAMED_BY = {

@@ -79,9 +79,6 @@ class Poller:
     def forget(self, thing: Watched) -> None:
         self._current.pop(thing, None)
 
-    def is_watching(self, thing: Watched) -> bool:
-        return thing in self._current
-
     async def close(self) -> None:
         self._current.clear()
         if self._timer is not None:

@@ -14,7 +14,7 @@ from taskgate.core.answers import mermaid
 from taskgate.core.peer_input import visible
 from taskgate.core.questions import ELICIT, SAMPLE
 from taskgate.core.tasks import projections
-from taskgate.core.tasks.state import MOVES, HappeningKind, TaskState
+from taskgate.core.tasks.state import MOVES, TaskState, TransitionKind
 
 # The five diagrams that explain the gateway to its callers, in mermaid. Those of state machines are drawn from the
 # tables that the machines run by.
@@ -24,13 +24,13 @@ from taskgate.core.tasks.state import MOVES, HappeningKind, TaskState
 # The ring is bounded and costs one small object per request, so it is always on. Drawing it is pure: spans in, SVG out.
 
 _WORDS: Final = {
-    HappeningKind.RESULT_CAME: "Final server returns result",
-    HappeningKind.ERROR_CAME: "Final server returns error",
-    HappeningKind.CONTACT_LOST: "Final server disconnects",
-    HappeningKind.CANCELLED: "Client calls cancel_task",
-    HappeningKind.APPROVAL_DENIED: "Approver says no",
-    HappeningKind.APPROVAL_EXPIRED: "Nobody approves in time",
-    HappeningKind.REFUSED: "Policy says no",
+    TransitionKind.RESULT_CAME: "Final server returns result",
+    TransitionKind.ERROR_CAME: "Final server returns error",
+    TransitionKind.CONTACT_LOST: "Final server disconnects",
+    TransitionKind.CANCELLED: "Client calls cancel_task",
+    TransitionKind.APPROVAL_DENIED: "Approver says no",
+    TransitionKind.APPROVAL_EXPIRED: "Nobody approves in time",
+    TransitionKind.REFUSED: "Policy says no",
 }
 _ORDER: Final = ("completed", "failed", "cancelled", "expired")
 

@@ -57,8 +57,6 @@ def generation_of(revision: str) -> Generation | None:
 #
 # Pure translation only; sessions themselves live in the gateway.
 
-TASK_METHODS: Final = frozenset({"tasks/get", "tasks/result", "tasks/list", "tasks/cancel"})
-
 
 @dataclass(frozen=True, slots=True)
 class Opening:

@@ -13,7 +13,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-NAMESPACE = "Taskgate"
 CALLER, ROLE, ACTION = "Taskgate::Caller", "Taskgate::Role", "Taskgate::Action"
 TOOL, RESOURCE, PROMPT = "Taskgate::Tool", "Taskgate::Resource", "Taskgate::Prompt"
 FORWARD, APPROVE = "Forward", "Approve"

@@ -19,7 +19,7 @@ from taskgate.core.governance.decision import Grant
 from taskgate.core.tasks.endings import after_approval
 from taskgate.core.tasks.task import Task
 from taskgate.core.tasks.transition import TransitionEvent
-from taskgate.ports.store_answers import Advancing, Change, StaleOwner, TooManyOpen
+from taskgate.ports.store_answers import Change, StaleOwner, TooManyOpen
 
 
 class ApprovalRequest(msgspec.Struct, frozen=True):
@@ -122,14 +122,10 @@ class ApprovalStore(Protocol):
         audit: AuditEntry | None = None,
         joins: bool = False,
     ) -> HeldCall | TooManyOpen | StaleOwner:
-        """Open an approval for a call without a task. Calls with a task are held by `TaskStore.accept` or
-        `hold_task`. `joins`: an approval of the same call of the same principal that is open, or given and not used, is
+        """Open an approval for a call without a task. Calls with a task are held by `TaskStore.accept`.
+        `joins`: an approval of the same call of the same principal that is open, or given and not used, is
         returned instead.
         """
-        ...
-
-    async def hold_task(self, task_id: str, request: ApprovalRequest, *, audit: AuditEntry | None = None) -> Advancing:
-        """Ask (again) about a task that is queued or was approved before something changed."""
         ...
 
     async def held(self, approval_id: str) -> HeldCall | None: ...

@@ -67,10 +67,6 @@ class EventOutbox(Protocol):
         """The names of all streams of a caller's conversations that are remembered."""
         ...
 
-    async def event_number(self, caller: str, event_id: str) -> int | None:
-        """The position of an event by its id, or None if it is not kept."""
-        ...
-
     async def cursor(self, caller: str) -> int:
         """Up to which number events have been handed to this caller; 0 if none."""
         ...

@@ -170,10 +170,6 @@ class TaskStore(Protocol):
         """Open questions of a task in the order they were asked; with `answered`, the answered ones instead."""
         ...
 
-    async def open_questions(self, caller: str | None = None, limit: int = 200) -> tuple[tuple[str, TaskQuestion], ...]:
-        """Open questions of all tasks of one caller, or of everybody, oldest first, each with the id of its task."""
-        ...
-
     async def due(self, limit: int = 500) -> Due: ...
 
     async def sweep(self) -> Swept:

@@ -21,7 +21,7 @@ from taskgate.core.diagrams import DRAWN, Waterfall, Window, diagrams, in_window
 from taskgate.core.errors import CallerError
 from taskgate.core.events import Event, EventKind, pending_on_servers, triggers
 from taskgate.core.questions import ELICIT, SAMPLE, with_inbox
-from taskgate.core.tasks.state import MOVES, HappeningKind
+from taskgate.core.tasks.state import MOVES, TransitionKind
 
 FORM = {
     "message": "Who?",
@@ -138,7 +138,7 @@ def test_the_five_diagrams_have_the_names_and_the_states_of_the_tables() -> None
     assert "pending --> rejected" in drawn["pending_elicitation_states"]
     assert mermaid(SAMPLE) == drawn["pending_sampling_states"]
     assert "note right of pending" in mermaid(ELICIT)
-    assert HappeningKind.CONTACT_LOST in {kind for moves in MOVES.values() for kind in moves}
+    assert TransitionKind.CONTACT_LOST in {kind for moves in MOVES.values() for kind in moves}
 
 
 def test_triggers_name_each_kind_once_and_a_lost_server_specially() -> None:

@@ -31,7 +31,6 @@ from taskgate.core.governance.pipeline import (
     PolicyVerdict,
     Profile,
     UnknownWorkflow,
-    Within,
     check_workflows,
     conclude,
     decide,
@@ -43,9 +42,7 @@ from taskgate.core.governance.pipeline import (
 from taskgate.core.governance.rules import BadRule, Rule, compile_rules
 from taskgate.core.patterns import PatternError, PatternKind, PatternSet
 from taskgate.core.scoping.registry import Approval as Wish
-from taskgate.core.scoping.registry import ApprovalPolicy, Registry, RegistryRecord
-from taskgate.core.scoping.scope import ScopePolicy
-from taskgate.core.scoping.subset import compose
+from taskgate.core.scoping.registry import ApprovalPolicy
 
 TOOL, RESOURCE, PROMPT = PatternKind.TOOL, PatternKind.RESOURCE, PatternKind.PROMPT
 EXAMPLE = [
@@ -207,30 +204,10 @@ def test_an_expose_list_may_not_speak_of_another_server() -> None:
 
 
 def test_layers_only_take_away() -> None:
-    wide = Layers({}, (Lists(deny=PatternSet.of(["a"])),))
-    narrow = wide.narrowed(Lists(deny=PatternSet.of(["b"])))
+    wide = Layers({"s": (Lists(deny=PatternSet.of(["a"])),)})
+    narrow = Layers({"s": (*wide.per_server["s"], Lists(deny=PatternSet.of(["b"])))})
     assert [wide.hides(TOOL, "s", name) is None for name in "abc"] == [False, True, True]
     assert [narrow.hides(TOOL, "s", name) is None for name in "abc"] == [False, False, True]
-
-
-def test_a_scope_is_a_layer_like_any_other() -> None:
-    registry = Registry.build([RegistryRecord("files", allowed_tools=PatternSet.of(["read_*"]))])
-    subset = compose(registry, ScopePolicy("default", default_servers=("*",)))
-    made = gates().narrowed(Within(subset))
-    assert listed(decide(made, TOOL, "files", "read_a"))
-    assert decide(made, TOOL, "files", "write_a").error_type == "unknown_tool"  # type: ignore[union-attr]
-    assert decide(made, TOOL, "nowhere", "read_a").error_type == "unknown_tool"  # type: ignore[union-attr]
-
-
-def test_a_scope_that_cannot_say_why_still_hides() -> None:
-    class Mute:
-        def admits_kind(self, *_: object) -> bool:
-            return False
-
-        def explain(self, *_: object) -> None:
-            return None
-
-    assert Within(Mute()).hides(TOOL, "s", "x") == "outside the scope"  # type: ignore[arg-type]
 
 
 def test_a_quarantined_tool_is_hidden_without_being_forgotten() -> None:
@@ -339,12 +316,6 @@ def test_an_unknown_workflow_is_found_before_serving() -> None:
     check_workflows(gates(records={"files": ApprovalPolicy(Wish.APPROVE)}))
 
 
-def test_a_rule_set_knows_whether_policies_are_needed() -> None:
-    assert gates().rules.asks_policy()
-    assert compile_rules([], default=Action.POLICY).asks_policy()
-    assert not compile_rules([Rule("x", Action.DENY)]).asks_policy()
-
-
 names = st.sampled_from(["read", "drop_x", "delete_x", "pay_x", "hidden"])
 patterns = st.lists(st.sampled_from(["*", "drop_*", "p*", "read", "h?dden", "[dp]*"]), max_size=3)
 made_rules = st.lists(
@@ -360,7 +331,7 @@ def test_a_stage_never_widens(
 ) -> None:
     plain = Gates("r", compile_rules(written))
     recorded = Gates("r", plain.rules, records={"s": wish})
-    hidden = Gates("r", plain.rules, Layers({}, (Lists(PatternSet.of(allow), PatternSet.of(deny)),)), {"s": wish})
+    hidden = Gates("r", plain.rules, Layers({"s": (Lists(PatternSet.of(allow), PatternSet.of(deny)),)}), {"s": wish})
     steps = [strictness(decide(each, TOOL, "s", name)) for each in (plain, recorded, hidden)]
     assert steps == sorted(steps)
 

@@ -65,7 +65,6 @@ def test_the_registry_keeps_good_records_in_order_and_reports_the_others() -> No
     assert [problem.server for problem in registry.problems] == ["bad id", "files", "Files"]
     assert "two servers" in registry.problems[1].message
     assert "look alike" in registry.problems[2].message
-    assert registry.tagged("slow") == ("reports",)
     assert registry.tags == {"local", "slow"}
     assert Registry.build([]).tags == frozenset()
 

@@ -10,7 +10,7 @@ from taskgate.core.events import TaskEvent, event_data, event_of
 from taskgate.core.generations import Generation
 from taskgate.core.tasks import projections
 from taskgate.core.tasks import transition as h
-from taskgate.core.tasks.state import BIRTH, MOVES, OPEN, TERMINAL, HappeningKind, TaskState, ToolClass, mermaid
+from taskgate.core.tasks.state import BIRTH, MOVES, OPEN, TERMINAL, TaskState, ToolClass, TransitionKind, mermaid
 from taskgate.core.tasks.task import AlreadySent, AskingFirst, AttemptState, OutcomeKind, Task, UpstreamHandle, born
 from taskgate.core.tasks.transition import AlreadyOver, MayNotRepeat, NotPossible, apply
 
@@ -52,7 +52,7 @@ def moved(task: Task, *events: h.TransitionEvent, now: int = NOW + 1) -> Task:
 def test_the_table_names_every_state_and_final_states_lead_nowhere() -> None:
     assert set(MOVES) == set(TaskState)
     assert all(not MOVES[state] for state in TERMINAL)
-    assert {kind for moves in MOVES.values() for kind in moves} == set(HappeningKind)
+    assert {kind for moves in MOVES.values() for kind in moves} == set(TransitionKind)
 
 
 def test_every_state_can_be_reached() -> None:
@@ -60,7 +60,7 @@ def test_every_state_can_be_reached() -> None:
 
 
 def test_every_open_state_can_be_cancelled() -> None:
-    assert all(MOVES[state][HappeningKind.CANCELLED] is TaskState.CANCELLED for state in OPEN)
+    assert all(MOVES[state][TransitionKind.CANCELLED] is TaskState.CANCELLED for state in OPEN)
 
 
 def test_a_call_that_needs_nobody_runs_to_its_result() -> None:
@@ -162,7 +162,7 @@ def test_the_outcome_of_a_call_that_never_left_is_not_unknown() -> None:
 
 def test_a_move_that_is_not_in_the_table_is_refused_by_name() -> None:
     refusal = apply(a_task(), h.ResultCame(b"{}"), NOW)
-    assert refusal == NotPossible(TaskState.QUEUED, HappeningKind.RESULT_CAME)
+    assert refusal == NotPossible(TaskState.QUEUED, TransitionKind.RESULT_CAME)
 
 
 def test_a_finished_task_refuses_everything() -> None:

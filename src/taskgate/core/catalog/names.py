@@ -84,7 +84,7 @@ class CollisionReason(StrEnum):
     """Why a group of pairs was refused."""
 
     SAME_NAME = "same_name"
-    TWIN = "twin"
+    CONFUSABLE = "confusable"
     RESERVED = "reserved"
     ALIAS = "alias"
 
@@ -106,7 +106,7 @@ def _explained(reason: CollisionReason, wire: str) -> str:
     match reason:
         case CollisionReason.SAME_NAME:
             return f"all would be called {wire!r}, so none is served. Rename one, or use prefixed names."
-        case CollisionReason.TWIN:
+        case CollisionReason.CONFUSABLE:
             return f"the names look alike ({wire!r}), so none is served. Rename one of them."
         case CollisionReason.RESERVED:
             return f"{wire!r} is a name of the gateway's own tools, so it is not served. Use prefixed names."
@@ -126,11 +126,6 @@ def wire_name(server: str, name: str) -> str:
     room = MAX_WIRE_NAME - _SUFFIX_LENGTH - len(SEPARATOR)
     head = clean_server[: max(_SERVER_ROOM, room - len(clean_name))]
     return f"{head}{SEPARATOR}{clean_name[: room - len(head)]}_{_digest4(server, name)}"
-
-
-def encode_alias(server: str, name: str) -> str:
-    """The reversible name `mcp__<base64>__<base64>`, for callers that want to read server and tool out of the name."""
-    return f"mcp__{_b64(server)}__{_b64(name)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,20 +177,20 @@ def _styled(pair: Pair, style: NameStyle, prefixes: Mapping[str, str]) -> str:
 def _collisions(candidate: Mapping[Pair, str], style: NameStyle, reserved: frozenset[str]) -> Iterator[Collision]:
     same: dict[str, list[Pair]] = {}
     changed = style is NameStyle.PREFIXED and any(wire != f"{s}{SEPARATOR}{n}" for (s, n), wire in candidate.items())
-    twins: dict[str, list[Pair]] = {}
+    alike: dict[str, list[Pair]] = {}
     for pair, wire in candidate.items():
         same.setdefault(wire, []).append(pair)
-        twins.setdefault(_fold(wire), []).append(pair)
-        # A replaced character hides a twin behind two different digests, so the true names are compared as well. The
-        # separator cannot be part of a folded name: what folding drops includes control characters.
+        alike.setdefault(_fold(wire), []).append(pair)
+        # A replaced character hides behind two different digests that names look alike, so the true names are compared as
+        # well. The separator cannot be part of a folded name: what folding drops includes control characters.
         if changed:
-            twins.setdefault(f"{_fold(pair[0])}\0{_fold(pair[1])}", []).append(pair)
+            alike.setdefault(f"{_fold(pair[0])}\0{_fold(pair[1])}", []).append(pair)
     for wire, pairs in same.items():
         if len(pairs) > 1:
             yield Collision(wire, tuple(pairs), CollisionReason.SAME_NAME)
-    for pairs in twins.values():
+    for pairs in alike.values():
         if len({candidate[pair] for pair in pairs}) > 1:
-            yield Collision(candidate[pairs[0]], tuple(pairs), CollisionReason.TWIN)
+            yield Collision(candidate[pairs[0]], tuple(pairs), CollisionReason.CONFUSABLE)
     for pair, wire in candidate.items():
         if _fold(wire) in reserved:
             yield Collision(wire, (pair,), CollisionReason.RESERVED)

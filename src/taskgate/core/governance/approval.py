@@ -237,12 +237,10 @@ class Changed:
 
 @dataclass(frozen=True, slots=True)
 class DecisionRefused:
-    """Nothing changed. `approval` is what it is, or what the passing of time made of it (`time_ended_it`): store
-    that."""
+    """Nothing changed. `approval` is what it is, or what the passing of time made of it: store that."""
 
     why: Refusal
     approval: Approval
-    time_ended_it: bool = False
 
 
 Outcome: TypeAlias = Changed | DecisionRefused
@@ -257,7 +255,7 @@ def ask(approval_id: str, workflow: Workflow, rule: str, binding: Binding, now_m
 
 
 def apply(approval: Approval, workflow: Workflow, event: ApprovalEvent) -> Outcome:
-    """What a event makes of an approval."""
+    """What an event makes of an approval."""
     current = as_of(approval, workflow, event.at_ms)
     aged = current is not approval
     outcome = _apply_now(current, workflow, event)
@@ -266,7 +264,7 @@ def apply(approval: Approval, workflow: Workflow, event: ApprovalEvent) -> Outco
             return Changed(current, ended=True)
         late = current.state is State.EXPIRED and outcome.why is not Refusal.NOT_AN_APPROVER
         why = Refusal.EXPIRED if late else outcome.why
-        return DecisionRefused(why, current, time_ended_it=True)
+        return DecisionRefused(why, current)
     return outcome
 
 

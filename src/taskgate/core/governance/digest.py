@@ -62,12 +62,6 @@ def _seen(character: str) -> str:
     return "-" if category == "Pd" or character == "\u2212" else character
 
 
-def resembles(name: str, known: Iterable[str]) -> str | None:
-    """The first known name that `name` looks like, itself included; None if it looks like none of them."""
-    wanted = skeleton(name)
-    return next((other for other in known if skeleton(other) == wanted), None)
-
-
 def skeletons(names: Iterable[str]) -> frozenset[str]:
     """The skeletons of many names, for whoever has many names to compare with them."""
     return frozenset(map(skeleton, names))
@@ -78,7 +72,7 @@ MAX_FOLDED = 4096
 
 
 def fold(name: str) -> str:
-    """The form under which confusable are equal."""
+    """The form in which confusable names are equal."""
     if name.isascii():
         return name.lower()
     # What stands far behind tells names apart as it is: to fold megabytes would hold everybody up.
@@ -110,14 +104,6 @@ def first_confusable(names: Iterable[str]) -> tuple[str, str] | None:
         if other != name:
             return other, name
     return None
-
-
-def confusable(names: Iterable[str]) -> frozenset[str]:
-    """Every name that can be taken for one of the others."""
-    groups: dict[str, set[str]] = {}
-    for name in names:
-        groups.setdefault(fold(name), set()).add(name)
-    return frozenset(name for group in groups.values() if len(group) > 1 for name in group)
 
 
 def imitated_property(arguments: Mapping[str, Any], input_schema: Mapping[str, Any]) -> tuple[str, str] | None:

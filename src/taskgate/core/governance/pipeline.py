@@ -33,7 +33,6 @@ from taskgate.core.patterns import NO_PATTERNS, PatternError, PatternKind, Patte
 from taskgate.core.resource_uri import is_ambiguous, on_this_host
 from taskgate.core.scoping.registry import Approval as RecordWish
 from taskgate.core.scoping.registry import ApprovalPolicy
-from taskgate.core.scoping.subset import Subset
 
 # Which names exist at all for a caller: a server's `expose` setting, lists of allowed and denied names, and the scope.
 #
@@ -85,44 +84,20 @@ class Lists:
 
 @dataclass(frozen=True, slots=True)
 class Layers:
-    """All layers that apply: those of each server, and those that hold for every server."""
+    """The layers of each server."""
 
     per_server: Mapping[str, tuple[Layer, ...]]
-    everywhere: tuple[Layer, ...] = ()
 
     def hides(self, kind: PatternKind, server: str, name: str) -> str | None:
         """The first reason that any layer has, or None when every layer shows the name."""
-        layers = (*self.per_server.get(server, ()), *self.everywhere)
+        layers = self.per_server.get(server, ())
         return next((reason for layer in layers if (reason := layer.hides(kind, server, name)) is not None), None)
 
     def hides_lookalike(self, kind: PatternKind, server: str, name: str) -> str | None:
         """The first layer that denies a name which looks like this one."""
-        layers = (*self.per_server.get(server, ()), *self.everywhere)
+        layers = self.per_server.get(server, ())
         reasons = (layer.hides_lookalike(kind, server, name) for layer in layers)
         return next((reason for reason in reasons if reason is not None), None)
-
-    def narrowed(self, *layers: Layer) -> Layers:
-        """The same with more layers; layers can only hide more."""
-        return Layers(self.per_server, (*self.everywhere, *layers))
-
-
-@dataclass(frozen=True, slots=True)
-class Within:
-    """A scope's subset as a layer."""
-
-    subset: Subset
-
-    def hides(self, kind: PatternKind, server: str, name: str) -> str | None:
-        """The scope's own explanation, or None when the scope admits the name."""
-        if self.subset.admits_kind(server, name, kind):
-            return None
-        excluded = self.subset.explain(server, name, kind)
-        return "outside the scope" if excluded is None else f"{excluded.reason.value}: {excluded.detail}"
-
-    def hides_lookalike(self, kind: PatternKind, server: str, name: str) -> str | None:
-        """The scope's list that denies a name which looks like this one."""
-        excluded = self.subset.denies_lookalike(server, name, kind)
-        return None if excluded is None else f"{excluded.reason.value}: {excluded.detail}"
 
 
 EVERYTHING_VISIBLE = Layers({})
@@ -192,10 +167,6 @@ class Gates:
     workflows: Mapping[str, Workflow] = field(default_factory=dict)
     profile: Profile = Profile.PRODUCTION
     _answers: dict[tuple[PatternKind, str, str], Decision] = field(default_factory=dict, repr=False)
-
-    def narrowed(self, visibility: Layer) -> Gates:
-        """Gates for a narrower view (a scope, a session) that share the compiled rules."""
-        return Gates(self.revision, self.rules, visibility, self.records, self.workflows, self.profile)
 
 
 def decide(

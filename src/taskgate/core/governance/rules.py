@@ -231,10 +231,6 @@ class RuleSet:
             for match, server, matched in [*rows, ("everything else", "", self._default)]
         ]
 
-    def asks_policy(self) -> bool:
-        """Whether any rule hands the decision to the policy engine."""
-        return any(matched.action is Action.POLICY for matched in (*(r.matched for r in self._rules), self._default))
-
     def match_lookalike(self, kind: PatternKind, server: str, name: str) -> Matched:
         """The first rule that covers a name which looks like this one, else the defaults. Not remembered."""
         if self._lookalikes is None:

@@ -127,10 +127,6 @@ class Registry:
         same = list(fresh.records.items()) == list(self.records.items()) and fresh.problems == self.problems
         return self if same else fresh
 
-    def tagged(self, tag: str) -> tuple[str, ...]:
-        """The ids of the servers that bear this tag."""
-        return tuple(record.id for record in self.records.values() if tag in record.tags)
-
     @property
     def tags(self) -> frozenset[str]:
         """Every tag that some server bears."""

@@ -200,9 +200,6 @@ def _object(task: Task, error: TaskgateError) -> bytes:
 
 DEFAULT_TTL_MS: Final = 600_000
 MAX_TTL_MS: Final = 86_400_000
-DEFAULT_APPROVAL_MS: Final = 600_000
-DECISION_GOOD_MS: Final = 900_000
-DEFAULT_EXECUTION_MS: Final = 600_000
 SHOWN_AS_EXPIRED_MS: Final = 3_600_000
 """How long after its result is gone a task can still be seen, as expired."""
 RESEND_WINDOW_MS: Final = 600_000

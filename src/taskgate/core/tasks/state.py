@@ -43,7 +43,7 @@ class TaskState(StrEnum):
         return self in TERMINAL
 
 
-class HappeningKind(StrEnum):
+class TransitionKind(StrEnum):
     """The names of what can happen to a task, as the table and the diagrams use them."""
 
     APPROVAL_ASKED = "approval_asked"
@@ -81,9 +81,9 @@ OPEN: Final = frozenset(TaskState) - TERMINAL
 BIRTH: Final = (TaskState.QUEUED, TaskState.AWAITING_APPROVAL, TaskState.RUNNING)
 
 _S = TaskState
-_H = HappeningKind
+_H = TransitionKind
 
-MOVES: Final[Mapping[TaskState, Mapping[HappeningKind, TaskState]]] = MappingProxyType(
+MOVES: Final[Mapping[TaskState, Mapping[TransitionKind, TaskState]]] = MappingProxyType(
     {
         _S.QUEUED: {
             _H.APPROVAL_ASKED: _S.AWAITING_APPROVAL,
@@ -151,7 +151,7 @@ def mermaid() -> str:
     for state in TaskState:
         reached: dict[TaskState, list[str]] = {}
         for kind, after in MOVES[state].items():
-            if kind is not HappeningKind.NOTED:
+            if kind is not TransitionKind.NOTED:
                 reached.setdefault(after, []).append(kind.value)
         lines += [f"    {state} --> {after} : {', '.join(kinds)}" for after, kinds in reached.items()]
     lines += [f"    {state} --> [*]" for state in TaskState if state.is_terminal]

@@ -17,7 +17,7 @@ import msgspec
 from msgspec.structs import replace
 
 from taskgate.core.errors import Executed
-from taskgate.core.tasks.state import MOVES, HappeningKind, TaskState
+from taskgate.core.tasks.state import MOVES, TaskState, TransitionKind
 from taskgate.core.tasks.task import Attempt, AttemptState, Outcome, OutcomeKind, Task, UpstreamHandle
 
 
@@ -134,25 +134,25 @@ TransitionEvent = (
     | Cancelled
 )
 
-_KINDS: dict[type, HappeningKind] = {
-    ApprovalAsked: HappeningKind.APPROVAL_ASKED,
-    ApprovalGranted: HappeningKind.APPROVAL_GRANTED,
-    ApprovalDenied: HappeningKind.APPROVAL_DENIED,
-    ApprovalExpired: HappeningKind.APPROVAL_EXPIRED,
-    RunRefused: HappeningKind.REFUSED,
-    Dispatched: HappeningKind.DISPATCHED,
-    AttemptVoided: HappeningKind.ATTEMPT_VOIDED,
-    UpstreamTaskKnown: HappeningKind.UPSTREAM_TASK_KNOWN,
-    Noted: HappeningKind.NOTED,
-    InputAsked: HappeningKind.INPUT_ASKED,
-    ResultCame: HappeningKind.RESULT_CAME,
-    ErrorCame: HappeningKind.ERROR_CAME,
-    ContactLost: HappeningKind.CONTACT_LOST,
-    Cancelled: HappeningKind.CANCELLED,
+_KINDS: dict[type, TransitionKind] = {
+    ApprovalAsked: TransitionKind.APPROVAL_ASKED,
+    ApprovalGranted: TransitionKind.APPROVAL_GRANTED,
+    ApprovalDenied: TransitionKind.APPROVAL_DENIED,
+    ApprovalExpired: TransitionKind.APPROVAL_EXPIRED,
+    RunRefused: TransitionKind.REFUSED,
+    Dispatched: TransitionKind.DISPATCHED,
+    AttemptVoided: TransitionKind.ATTEMPT_VOIDED,
+    UpstreamTaskKnown: TransitionKind.UPSTREAM_TASK_KNOWN,
+    Noted: TransitionKind.NOTED,
+    InputAsked: TransitionKind.INPUT_ASKED,
+    ResultCame: TransitionKind.RESULT_CAME,
+    ErrorCame: TransitionKind.ERROR_CAME,
+    ContactLost: TransitionKind.CONTACT_LOST,
+    Cancelled: TransitionKind.CANCELLED,
 }
 
 
-def kind_of(task: Task, event: TransitionEvent) -> HappeningKind:
+def kind_of(task: Task, event: TransitionEvent) -> TransitionKind:
     """The table's name for it, which may depend on the task.
 
     Settling questions counts as partial while others are still open. Losing contact makes the outcome unknown only where
@@ -160,9 +160,9 @@ def kind_of(task: Task, event: TransitionEvent) -> HappeningKind:
     """
     if isinstance(event, InputSettled):
         left = set(task.question_keys) - set(event.keys)
-        return HappeningKind.INPUT_PARTLY_SETTLED if left else HappeningKind.INPUT_SETTLED
+        return TransitionKind.INPUT_PARTLY_SETTLED if left else TransitionKind.INPUT_SETTLED
     if isinstance(event, ContactLost) and (task.tool_class.may_repeat or not task.may_have_been_sent):
-        return HappeningKind.ERROR_CAME
+        return TransitionKind.ERROR_CAME
     return _KINDS[type(event)]
 
 
@@ -179,7 +179,7 @@ class NotPossible(msgspec.Struct, frozen=True):
     """The table has no such move."""
 
     state: TaskState
-    kind: HappeningKind
+    kind: TransitionKind
 
 
 class MayNotRepeat(msgspec.Struct, frozen=True):

@@ -26,7 +26,6 @@ QUIET_S: Final = 60.0
 MAX_COMPILED: Final = 20_000
 MAX_CHECKED: Final = 1 << 20
 """Bytes of structured output; what is larger is not even read."""
-LOOK_S: Final = 0.02
 _MISSING: Final = Violation("", "there is none, though the tool declares an output schema")
 
 

@@ -320,7 +320,3 @@ async def respond_json(send: Send, status: int, body: bytes, headers: Headers | 
 
 class BodyTooLarge(Exception):
     """The request body went over the limit."""
-
-
-class Disconnected(Exception):
-    """The peer went away before its request was complete."""

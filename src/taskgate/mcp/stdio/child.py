@@ -158,7 +158,6 @@ class ChildExit(msgspec.Struct, frozen=True):
 
     code: int
     lines_handed_over: int
-    half_line_bytes: int
 
 
 class Child:
@@ -340,7 +339,7 @@ class Child:
         half = self._out_lines.unfinished_bytes
         if half:
             self._tail.append(f"[taskgate: dropped a half line of {half} bytes at the end of its output]")
-        ended = ChildExit(self._code, self._stdin.handed_over, half)
+        ended = ChildExit(self._code, self._stdin.handed_over)
         self._gone.set_result(ended)
         self._tell(self._on_exit, ended)
 

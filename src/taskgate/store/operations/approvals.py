@@ -13,7 +13,7 @@ from taskgate.core.governance import approval as approvals
 from taskgate.core.governance.decision import Grant, revoke
 from taskgate.core.identity import ANONYMOUS_LIMIT, tenant_of
 from taskgate.core.tasks.task import Task
-from taskgate.core.tasks.transition import ApprovalAsked, apply
+from taskgate.core.tasks.transition import apply
 from taskgate.ports.approval_store import (
     ApprovalRequest,
     AuditOf,
@@ -25,10 +25,10 @@ from taskgate.ports.approval_store import (
     UnknownApproval,
 )
 from taskgate.ports.replicas import APPROVALS, GRANTS, PINS
-from taskgate.ports.store_answers import Advancing, Change, StaleOwner, TooManyOpen
+from taskgate.ports.store_answers import Change, StaleOwner, TooManyOpen
 from taskgate.store.batch import Transaction
 from taskgate.store.operations import rows
-from taskgate.store.operations.rows import load_anybodys_task, load_our_task, move_task, record_audit
+from taskgate.store.operations.rows import load_anybodys_task, move_task, record_audit
 
 MOST_ALIKE: Final = 200
 """So many requests of a caller for one thing are looked at for the same one."""
@@ -103,22 +103,6 @@ def take_held(tx: Transaction, approval_id: str) -> bool:
     if not tx.is_shared:
         return True
     return tx.run("own_approval", id=approval_id, owner=tx.ownership.owner).rowcount == 1
-
-
-def hold_task(tx: Transaction, task_id: str, request: ApprovalRequest, audit: AuditEntry | None) -> Advancing:
-    task = load_our_task(tx, task_id)
-    if not isinstance(task, Task):
-        return task
-    deadline = tx.now_ms + request.workflow.timeout_ms
-    after = apply(task, ApprovalAsked(request.id, deadline), tx.now_ms)
-    if not isinstance(after, Task):
-        return after
-    if task.approval_id is not None:
-        withdraw(tx, task.approval_id)
-    held = asked(tx, request, task_id)
-    put_new(tx, held)
-    after = replace(after, approval_deadline_ms=held.approval.binding.expires_at_ms)
-    return Change(after, move_task(tx, task, after, audit))
 
 
 def withdraw(tx: Transaction, approval_id: str) -> None:

@@ -106,10 +106,6 @@ class Reader:
         found = self._run("questions_of_task", task_id=task_id, state="answered" if answered else "open")
         return tuple(rows.question_from(self._sealing, task_id, *row) for row in found)
 
-    def open_questions(self, caller: str | None, limit: int) -> tuple[tuple[str, TaskQuestion], ...]:
-        found = self._run("open_questions", caller=caller, limit=limit)
-        return tuple((row[0], rows.question_from(self._sealing, *row)) for row in found)
-
     def due(self, now_ms: int, limit: int) -> Due:
         asked = ("due_approvals", "due_executions", "due_holds")
         return Due(*(tuple(row[0] for row in self._run(name, now_ms=now_ms, limit=limit)) for name in asked))
@@ -166,10 +162,6 @@ class Reader:
         events = tuple(rows.event_from(self._sealing, row) for row in found)
         first_kept = events[0].number if events else last + 1
         return EventPage(events, lost=max(0, first_kept - number - 1), last=last)
-
-    def event_number(self, caller: str, event_id: str) -> int | None:
-        row = self._run("event_number", caller=caller, id=event_id).fetchone()
-        return None if row is None else int(row[0])
 
     def stream(self, caller: str) -> tuple[int, int]:
         """The last number handed out, and the last one delivered."""

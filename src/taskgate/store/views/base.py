@@ -195,9 +195,6 @@ class LogView(StoreView):
     async def streams_of(self, caller: str) -> tuple[str, ...]:
         return await self._read(lambda reader: reader.streams_of(caller))
 
-    async def event_number(self, caller: str, event_id: str) -> int | None:
-        return await self._read(lambda reader: reader.event_number(caller, event_id))
-
     async def cursor(self, caller: str) -> int:
         _, delivered = await self._read(lambda reader: reader.stream(caller))
         return max(self._cursors.peek(caller) or 0, delivered)

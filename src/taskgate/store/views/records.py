@@ -30,7 +30,7 @@ from taskgate.ports.approval_store import (
 )
 from taskgate.ports.replicas import LISTS, list_hint
 from taskgate.ports.store import Erased, IdentityRecord, KeptCatalog, KeptScope, RecordedPage, Unfinished
-from taskgate.ports.store_answers import Advancing, StaleOwner, TooManyOpen
+from taskgate.ports.store_answers import StaleOwner, TooManyOpen
 from taskgate.store.batch import DeferredWrite, Locks, Transaction, tenants_of
 from taskgate.store.operations import approvals, scopes
 from taskgate.store.operations.approvals import give_grant, put_first_pin, put_pin, take_back_grant
@@ -56,9 +56,6 @@ class ApprovalView(StoreView):
         return await self._write(
             lambda tx: approvals.hold(tx, request, pending, audit, joins=joins), Locks(limits=limits)
         )
-
-    async def hold_task(self, task_id: str, request: ApprovalRequest, *, audit: AuditEntry | None = None) -> Advancing:
-        return await self._write(lambda tx: approvals.hold_task(tx, task_id, request, audit), Locks(tasks=(task_id,)))
 
     async def held(self, approval_id: str) -> HeldCall | None:
         return await self._read(lambda reader: reader.held(approval_id))

@@ -216,9 +216,6 @@ class TaskView(StoreView):
     async def questions(self, task_id: str, *, answered: bool = False) -> tuple[TaskQuestion, ...]:
         return await self._read(lambda reader: reader.questions(task_id, answered=answered))
 
-    async def open_questions(self, caller: str | None = None, limit: int = 200) -> tuple[tuple[str, TaskQuestion], ...]:
-        return await self._read(lambda reader: reader.open_questions(caller, limit))
-
     async def due(self, limit: int = 500) -> Due:
         now = self.now_ms()
         return await self._read(lambda reader: reader.due(now, limit))

@@ -17,9 +17,6 @@ WHERE caller = :caller AND number > :number AND at_ms > :since_ms
 ORDER BY number
 LIMIT :limit;
 
--- name: event_number
-SELECT number FROM events WHERE caller = :caller AND id = :id;
-
 -- name: streams_of_caller
 SELECT caller FROM event_streams WHERE caller = :caller OR (caller > :first AND caller < :beyond) ORDER BY caller;
 

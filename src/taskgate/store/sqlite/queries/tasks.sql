@@ -140,13 +140,6 @@ SELECT key, server, method, request, expires_ms, asked_ms, answer, shown_as
 FROM questions WHERE task_id = :task_id AND state = :state
 ORDER BY place;
 
--- name: open_questions
-SELECT q.task_id, q.key, q.server, q.method, q.request, q.expires_ms, q.asked_ms, q.answer, q.shown_as
-FROM questions q JOIN tasks t ON t.id = q.task_id
-WHERE q.state = 'open' AND (:caller IS NULL OR t.caller = :caller)
-ORDER BY q.asked_ms, q.task_id, q.place
-LIMIT :limit;
-
 -- name: find_key
 SELECT call, task_id, created_ms, executed FROM idempotency_keys WHERE principal = :principal AND key = :key;
 
