@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,8 @@ CONFIG: dict[str, Any] = {
     "scopes": {"default": {"default_servers": ["*"], "mode": "facade"}},
     "tasks": {"promote_after_ms": 8000},
 }
+
+DEADLINE_S = 120
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -44,23 +47,22 @@ async def run(caller: Caller, tool: str, timeout_ms: int = 8000, **args: Any) ->
 
 async def waiting_form(caller: Caller, field: str) -> dict[str, Any]:
     """The form that asks for this. The server asks for roots on its own, soon after it was started, so there may be two."""
-    for _ in range(30):
-        for asked in (await told(caller, "get_elicitations", server="everything"))["elicitations"]:
-            if field in asked["params"]["requestedSchema"]["properties"]:
-                found: dict[str, Any] = asked
-                return found
-        await told(caller, "await_activity", timeout_ms=1000)
-    raise AssertionError(f"nobody asked for {field}")
+    async with asyncio.timeout(DEADLINE_S):
+        while True:
+            for asked in (await told(caller, "get_elicitations", server="everything"))["elicitations"]:
+                if field in asked["params"]["requestedSchema"]["properties"]:
+                    found: dict[str, Any] = asked
+                    return found
+            await told(caller, "await_activity", timeout_ms=1000)
 
 
 async def until(caller: Caller, kind: str) -> list[dict[str, Any]]:
     events: list[dict[str, Any]] = []
-    for _ in range(30):
-        seen = await told(caller, "await_activity", timeout_ms=4000)
-        events += [event for group in seen["events"] for event in group["events"]]
-        if kind in [event["type"] for event in events]:
-            return events
-    raise AssertionError(f"no {kind}")
+    async with asyncio.timeout(DEADLINE_S):
+        while kind not in [event["type"] for event in events]:
+            seen = await told(caller, "await_activity", timeout_ms=4000)
+            events += [event for group in seen["events"] for event in group["events"]]
+    return events
 
 
 def filled_in(schema: dict[str, Any]) -> dict[str, Any]:

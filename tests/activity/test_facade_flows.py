@@ -30,6 +30,8 @@ CONFIG: dict[str, Any] = {
 KINDS = ("2025 over HTTP", "2026 over HTTP", "2025 over stdio")
 Opener = Callable[[], AbstractAsyncContextManager[Caller]]
 
+DEADLINE_S = 120
+
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def gateway() -> AsyncIterator[Gateway]:
@@ -65,22 +67,21 @@ def events_in(activity: dict[str, Any]) -> list[dict[str, Any]]:
 
 async def question_of(caller: Caller) -> dict[str, Any]:
     """Wait until a server asks; returns the question."""
-    for _ in range(20):
-        await told(caller, "await_activity", timeout_ms=3000)
-        found = (await told(caller, "get_elicitations"))["elicitations"]
-        if found:
-            question: dict[str, Any] = found[0]
-            return question
-    raise AssertionError("nobody asked")
+    found: list[dict[str, Any]] = []
+    async with asyncio.timeout(DEADLINE_S):
+        while not found:
+            await told(caller, "await_activity", timeout_ms=3000)
+            found = (await told(caller, "get_elicitations"))["elicitations"]
+    return found[0]
 
 
 async def result_of(caller: Caller, task_id: str) -> dict[str, Any]:
     """The result of a task, however often it must be asked for."""
-    for _ in range(20):
-        result = await call(caller, "get_task_result", task_id=task_id)
-        if "still working" not in result["content"][0]["text"]:
-            return result
-    raise AssertionError("it never ended")
+    async with asyncio.timeout(DEADLINE_S):
+        while True:
+            result = await call(caller, "get_task_result", task_id=task_id)
+            if "still working" not in result["content"][0]["text"]:
+                return result
 
 
 async def test_only_the_facade_is_listed_and_callable_in_a_facade_scope(any_caller: Caller) -> None:

@@ -26,6 +26,8 @@ CONFIG: dict[str, Any] = {
     "tasks": {"promote_after_ms": 2000},
 }
 
+DEADLINE_S = 120
+
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def gateway() -> AsyncIterator[Gateway]:
@@ -47,12 +49,12 @@ async def cli(gateway: Gateway, *arguments: str) -> tuple[int, str, str]:
 
 
 async def waiting(gateway: Gateway) -> list[dict[str, Any]]:
-    for _ in range(100):
-        rows: list[dict[str, Any]] = (await api(gateway, "/api/questions")).json()
-        if rows:
-            return rows
-        await asyncio.sleep(0.05)
-    raise AssertionError("nothing waits")
+    rows: list[dict[str, Any]] = []
+    async with asyncio.timeout(DEADLINE_S):
+        while not rows:
+            await asyncio.sleep(0.05)
+            rows = (await api(gateway, "/api/questions")).json()
+    return rows
 
 
 @pytest.mark.real_processes

@@ -30,6 +30,8 @@ CONFIG: dict[str, Any] = {
     },
 }
 
+DEADLINE_S = 120
+
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def gateway() -> AsyncIterator[Gateway]:
@@ -51,21 +53,20 @@ async def until(caller: Caller, kind: str) -> tuple[list[dict[str, Any]], dict[s
     """Collect events until one of this kind came."""
     events: list[dict[str, Any]] = []
     seen: dict[str, Any] = {}
-    for _ in range(40):
-        seen = await told(caller, "await_activity", timeout_ms=4000)
-        events += [event for group in seen["events"] for event in group["events"]]
-        if kind in [event["type"] for event in events]:
-            return events, seen
-    raise AssertionError(f"no {kind} among {[event['type'] for event in events]}")
+    async with asyncio.timeout(DEADLINE_S):
+        while kind not in [event["type"] for event in events]:
+            seen = await told(caller, "await_activity", timeout_ms=4000)
+            events += [event for group in seen["events"] for event in group["events"]]
+    return events, seen
 
 
 async def questions(caller: Caller, at_least: int = 1) -> list[dict[str, Any]]:
-    for _ in range(40):
-        found: list[dict[str, Any]] = (await told(caller, "get_elicitations"))["elicitations"]
-        if len(found) >= at_least:
-            return found
-        await told(caller, "await_activity", timeout_ms=500)
-    raise AssertionError("nobody asked")
+    async with asyncio.timeout(DEADLINE_S):
+        while True:
+            found: list[dict[str, Any]] = (await told(caller, "get_elicitations"))["elicitations"]
+            if len(found) >= at_least:
+                return found
+            await told(caller, "await_activity", timeout_ms=500)
 
 
 async def test_a_lost_server_withdraws_its_questions_and_ends_its_tasks(caller: Caller) -> None:

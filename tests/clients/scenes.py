@@ -7,6 +7,7 @@ instead.
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
@@ -53,13 +54,13 @@ def handle_in(reply: Reply) -> str:
 
 async def result_of(client: RunningClient, task_id: str, label: str) -> None:
     """Fetched with the handle, however often it takes."""
-    for _ in range(20):
-        reply = await client.call("get_task_result", task_id=task_id)
-        assert reply.error is None, f"get_task_result failed: {reply.error[:600]}"
-        if label in reply.text:
-            return
-        assert "still" in reply.text, f"wanted {label!r} in {reply.text[:600]}"
-    raise AssertionError(f"the result with {label!r} never came")
+    async with asyncio.timeout(120):
+        while True:
+            reply = await client.call("get_task_result", task_id=task_id)
+            assert reply.error is None, f"get_task_result failed: {reply.error[:600]}"
+            if label in reply.text:
+                return
+            assert "still" in reply.text, f"wanted {label!r} in {reply.text[:600]}"
 
 
 async def promoted(play: Play) -> str:

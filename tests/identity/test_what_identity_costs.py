@@ -34,7 +34,11 @@ def tokens(count: int) -> list[dict[str, Any]]:
 async def cost(gate: Gateway, generation: str, token: str | None) -> float:
     caller = await gate.caller(generation, token=token)
     await caller.tools()
-    return await calls(lambda: caller.call("s__echo", {"text": "hi"}))
+
+    async def call() -> None:
+        assert (await caller.call("s__echo", {"text": "hi"})).text == "hi", "a refused call costs something else"
+
+    return await calls(call)
 
 
 def verifier_of(gate: Gateway) -> Verifier:
@@ -68,6 +72,7 @@ async def test_ten_thousand_principals_make_no_call_dearer() -> None:
         signed = issuer.token(exp=int(clock.wall()) + 100_000)
         limits = {
             "calls_per_caller_per_second": 1_000_000,
+            "burst_per_caller": 1_000_000,
             "calls_in_flight_per_caller": 100,
             "calls_in_flight_per_tenant": 100,
         }
