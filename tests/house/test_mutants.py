@@ -5,14 +5,17 @@ from __future__ import annotations
 import ast
 
 import pytest
-from tests.mutants.kept_list import ROOT, Mutant, NotFound, Source, mutants, mutated
+from tests.mutants.kept_list import LEFT_OUT_MARK, ROOT, Mutant, NotFound, Source, mutants, mutated
 
 
-def exists(test: str) -> bool:
-    """A file, or `file::name` of a test in it."""
+def is_run(test: str) -> bool:
+    """A file, or `file::name` of a test in it that `make mutants` does not leave out."""
     path, _, name = test.partition("::")
     file = ROOT / path
-    return file.exists() and (not name or f"def {name}(" in file.read_text())
+    if not name or not file.exists():
+        return file.exists()
+    before, found, _ = file.read_text().partition(f"def {name}(")
+    return bool(found) and f"mark.{LEFT_OUT_MARK}" not in before.rpartition("\n\n\n")[2]
 
 
 def test_each_mutant_finds_its_line_and_its_tests() -> None:
@@ -25,10 +28,25 @@ def test_each_mutant_finds_its_line_and_its_tests() -> None:
             continue
         if place.file.suffix == ".py":
             ast.parse(mutated(place.file.read_text(), mutant, place.line))
-        problems += [f"mutant {mutant.name!r}: there is no {test}" for test in mutant.tests if not exists(test)]
+        problems += [
+            f"mutant {mutant.name!r}: {test} is not there, or is never run" for test in mutant.tests if not is_run(test)
+        ]
     assert not problems, "\n".join(problems)
     assert len({mutant.name for mutant in kept}) == len(kept) >= 40
     assert all(mutant.before != mutant.after for mutant in kept)
+
+
+@pytest.mark.parametrize(
+    ("test", "run"),
+    [
+        ("tests/house/test_mutants.py::test_each_mutant_finds_its_line_and_its_tests", True),
+        ("tests/chaos/test_random_kills.py::test_two_hundred_kills", False),
+        ("tests/house/test_mutants.py::test_nothing_of_that_name", False),
+        ("tests/house/no_such_file.py", False),
+    ],
+)
+def test_a_test_that_no_mutant_meets_is_noticed(test: str, run: bool) -> None:
+    assert is_run(test) is run
 
 
 @pytest.mark.parametrize("line", ["no such line anywhere", "from __future__ import annotations"])

@@ -11,6 +11,8 @@ import yaml
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 LIST = HERE / "mutants.yaml"
+LEFT_OUT_MARK = "long"
+"""Tests with this mark are not run on mutants; those that start a program or a database are."""
 
 
 @dataclass(frozen=True, slots=True)
