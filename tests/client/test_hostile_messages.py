@@ -43,6 +43,7 @@ class Silent:
     """A transport into which answers vanish."""
 
     closing_cancels = True
+    session_id = None
 
     async def post(self, body: bytes, timeout: float) -> None:
         return None

@@ -8,25 +8,10 @@ import pytest
 from tests.house.wiring_check import sins_in, sins_of
 
 SOURCE = Path(__file__).resolve().parents[2] / "src" / "taskgate"
-PARTS = (
-    "gateway",
-    "assembly",
-    "inbound",
-    "dashboard",
-    "upstreams",
-    "store",
-    "identity",
-    "policy",
-    "ports",
-    "mcp",
-    "providers.py",
-    "lifecycle.py",
-    "local_gateway.py",
-)
 
 
 def test_nothing_is_wired_after_it_was_made() -> None:
-    found = sins_of(SOURCE, *PARTS)
+    found = sins_of(SOURCE)
     assert not found, "\n".join(f"{path}:{line}: {what}" for path, line, what in found)
 
 
@@ -46,6 +31,11 @@ SINS = {
     "getattr(outlet, 'begin', None)": "getattr(outlet, 'begin', None)",
     "hasattr(outlet, 'begin')": "hasattr(outlet, 'begin')",
     "setattr(relay, 'urls', urls)": "setattr(relay, 'urls', urls)",
+    "object.__setattr__(relay, 'urls', urls)": "object.__setattr__(relay, 'urls', urls)",
+    "vars(relay)['urls'] = urls": "vars(relay)['urls']",
+    "relay.__dict__['urls'] = urls": "relay.__dict__['urls']",
+    "for relay.urls in urls: ...": "assigns relay.urls",
+    "with opened() as relay.urls: ...": "assigns relay.urls",
 }
 
 
@@ -59,6 +49,9 @@ FINE = [
     "class Held: ...\ndef f(held: Held) -> None:\n    held.work = None",
     "class Held: ...\ndef f(held: Held | None) -> None:\n    held.work = None",
     "class Held: ...\ndef f() -> None:\n    held = Held()\n    held.work = None",
+    "class Held:\n    @classmethod\n    def made(cls):\n        held = cls()\n        held.work = None",
+    "class Held:\n    def __post_init__(self):\n        object.__setattr__(self, 'work', None)",
+    "run.__doc__ = command.__doc__",
     "getattr(transport, name)",
     "hasattr(socket, 'AF_UNIX')",
     "def go(task):\n    return judge(task)\ndef f(look=go): ...",

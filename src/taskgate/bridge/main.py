@@ -76,6 +76,11 @@ class Splitter:
         self._keep(rest)
         return whole
 
+    def dropped_one(self) -> bool:
+        """Whether a line was dropped since this was last asked."""
+        dropped, self.too_long = self.too_long, False
+        return dropped
+
     def _keep(self, piece: bytes) -> None:
         self._size += len(piece)
         if self._size > self._limit:
@@ -152,8 +157,7 @@ class Relay:
         self._client_done = not chunk
         for line in self._from_client.feed(chunk):
             self._to_gateway.add(line)
-        if self._from_client.too_long:
-            self._from_client.too_long = False
+        if self._from_client.dropped_one():
             message = f"A message may have at most {LONGEST_LINE} bytes. It was not executed."
             self._to_client.add(failure(Sent(b"null", "", False, None), "request_too_large", message, "no"))
 

@@ -144,16 +144,18 @@ def readable(tool_result: ToolResult) -> str:
 
 def failure(error: ClientError, *, as_json: bool, gateway: bool = False) -> ExitCode:
     """Print why a command failed, and choose its exit code."""
+    from taskgate.client.errors import HttpRefusal, ServerError
+
     code = exit_code_for(error)
     if as_json:
         details = {"error": type(error).__name__, "message": str(error), "executed": error.executed}
-        data = getattr(error, "data", None)
+        data = error.data if isinstance(error, ServerError) else None
         event("error", **details, exit_code=int(code), **({"data": data} if data is not None else {}))
     else:
         note(f"{_headline(code)}: {clean(error)}")
         if gateway and type(error).__name__ == "CannotConnect":
             note("Is it running? Start it with: taskgate serve. `taskgate status` lists the gateways that run.")
-        if getattr(error, "status", None) == 401:
+        if isinstance(error, HttpRefusal) and error.status == 401:
             note("The server wants to know who you are: give --token, or --login to log in with your browser.")
     return code
 

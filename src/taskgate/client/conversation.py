@@ -149,7 +149,7 @@ class Conversation:
     @property
     def ticket(self) -> dict[str, Any] | None:
         """What another process needs to go on in this session; None where there is no session to share."""
-        session_id = getattr(self._transport, "session_id", None)
+        session_id = self._transport.session_id
         if session_id is None or not isinstance(self.dialect, Stateful):
             return None
         return {"session_id": session_id, "initialized": dict(self.dialect.initialized)}

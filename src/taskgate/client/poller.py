@@ -26,6 +26,7 @@ from taskgate import clock
 from taskgate.client.errors import (
     ClientError,
     DeadlineExceeded,
+    HttpRefusal,
     InvalidReply,
     Question,
     Refused,
@@ -185,7 +186,7 @@ class Patience:
         if now - self._since >= limit:
             return ServerUnreachable(task_id, f"no word about task {task_id} for {limit:g} s: {error}")
         interval = next_delay(poll_interval, self._options.default_poll_interval)
-        wait = back_off(interval, self._failures, getattr(error, "retry_after", None))
+        wait = back_off(interval, self._failures, error.retry_after if isinstance(error, HttpRefusal) else None)
         return min(wait, max(1.0, limit / 4))
 
 

@@ -308,11 +308,11 @@ class Options:
 class Expiry:
     """The life of one task, seen from here."""
 
-    __slots__ = ("_begun", "warned")
+    __slots__ = ("_begun", "_warned")
 
     def __init__(self) -> None:
         self._begun = clock.monotonic()
-        self.warned = False
+        self._warned = False
 
     def began_at(self, created_at: str | None) -> None:
         """The task began earlier, at this time of its server's clock."""
@@ -329,10 +329,14 @@ class Expiry:
             return None
         return self._begun + task.ttl / 1000 - clock.monotonic()
 
+    def note_warning(self) -> None:
+        """There is one warning only."""
+        self._warned = True
+
     def until_warning(self, task: Task | None, earliest: float) -> float | None:
         """Seconds until a warning is due (0: now), None if none will be. A short life gets a short notice."""
         remaining = self.remaining(task)
-        if remaining is None or task is None or task.ttl is None or self.warned:
+        if remaining is None or task is None or task.ttl is None or self._warned:
             return None
         return max(0.0, remaining - min(earliest, task.ttl / 1000 * 0.2))
 

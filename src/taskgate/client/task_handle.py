@@ -321,7 +321,7 @@ class TaskHandle:
         wait = self._expiry.until_warning(self._task, self._following.options.expiry_warning)
         if wait is None or wait > 0:
             return wait
-        self._expiry.warned = True
+        self._expiry.note_warning()
         update = self._update(f"task {self.task_id} expires in {max(0.0, self.expires_in or 0.0):.0f} s")
         self._readers.tell(update)
         self._following.warn(update)

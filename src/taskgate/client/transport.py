@@ -67,6 +67,11 @@ class Transport(Protocol):
     """A way to talk to one server."""
 
     @property
+    def session_id(self) -> str | None:
+        """The server's name for this session, by which another process may go on in it; None where there is none."""
+        ...
+
+    @property
     def closing_cancels(self) -> bool:
         """Whether giving up a request closes something the server sees, so that no cancel message is needed."""
         ...
@@ -145,6 +150,7 @@ class Stdio:
     """A transport that owns one child process."""
 
     closing_cancels = False
+    session_id = None
 
     def __init__(
         self, command: Sequence[str], env: Mapping[str, str] | None, cwd: str | None, options: Options, deliver: Deliver

@@ -183,7 +183,7 @@ class _Builder:
         if not self._stack:
             self._root = node
             return
-        top = self._stack[-1]
+        top: _Open = self._stack[-1]
         top.size += node.size
         if not top.is_map:
             top.items.append(node)

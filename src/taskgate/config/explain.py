@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from datetime import timedelta
-from typing import Any
+from typing import Any, get_origin
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
@@ -163,7 +163,7 @@ def _sections(model: type[BaseModel], path: str) -> Iterator[tuple[str, type[Bas
 
 
 def _is_list(annotation: Any) -> bool:
-    return getattr(annotation, "__origin__", None) is tuple
+    return get_origin(annotation) is tuple
 
 
 def _docline(model: type[BaseModel]) -> str:

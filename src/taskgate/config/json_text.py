@@ -133,7 +133,7 @@ class _Scanner:
         if self._at >= len(self._text):
             raise JsonTextError("expected more, but the file ends", self._at)
         char = self._text[self._at]
-        top = self._stack[-1] if self._stack else None
+        top: _Open | None = self._stack[-1] if self._stack else None
         if top is not None and char == ("}" if top.is_object else "]") and top.key is None:
             self._at += 1
             self._stack.pop()
@@ -203,7 +203,7 @@ class _Scanner:
         return text
 
     def _attach(self, value: Value) -> None:
-        top = self._stack[-1]
+        top: _Open = self._stack[-1]
         if top.is_object:
             assert top.key is not None
             key, start = top.key

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping as Environment
 from dataclasses import dataclass, field
+from datetime import timedelta
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -139,7 +140,7 @@ def _sentence(kind: str, error: dict[str, Any], node: Node | None) -> tuple[str,
     if kind in _BOUNDS:
         name, words = _BOUNDS[kind]
         bound = context[name]
-        return f"{words} {spell(bound) if hasattr(bound, 'total_seconds') else bound}", ""
+        return f"{words} {spell(bound) if isinstance(bound, timedelta) else bound}", ""
     if kind in ("literal_error", "union_tag_invalid"):
         expected = str(context.get("expected") or context.get("expected_tags"))
         words_allowed = [word.strip(" '") for word in expected.replace(" or ", ", ").split(",")]

@@ -63,7 +63,7 @@ def read_bytes(path: Path, limit: int) -> bytes:
         # Non-blocking, so that a named pipe put in place of the file cannot hang the start.
         descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
     except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
+        reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
         raise ConfigError(
             [Problem(name, 0, 0, "", f"cannot be opened ({reason})", "check the path and its rights")]
         ) from None

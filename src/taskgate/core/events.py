@@ -221,6 +221,7 @@ class EventLog:
 
     def _hand(self, entries: Iterable[_Entry]) -> Batch:
         chosen = list(islice(entries, PER_REPLY))
+        entry: _Entry
         for entry in chosen:
             if entry.place is _Place.NEW:
                 self._new -= 1
@@ -231,6 +232,7 @@ class EventLog:
 
     def confirm(self, batch: Batch) -> dict[str, int]:
         """It arrived. Returns for each stream the number up to which every event has now been handed over, if that moved."""
+        entry: _Entry
         for entry in batch._entries:
             entry.place = _Place.DONE
         done: dict[str, int] = {}
@@ -246,6 +248,7 @@ class EventLog:
         """It did not arrive: the same events go into the next reply. One that is forgotten by now counts as lost."""
         self.lost += batch.lost
         kept = set(map(id, self._entries))
+        entry: _Entry
         for entry in batch._entries:
             if entry.place is not _Place.TAKEN:
                 continue

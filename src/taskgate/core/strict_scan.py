@@ -14,6 +14,8 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
+import msgspec
+
 from taskgate.core import wire
 from taskgate.core.wire import InvalidMessage, MalformedJson, Message, Raw
 
@@ -106,8 +108,7 @@ class StrictScan:
         members = {name: Raw(self._body[begin:end]) for name, (begin, end) in self._spans.items() if name != "result"}
         message = wire.checked_message(wire.join({**members, "result": _NULL}), exactly=True)
         begin, end = self._spans["result"]
-        message.raw_result = Raw(self._body[begin:end])
-        return message
+        return msgspec.structs.replace(message, raw_result=Raw(self._body[begin:end]))
 
     def members(self) -> dict[str, Raw]:
         """The members of the outermost object, each as it stands; nothing where it is no object."""

@@ -57,6 +57,9 @@ class Log:
             facts["exception"] = "".join(traceback.format_exception(exc_info)).rstrip()
         self._write("error", event, facts)
 
+    def write_from(self, least: int, *, as_text: bool) -> None:
+        self.least, self.as_text = least, as_text
+
     def _write(self, level: str, event: str, facts: dict[str, Any]) -> None:
         if LEVELS[level] < self.least:
             return
@@ -107,8 +110,7 @@ class _LibraryLines(logging.Formatter):
 
 def set_up(level: str = "info", form: str = "auto") -> None:
     """Once per process, before anything is logged."""
-    log.least = LEVELS[level]
-    log.as_text = form == "text" or (form == "auto" and sys.stderr.isatty())
+    log.write_from(LEVELS[level], as_text=form == "text" or (form == "auto" and sys.stderr.isatty()))
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_LibraryLines("%(levelname)s %(name)s %(message)s"))
     logging.basicConfig(level=logging.WARNING, handlers=[handler])
