@@ -34,16 +34,25 @@ def rebuilt(folder: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_the_site_builds_strictly_and_a_broken_link_stops_it(tmp_path: Path) -> None:
+def test_the_site_builds_strictly_and_a_broken_link_or_a_page_outside_the_menu_stops_it(tmp_path: Path) -> None:
     done = built(tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     page = (tmp_path / "site" / "scopes.html").read_text()
     assert 'class="mermaid"' in page
     assert "fonts.googleapis.com" not in page
+    assert "decisions" not in done.stdout + done.stderr, "the table of decisions is where they are looked for"
     shutil.rmtree(tmp_path / "docs" / "decisions")
+    (tmp_path / "docs" / "nowhere-in-the-menu.md").write_text("# A page\n")
     broken = rebuilt(tmp_path)
     assert broken.returncode != 0
     assert "decisions" in broken.stdout + broken.stderr
+    assert "nowhere-in-the-menu.md" in broken.stdout + broken.stderr
+
+
+def test_every_decision_is_in_their_table() -> None:
+    notes = {path.name for path in (ROOT / "docs" / "decisions").glob("*.md")} - {"README.md"}
+    table = (ROOT / "docs" / "decisions" / "README.md").read_text()
+    assert {note for note in notes if f"]({note})" not in table} == set()
 
 
 def test_the_pages_are_sorted_into_the_four_kinds() -> None:
