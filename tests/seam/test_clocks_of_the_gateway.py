@@ -169,6 +169,26 @@ async def test_what_other_gateways_did_is_looked_at_while_their_hints_keep_comin
 
 
 @seam
+async def test_what_other_gateways_did_is_looked_at_while_a_hint_is_always_waiting() -> None:
+    """A gateway that is busy with hints never finds that none came in time."""
+    wakeups, looks = Wakeups(), list[float]()
+
+    async def act(names: frozenset[str] | None) -> None:
+        if names is None:
+            looks.append(clock.monotonic())
+        wakeups.heard("tasks", ["next"])
+        await asyncio.sleep(0.1)
+
+    began = clock.monotonic()
+    looking = asyncio.create_task(look_out(wakeups, "tasks", act))
+    wakeups.heard("tasks", ["first"])
+    await asyncio.sleep(20)
+    looking.cancel()
+    assert len(looks) >= 5
+    assert all(later - sooner < 4 for sooner, later in itertools.pairwise([began, *looks]))
+
+
+@seam
 async def test_lists_that_others_heard_of_are_asked_for_at_once_and_then_ever_so_often() -> None:
     """A server may give every gateway another list each time: they must not drive each other for ever."""
     asked = list[tuple[float, str, frozenset[EntryKind]]]()
