@@ -266,3 +266,22 @@ def database_wire(url: str) -> Iterator[DatabaseWire]:
     finally:
         wire.is_silent = False
         wire.stop()
+
+
+@asynccontextmanager
+async def gateways_wired(tmp_path: Path, **settings: Any) -> AsyncIterator[tuple[Stage, DatabaseWire]]:
+    """Two gateways, of which the first reaches the database through a wire that can be cut."""
+    wires = list[DatabaseWire]()
+    with contextlib.ExitStack() as open_wires:
+
+        def through(url: str, index: int) -> str:
+            if index:
+                return url
+            wires.append(open_wires.enter_context(database_wire(url)))
+            return wires[0].through(url)
+
+        async with gateways(tmp_path, urls=through, **settings) as stage:
+            try:
+                yield stage, wires[0]
+            finally:
+                wires[0].is_silent = wires[0].refuses = False

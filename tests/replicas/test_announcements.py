@@ -8,7 +8,6 @@ import hashlib
 import json
 import sys
 import time
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ import psycopg
 import pytest
 from tests.channels.receiver_double import Receiver, receiver
 from tests.harness.plain_http import NO_TLS
-from tests.replicas.in_process import DatabaseWire, Stage, database_wire, gateways, until
+from tests.replicas.in_process import Stage, gateways, gateways_wired, until
 
 from taskgate.channels.webhook import key_of, signed_headers
 from taskgate.core.errors import GatewayFault
@@ -98,31 +97,23 @@ async def test_a_vote_on_b_that_a_did_not_hear_of_is_found_when_its_connection_i
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The call runs and people see how it was decided, although the announcement is lost and the first look for it fails."""
-    wires = list[DatabaseWire]()
-    with ExitStack() as open_wires:
-
-        def through(url: str, index: int) -> str:
-            if not wires:
-                wires.append(open_wires.enter_context(database_wire(url)))
-            return url if index else wires[0].through(url)
-
-        async with (
-            receiver(key_of(SECRET)) as there,
-            gateways(tmp_path, urls=through, governance=RULES, approval=workflows(there), tasks=SLOWLY) as stage,
-        ):
-            task_id = await stage.begin(stage.a, "once", "c1")
-            await until(lambda: there.got)
-            failed = fails_once(monkeypatch, stage.a.store, "claimed")
-            wires[0].refuses = True
-            wires[0].cut()
-            await until(lambda: stage.a.store.trouble)
-            assert await called_back(stage, 1, there.got[0]) == 200
-            wires[0].refuses = False
-            await until(lambda: stage.ledger.count("c1"))
-            assert failed == [1]
-            assert (await stage.ended(stage.b, task_id))["status"] == "completed"
-            await told_once(there)
-            assert stage.ledger.count("c1") == 1
+    async with (
+        receiver(key_of(SECRET)) as there,
+        gateways_wired(tmp_path, governance=RULES, approval=workflows(there), tasks=SLOWLY) as (stage, wire),
+    ):
+        task_id = await stage.begin(stage.a, "once", "c1")
+        await until(lambda: there.got)
+        failed = fails_once(monkeypatch, stage.a.store, "claimed")
+        wire.refuses = True
+        wire.cut()
+        await until(lambda: stage.a.store.trouble)
+        assert await called_back(stage, 1, there.got[0]) == 200
+        wire.refuses = False
+        await until(lambda: stage.ledger.count("c1"))
+        assert failed == [1]
+        assert (await stage.ended(stage.b, task_id))["status"] == "completed"
+        await told_once(there)
+        assert stage.ledger.count("c1") == 1
 
 
 def fails_once(monkeypatch: pytest.MonkeyPatch, store: PostgresStore, method: str) -> list[int]:

@@ -24,7 +24,7 @@ from tests.harness.gateway import Gateway
 from tests.harness.postgres import OwnServer
 from tests.harness.programs import free_port
 from tests.harness.raw_client import RawClient
-from tests.replicas.in_process import TASKS, DatabaseWire, HeldGateway, Stage, database_wire, gateways, until
+from tests.replicas.in_process import TASKS, DatabaseWire, HeldGateway, Stage, gateways, gateways_wired, until
 from tests.store.a_call import a_call
 
 from taskgate.assembly import shared_store
@@ -108,27 +108,8 @@ async def test_a_gateway_that_was_taken_for_dead_accepts_a_call_as_soon_as_it_is
 
 @pytest.fixture
 async def wired(tmp_path: Path) -> AsyncIterator[tuple[Stage, DatabaseWire]]:
-    """Two gateways; the first one reaches the database through the wire."""
-    wires: list[DatabaseWire] = []
-    with_wire: list[Any] = []
-
-    def through(url: str, index: int) -> str:
-        if index:
-            return url
-        context = database_wire(url)
-        with_wire.append(context)
-        wires.append(context.__enter__())
-        return wires[0].through(url)
-
-    try:
-        async with gateways(tmp_path, urls=through, internal=False) as stage:
-            try:
-                yield stage, wires[0]
-            finally:
-                wires[0].is_silent = wires[0].refuses = False
-    finally:
-        for context in with_wire:
-            context.__exit__(None, None, None)
+    async with gateways_wired(tmp_path, internal=False) as found:
+        yield found
 
 
 async def test_a_database_that_is_reached_only_now_and_then_loses_nothing(wired: tuple[Stage, DatabaseWire]) -> None:

@@ -8,14 +8,14 @@ import itertools
 import json
 import sys
 from collections.abc import Awaitable
-from contextlib import AsyncExitStack, ExitStack
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
 import yaml
 from tests.harness.gateway import Gateway
 from tests.harness.raw_client import RawClient
-from tests.replicas.in_process import DatabaseWire, Stage, database_wire, gateways
+from tests.replicas.in_process import DatabaseWire, Stage, gateways, gateways_wired
 from tests.replicas.test_forwarding import events
 from tests.replicas.test_two_gateways import DEADLINE_S, TASKS, operator, pair
 
@@ -102,26 +102,18 @@ async def test_lists_that_a_server_told_b_of_are_news_for_callers_of_a(tmp_path:
 async def test_lists_that_were_announced_while_a_had_no_connection_are_news_for_callers_of_a(tmp_path: Path) -> None:
     """Nothing in the database says that they were: A asks again, and tells its callers whatever its own program lists."""
     servers = {"own": {"command": sys.executable, "args": ["-c", CHANGING]}}
-    wires = list[DatabaseWire]()
-    with ExitStack() as open_wires:
-
-        def through(url: str, index: int) -> str:
-            if not wires:
-                wires.append(open_wires.enter_context(database_wire(url)))
-            return url if index else wires[0].through(url)
-
-        async with (
-            asyncio.timeout(DEADLINE_S),
-            gateways(tmp_path, servers=servers, urls=through) as stage,
-            stage.a.caller(stateless=False) as hears,
-        ):
-            assert (await hears.request("tools/list")).result["tools"]
-            headers = {"accept": "text/event-stream", **hears.headers}
-            async with hears.http.stream("GET", hears.url, headers=headers) as stream:
-                told = events(stream.aiter_lines())
-                await _announced_unheard(stage, wires[0])
-                while (await anext(told))["method"] != "notifications/tools/list_changed":
-                    pass
+    async with (
+        asyncio.timeout(DEADLINE_S),
+        gateways_wired(tmp_path, servers=servers) as (stage, wire),
+        stage.a.caller(stateless=False) as hears,
+    ):
+        assert (await hears.request("tools/list")).result["tools"]
+        headers = {"accept": "text/event-stream", **hears.headers}
+        async with hears.http.stream("GET", hears.url, headers=headers) as stream:
+            told = events(stream.aiter_lines())
+            await _announced_unheard(stage, wire)
+            while (await anext(told))["method"] != "notifications/tools/list_changed":
+                pass
 
 
 async def _announced_unheard(stage: Stage, wire: DatabaseWire) -> None:
