@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +16,15 @@ from tests.harness.gateway import Gateway, running_gateway
 from tests.harness.postgres import fresh_url
 from tests.harness.programs import free_port
 from tests.harness.raw_client import RawClient
-from tests.identity.issuer import an_issuer
+from tests.identity.issuer import Issuer, an_issuer
 from tests.identity.test_tokens_for_servers import TokenIssuer
 
+from taskgate import clock
 from taskgate.core.errors import GatewayFault
 from taskgate.identity.documents import Documents
-from taskgate.identity.kept_logins import Assertions, KeptLogins, Login
+from taskgate.identity.kept_logins import Assertions, FileRows, KeptLogins, Login
 from taskgate.identity.server_tokens import Means, ServerTokens, StoredLogin
+from taskgate.ports.credentials import LoginNeeded
 from taskgate.store.postgres.connection import migrate_at
 from taskgate.store.postgres.shared_rows import PostgresRows, known, shared
 from taskgate.store.sealing import Sealing
@@ -43,6 +45,52 @@ def test_two_gateways_share_accounts_and_only_one_renews_at_a_time() -> None:
     one.release("notes\x1fann", "one")
     assert other.claim("notes\x1fann", "other", 20)
     assert (one.take("notes\x1fbob"), other.take("notes\x1fbob")) == (b"2", None)
+
+
+def test_what_ends_is_ended_by_the_databases_clock_and_not_by_a_gateways(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A gateway whose clock is hours ahead would throw away every login that is under way elsewhere."""
+    url, real = fresh_url(), clock.wall
+    migrate_at(url)
+    rows = PostgresRows(url)
+    rows.put("note", b"1", real() + 600)
+    monkeypatch.setattr(clock, "wall", lambda: real() + 5 * 3600)
+    assert rows.get("note") == b"1"
+    rows.put("ahead", b"2", clock.wall() + 600)
+    rows.put("over", b"3", clock.wall() - 1)
+    monkeypatch.setattr(clock, "wall", lambda: real() - 5 * 3600)
+    assert (rows.get("note"), rows.get("ahead"), rows.get("over")) == (b"1", b"2", None)
+
+
+class _DisconnectedMeanwhile(KeptLogins):
+    """Somebody disconnects the account while a gateway is about to renew it."""
+
+    def claim(self, server: str, principal: str, owner: str, seconds: float) -> bool:
+        self.forget(server, principal)
+        return super().claim(server, principal, owner, seconds)
+
+
+@pytest.mark.parametrize("in_file", [True, False])
+async def test_an_account_that_is_disconnected_while_it_is_renewed_stays_away(tmp_path: Path, in_file: bool) -> None:
+    url = fresh_url()
+    migrate_at(url)
+    rows = FileRows(tmp_path / "logins") if in_file else PostgresRows(url)
+    async with an_issuer(free_port()) as issuer, httpx2.AsyncClient(trust_env=False) as client:
+        tokens, kept = TokenIssuer(issuer, life_s=3600), _DisconnectedMeanwhile(rows, b"k" * 32)
+        means = Means(lambda *_: Documents(lambda: client), kept, Assertions(b"k" * 32, lambda: "https://gate.example"))
+        mine = ServerTokens(StoredLogin("notes", "http://127.0.0.1:1/mcp", issuer.url, "gate"), means)
+        login = Login(issuer.url, "gate", "first", "refresh-0")
+        kept.keep("notes", login)
+        await mine.ready()
+        with pytest.raises(LoginNeeded, match="disconnected"):
+            await mine.renew(mine.headers)
+        assert (tokens.forms, kept.load("notes"), mine.headers) == ([], None, ())
+    assert not kept.update("notes", login)
+    assert kept.load("notes") is None
+    kept.keep("notes", login)
+    assert kept.update("notes", Login(issuer.url, "gate", "second", "refresh-1"))
+    found = kept.load("notes")
+    assert found is not None
+    assert found.access_token == "second"
 
 
 async def test_fifty_callers_at_two_gateways_with_an_ended_token_cause_one_refresh() -> None:
@@ -122,20 +170,56 @@ async def read_a_note(gateway: Gateway) -> str:
         return str(answer.result["content"][0]["text"])
 
 
+@contextlib.asynccontextmanager
+async def two_programs_with_one_login(
+    folder: Path, behind: GuardedServer, issuer: Issuer
+) -> AsyncIterator[tuple[Gateway, Gateway, KeptLogins]]:
+    """Two gateways on one store, before a server that all callers share one login to."""
+    url, listening = fresh_url(), await asyncio.start_server(behind.connection, "127.0.0.1", 0)
+    port = listening.sockets[0].getsockname()[1]
+    login = {"type": "authorization_code", "issuer": issuer.url, "client_id": "gate"}
+    config: dict[str, Any] = {"store": {"url": url}}
+    config["servers"] = {"notes": {"url": f"http://127.0.0.1:{port}/mcp", "auth": login}}
+    migrate_at(url)
+    secret = shared(url, {"house_secret": b"s" * 32}, Sealing(()))["house_secret"]
+    kept = KeptLogins(PostgresRows(url), secret)
+    kept.keep("notes", Login(issuer.url, "gate", "first", "refresh-0"))
+    async with running_gateway(config, folder / "a") as a, running_gateway(config, folder / "b") as b:
+        yield a, b, kept
+    listening.close()
+
+
+async def test_an_account_that_is_disconnected_at_one_gateway_is_used_by_none(tmp_path: Path) -> None:
+    """Both have its token in memory, which would be good for an hour; the server would still take it."""
+    behind = GuardedServer()
+    async with (
+        an_issuer(free_port()) as issuer,
+        two_programs_with_one_login(tmp_path, behind, issuer) as (a, b, kept),
+    ):
+        assert [await read_a_note(gateway) for gateway in (a, b)] == ["a note"] * 2
+        token = (a.state / "operator-token").read_text().strip()
+        async with httpx2.AsyncClient(trust_env=False, headers={"authorization": f"Bearer {token}"}) as operator:
+            said = await operator.delete(f"{a.base}/api/v1/servers/notes/accounts")
+        assert said.json() == {"disconnected": True}
+        assert kept.load("notes") is None
+        assert "log" in await read_a_note(a)
+        assert behind.ran == 2
+        async with asyncio.timeout(60):
+            while await read_a_note(b) == "a note":
+                await asyncio.sleep(0.1)
+        ran = behind.ran
+        assert "log" in await read_a_note(b)
+        assert behind.ran == ran
+        kept.keep("notes", Login(issuer.url, "gate", "first", "refresh-0"))
+        assert [await read_a_note(gateway) for gateway in (a, b)] == ["a note"] * 2
+
+
 async def test_fifty_callers_at_two_gateway_programs_cause_one_refresh(tmp_path: Path) -> None:
     """Both have used the login; then its token ends, and all notice at once."""
-    url, behind = fresh_url(), GuardedServer()
-    listening = await asyncio.start_server(behind.connection, "127.0.0.1", 0)
-    port = listening.sockets[0].getsockname()[1]
+    behind = GuardedServer()
     async with an_issuer(free_port()) as issuer:
         tokens = TokenIssuer(issuer, life_s=3600)
-        login = {"type": "authorization_code", "issuer": issuer.url, "client_id": "gate"}
-        config: dict[str, Any] = {"store": {"url": url}}
-        config["servers"] = {"notes": {"url": f"http://127.0.0.1:{port}/mcp", "auth": login}}
-        migrate_at(url)
-        secret = shared(url, {"house_secret": b"s" * 32}, Sealing(()))["house_secret"]
-        KeptLogins(PostgresRows(url), secret).keep("notes", Login(issuer.url, "gate", "first", "refresh-0"))
-        async with running_gateway(config, tmp_path / "a") as a, running_gateway(config, tmp_path / "b") as b:
+        async with two_programs_with_one_login(tmp_path, behind, issuer) as (a, b, logins):
             assert [await read_a_note(gateway) for gateway in (a, b)] == ["a note"] * 2
             assert tokens.forms == []
             behind.accepts = {"token-1"}
@@ -144,10 +228,9 @@ async def test_fifty_callers_at_two_gateway_programs_cause_one_refresh(tmp_path:
             assert behind.refused >= 2, "both had to find out"
             assert behind.ran == 52, "what was refused was not run, and what ran was not sent again"
             assert [form["refresh_token"] for form in tokens.forms] == [["refresh-0"]]
-            kept = KeptLogins(PostgresRows(url), secret).load("notes")
+            kept = logins.load("notes")
             assert kept is not None
             assert (kept.access_token, kept.refresh_token) == ("token-1", "refresh-1")
-    listening.close()
 
 
 def test_secrets_that_gateways_share_are_encrypted_where_the_store_has_a_key() -> None:

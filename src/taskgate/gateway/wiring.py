@@ -90,9 +90,8 @@ def wire_gateway(base: Foundation, servers: Servers, accounts: AccountConnector,
     session_ends, suspended = base.session_ends(running.conversations), _suspended(base, asking)
     temporary_scopes = TemporaryScopes(base.store, session_ends, base.events)
     reload = _reload(base, lists, asking, dynamic_servers, temporary_scopes)
-    caches = shared_caches(
-        base.store, base.plan, changed_elsewhere(grants, lists, temporary_scopes, reload, base.people)
-    )
+    changes = changed_elsewhere(grants, lists, temporary_scopes, reload, base.people, accounts=accounts)
+    caches = shared_caches(base.store, base.plan, changes)
     methods = use_cases(base, lists, asking, tasks, governed, relay=_relay(base, asking, suspended), reload=reload)
     shared = shared_sessions(base, methods.following, session_ends, asking.activity)
     tables = MethodTables(methods, shared)

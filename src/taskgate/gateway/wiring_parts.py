@@ -60,6 +60,7 @@ from taskgate.gateway.tasks.questions import TaskInbox, TaskQuestions
 from taskgate.gateway.tasks.runs import Runs
 from taskgate.gateway.tasks.sends import TaskResults
 from taskgate.gateway.tasks.task_records import TaskRecords
+from taskgate.ports.credentials import AccountConnector
 from taskgate.ports.replicas import GRANTS, PINS, SCOPES, SERVERS, TOKENS, SessionStore
 from taskgate.ports.store import Store
 from taskgate.ports.upstream import Listener, Upstream
@@ -165,12 +166,23 @@ class Governed:
 
 
 def changed_elsewhere(
-    grants: StandingGrants, lists: Lists, temporary_scopes: TemporaryScopes, reload: Reload, people: KnownPeople
+    grants: StandingGrants,
+    lists: Lists,
+    temporary_scopes: TemporaryScopes,
+    reload: Reload,
+    people: KnownPeople,
+    *,
+    accounts: AccountConnector,
 ) -> Mapping[str, Callable[[], Awaitable[object]]]:
     """How each kind of thing that another gateway on the same store may have changed is read again."""
+
+    async def people_and_accounts() -> None:
+        await people.load()
+        await accounts.look_again()
+
     return {
         GRANTS: grants.load,
-        TOKENS: people.load,
+        TOKENS: people_and_accounts,
         PINS: partial(lists.pins.load_again, lists.catalogs.offers),
         SCOPES: temporary_scopes.synchronize,
         SERVERS: reload.dynamic_servers_changed_elsewhere,

@@ -275,6 +275,9 @@ class AccountLogins:
     async def disconnect(self, server: str, principal: str) -> bool:
         return await asyncio.to_thread(self._logins.forget, server, principal)
 
+    async def look_again(self) -> None:
+        await asyncio.to_thread(self._logins.look_again)
+
     def client_document(self) -> dict[str, Any]:
         return {
             "client_id": f"{self._base()}{CLIENT_DOCUMENT}",

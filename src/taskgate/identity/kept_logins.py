@@ -65,16 +65,49 @@ class KeptLogins:
     def __init__(self, rows: AccountRows, secret: bytes) -> None:
         self._rows = rows
         self._key = hashlib.blake2b(_LOGINS_PURPOSE, key=secret[:64], digest_size=32).digest()
+        self._in_use: dict[str, object] = {}
+        """Logins that were loaded here, so that tokens of theirs may be in memory, and that nobody has disconnected since."""
+        self._last_removal = object()
 
     def load(self, server: str, principal: str = "") -> Login | None:
-        return self._login(_name(server, principal), self._rows.get(_name(server, principal)))
+        """Every method that asks the rows runs in a thread of its own, so a login may be removed while it is loaded."""
+        name = _name(server, principal)
+        while True:
+            before, row = self._last_removal, self._rows.get(name)
+            if row is not None:
+                self._in_use.setdefault(name, object())
+            if before is self._last_removal:
+                return self._login(name, row)
+
+    def in_use(self, server: str, principal: str = "") -> object | None:
+        """The same thing for as long as what was loaded may be used; another or None once it was disconnected. Asks nobody."""
+        return self._in_use.get(_name(server, principal))
 
     def keep(self, server: str, login: Login, principal: str = "") -> None:
         name = _name(server, principal)
         self._rows.put(name, self._closed(name, asdict(login)))
 
+    def update(self, server: str, login: Login, principal: str = "") -> bool:
+        """What has become of a login that is there; whether it still is."""
+        name = _name(server, principal)
+        return self._rows.replace(name, self._closed(name, asdict(login)))
+
     def forget(self, server: str, principal: str = "") -> bool:
-        return self._rows.take(_name(server, principal)) is not None
+        name = _name(server, principal)
+        gone = self._rows.remove(name)
+        self._drop({name})
+        return gone
+
+    def look_again(self) -> None:
+        """Others may have removed some of the logins that are in use here."""
+        used = set(self._in_use)
+        servers = {name.split(_MARK)[0] for name in used}
+        self._drop(used.difference(*(self._rows.listed(_name(server, "")) for server in servers)))
+
+    def _drop(self, names: set[str]) -> None:
+        self._last_removal = object()
+        for name in names:
+            self._in_use.pop(name, None)
 
     def of_server(self, server: str) -> dict[str, Login]:
         """By principal; the empty one is the account that all share."""
@@ -145,6 +178,17 @@ class FileRows:
     def put(self, key: str, value: bytes, expires_at: float | None = None) -> None:
         with self._alone():
             self._write({**self._read_all(), key: [base64.b64encode(value).decode(), expires_at]})
+
+    def replace(self, key: str, value: bytes) -> bool:
+        with self._alone():
+            kept = self._read_all()
+            if key not in kept:
+                return False
+            self._write({**kept, key: [base64.b64encode(value).decode(), kept[key][1]]})
+            return True
+
+    def remove(self, key: str) -> bool:
+        return self.take(key) is not None
 
     def take(self, key: str) -> bytes | None:
         with self._alone():

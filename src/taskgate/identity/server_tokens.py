@@ -117,6 +117,9 @@ class ServerTokens:
         self._principal = principal
         self._others: OrderedDict[str, ServerTokens] = OrderedDict()
         self._token: _Token | None = None
+        self._lender = principal
+        """Whose login the token is of."""
+        self._in_use: object | None = None
         self._fetching: asyncio.Task[_Token] | None = None
         self._failed_at: float | None = None
         self._was_refused = False
@@ -147,12 +150,21 @@ class ServerTokens:
         settings = self._settings
         if isinstance(settings, ForwardedIdentity):
             return self._stated(settings)
-        token = self._token
+        token = self._current()
         if token is None:
             return ()
         if clock.monotonic() >= token.renew_at and self._may_try():
             self._begin()
         return token.headers
+
+    def _current(self) -> _Token | None:
+        """The token in memory, unless the account was disconnected since: here, or at another gateway."""
+        settings = self._settings
+        if self._token is not None and isinstance(settings, StoredLogin):
+            now = self._means.logins.in_use(settings.server, self._lender)
+            if now is None or now is not self._in_use:
+                self._token = None
+        return self._token
 
     def _stated(self, settings: ForwardedIdentity) -> HeaderPairs:
         text = self._means.assertions.about(self._principal, settings.resource).encode("ascii")
@@ -162,7 +174,7 @@ class ServerTokens:
     async def ready(self) -> None:
         if isinstance(self._settings, ForwardedIdentity):
             return
-        if self._token is None and await self._may_need_none(self._settings):
+        if self._current() is None and await self._may_need_none(self._settings):
             return
         if self._token is None or clock.monotonic() >= self._token.ends_at:
             await asyncio.shield(self._begin())
@@ -176,7 +188,8 @@ class ServerTokens:
     async def renew(self, refused: HeaderPairs, challenge: str = "") -> bool:
         if isinstance(self._settings, ForwardedIdentity):
             return False
-        if self._token is not None and self._token.headers != refused:
+        token = self._current()
+        if token is not None and token.headers != refused:
             return True
         self._was_refused = True
         asked = challenge_in(challenge)
@@ -191,7 +204,8 @@ class ServerTokens:
         login = await asyncio.to_thread(self._means.logins.load, settings.server, self._principal)
         fresh = self._unused(login) if login is not None else None
         if fresh is not None:
-            self._token = fresh
+            self._token, self._lender = fresh, self._principal
+            self._in_use = self._means.logins.in_use(settings.server, self._principal)
         elif login is not None:
             # What was given before is asked for again, beside what is missing.
             self._scope = joined_scopes(self._scope, login.scope)
@@ -222,6 +236,7 @@ class ServerTokens:
         try:
             if isinstance(settings, StoredLogin):
                 self._token = await self._by_login(settings)
+                self._in_use = self._means.logins.in_use(settings.server, self._lender)
             else:
                 assert not isinstance(settings, ForwardedIdentity)
                 self._token = await self._by_client(settings)
@@ -253,6 +268,7 @@ class ServerTokens:
 
     async def _by_login(self, settings: StoredLogin) -> _Token:
         login = await asyncio.to_thread(self._means.logins.load, settings.server, self._principal)
+        self._lender = self._principal
         if login is None:
             borrowed = await self._borrowed(settings) if settings.per_principal and not self._principal else None
             if borrowed is None:
@@ -263,8 +279,7 @@ class ServerTokens:
             return usable
         if login.refresh_token is None or login.ended:
             if self._was_refused:
-                ended = replace(login, ended=True)
-                await asyncio.to_thread(self._means.logins.keep, settings.server, ended, self._principal)
+                await self._end(settings, login)
             raise self._missing(settings, "the login has ended")
         return await self._renewed_alone(settings, login)
 
@@ -282,6 +297,7 @@ class ServerTokens:
         except AccountNeeded:
             # Nobody is there who could be asked: lists are fetched for everybody.
             raise self._missing(settings, "the account that lists are fetched with has ended") from None
+        self._lender = lender
         return theirs._token
 
     def _unused(self, login: Login) -> _Token | None:
@@ -301,12 +317,14 @@ class ServerTokens:
                 raise IssuerUnavailable("another gateway has been renewing the login for too long")
             await clock.sleep(LOOK_EVERY_S)
         try:
-            current = await asyncio.to_thread(logins.load, server, self._principal) or login
+            current = await asyncio.to_thread(logins.load, server, self._principal)
+            if current is None:
+                raise self._missing(settings, "the account was disconnected")
             usable = self._unused(current) if current != login else None
             if usable is not None:
                 return usable
             if current.ended or current.refresh_token is None or await self._moved(settings, current):
-                await asyncio.to_thread(logins.keep, server, replace(current, ended=True), self._principal)
+                await self._end(settings, current)
                 raise self._missing(settings, "the login has ended")
             return await self._refreshed(settings, current, current.refresh_token)
         finally:
@@ -333,8 +351,7 @@ class ServerTokens:
             if refusal.error != "invalid_grant":
                 raise
             # Written down, so that nobody asks the issuer again: only the person can help.
-            ended = replace(login, ended=True)
-            await asyncio.to_thread(self._means.logins.keep, settings.server, ended, self._principal)
+            await self._end(settings, login)
             raise self._missing(settings, "the login has ended") from None
         token = _token_in(said)
         renewed = replace(
@@ -343,8 +360,13 @@ class ServerTokens:
             refresh_token=str(said.get("refresh_token") or refresh_token),
             expires_at=clock.wall() + (token.ends_at - clock.monotonic()),
         )
-        await asyncio.to_thread(self._means.logins.keep, settings.server, renewed, self._principal)
+        if not await asyncio.to_thread(self._means.logins.update, settings.server, renewed, self._principal):
+            raise self._missing(settings, "the account was disconnected")
         return token
+
+    async def _end(self, settings: StoredLogin, login: Login) -> None:
+        ended = replace(login, ended=True)
+        await asyncio.to_thread(self._means.logins.update, settings.server, ended, self._principal)
 
     def _missing(self, settings: StoredLogin, why: str) -> LoginNeeded:
         if settings.per_principal and self._principal:

@@ -204,7 +204,13 @@ class AccountConnector(Protocol):
         """Where somebody's own accounts are connected, by server, and how they are."""
         ...
 
-    async def disconnect(self, server: str, principal: str) -> bool: ...
+    async def disconnect(self, server: str, principal: str) -> bool:
+        """From then on nothing is sent in its name, here at once and by other gateways on the same store within moments."""
+        ...
+
+    async def look_again(self) -> None:
+        """Another gateway on the same store may have disconnected some."""
+        ...
 
     def client_document(self) -> dict[str, Any]:
         """Who we are to authorization servers that look clients up by an address (client id metadata document)."""
@@ -222,8 +228,16 @@ class AccountRows(Protocol):
 
     def put(self, key: str, value: bytes, expires_at: float | None = None) -> None: ...
 
+    def replace(self, key: str, value: bytes) -> bool:
+        """Whether it was there to be replaced; what was removed meanwhile stays away."""
+        ...
+
     def take(self, key: str) -> bytes | None:
         """Remove it, and give it to whoever comes first."""
+        ...
+
+    def remove(self, key: str) -> bool:
+        """Remove it, if it is there, in a way that every gateway which shares the rows notices."""
         ...
 
     def listed(self, prefix: str) -> dict[str, bytes]: ...

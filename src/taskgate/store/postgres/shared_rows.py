@@ -14,6 +14,7 @@ from taskgate.core.identity import tenant_of
 from taskgate.ports.replicas import (
     QUESTIONS,
     SESSIONS,
+    TOKENS,
     KeptQuestion,
     KeptSession,
     SessionLimits,
@@ -40,19 +41,33 @@ class PostgresRows:
         self._url = url
 
     def get(self, key: str) -> bytes | None:
-        return self._value("account", {"name": key, "now": clock.wall()})
+        return self._value("account", {"name": key})
 
     def put(self, key: str, value: bytes, expires_at: float | None = None) -> None:
         with self._connected() as connection:
-            connection.execute(SQL["drop_old_accounts"], {"now": clock.wall()})
-            connection.execute(SQL["keep_account"], {"name": key, "value": value, "expires_at": expires_at})
+            connection.execute(SQL["drop_old_accounts"])
+            # What ends is ended by the database's clock: the machines' may be hours apart.
+            seconds = None if expires_at is None else expires_at - clock.wall()
+            connection.execute(SQL["keep_account"], {"name": key, "value": value, "seconds": seconds})
+
+    def replace(self, key: str, value: bytes) -> bool:
+        with self._connected() as connection:
+            return connection.execute(SQL["replace_account"], {"name": key, "value": value}).fetchone() is not None
 
     def take(self, key: str) -> bytes | None:
-        return self._value("take_account", {"name": key, "now": clock.wall()})
+        return self._value("take_account", {"name": key})
+
+    def remove(self, key: str) -> bool:
+        """The others see the new revision with the next renewal of their leases, and before they send a durable call."""
+        with self._connected() as connection, connection.transaction():
+            gone = connection.execute(SQL["take_account"], {"name": key}).fetchone() is not None
+            if gone:
+                connection.execute(SQL["bump_revisions"], {"topics": [TOKENS]})
+            return gone
 
     def listed(self, prefix: str) -> dict[str, bytes]:
         with self._connected() as connection:
-            found = connection.cursor(binary=True).execute(SQL["accounts"], {"prefix": prefix, "now": clock.wall()})
+            found = connection.cursor(binary=True).execute(SQL["accounts"], {"prefix": prefix})
             return {name: bytes(value) for name, value in found.fetchall()}
 
     def claim(self, key: str, owner: str, seconds: float) -> bool:
