@@ -29,8 +29,9 @@ from taskgate.gateway.events import EventHub
 from taskgate.gateway.plan import Live
 from taskgate.gateway.tasks.sends import TaskSends
 from taskgate.gateway.tasks.task_records import TaskChanges, TaskRecords
-from taskgate.ports.approval_store import Decided
+from taskgate.ports.approval_store import Decided, HeldCall
 from taskgate.ports.replicas import (
+    APPROVALS,
     DEAD,
     GRANTS,
     LISTS,
@@ -98,6 +99,18 @@ async def test_a_vote_on_b_moves_the_task_of_a_and_wakes_a(a: PostgresStore, b: 
     assert voted.change.task.owner == "a"
     await heard(a, TASKS, call.id)
     assert isinstance(await a.intend(call.id, byte_hash="b", upstream="u", look=just_go), Intended)
+
+
+async def test_what_a_holds_for_approval_is_news_for_b(a: PostgresStore, b: PostgresStore) -> None:
+    """Somebody may look at the inbox of b."""
+    call = a_call()
+    request = asking(call)
+    assert isinstance(await a.accept(call, approval=request), Change)
+    await heard(b, APPROVALS, request.id)
+    await heard(b, TASKS, call.id)
+    alone = asking(a_call())
+    assert isinstance(await a.hold(alone), HeldCall)
+    await heard(b, APPROVALS, alone.id)
 
 
 async def test_a_cancel_on_b_ends_the_task_of_a_and_wakes_a(a: PostgresStore, b: PostgresStore) -> None:

@@ -24,7 +24,7 @@ from taskgate.ports.approval_store import (
     StoredReceipt,
     UnknownApproval,
 )
-from taskgate.ports.replicas import APPROVALS, GRANTS, PINS
+from taskgate.ports.replicas import APPROVALS, GRANTS, PINS, TASKS
 from taskgate.ports.store_answers import Change, StaleOwner, TooManyOpen
 from taskgate.store.batch import Transaction
 from taskgate.store.operations import rows
@@ -41,6 +41,10 @@ def asked(tx: Transaction, request: ApprovalRequest, task_id: str | None) -> Hel
 
 
 def put_new(tx: Transaction, held: HeldCall) -> None:
+    """Announced with its task: whoever may decide it looks at the pages of some gateway, not of this one."""
+    tx.announce(APPROVALS, held.approval.id)
+    if held.task_id is not None:
+        tx.announce(TASKS, held.task_id)
     tx.run("insert_approval", **rows.approval_columns(tx.sealing, held))
 
 
