@@ -167,7 +167,21 @@ def test_a_database_that_cannot_keep_its_word_is_refused(url: str, setting: str,
     assert (caught.value.error_type, caught.value.executed) == ("store_unavailable", Executed.NO)
 
 
-@pytest.mark.parametrize("wrong", ["postgresql://nobody:secret@127.0.0.1:1/none", "postgresql:///none?host=/nowhere"])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        "postgresql://nobody:secret@127.0.0.1:1/none",
+        "postgresql:///none?host=/nowhere",
+        "postgresql://nobody:secret%@127.0.0.1:1/none",
+        "postgresql://nobody:secret%00@127.0.0.1:1/none",
+        "postgresql://nobody:my secret@127.0.0.1:1/none",
+        "postgresql://nobody:my@secret@127.0.0.1:1/none",
+        "postgresql://nobody:1/secret@127.0.0.1:1/none",
+        "postgresql://nobody:secret@[::1/none",
+        "postgresql://nobody:secret@[::1]1/none",
+        "postgresql://127.0.0.1:1/none?secret=1",
+    ],
+)
 def test_a_wrong_address_is_said_without_its_password(wrong: str) -> None:
     with pytest.raises(GatewayFault, match="cannot be used") as caught:
         open_store(wrong)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
 import psycopg
@@ -63,7 +64,7 @@ def connect(url: str, name: str = "taskgate", *, statement_ms: int = STATEMENT_W
         "keepalives_count": 3,
         "tcp_user_timeout": STATEMENT_WITHIN_MS,
     }
-    said = conninfo.conninfo_to_dict(url)
+    said = _parts_of(url)
     options = {key: value for key, value in wanted.items() if key not in said}
     connection = psycopg.connect(url, autocommit=True, **options)
     connection.execute(
@@ -72,6 +73,12 @@ def connect(url: str, name: str = "taskgate", *, statement_ms: int = STATEMENT_W
         [str(statement_ms), str(statement_ms), str(2 * statement_ms)],
     )
     return connection
+
+
+_UNREADABLE_ADDRESS: Final = (
+    "the address cannot be read. It looks like postgresql://user:password@host:5432/database, where what is special in "
+    "a name or password is percent-encoded (%40 for @, %2F for /, %3A for :, %25 for %, %20 for a space)"
+)
 
 
 def look(connection: Connection) -> Found:
@@ -173,8 +180,22 @@ def reason(error: psycopg.Error) -> str:
 def shown_url(url: str) -> str:
     """The address without its password."""
     try:
-        said = conninfo.conninfo_to_dict(url)
+        said = _parts_of(url)
     except psycopg.Error:
         return "postgresql://…"
     place = str(said.get("host") or "localhost") + (f":{said['port']}" if said.get("port") else "")
     return f"postgresql://{place}/{said.get('dbname') or ''}"
+
+
+def _parts_of(url: str) -> dict[str, Any]:
+    """Raises psycopg.ProgrammingError in words of our own: the driver's quote what it could not read, which may be the password.
+
+    With an `@` or `/` of a password that was not encoded, the driver would take a part of it for the host or the database and
+    name that in what it says.
+    """
+    place = url.partition("://")[2].partition("?")[0]
+    before_path, slash, path = place.partition("/")
+    if before_path.count("@") <= 1 and "@" not in slash + path:
+        with suppress(psycopg.Error):
+            return conninfo.conninfo_to_dict(url)
+    raise psycopg.ProgrammingError(_UNREADABLE_ADDRESS)
