@@ -133,6 +133,25 @@ async def test_a_vote_on_b_lets_the_task_of_a_run_once(tmp_path: Path) -> None:
         assert both.ledger.count("c1") == 1
 
 
+async def test_an_open_page_of_bs_console_hears_of_what_a_holds_for_approval(tmp_path: Path) -> None:
+    rules = {"rules": [{"match": "books:once", "action": "approve"}]}
+    async with pair(tmp_path, governance=rules) as both:
+        token = (both.b.state / "operator-token").read_text().strip()
+        headers, told = {"authorization": f"Bearer {token}"}, set()
+        async with (
+            httpx2.AsyncClient(timeout=DEADLINE_S, verify=NO_TLS, headers=headers) as page,
+            page.stream("GET", f"{both.b.base}/api/v1/events") as events,
+        ):
+            assert events.status_code == 200
+            await both.begin(both.a, "once", "c1")
+            async with asyncio.timeout(DEADLINE_S / 3):
+                async for line in events.aiter_lines():
+                    if line.startswith("data: "):
+                        told.update(json.loads(line.removeprefix("data: "))["topics"])
+                    if told >= {"inbox", "tasks"}:
+                        break
+
+
 async def test_an_answer_given_on_b_reaches_the_run_of_a(tmp_path: Path) -> None:
     async with pair(tmp_path) as both:
         task_id = await both.begin(both.a, "once_ask", "c1")
@@ -165,6 +184,10 @@ async def test_each_sees_the_other_and_a_difference_of_configuration(tmp_path: P
                 await asyncio.sleep(0.1)
         assert (state["same_configuration"], state["same_version"]) == (True, True)
         assert [replica["alive"] for replica in state["replicas"]] == [True, True]
+        # Both were told on the command line where to listen, and not in the file.
+        assert {replica["address"] for replica in state["replicas"]} == {
+            f"127.0.0.1:{g.port}" for g in (both.a, both.b)
+        }
         assert await metric(both.b, 'taskgate_replicas{state="alive"}') == 2
         await both.a.stop()
         both.a.write(both.a.config.read_text() + "\ngovernance: {rules: [{match: 'x_*', action: deny}]}\n")

@@ -24,7 +24,7 @@ from taskgate.assembly.identity import (
 )
 from taskgate.assembly.places import Places
 from taskgate.assembly.plan import build_plan, build_tracing
-from taskgate.assembly.shared_store import Replicas, Succession
+from taskgate.assembly.shared_store import AS_CONFIGURED, Replicas, Start
 from taskgate.assembly.stores import AuditKeeper, audit_keeper, claimed_store_path, store_path
 from taskgate.config.gateway_file import GatewayFile
 from taskgate.config.load import LoadedConfig
@@ -343,15 +343,15 @@ def keys_in(state_dir: Path) -> Keys:
     return Keys(operator_token(state_dir), house_secret(state_dir), stored_passphrase(state_dir))
 
 
-def open_house(loaded: LoadedConfig, *, local: bool = False, succession: Succession | None = None) -> App:
+def open_house(loaded: LoadedConfig, *, local: bool = False, start: Start = AS_CONFIGURED) -> App:
     """Build on the configured store: a file, whose lock only one process may have, or a database that gateways share."""
     keys, url, anchored, internal = keys_in(loaded.state_dir), shared_store.shared_url(loaded), None, None
     if url is None:
         store: Store = open_store(claimed_store_path(loaded), keys=keys_of(loaded.root.store))
     else:
-        token, secret = shared_store.agreed_secrets(loaded, url, keys.operator_token, keys.secret)
-        internal = shared_store.bound_for_others(loaded)
-        keys, store = Keys(token, secret, keys.passphrase), shared_store.open_shared(loaded, url, internal, succession)
+        agreed = shared_store.agreed_secrets(loaded, url, keys.operator_token, keys.secret)
+        keys, internal = Keys(*agreed, keys.passphrase), shared_store.bound_for_others(loaded)
+        store = shared_store.open_shared(loaded, url, internal, start)
         anchored = loaded.state_dir / f"audit-{store.ownership.owner}"
     tracing = build_tracing(loaded.root)
     return build(loaded, store, keys, tracing=tracing, local=local, store_file=anchored, internal=internal)
@@ -367,8 +367,8 @@ def open_stdio_house(loaded: LoadedConfig) -> App:
             store = open_store(file)
         except StoreInUse:
             continue
-        tracing = build_tracing(loaded.root)
-        return build(loaded, store, keys_in(loaded.state_dir), tracing=tracing, local=True, store_file=file)
+        keys, tracing = keys_in(loaded.state_dir), build_tracing(loaded.root)
+        return build(loaded, store, keys, tracing=tracing, local=True, store_file=file)
     raise GatewayFault(
         "store_unavailable", f"{MOST_STDIO_STORES} gateways of this kind are running already; stop some."
     )

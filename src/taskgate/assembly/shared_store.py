@@ -62,22 +62,31 @@ class Succession(NamedTuple):
         return Succession(new_owner(), self.owner)
 
 
+class Start(NamedTuple):
+    """What whoever started a gateway has said beyond its configuration."""
+
+    address: str = ""
+    """Where callers reach it, if not where the configuration says."""
+    succession: Succession | None = None
+
+
+AS_CONFIGURED: Final = Start()
+
+
 def new_owner() -> str:
     """Raises GatewayFault."""
     return str(_driver().new_owner())
 
 
-def open_shared(
-    loaded: LoadedConfig, url: str, internal: InternalSocket | None, succession: Succession | None = None
-) -> Store:
+def open_shared(loaded: LoadedConfig, url: str, internal: InternalSocket | None, start: Start = AS_CONFIGURED) -> Store:
     """Raises GatewayFault."""
     listen = loaded.root.listen
-    owner, replaces = succession or (None, "")
+    owner, replaces = start.succession or (None, "")
     opened: Store = _driver().open_store(
         url,
         owner=owner,
         replaces=replaces,
-        address=f"{listen.host}:{listen.port}",
+        address=start.address or f"{listen.host}:{listen.port}",
         version=__version__,
         configuration=configuration_digest(loaded),
         internal=internal.address if internal is not None else "",

@@ -25,7 +25,7 @@ import typer
 
 from taskgate import clock
 from taskgate.assembly.build import open_house, open_stdio_house
-from taskgate.assembly.shared_store import Succession, shared_url
+from taskgate.assembly.shared_store import Start, Succession, shared_url
 from taskgate.cli.say import ExitCode
 from taskgate.config.load import LoadedConfig, load_or_default
 from taskgate.config.problems import ConfigError
@@ -55,7 +55,7 @@ def run_gateway(loaded: LoadedConfig, host: str | None, port: int | None, announ
         with _using(loaded):
             # The claim comes first: a gateway that makes room for us has the store until it is gone.
             open_side = _claimed(loaded)
-            house = open_house(loaded)
+            house = open_house(loaded, start=Start(f"{address}:{number}"))
         life = Lifecycle(house, address, open_side)
         await life.serve(number, lambda h, p: announce(loaded, h, p, life.login_url()))
 
@@ -66,15 +66,16 @@ def run_worker(loaded: LoadedConfig, host: str | None, inherited: Inherited) -> 
     """One of several processes that take connections from one socket; it ends when the process that has it ends."""
     _log_as(loaded, loaded.root.telemetry.log_format)
     allow_many_open_files()
-    listening = socket.socket(fileno=inherited.listening)
+    address, listening = host or loaded.root.listen.host, socket.socket(fileno=inherited.listening)
     listen = loaded.root.listen.model_copy(update={"internal": inherited.internal})
     loaded = replace(loaded, root=loaded.root.model_copy(update={"listen": listen}))
 
     async def run() -> None:
         with _using(loaded):
             open_side = _claimed(loaded)
-            house = open_house(loaded, succession=inherited.succession)
-        life = Lifecycle(house, host or loaded.root.listen.host, open_side)
+            where = f"{address}:{listening.getsockname()[1]}"
+            house = open_house(loaded, start=Start(where, inherited.succession))
+        life = Lifecycle(house, address, open_side)
 
         def parent_is_gone() -> None:
             asyncio.get_running_loop().remove_reader(inherited.parent)
