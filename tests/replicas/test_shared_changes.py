@@ -53,6 +53,7 @@ async def test_a_change_on_a_holds_on_b(tmp_path: Path) -> None:
         await _scopes(both.a, both.b)
         await _grants(both.a, both.b)
         await _added_servers(both.b)
+        await _drained_servers(both.a, both.b)
 
 
 CHANGING = """
@@ -164,6 +165,29 @@ async def _tokens(a: Gateway, b: Gateway) -> None:
         return not await answered(b, "", TOKEN)
 
     await until(refused)
+
+
+async def _drained_servers(a: Gateway, b: Gateway) -> None:
+    async def lists_books(gateway: Gateway) -> bool:
+        async with RawClient(gateway.url, stateless=True) as caller:
+            listed = (await caller.request("tools/list")).result["tools"]
+        return any(tool["name"].startswith("books__") for tool in listed)
+
+    async def lists_none() -> bool:
+        return not await lists_books(b)
+
+    async def drained(gateway: Gateway) -> bool:
+        return bool((await operator(gateway, "GET", "/api/v1/servers/books")).json()["drained"])
+
+    assert (await operator(a, "POST", "/api/v1/servers/books/drain", {})).status_code == 200
+    await until(lists_none)
+    assert await drained(b)
+    # Whoever comes back finds it as it was left.
+    await a.restart()
+    assert await drained(a)
+    assert (await operator(b, "POST", "/api/v1/servers/books/enable", {})).status_code == 200
+    assert await lists_books(b)
+    await until(lambda: lists_books(a))
 
 
 async def _scopes(a: Gateway, b: Gateway) -> None:

@@ -152,7 +152,7 @@ def reconnect(name: Name, gateway: Gateway = None, token: Token = None, as_json:
 
 
 def drain(name: Name, gateway: Gateway = None, token: Token = None, as_json: Json = False) -> None:
-    """Take a server out of every scope; calls under way end. Undone by `enable`, or a restart of the gateway."""
+    """Take a server out of every scope; calls under way end. Undone by `enable`, or a restart where the store is not shared."""
     _do(name, "drain", gateway, token, as_json)
 
 

@@ -118,7 +118,7 @@ class Servers:
                 return self._configuration.hidden(error.message)
             self._gateway.catalogs.changed(name)
         else:
-            self._gateway.reload.drain(name, drained=action == "drain")
+            await self._gateway.reload.drain(name, drained=action == "drain")
         return None
 
     def routes(self) -> tuple[Route, ...]:

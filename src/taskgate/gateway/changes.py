@@ -19,7 +19,7 @@ from taskgate.gateway.dynamic_servers import DynamicServers, ScopeRecord
 from taskgate.gateway.events import EventHub, ScopesChanged, TemporaryScopesChanged
 from taskgate.gateway.governance.approvals import Approvals, warn_of_loose_ends
 from taskgate.gateway.governance.pins import Annotations, Pins
-from taskgate.gateway.governance.standing_grants import KnownPeople
+from taskgate.gateway.governance.standing_grants import FOR_EVER_MS, KnownPeople
 from taskgate.gateway.methods.temporary_scopes import TemporaryScopes
 from taskgate.gateway.plan import Live, Plan
 from taskgate.gateway.questions.activity import Activity
@@ -30,12 +30,17 @@ from taskgate.gateway.tasks.runs import Runs
 from taskgate.gateway.tasks.task_records import TaskRecords
 from taskgate.ports.outlet import CancelNote
 from taskgate.ports.replicas import APPROVALS, DEAD, LISTS, MISSED, POLL_S, TASKS, Wakeups, read_list_hint
-from taskgate.ports.store import Store
+from taskgate.ports.store import IdentityRecord, Store
 from taskgate.ports.task_store import TaskStore
 from taskgate.ports.upstream import Upstream
 from taskgate.telemetry.logs import log
 
 # Putting another plan in force while the gateway runs. The only place that replaces the plan and the upstreams.
+
+
+SERVER: Final = "server"
+"""The kind of record that says how a server is to be used at all gateways on the store."""
+_DRAINED: Final = b"drained"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +70,8 @@ class Reload:
     store: Store
     events: EventHub
     drained: frozenset[str] = field(default=frozenset())
-    """Servers that somebody took out of every scope, until they are enabled or the gateway is restarted."""
+    """Servers that somebody took out of every scope, until they are enabled; where no other gateway shares the store also until
+    this one is restarted."""
 
     def __post_init__(self) -> None:
         self.events.subscribe(TemporaryScopesChanged, self._temporary_scopes_changed)
@@ -92,10 +98,24 @@ class Reload:
         if before.registry is not plan.registry or before.scopes != plan.scopes or before.gates is not plan.gates:
             self.events.publish(ScopesChanged())
 
-    def drain(self, name: str, *, drained: bool) -> None:
-        """Take a server out of every scope, or put it back. Its connections and the calls under way stay."""
-        self.drained = self.drained | {name} if drained else self.drained - {name}
-        self.adopt(self.configured, frozenset())
+    async def drain(self, name: str, *, drained: bool) -> None:
+        """Take a server out of every scope, or put it back, at every gateway on the store. Its connections and the calls under
+        way stay."""
+        if self.store.revisions is not None:
+            body = _DRAINED if drained else b""
+            until_ms = FOR_EVER_MS if drained else self.store.now_ms()
+            await self.store.keep_identity_record(IdentityRecord(SERVER, name, "", until_ms, body), announce=True)
+        self._adopt_drained(self.drained | {name} if drained else self.drained - {name})
+
+    async def drained_elsewhere(self) -> None:
+        """Another gateway on the same store may have taken a server out, or put it back."""
+        kept = await self.store.identity_records(SERVER)
+        self._adopt_drained(frozenset(record.name for record in kept if record.body == _DRAINED))
+
+    def _adopt_drained(self, drained: frozenset[str]) -> None:
+        if drained != self.drained:
+            self.drained = drained
+            self.adopt(self.configured, frozenset())
 
     def _without_drained(self, plan: Plan) -> Plan:
         if not self.drained:

@@ -176,13 +176,14 @@ def changed_elsewhere(
 ) -> Mapping[str, Callable[[], Awaitable[object]]]:
     """How each kind of thing that another gateway on the same store may have changed is read again."""
 
-    async def people_and_accounts() -> None:
+    async def identity_records() -> None:
         await people.load()
         await accounts.look_again()
+        await reload.drained_elsewhere()
 
     return {
         GRANTS: grants.load,
-        TOKENS: people_and_accounts,
+        TOKENS: identity_records,
         PINS: partial(lists.pins.load_again, lists.catalogs.offers),
         SCOPES: temporary_scopes.synchronize,
         SERVERS: reload.dynamic_servers_changed_elsewhere,
