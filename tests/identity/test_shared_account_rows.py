@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -20,10 +21,13 @@ from tests.identity.issuer import Issuer, an_issuer
 from tests.identity.test_tokens_for_servers import TokenIssuer
 
 from taskgate import clock
+from taskgate.assembly.shared_store import agreed_keys
+from taskgate.config.load import load
 from taskgate.core.errors import GatewayFault
 from taskgate.identity.documents import Documents
 from taskgate.identity.kept_logins import Assertions, FileRows, KeptLogins, Login
 from taskgate.identity.server_tokens import Means, ServerTokens, StoredLogin
+from taskgate.inbound.identity import PASSPHRASE_FILE, passphrase_fits, set_passphrase
 from taskgate.ports.credentials import LoginNeeded
 from taskgate.store.postgres.connection import migrate_at
 from taskgate.store.postgres.shared_rows import PostgresRows, known, shared
@@ -231,6 +235,31 @@ async def test_fifty_callers_at_two_gateway_programs_cause_one_refresh(tmp_path:
             kept = logins.load("notes")
             assert kept is not None
             assert (kept.access_token, kept.refresh_token) == ("token-1", "refresh-1")
+
+
+def test_the_passphrase_that_was_set_last_holds_at_every_gateway(tmp_path: Path) -> None:
+    """Set on one machine it would guard nothing if the operator's token could approve at a gateway on another one."""
+    url = fresh_url()
+
+    def started(name: str) -> str | None:
+        file = tmp_path / f"{name}.yaml"
+        file.write_text(json.dumps({"schema": 1, "servers": {}, "store": {"url": url, "key": "k" * 32}}))
+        loaded = load(file, {"TASKGATE_STATE_DIR": str(tmp_path / name)})
+        return agreed_keys(loaded, url, "token-of-the-operator-0123456789", b"s" * 32)[2]
+
+    def needs(name: str, passphrase: str) -> bool:
+        found = started(name)
+        return found is not None and passphrase_fits(found, passphrase)
+
+    assert (started("a"), started("b")) == (None, None)
+    set_passphrase(tmp_path / "b", "first")
+    assert needs("b", "first")
+    assert needs("a", "first")
+    set_passphrase(tmp_path / "a", "second")
+    os.utime(tmp_path / "a" / PASSPHRASE_FILE, (4e9, 4e9))
+    assert needs("a", "second")
+    assert needs("b", "second")
+    assert needs("a", "second")
 
 
 def test_secrets_that_gateways_share_are_encrypted_where_the_store_has_a_key() -> None:

@@ -349,8 +349,8 @@ def open_house(loaded: LoadedConfig, *, local: bool = False, start: Start = AS_C
     if url is None:
         store: Store = open_store(claimed_store_path(loaded), keys=keys_of(loaded.root.store))
     else:
-        agreed = shared_store.agreed_secrets(loaded, url, keys.operator_token, keys.secret)
-        keys, internal = Keys(*agreed, keys.passphrase), shared_store.bound_for_others(loaded)
+        keys = Keys(*shared_store.agreed_keys(loaded, url, keys.operator_token, keys.secret))
+        internal = shared_store.bound_for_others(loaded)
         store = shared_store.open_shared(loaded, url, internal, start)
         anchored = loaded.state_dir / f"audit-{store.ownership.owner}"
     tracing = build_tracing(loaded.root)

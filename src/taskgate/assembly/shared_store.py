@@ -18,7 +18,13 @@ from taskgate.core.audit import AuditEntry, Head, Row
 from taskgate.core.errors import GatewayFault
 from taskgate.gateway.requests.admission import Budgets
 from taskgate.inbound.http.site import InternalSocket, bind_internal
-from taskgate.inbound.identity import replace_operator_token
+from taskgate.inbound.identity import (
+    adopt_passphrase,
+    passphrase_with_time,
+    replace_operator_token,
+    set_at,
+    stored_passphrase,
+)
 from taskgate.ports.credentials import AccountRows
 from taskgate.ports.replicas import Replica
 from taskgate.ports.store import Store
@@ -107,6 +113,19 @@ def agreed_secrets(loaded: LoadedConfig, url: str, operator_token: str, secret: 
     if token != operator_token:
         replace_operator_token(loaded.state_dir, token)
     return token, agreed["house_secret"]
+
+
+def agreed_keys(loaded: LoadedConfig, url: str, operator_token: str, secret: bytes) -> tuple[str, bytes, str | None]:
+    """The same with the hash of what the operator's approvals need: the passphrase that was set last, on any machine."""
+    token, secret = agreed_secrets(loaded, url, operator_token, secret)
+    from taskgate.store.postgres.shared_rows import shared
+
+    ours = passphrase_with_time(loaded.state_dir)
+    sealing = Sealing(keys_of(loaded.root.store))
+    agreed = shared(url, {"passphrase": ours}, sealing, lambda one, other: set_at(one) > set_at(other))["passphrase"]
+    if agreed != ours:
+        adopt_passphrase(loaded.state_dir, agreed)
+    return token, secret, stored_passphrase(loaded.state_dir)
 
 
 class SharedChains:

@@ -265,6 +265,26 @@ def stored_passphrase(state_dir: Path) -> str | None:
     return kept(path, str) if path.exists() else None
 
 
+def passphrase_with_time(state_dir: Path) -> bytes:
+    """What gateways that share a store compare: when it was set (milliseconds), and its hash. Empty where none was set."""
+    stored = stored_passphrase(state_dir)
+    if stored is None:
+        return b""
+    return f"{(state_dir / PASSPHRASE_FILE).stat().st_mtime_ns // 1_000_000} {stored}".encode("ascii")
+
+
+def set_at(passphrase: bytes) -> int:
+    return int(passphrase.partition(b" ")[0] or 0)
+
+
+def adopt_passphrase(state_dir: Path, agreed: bytes) -> None:
+    """The one that was set at another gateway takes the place of what was set here before, with its time."""
+    path = state_dir / PASSPHRASE_FILE
+    path.unlink(missing_ok=True)
+    kept(path, lambda: agreed.partition(b" ")[2].decode("ascii"))
+    os.utime(path, ns=(set_at(agreed) * 1_000_000,) * 2)
+
+
 def passphrase_fits(stored: str, given: str) -> bool:
     _, salt, digest = stored.split(":")
     return hmac.compare_digest(_stretched(given, salt), digest)

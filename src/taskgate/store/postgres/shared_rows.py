@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -93,7 +93,8 @@ class PostgresRows:
             raise refused(f"{shown_url(self._url)}: {reason(error)}.") from error
 
 
-# Secrets that all gateways of a store share: whoever comes first gives the value, and everybody gets that one.
+# Secrets that all gateways of a store share: whoever comes first gives the value, and everybody gets that one. What people
+# set, and set anew, is what was set last.
 #
 # Where `store.key` is given they are encrypted like what the store keeps, also those that stood there plainly or under
 # an older key.
@@ -109,8 +110,10 @@ def known(url: str, name: str, sealing: Sealing) -> bytes | None:
         raise refused(f"{shown_url(url)}: {reason(error)}.") from error
 
 
-def shared(url: str, ours: Mapping[str, bytes], sealing: Sealing) -> dict[str, bytes]:
-    """Raises GatewayFault. Blocks; called before serving."""
+def shared(
+    url: str, ours: Mapping[str, bytes], sealing: Sealing, newer: Callable[[bytes, bytes], bool] | None = None
+) -> dict[str, bytes]:
+    """`newer`: whether our value takes the place of the one that is there. Raises GatewayFault. Blocks; called before serving."""
     try:
         with connect(url, "taskgate start") as connection:
             migrate(connection)
@@ -120,8 +123,9 @@ def shared(url: str, ours: Mapping[str, bytes], sealing: Sealing) -> dict[str, b
                 row = connection.cursor(binary=True).execute(SQL["kept"], {"name": name}).fetchone()
                 assert row is not None
                 kept = bytes(row[0])
-                found[name] = sealing.open(kept, name)
-                if not sealing.is_current(kept):
+                before = sealing.open(kept, name)
+                found[name] = value if newer is not None and newer(value, before) else before
+                if found[name] != before or not sealing.is_current(kept):
                     sealed = sealing.seal(found[name], name)
                     connection.execute(SQL["keep_instead"], {"name": name, "value": sealed, "before": kept})
             return found
