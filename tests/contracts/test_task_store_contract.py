@@ -21,7 +21,7 @@ from taskgate.ports.store_answers import (
     Change,
     IdTaken,
     Intended,
-    Stopped,
+    StoppedByRecheck,
     UnknownTask,
 )
 
@@ -175,7 +175,7 @@ async def test_the_last_look_happens_inside_the_intent_and_can_stop_it(store: St
         return h.RunRefused(b'{"code":-32011}', "The policy no longer allows it.")
 
     answer = await store.intend(task.id, byte_hash="b", upstream="u", look=look)
-    assert isinstance(answer, Stopped)
+    assert isinstance(answer, StoppedByRecheck)
     assert (answer.task.state, answer.task.attempts) == (TaskState.REJECTED, 0)
     assert seen == [(task.id, START)]
 

@@ -46,7 +46,7 @@ from taskgate.ports.replicas import (
     list_hint,
 )
 from taskgate.ports.store import Erased, KeptCatalog, KeptScope, KeptServer
-from taskgate.ports.store_answers import Change, Intended, Outdated, StaleOwner, Stopped, TaskQuestion
+from taskgate.ports.store_answers import Change, Intended, Outdated, StaleOwner, StoppedByRecheck, TaskQuestion
 
 pytest.importorskip("psycopg", reason="PostgreSQL tests need `psycopg`: pip install 'taskgate[postgres]'")
 
@@ -161,7 +161,7 @@ async def test_a_grant_revoked_on_a_is_gone_inside_the_next_intent_on_b(
         seen.append(tuple(grant.id for grant in b.known_grants))
         return None if b.known_grants else h.RunRefused(b"{}", "the grant is gone")
 
-    assert isinstance(await b.intend(later.id, byte_hash="b", upstream="u", look=look), Stopped)
+    assert isinstance(await b.intend(later.id, byte_hash="b", upstream="u", look=look), StoppedByRecheck)
     assert seen == [()]
 
 

@@ -6,7 +6,7 @@ from itertools import product
 
 import pytest
 
-from taskgate.core.errors import REFUSALS, Body, Cure, Evidence, Executed, Moment, Verdict, judge
+from taskgate.core.errors import REFUSALS, Body, Cure, Evidence, Executed, FailureVerdict, Moment, judge
 from taskgate.core.tasks.state import ToolClass
 
 STATUSES = (None, *range(100, 600))
@@ -63,7 +63,7 @@ def test_an_answer_is_never_sent_again() -> None:
     for evidence, tool_class, round_number in product(EVERYTHING, ToolClass, ROUNDS):
         if evidence.body is Body.ANSWER:
             verdict = judge(evidence, round_number=round_number, tool_class=tool_class)
-            assert verdict == Verdict(Executed.YES, None, answered=True)
+            assert verdict == FailureVerdict(Executed.YES, None, answered=True)
 
 
 def test_a_ping_is_asked_for_only_while_it_could_change_the_verdict() -> None:
@@ -117,4 +117,4 @@ def test_a_call_that_may_be_repeated_is_not_repeated_once_its_time_is_over(tool_
 
 
 def test_a_later_round_that_was_never_sent_may_be_sent_and_the_call_has_still_run_in_part() -> None:
-    assert judge(Evidence(Moment.NOT_SENT), round_number=2) == Verdict(Executed.MAYBE, Cure.RECONNECT)
+    assert judge(Evidence(Moment.NOT_SENT), round_number=2) == FailureVerdict(Executed.MAYBE, Cure.RECONNECT)

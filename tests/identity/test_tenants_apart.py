@@ -19,7 +19,7 @@ from tests.middle.test_console_frame import TASKS, frames
 from tests.middle.test_console_pages import Person, form_token
 from tests.seam import Call, Gateway, Reply, Upstream, seam
 
-from taskgate.core.catalog.own_tools import Kind, Parameter
+from taskgate.core.catalog.own_tools import ArgumentKind, Parameter
 from taskgate.dashboard.routes import Route
 from taskgate.gateway.own_tools.table import TOOLS
 
@@ -342,13 +342,13 @@ async def test_open_pages_hear_of_their_own_tenant_only() -> None:
 
 def argument(parameter: Parameter, value: str) -> Any:
     match parameter.kind:
-        case Kind.TEXT:
+        case ArgumentKind.TEXT:
             return parameter.choices[0] if parameter.choices else value
-        case Kind.TEXTS:
+        case ArgumentKind.TEXTS:
             return [value]
-        case Kind.WHOLE | Kind.NUMBER:
+        case ArgumentKind.WHOLE | ArgumentKind.NUMBER:
             return parameter.least or 1
-        case Kind.YES_NO:
+        case ArgumentKind.YES_NO:
             return False
         case _:
             return {"size": "small"}
@@ -359,7 +359,7 @@ def questions_to(method: str, value: str) -> Iterator[dict[str, Any]]:
     if method == "tools/call":
         for face in (tool.face for tool in TOOLS.values()):
             given = {parameter.name: argument(parameter, value) for parameter in face.parameters}
-            texts = {parameter.name for parameter in face.parameters if parameter.kind is Kind.TEXT}
+            texts = {parameter.name for parameter in face.parameters if parameter.kind is ArgumentKind.TEXT}
             yield {"name": face.name, "arguments": {}}
             yield {"name": face.name, "arguments": given}
             yield from ({"name": face.name, "arguments": {name: given[name]}} for name in sorted(texts))

@@ -19,10 +19,10 @@ from taskgate.core.governance.approval import Approver, OnTimeout, Workflow
 from taskgate.core.governance.decision import Action
 from taskgate.core.governance.digest import canonical, digest_of_bytes
 from taskgate.core.governance.pipeline import (
+    EnforcementProfile,
     ExposeMode,
     Gates,
     Layers,
-    Profile,
     UnknownWorkflow,
     check_workflows,
     expose,
@@ -31,7 +31,7 @@ from taskgate.core.governance.redaction import compile_redaction
 from taskgate.core.governance.rules import Rule, compile_rules
 from taskgate.core.identity import ANONYMOUS, GATEWAY_ROLES, OPERATOR, OWNER_ROLES, principal_name
 from taskgate.core.patterns import PatternSet
-from taskgate.core.scoping.registry import Approval, ApprovalPolicy
+from taskgate.core.scoping.registry import ApprovalPolicy, ApprovalWish
 from taskgate.gateway.plan import Elicits, Governing, KnownToken, RecordSettings
 from taskgate.ports.approval_channel import ApprovalChannel
 from taskgate.ports.policy_engine import PolicyEngine
@@ -59,7 +59,7 @@ def build_gates(root: GatewayFile, policy: PolicyEngine | None) -> Gates:
     )
     records = {name: approval_policy(server) for name, server in root.servers.items()}
     workflows = {name: _workflow(name, workflow) for name, workflow in root.approval.items()}
-    gates = Gates(_revision(root, policy), rules, visibility, records, workflows, Profile(root.profile))
+    gates = Gates(_revision(root, policy), rules, visibility, records, workflows, EnforcementProfile(root.profile))
     try:
         check_workflows(gates, policy.workflows() if policy is not None else None)
     except UnknownWorkflow as error:
@@ -71,8 +71,8 @@ def build_gates(root: GatewayFile, policy: PolicyEngine | None) -> Gates:
 
 def approval_policy(server: Server) -> ApprovalPolicy:
     wishes = server.approval_policy
-    per_tool = tuple((PatternSet.of([pattern]), Approval(word)) for pattern, word in wishes.tools.items())
-    return ApprovalPolicy(Approval(wishes.default), per_tool, wishes.approval)
+    per_tool = tuple((PatternSet.of([pattern]), ApprovalWish(word)) for pattern, word in wishes.tools.items())
+    return ApprovalPolicy(ApprovalWish(wishes.default), per_tool, wishes.approval)
 
 
 def build_governing(root: GatewayFile, policy: PolicyEngine | None) -> Governing:

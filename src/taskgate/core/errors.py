@@ -112,7 +112,7 @@ class Evidence(msgspec.Struct, frozen=True):
     retry_after_s: float | None = None
 
 
-class Verdict(msgspec.Struct, frozen=True):
+class FailureVerdict(msgspec.Struct, frozen=True):
     """`executed` is about the whole call; `cure` about the message that was sent last: None means never again."""
 
     executed: Executed
@@ -126,26 +126,26 @@ REFUSALS: Final = frozenset({401, 403, 404, 405, 406, 413, 415, 421, 429})
 _CURES: Final = {401: Cure.CREDENTIALS, 429: Cure.WAIT}
 
 
-def judge(evidence: Evidence, *, round_number: int = 1, tool_class: ToolClass = ToolClass.ONCE) -> Verdict:
+def judge(evidence: Evidence, *, round_number: int = 1, tool_class: ToolClass = ToolClass.ONCE) -> FailureVerdict:
     """The verdict for the message that was sent in this round (1 is the first) of a call of this class."""
     verdict = _judge_message(evidence, tool_class)
     if round_number > 1 and verdict.executed is Executed.NO:
         # An earlier round has run, so the call has been executed at least in part.
-        return Verdict(Executed.MAYBE, verdict.cure)
+        return FailureVerdict(Executed.MAYBE, verdict.cure)
     return verdict
 
 
-def _judge_message(evidence: Evidence, tool_class: ToolClass) -> Verdict:
+def _judge_message(evidence: Evidence, tool_class: ToolClass) -> FailureVerdict:
     if evidence.body is Body.ANSWER:
-        return Verdict(Executed.YES, answered=True)
+        return FailureVerdict(Executed.YES, answered=True)
     if evidence.status in REFUSALS:
-        return Verdict(Executed.NO, _cure_of(evidence))
+        return FailureVerdict(Executed.NO, _cure_of(evidence))
     if evidence.moment is Moment.NOT_SENT:
-        return Verdict(Executed.NO, Cure.RECONNECT)
+        return FailureVerdict(Executed.NO, Cure.RECONNECT)
     if evidence.status == 400 and evidence.in_session:
         return _judge_bad_request(evidence, tool_class)
     if evidence.body is Body.TOO_LARGE and (evidence.status is None or 200 <= evidence.status < 300):
-        return Verdict(Executed.YES)
+        return FailureVerdict(Executed.YES)
     return _unproven(evidence, tool_class)
 
 
@@ -155,16 +155,16 @@ def _cure_of(evidence: Evidence) -> Cure | None:
     return _CURES.get(evidence.status or 0)
 
 
-def _judge_bad_request(evidence: Evidence, tool_class: ToolClass) -> Verdict:
+def _judge_bad_request(evidence: Evidence, tool_class: ToolClass) -> FailureVerdict:
     """Many servers answer 400 to a session that they do not know; others to a call that they did execute."""
     if evidence.ping_refused is None:
-        return Verdict(Executed.MAYBE, Cure.ASK)
+        return FailureVerdict(Executed.MAYBE, Cure.ASK)
     if evidence.ping_refused:
-        return Verdict(Executed.NO, Cure.SESSION)
+        return FailureVerdict(Executed.NO, Cure.SESSION)
     return _unproven(evidence, tool_class)
 
 
-def _unproven(evidence: Evidence, tool_class: ToolClass) -> Verdict:
+def _unproven(evidence: Evidence, tool_class: ToolClass) -> FailureVerdict:
     if evidence.moment is Moment.TIMED_OUT or not tool_class.may_repeat:
-        return Verdict(Executed.MAYBE)
-    return Verdict(Executed.MAYBE, Cure.REPEAT)
+        return FailureVerdict(Executed.MAYBE)
+    return FailureVerdict(Executed.MAYBE, Cure.REPEAT)

@@ -109,7 +109,7 @@ class _Entry:
         self.place = place
 
 
-class Batch:
+class EventBatch:
     """Events on their way to a caller, with how many came before them and are gone."""
 
     __slots__ = ("_entries", "events", "lost")
@@ -186,10 +186,10 @@ class EventLog:
         wanted = min(self._count - count, len(self._entries))
         return tuple(entry.event for entry in islice(reversed(self._entries), wanted))[::-1]
 
-    def take(self) -> Batch:
+    def take(self) -> EventBatch:
         """What is new, for one reply: in order, and not more than fits one."""
         if not self.has_new:
-            return Batch([], 0)
+            return EventBatch([], 0)
         return self._hand(self._newest())
 
     def _newest(self) -> list[_Entry]:
@@ -206,7 +206,7 @@ class EventLog:
     def has_after(self, event_id: str) -> bool:
         return bool(self._after(event_id))
 
-    def take_after(self, event_id: str) -> Batch:
+    def take_after(self, event_id: str) -> EventBatch:
         """Everything kept after an event, whether or not it was handed over before. Unknown ids are placed by their time,
         which a ULID begins with.
         """
@@ -219,18 +219,18 @@ class EventLog:
             return entries[known + 1 :]
         return [entry for entry in entries if entry.event.id > event_id]
 
-    def _hand(self, entries: Iterable[_Entry]) -> Batch:
+    def _hand(self, entries: Iterable[_Entry]) -> EventBatch:
         chosen = list(islice(entries, PER_REPLY))
         entry: _Entry
         for entry in chosen:
             if entry.place is _Place.NEW:
                 self._new -= 1
             entry.place = _Place.TAKEN
-        batch = Batch(chosen, self.lost)
+        batch = EventBatch(chosen, self.lost)
         self.lost = 0
         return batch
 
-    def confirm(self, batch: Batch) -> dict[str, int]:
+    def confirm(self, batch: EventBatch) -> dict[str, int]:
         """It arrived. Returns for each stream the number up to which every event has now been handed over, if that moved."""
         entry: _Entry
         for entry in batch._entries:
@@ -244,7 +244,7 @@ class EventLog:
                 del self._durable[stream]
         return done
 
-    def undo(self, batch: Batch) -> None:
+    def undo(self, batch: EventBatch) -> None:
         """It did not arrive: the same events go into the next reply. One that is forgotten by now counts as lost."""
         self.lost += batch.lost
         kept = set(map(id, self._entries))

@@ -9,7 +9,7 @@ from urllib.parse import quote
 from taskgate.core.errors import CallerError
 from taskgate.core.governance.approval import PAGE_CHANNEL, Refusal, Verdict
 from taskgate.core.governance.card import excerpt, show_json
-from taskgate.core.governance.redaction import Change
+from taskgate.core.governance.redaction import FieldChange
 from taskgate.core.identity import Permission
 from taskgate.dashboard.frame import Frame, clear, span
 from taskgate.dashboard.records import Inbox, Shown, grant_row, vote_row
@@ -178,7 +178,7 @@ def _cursor(after: str | None) -> str | None:
     return after if number.isascii() and number.isdigit() and len(number) <= MOST_DIGITS else None
 
 
-def _change(change: Change) -> dict[str, Any]:
+def _change(change: FieldChange) -> dict[str, Any]:
     return {
         "path": clear(change.path),
         "kind": change.kind.value,

@@ -135,7 +135,7 @@ GATHER_S: Final = 0.005
 
 
 @dataclass(slots=True)
-class HeldCall:
+class SuspendedCall:
     id: str
     principal: str
     request: Request | None
@@ -152,7 +152,7 @@ class SuspendedCalls:
         self.home = home
         self._urls = urls
         self._ask_otherwise = ask_otherwise
-        self._held: dict[str, HeldCall] = {}
+        self._held: dict[str, SuspendedCall] = {}
 
     def __len__(self) -> int:
         return len(self._held)
@@ -161,7 +161,7 @@ class SuspendedCalls:
         """Start the call and wait for its result or its first questions."""
         if len(self._held) >= MAX_HELD:
             raise GatewayFault("overloaded", "Too many calls wait for answers; try again later.", retry_after_s=30)
-        held = HeldCall(secrets.token_urlsafe(16), request.caller.principal, request)
+        held = SuspendedCall(secrets.token_urlsafe(16), request.caller.principal, request)
         relay_down = outgoing.on_notification
         outgoing = msgspec.structs.replace(
             outgoing,
@@ -173,7 +173,7 @@ class SuspendedCalls:
 
     async def resume(self, request: Request, held_id: str) -> Reply:
         """The caller is back with answers; unknown keys are ignored, missing ones are asked again (MRTR)."""
-        held: HeldCall | None = self._held.pop(held_id, None)
+        held: SuspendedCall | None = self._held.pop(held_id, None)
         if held is None or held.principal != request.caller.principal:
             raise CallerError("invalid_params", "The call that asked is no longer waiting; call again.")
         if held.expiry is not None:
@@ -189,7 +189,7 @@ class SuspendedCalls:
                         future.set_result(Answer(result=bytes(bare_params(raw[key]))))
         return await self._round(held)
 
-    async def _ask(self, held: HeldCall, question: Question) -> Answer:
+    async def _ask(self, held: SuspendedCall, question: Question) -> Answer:
         request = held.request
         stand_in = await request.delivery.promoted() if request is not None else None
         if stand_in is not None:
@@ -206,7 +206,7 @@ class SuspendedCalls:
         held.news.set()
         return await answer
 
-    async def _round(self, held: HeldCall) -> Reply:
+    async def _round(self, held: SuspendedCall) -> Reply:
         assert held.work is not None
         try:
             if not held.asked:
@@ -226,7 +226,7 @@ class SuspendedCalls:
         stand_in = await held.request.delivery.promoted() if held.request is not None else None
         return self._suspend(held) if stand_in is None else await self._as_a_task(held, held.work, stand_in)
 
-    async def _as_a_task(self, held: HeldCall, work: asyncio.Task[Reply], stand_in: StandIn) -> Reply:
+    async def _as_a_task(self, held: SuspendedCall, work: asyncio.Task[Reply], stand_in: StandIn) -> Reply:
         """The call became a task while its questions were being gathered: the task asks them, and the call goes on."""
         asking = [asyncio.ensure_future(_hand_over(stand_in, *asked)) for asked in held.asked.values()]
         held.asked.clear()
@@ -240,7 +240,7 @@ class SuspendedCalls:
                 each.cancel()
             await asyncio.gather(*asking, return_exceptions=True)
 
-    def _suspend(self, held: HeldCall) -> InputRequired:
+    def _suspend(self, held: SuspendedCall) -> InputRequired:
         held.request = None
         held.news.clear()
         self._held[held.id] = held
@@ -249,7 +249,7 @@ class SuspendedCalls:
         raw = wire.encode({"resultType": "input_required", "inputRequests": requests})
         return InputRequired(requests, wire.raw(held.id), raw)
 
-    def _give_up(self, held: HeldCall) -> None:
+    def _give_up(self, held: SuspendedCall) -> None:
         """Nobody came back. The server gets an answer, so that it can end its work properly."""
         if self._held.pop(held.id, None) is None:
             return

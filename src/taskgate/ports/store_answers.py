@@ -141,7 +141,7 @@ class Intended(msgspec.Struct, frozen=True):
     event: StoredEvent | None = None
 
 
-class Stopped(msgspec.Struct, frozen=True):
+class StoppedByRecheck(msgspec.Struct, frozen=True):
     """The recheck said no; the task was moved as it asked. Send nothing."""
 
     task: Task
@@ -162,7 +162,7 @@ class Outdated(msgspec.Struct, frozen=True):
 
 Accepting = Change | SameCall | KeyTaken | ResultGone | TooManyOpen | IdTaken | StaleOwner
 Advancing = Change | Refusal | UnknownTask | StaleOwner
-Intending = Intended | Stopped | Outdated | ApprovalSpent | Refusal | UnknownTask | StaleOwner
+Intending = Intended | StoppedByRecheck | Outdated | ApprovalSpent | Refusal | UnknownTask | StaleOwner
 
 
 class TaskQuestion(msgspec.Struct, frozen=True):

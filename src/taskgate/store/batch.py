@@ -162,7 +162,7 @@ class DeferredWrite(NamedTuple):
     locks: Locks = NO_LOCKS
 
 
-class Waiting:
+class QueuedOperation:
     """An operation and the future of whoever waits for it."""
 
     __slots__ = ("failure", "future", "is_committed", "is_given_up", "locks", "operation", "take_back", "value")
@@ -213,7 +213,7 @@ class Waiting:
 class Batch(NamedTuple):
     """What shares one commit."""
 
-    waiting: list[Waiting]
+    waiting: list[QueuedOperation]
     deferred: list[DeferredWrite]
 
 
@@ -233,7 +233,7 @@ class BatchWriter(ABC):
     """What may keep everybody waiting, in the words of the failure."""
 
     def __init__(self) -> None:
-        self._waiting: deque[Waiting] = deque()
+        self._waiting: deque[QueuedOperation] = deque()
         self._deferred: deque[DeferredWrite] = deque()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -274,7 +274,7 @@ class BatchWriter(ABC):
         """
         self._refuse_more()
         loop = self._bind()
-        waiting = Waiting(operation, loop.create_future(), take_back, locks)
+        waiting = QueuedOperation(operation, loop.create_future(), take_back, locks)
         self._waiting.append(waiting)
         self._go_on()
         timer = loop.call_later(self.answer_within_s, waiting.run_out_of_time)
@@ -294,12 +294,12 @@ class BatchWriter(ABC):
         if self._is_stopping or len(self._waiting) >= MAX_WAITING:
             raise GatewayFault("store_unavailable", "The store takes no more writes just now. Try again soon.")
 
-    def _give_up(self, waiting: Waiting) -> None:
+    def _give_up(self, waiting: QueuedOperation) -> None:
         """Nobody will hear the answer. If it is there already it is taken back now, else when it comes."""
         if waiting.give_up():
             self._take_back(waiting)
 
-    def _take_back(self, waiting: Waiting) -> None:
+    def _take_back(self, waiting: QueuedOperation) -> None:
         undo = waiting.take_back(waiting.value) if waiting.take_back is not None else None
         if undo is not None:
             self.defer(DeferredWrite(undo, None, waiting.locks))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from taskgate.core.events import PER_REPLY, Batch, Event, EventKind, EventLog, by_server
+from taskgate.core.events import PER_REPLY, Event, EventBatch, EventKind, EventLog, by_server
 
 
 def event(number: int, *, durable: bool = False, at_ms: int = 0, server: str = "s") -> Event:
@@ -19,7 +19,7 @@ def log_of(*numbers: int, **kind: bool) -> EventLog:
     return log
 
 
-def numbers(batch: Batch) -> list[int]:
+def numbers(batch: EventBatch) -> list[int]:
     return [int(told.id) for told in batch.events]
 
 
@@ -176,7 +176,7 @@ def test_events_are_grouped_by_server_in_order() -> None:
 @given(st.lists(st.sampled_from(["add", "take", "confirm", "undo"]), max_size=60), st.integers(1, 8))
 def test_under_any_order_each_event_arrives_once_or_is_counted_as_lost(steps: list[str], kept: int) -> None:
     log, added = EventLog(kept), 0
-    flying: list[Batch] = []
+    flying: list[EventBatch] = []
     arrived: list[int] = []
     lost = 0
     for step in steps:

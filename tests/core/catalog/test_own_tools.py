@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from taskgate.core.catalog.entry import Audience
-from taskgate.core.catalog.own_tools import Kind, Parameter, ToolFace, wait_parameter
+from taskgate.core.catalog.own_tools import ArgumentKind, Parameter, ToolFace, wait_parameter
 from taskgate.core.errors import CallerError
 from taskgate.core.generations import Generation
 
@@ -16,14 +16,14 @@ FACE = ToolFace(
     "do_it",
     "Does it.",
     (
-        Parameter("text", Kind.TEXT, "Some text.", required=True),
-        Parameter("word", Kind.TEXT, "A word.", choices=("a", "b")),
+        Parameter("text", ArgumentKind.TEXT, "Some text.", required=True),
+        Parameter("word", ArgumentKind.TEXT, "A word.", choices=("a", "b")),
         wait_parameter(100, "How long."),
-        Parameter("count", Kind.WHOLE, "Any number."),
-        Parameter("flag", Kind.YES_NO, "Yes or no.", default=False),
-        Parameter("object", Kind.OBJECT, "An object."),
-        Parameter("list", Kind.TEXTS, "A list."),
-        Parameter("anything", Kind.ANYTHING, "Anything."),
+        Parameter("count", ArgumentKind.WHOLE, "Any number."),
+        Parameter("flag", ArgumentKind.YES_NO, "Yes or no.", default=False),
+        Parameter("object", ArgumentKind.OBJECT, "An object."),
+        Parameter("list", ArgumentKind.TEXTS, "A list."),
+        Parameter("anything", ArgumentKind.ANYTHING, "Anything."),
     ),
 )
 
@@ -106,11 +106,11 @@ def test_the_stateless_generation_has_no_execution_key() -> None:
 
 
 def test_anything_is_described_as_some_value() -> None:
-    assert Parameter("x", Kind.ANYTHING, "X.")._wanted() == "some JSON value"
+    assert Parameter("x", ArgumentKind.ANYTHING, "X.")._wanted() == "some JSON value"
 
 
 def test_a_number_without_bounds_is_asked_for_as_one() -> None:
     with pytest.raises(CallerError, match='"n" must be a whole number\\.'):
-        Parameter("n", Kind.WHOLE, "How many.").read("x")
+        Parameter("n", ArgumentKind.WHOLE, "How many.").read("x")
     with pytest.raises(CallerError, match='"n" must be a whole number from 1 to 9\\.'):
-        Parameter("n", Kind.WHOLE, "How many.", least=1, most=9).read(10)
+        Parameter("n", ArgumentKind.WHOLE, "How many.", least=1, most=9).read(10)

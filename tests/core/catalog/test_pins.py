@@ -9,10 +9,10 @@ import pytest
 
 from taskgate.core.catalog.pin import (
     Accepted,
-    Changed,
     FirstSeen,
     FlagKind,
     Pin,
+    PinChanged,
     PinMode,
     character_flag,
     compare_pin,
@@ -52,13 +52,13 @@ def test_a_change_in_any_field_is_a_change_of_the_tool(field: str) -> None:
     changed[field] = {"instead": "of it"}
     for mode, quarantined in ((PinMode.WARN, False), (PinMode.ENFORCE, True)):
         seen = compare_pin(mode, changed, PIN)
-        assert isinstance(seen, Changed)
+        assert isinstance(seen, PinChanged)
         assert (seen.quarantined, seen.pinned) == (quarantined, PIN.digest)
         assert seen.digest != PIN.digest
         assert seen.changes
     assert isinstance(compare_pin(PinMode.OFF, changed, PIN), Accepted)
     del changed[field]
-    assert isinstance(compare_pin(PinMode.WARN, changed, PIN), Changed)
+    assert isinstance(compare_pin(PinMode.WARN, changed, PIN), PinChanged)
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,7 @@ def test_a_definition_without_canonical_bytes_is_pinned_all_the_same() -> None:
     one, other = {"name": "x", "description": "\ud800"}, {"name": "x", "description": "\ud801"}
     assert definition_digest(one) != definition_digest(other)
     seen = compare_pin(PinMode.ENFORCE, other, Pin(definition_digest(one), one))
-    assert isinstance(seen, Changed)
+    assert isinstance(seen, PinChanged)
     assert seen.flags[0].kind is FlagKind.AMBIGUOUS
 
 
@@ -128,7 +128,7 @@ def test_a_very_deep_definition_is_compared_without_harm() -> None:
         return {"name": "x", "inputSchema": value}
 
     seen = compare_pin(PinMode.ENFORCE, nested("b"), Pin(definition_digest(nested("a")), nested("a")))
-    assert isinstance(seen, Changed)
+    assert isinstance(seen, PinChanged)
     assert len(seen.changes.changes) == 1
 
 

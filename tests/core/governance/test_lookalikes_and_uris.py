@@ -10,10 +10,10 @@ from tests.harness.cpu_time import PAUSE_S, least_cpu
 from taskgate.core.governance.decision import Action, Denied, Forward, NeedsApproval, Note
 from taskgate.core.governance.digest import MAX_NAME, skeleton
 from taskgate.core.governance.pipeline import (
+    EnforcementProfile,
     ExposeMode,
     Gates,
     Layers,
-    Profile,
     decide,
     decide_unlisted,
     expose,
@@ -21,8 +21,7 @@ from taskgate.core.governance.pipeline import (
 from taskgate.core.governance.rules import Rule, compile_rules
 from taskgate.core.patterns import Glob, Pattern, PatternKind, PatternSet, judged_skeleton
 from taskgate.core.resource_uri import MAX_URI, is_ambiguous, normal_form, normal_glob
-from taskgate.core.scoping.registry import Approval as Wish
-from taskgate.core.scoping.registry import ApprovalPolicy, Registry, RegistryRecord
+from taskgate.core.scoping.registry import ApprovalPolicy, ApprovalWish, Registry, RegistryRecord
 from taskgate.core.scoping.scope import ScopePolicy
 from taskgate.core.scoping.subset import compose
 
@@ -77,7 +76,7 @@ def test_an_unlisted_name_is_held_like_the_one_it_looks_like() -> None:
     decision = decide_unlisted(gates(), TOOL, "files", "delete_all")
     assert isinstance(decision, NeedsApproval)
     assert decision.workflow == "ops"
-    noted = decide_unlisted(gates(profile=Profile.DEVELOPMENT), TOOL, "files", "DROP_X")
+    noted = decide_unlisted(gates(profile=EnforcementProfile.DEVELOPMENT), TOOL, "files", "DROP_X")
     assert isinstance(noted, Forward)
     assert noted.note is Note.WOULD_DENY
 
@@ -104,7 +103,7 @@ def test_every_list_that_denies_is_asked_for_looks() -> None:
     subset = compose(Registry.build([record]), ScopePolicy("default", default_servers=("*",)))
     assert subset.admits("files", "WIPE")
     assert subset.denies_lookalike("files", "WIPE", TOOL) is not None
-    wishes = {"files": ApprovalPolicy(per_tool=((PatternSet.of(["wipe"]), Wish.DENY),))}
+    wishes = {"files": ApprovalPolicy(per_tool=((PatternSet.of(["wipe"]), ApprovalWish.DENY),))}
     assert isinstance(decide_unlisted(gates(records=wishes), TOOL, "files", "WIPE"), Denied)
     assert isinstance(decide_unlisted(gates(records=wishes), TOOL, "files", "wash"), Forward)
 

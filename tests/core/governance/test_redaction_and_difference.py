@@ -14,8 +14,8 @@ from taskgate.core.governance.redaction import (
     HIDDEN,
     MAX_CHANGES,
     NOTHING_HIDDEN,
-    Change,
     ChangeKind,
+    FieldChange,
     Redacted,
     compile_redaction,
     difference,
@@ -109,12 +109,12 @@ def test_a_difference_names_every_place() -> None:
     before = {"to": "ann", "amount": 5, "tags": ["a", "b"], "gone": {"x": 1}, "same": [1]}
     after = {"to": "bob", "amount": "5", "tags": ["a", "c", "d"], "new": None, "same": [1]}
     assert difference(before, after).changes == (
-        Change("to", ChangeKind.CHANGED, "ann", "bob"),
-        Change("amount", ChangeKind.CHANGED, 5, "5"),
-        Change("tags.1", ChangeKind.CHANGED, "b", "c"),
-        Change("tags.2", ChangeKind.ADDED, None, "d"),
-        Change("gone", ChangeKind.REMOVED, {"x": 1}, None),
-        Change("new", ChangeKind.ADDED, None, None),
+        FieldChange("to", ChangeKind.CHANGED, "ann", "bob"),
+        FieldChange("amount", ChangeKind.CHANGED, 5, "5"),
+        FieldChange("tags.1", ChangeKind.CHANGED, "b", "c"),
+        FieldChange("tags.2", ChangeKind.ADDED, None, "d"),
+        FieldChange("gone", ChangeKind.REMOVED, {"x": 1}, None),
+        FieldChange("new", ChangeKind.ADDED, None, None),
     )
 
 
@@ -128,11 +128,11 @@ def test_a_hidden_value_is_compared_but_not_shown() -> None:
     redaction = compile_redaction(["token", "user.password"])
     changed = difference({"token": "a", "user": {}}, {"token": "b", "user": {"password": "p"}}, redaction)
     assert changed.changes == (
-        Change("token", ChangeKind.CHANGED, HIDDEN, HIDDEN, hidden=True),
-        Change("user.password", ChangeKind.ADDED, None, HIDDEN, hidden=True),
+        FieldChange("token", ChangeKind.CHANGED, HIDDEN, HIDDEN, hidden=True),
+        FieldChange("user.password", ChangeKind.ADDED, None, HIDDEN, hidden=True),
     )
     assert difference({"user": 1}, {"user": {"password": "p"}}, redaction).changes == (
-        Change("user", ChangeKind.CHANGED, 1, {"password": HIDDEN}, hidden=True),
+        FieldChange("user", ChangeKind.CHANGED, 1, {"password": HIDDEN}, hidden=True),
     )
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from taskgate.core.governance.decision import Action, NeedsPolicy
-from taskgate.core.governance.pipeline import Gates, PolicyAnswer, PolicyVerdict, Profile, decide
+from taskgate.core.governance.pipeline import EnforcementProfile, Gates, PolicyAnswer, PolicyVerdict, decide
 from taskgate.core.governance.rehearse import (
     CANNOT_TELL,
     EXAMPLES,
@@ -125,7 +125,7 @@ def test_an_unlisted_name_is_only_told_where_it_is_refused_anyway() -> None:
 
 
 def test_development_forwards_what_production_would_stop() -> None:
-    judged = judge(book(Rule("read", Action.DENY), profile=Profile.DEVELOPMENT), call())
+    judged = judge(book(Rule("read", Action.DENY), profile=EnforcementProfile.DEVELOPMENT), call())
     assert judged.after is Action.FORWARD
 
 

@@ -23,13 +23,13 @@ from taskgate.core.governance.decision import (
     strictness,
 )
 from taskgate.core.governance.pipeline import (
+    EnforcementProfile,
     ExposeMode,
     Gates,
     Layers,
     Lists,
     PolicyAnswer,
     PolicyVerdict,
-    Profile,
     UnknownWorkflow,
     check_workflows,
     conclude,
@@ -41,8 +41,7 @@ from taskgate.core.governance.pipeline import (
 )
 from taskgate.core.governance.rules import BadRule, Rule, compile_rules
 from taskgate.core.patterns import PatternError, PatternKind, PatternSet
-from taskgate.core.scoping.registry import Approval as Wish
-from taskgate.core.scoping.registry import ApprovalPolicy
+from taskgate.core.scoping.registry import ApprovalPolicy, ApprovalWish
 
 TOOL, RESOURCE, PROMPT = PatternKind.TOOL, PatternKind.RESOURCE, PatternKind.PROMPT
 EXAMPLE = [
@@ -224,16 +223,20 @@ RULE_ACTIONS = {"read": Action.FORWARD, "delete_x": Action.APPROVE, "drop_x": Ac
 
 
 @pytest.mark.parametrize("name", list(RULE_ACTIONS))
-@pytest.mark.parametrize("wish", list(Wish))
-def test_the_strictest_of_rule_and_record_wins(name: str, wish: Wish) -> None:
+@pytest.mark.parametrize("wish", list(ApprovalWish))
+def test_the_strictest_of_rule_and_record_wins(name: str, wish: ApprovalWish) -> None:
     plain = strictness(decide(gates(), TOOL, "reports", name))
     tightened = decide(gates(records={"reports": ApprovalPolicy(wish)}), TOOL, "reports", name)
-    floor = {Wish.FORWARD: Strictness.FORWARD, Wish.APPROVE: Strictness.APPROVE, Wish.DENY: Strictness.DENY}[wish]
+    floor = {
+        ApprovalWish.FORWARD: Strictness.FORWARD,
+        ApprovalWish.APPROVE: Strictness.APPROVE,
+        ApprovalWish.DENY: Strictness.DENY,
+    }[wish]
     assert strictness(tightened) == max(plain, floor)
 
 
 def test_a_record_may_single_out_tools_and_speaks_for_resources_by_its_default() -> None:
-    wishes = ApprovalPolicy(Wish.FORWARD, ((PatternSet.of(["write_*"]), Wish.APPROVE),), "ops")
+    wishes = ApprovalPolicy(ApprovalWish.FORWARD, ((PatternSet.of(["write_*"]), ApprovalWish.APPROVE),), "ops")
     made = gates(records={"files": wishes})
     assert decide(made, TOOL, "files", "write_x") == NeedsApproval("ops", "servers.files.approval_policy")
     assert decide(made, TOOL, "files", "read_x") == Forward("defaults")
@@ -275,7 +278,7 @@ def test_the_policys_answer_becomes_the_final_word(asked: NeedsPolicy, answer: P
 
 def test_development_forwards_and_says_what_production_would_have_done() -> None:
     made = gates(
-        profile=Profile.DEVELOPMENT,
+        profile=EnforcementProfile.DEVELOPMENT,
         visibility=Layers({"files": (expose(ExposeMode.BLOCKLIST, ["hid"], server="files"),)}),
     )
     assert decide(made, TOOL, "files", "drop_x") == Forward("rules[0] drop_*", Note.WOULD_DENY, "denied by rule")
@@ -312,8 +315,8 @@ def test_an_unknown_workflow_is_found_before_serving() -> None:
     with pytest.raises(UnknownWorkflow, match=r"payments.cedar:3.*known: money, ops"):
         check_workflows(gates(), {"nope": "payments.cedar:3"})
     with pytest.raises(UnknownWorkflow, match=r"servers.files.approval_policy"):
-        check_workflows(gates(records={"files": ApprovalPolicy(Wish.APPROVE, workflow="nope")}))
-    check_workflows(gates(records={"files": ApprovalPolicy(Wish.APPROVE)}))
+        check_workflows(gates(records={"files": ApprovalPolicy(ApprovalWish.APPROVE, workflow="nope")}))
+    check_workflows(gates(records={"files": ApprovalPolicy(ApprovalWish.APPROVE)}))
 
 
 names = st.sampled_from(["read", "drop_x", "delete_x", "pay_x", "hidden"])
@@ -321,7 +324,7 @@ patterns = st.lists(st.sampled_from(["*", "drop_*", "p*", "read", "h?dden", "[dp
 made_rules = st.lists(
     st.builds(Rule, st.sampled_from(["*", "drop_*", "pay_*", "r*"]), st.sampled_from(list(Action))), max_size=4
 )
-wishes = st.builds(ApprovalPolicy, st.sampled_from(list(Wish)))
+wishes = st.builds(ApprovalPolicy, st.sampled_from(list(ApprovalWish)))
 answers = st.builds(PolicyAnswer, st.sampled_from(list(PolicyVerdict)), st.just("because"))
 
 

@@ -8,8 +8,8 @@ from taskgate.core.patterns import ALL_TOOLS, PatternError, PatternSet
 from taskgate.core.scoping.registry import (
     MAX_ENTRIES,
     MAX_TEXT,
-    Approval,
     ApprovalPolicy,
+    ApprovalWish,
     Registry,
     RegistryRecord,
     RequestError,
@@ -78,11 +78,12 @@ def test_the_revision_grows_only_when_something_changed() -> None:
 
 def test_a_records_approval_policy_takes_the_first_match_then_the_default() -> None:
     policy = ApprovalPolicy(
-        Approval.FORWARD, ((PatternSet.of(["drop_*"]), Approval.DENY), (PatternSet.of(["d*"]), Approval.APPROVE))
+        ApprovalWish.FORWARD,
+        ((PatternSet.of(["drop_*"]), ApprovalWish.DENY), (PatternSet.of(["d*"]), ApprovalWish.APPROVE)),
     )
-    assert policy.for_tool("files", "drop_all") is Approval.DENY
-    assert policy.for_tool("files", "delete") is Approval.APPROVE
-    assert policy.for_tool("files", "read") is Approval.FORWARD
+    assert policy.for_tool("files", "drop_all") is ApprovalWish.DENY
+    assert policy.for_tool("files", "delete") is ApprovalWish.APPROVE
+    assert policy.for_tool("files", "read") is ApprovalWish.FORWARD
 
 
 def test_a_scope_selects_by_id_glob_and_tag() -> None:

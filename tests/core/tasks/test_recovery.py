@@ -7,7 +7,14 @@ import pytest
 from a_task import NOW, a_task, an_attempt
 
 from taskgate.core.generations import Generation
-from taskgate.core.tasks.endings import Action, gave_up_text, iso, next_action, outcome_unknown, past_deadline_text
+from taskgate.core.tasks.endings import (
+    RecoveryAction,
+    gave_up_text,
+    iso,
+    next_action,
+    outcome_unknown,
+    past_deadline_text,
+)
 from taskgate.core.tasks.state import TERMINAL, TaskState, ToolClass
 from taskgate.core.tasks.task import AttemptState, UpstreamHandle
 
@@ -17,39 +24,43 @@ STATEFUL_TASK = UpstreamHandle("reports", "up-1", "s-1", Generation.STATEFUL)
 STATELESS_TASK = UpstreamHandle("reports", "up-1", None, Generation.STATELESS)
 REPEATABLE = (ToolClass.READ, ToolClass.REPEATABLE, ToolClass.KEYED)
 
-TABLE: list[tuple[str, dict[str, Any], Action]] = [
-    ("accepted, no attempt", {"state": TaskState.QUEUED}, Action.RUN),
+TABLE: list[tuple[str, dict[str, Any], RecoveryAction]] = [
+    ("accepted, no attempt", {"state": TaskState.QUEUED}, RecoveryAction.RUN),
     (
         "awaiting approval",
         {"state": TaskState.AWAITING_APPROVAL, "approval_deadline_ms": NOW + 1},
-        Action.KEEP_WAITING_FOR_APPROVAL,
+        RecoveryAction.KEEP_WAITING_FOR_APPROVAL,
     ),
     (
         "awaiting approval, too late",
         {"state": TaskState.AWAITING_APPROVAL, "approval_deadline_ms": NOW},
-        Action.EXPIRE_APPROVAL,
+        RecoveryAction.EXPIRE_APPROVAL,
     ),
-    ("approved", {"state": TaskState.APPROVED, "approval_deadline_ms": NOW + 1}, Action.RECHECK_THEN_RUN),
-    ("approved, no longer good", {"state": TaskState.APPROVED, "approval_deadline_ms": NOW}, Action.EXPIRE_APPROVAL),
+    ("approved", {"state": TaskState.APPROVED, "approval_deadline_ms": NOW + 1}, RecoveryAction.RECHECK_THEN_RUN),
+    (
+        "approved, no longer good",
+        {"state": TaskState.APPROVED, "approval_deadline_ms": NOW},
+        RecoveryAction.EXPIRE_APPROVAL,
+    ),
     (
         "dispatching, upstream task known",
         {"state": TaskState.RUNNING, "last_attempt": OUT, "upstream_handle": STATEFUL_TASK},
-        Action.POLL_UPSTREAM,
+        RecoveryAction.POLL_UPSTREAM,
     ),
     (
         "dispatching, once",
         {"state": TaskState.RUNNING, "last_attempt": OUT, "tool_class": ToolClass.ONCE},
-        Action.REPORT_UNKNOWN,
+        RecoveryAction.REPORT_UNKNOWN,
     ),
     (
         "dispatching, once, but the attempt is proven void",
         {"state": TaskState.RUNNING, "last_attempt": an_attempt(state=AttemptState.VOID)},
-        Action.RESEND,
+        RecoveryAction.RESEND,
     ),
     (
         "dispatching, read, third attempt",
         {"state": TaskState.RUNNING, "last_attempt": an_attempt(number=3), "tool_class": ToolClass.READ},
-        Action.REPORT_FAILED,
+        RecoveryAction.REPORT_FAILED,
     ),
     (
         "dispatching, read, too long ago",
@@ -58,7 +69,7 @@ TABLE: list[tuple[str, dict[str, Any], Action]] = [
             "last_attempt": an_attempt(sent_at_ms=NOW - 600_000),
             "tool_class": ToolClass.READ,
         },
-        Action.REPORT_FAILED,
+        RecoveryAction.REPORT_FAILED,
     ),
     (
         "dispatching, read, out of its budget",
@@ -68,68 +79,68 @@ TABLE: list[tuple[str, dict[str, Any], Action]] = [
             "tool_class": ToolClass.READ,
             "execution_deadline_ms": NOW,
         },
-        Action.REPORT_FAILED,
+        RecoveryAction.REPORT_FAILED,
     ),
     (
         "waiting for input, stateless by request state",
         {"state": TaskState.INPUT_REQUIRED, "last_attempt": OUT, "request_state": b'"s"'},
-        Action.KEEP_WAITING_FOR_INPUT,
+        RecoveryAction.KEEP_WAITING_FOR_INPUT,
     ),
     (
         "waiting for input, stateless upstream task",
         {"state": TaskState.INPUT_REQUIRED, "last_attempt": OUT, "upstream_handle": STATELESS_TASK},
-        Action.KEEP_WAITING_FOR_INPUT,
+        RecoveryAction.KEEP_WAITING_FOR_INPUT,
     ),
     (
         "waiting for input, stateful upstream task",
         {"state": TaskState.INPUT_REQUIRED, "last_attempt": OUT, "upstream_handle": STATEFUL_TASK},
-        Action.POLL_UPSTREAM,
+        RecoveryAction.POLL_UPSTREAM,
     ),
     (
         "waiting for input, stateful, once",
         {"state": TaskState.INPUT_REQUIRED, "last_attempt": OUT},
-        Action.WITHDRAW_THEN_REPORT_UNKNOWN,
+        RecoveryAction.WITHDRAW_THEN_REPORT_UNKNOWN,
     ),
     (
         "waiting for input, stateful, read",
         {"state": TaskState.INPUT_REQUIRED, "last_attempt": OUT, "tool_class": ToolClass.READ},
-        Action.WITHDRAW_THEN_RESEND,
+        RecoveryAction.WITHDRAW_THEN_RESEND,
     ),
     (
         "waiting for input, stateful, read, third attempt",
         {"state": TaskState.INPUT_REQUIRED, "last_attempt": an_attempt(number=3), "tool_class": ToolClass.READ},
-        Action.WITHDRAW_THEN_REPORT_FAILED,
+        RecoveryAction.WITHDRAW_THEN_REPORT_FAILED,
     ),
-    ("cancelled before dispatch", {"state": TaskState.CANCELLED}, Action.NOTHING),
+    ("cancelled before dispatch", {"state": TaskState.CANCELLED}, RecoveryAction.NOTHING),
     (
         "cancelled during dispatch, upstream not told",
         {"state": TaskState.CANCELLED, "cancel_owed": True},
-        Action.TELL_UPSTREAM_CANCELLED,
+        RecoveryAction.TELL_UPSTREAM_CANCELLED,
     ),
 ]
 
 
 @pytest.mark.parametrize("facts, action", [row[1:] for row in TABLE], ids=[row[0] for row in TABLE])
-def test_the_next_owner_does_what_the_recovery_table_says(facts: dict[str, Any], action: Action) -> None:
+def test_the_next_owner_does_what_the_recovery_table_says(facts: dict[str, Any], action: RecoveryAction) -> None:
     assert next_action(a_task(**facts), NOW) is action
 
 
 @pytest.mark.parametrize("tool_class", REPEATABLE)
 def test_a_repeatable_call_that_was_out_is_sent_again(tool_class: ToolClass) -> None:
     task = a_task(state=TaskState.RUNNING, last_attempt=OUT, tool_class=tool_class)
-    assert next_action(task, NOW) is Action.RESEND
+    assert next_action(task, NOW) is RecoveryAction.RESEND
 
 
 @pytest.mark.parametrize("state", sorted(TERMINAL))
 def test_a_finished_task_is_left_alone(state: TaskState) -> None:
-    assert next_action(a_task(state=state), NOW) is Action.NOTHING
+    assert next_action(a_task(state=state), NOW) is RecoveryAction.NOTHING
 
 
 @pytest.mark.parametrize("tool_class", REPEATABLE)
 @pytest.mark.parametrize("state", list(TaskState))
 def test_unknown_is_said_only_of_calls_that_may_not_be_repeated(state: TaskState, tool_class: ToolClass) -> None:
     task = a_task(state=state, last_attempt=OUT, tool_class=tool_class)
-    unknown = (Action.REPORT_UNKNOWN, Action.WITHDRAW_THEN_REPORT_UNKNOWN)
+    unknown = (RecoveryAction.REPORT_UNKNOWN, RecoveryAction.WITHDRAW_THEN_REPORT_UNKNOWN)
     assert next_action(task, NOW) not in unknown
 
 
@@ -158,10 +169,10 @@ def test_times_are_shown_in_utc_with_milliseconds() -> None:
 @pytest.mark.parametrize(
     ("facts", "action"),
     [
-        ({"state": TaskState.QUEUED}, Action.LEAVE_TO_A_PERSON),
-        ({"state": TaskState.QUEUED, "tool_class": ToolClass.READ}, Action.RUN),
-        ({"state": TaskState.COMPLETED}, Action.NOTHING),
+        ({"state": TaskState.QUEUED}, RecoveryAction.LEAVE_TO_A_PERSON),
+        ({"state": TaskState.QUEUED, "tool_class": ToolClass.READ}, RecoveryAction.RUN),
+        ({"state": TaskState.COMPLETED}, RecoveryAction.NOTHING),
     ],
 )
-def test_in_a_restored_store_nothing_runs_that_may_run_only_once(facts: dict[str, Any], action: Action) -> None:
+def test_in_a_restored_store_nothing_runs_that_may_run_only_once(facts: dict[str, Any], action: RecoveryAction) -> None:
     assert next_action(a_task(**facts), NOW, restored=True) is action

@@ -8,7 +8,7 @@ from tests.core.tasks.a_task import a_task
 
 from taskgate.core.errors import Executed, UpstreamError
 from taskgate.core.tasks import endings
-from taskgate.core.tasks.endings import Action, next_action
+from taskgate.core.tasks.endings import RecoveryAction, next_action
 from taskgate.core.tasks.state import ToolClass
 from taskgate.core.tasks.task import Attempt, AttemptState, Task
 from taskgate.core.tasks.transition import (
@@ -74,8 +74,8 @@ def test_many_rounds_are_not_many_tries() -> None:
 
 def test_after_a_crash_answers_that_were_not_sent_are_sent_and_those_that_were_are_not() -> None:
     answered = moved(a_task(), SENT, ASKED, ANSWERED)
-    assert next_action(answered, NOW) is Action.KEEP_WAITING_FOR_INPUT
-    assert next_action(moved(answered, SENT), NOW) is Action.REPORT_UNKNOWN
+    assert next_action(answered, NOW) is RecoveryAction.KEEP_WAITING_FOR_INPUT
+    assert next_action(moved(answered, SENT), NOW) is RecoveryAction.REPORT_UNKNOWN
 
 
 def test_a_call_that_stopped_between_rounds_was_executed_at_least_in_part() -> None:

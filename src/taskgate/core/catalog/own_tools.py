@@ -24,7 +24,7 @@ LONGEST_WAIT_MS: Final = 24 * 3600 * 1000
 MAX_TEXT: Final = 10_000
 
 
-class Kind(Enum):
+class ArgumentKind(Enum):
     TEXT = "string"
     WHOLE = "integer"
     NUMBER = "number"
@@ -47,7 +47,7 @@ class Family(Enum):
 @dataclass(frozen=True, slots=True)
 class Parameter:
     name: str
-    kind: Kind
+    kind: ArgumentKind
     about: str
     required: bool = False
     default: Any = None
@@ -57,9 +57,9 @@ class Parameter:
 
     def schema(self) -> dict[str, Any]:
         schema: dict[str, Any] = {"description": self.about}
-        if self.kind is not Kind.ANYTHING:
+        if self.kind is not ArgumentKind.ANYTHING:
             schema["type"] = self.kind.value
-        if self.kind is Kind.TEXTS:
+        if self.kind is ArgumentKind.TEXTS:
             schema["items"] = {"type": "string"}
         if self.default is not None:
             schema["default"] = self.default
@@ -73,26 +73,26 @@ class Parameter:
 
     def read(self, value: Any) -> Any:
         """The value, or an error that says what would be right. 5000.0 is a whole number, as in JSON Schema."""
-        if type(value) is float and self.kind in (Kind.WHOLE, Kind.NUMBER) and math.isfinite(value):
-            value = math.ceil(value) if self.kind is Kind.NUMBER or value.is_integer() else value
+        if type(value) is float and self.kind in (ArgumentKind.WHOLE, ArgumentKind.NUMBER) and math.isfinite(value):
+            value = math.ceil(value) if self.kind is ArgumentKind.NUMBER or value.is_integer() else value
         if not self._fits(value):
             raise CallerError("invalid_params", f'"{self.name}" must be {self._wanted()}.')
         return value
 
     def _fits(self, value: Any) -> bool:
         match self.kind:
-            case Kind.TEXT:
+            case ArgumentKind.TEXT:
                 return type(value) is str and len(value) <= MAX_TEXT and (not self.choices or value in self.choices)
-            case Kind.WHOLE | Kind.NUMBER:
+            case ArgumentKind.WHOLE | ArgumentKind.NUMBER:
                 within = type(value) is int and (self.least is None or value >= self.least)
                 return within and (self.most is None or value <= self.most)
-            case Kind.YES_NO:
+            case ArgumentKind.YES_NO:
                 return type(value) is bool
-            case Kind.OBJECT:
+            case ArgumentKind.OBJECT:
                 return type(value) is dict
-            case Kind.TEXTS:
+            case ArgumentKind.TEXTS:
                 return type(value) is list and all(type(item) is str for item in value)
-            case Kind.ANYTHING:
+            case ArgumentKind.ANYTHING:
                 return True
             case _:
                 assert_never(self.kind)
@@ -101,21 +101,21 @@ class Parameter:
         if self.choices:
             return "one of " + ", ".join(self.choices)
         match self.kind:
-            case Kind.WHOLE if self.least is not None and self.most is not None:
+            case ArgumentKind.WHOLE if self.least is not None and self.most is not None:
                 return f"a whole number from {self.least} to {self.most}"
-            case Kind.WHOLE:
+            case ArgumentKind.WHOLE:
                 return "a whole number"
-            case Kind.NUMBER:
+            case ArgumentKind.NUMBER:
                 return f"a number from {self.least} to {self.most}"
-            case Kind.TEXT:
+            case ArgumentKind.TEXT:
                 return f"a string of at most {MAX_TEXT} characters"
-            case Kind.YES_NO:
+            case ArgumentKind.YES_NO:
                 return "true or false"
-            case Kind.OBJECT:
+            case ArgumentKind.OBJECT:
                 return "an object"
-            case Kind.TEXTS:
+            case ArgumentKind.TEXTS:
                 return "a list of strings"
-            case Kind.ANYTHING:
+            case ArgumentKind.ANYTHING:
                 return "some JSON value"
             case _:
                 assert_never(self.kind)
@@ -123,7 +123,9 @@ class Parameter:
 
 def wait_parameter(default_ms: int | None, about: str) -> Parameter:
     capped = " A reply is held no longer than your client waits for one, usually 45 s; then call again."
-    return Parameter("timeout_ms", Kind.NUMBER, about + capped, default=default_ms, least=1, most=LONGEST_WAIT_MS)
+    return Parameter(
+        "timeout_ms", ArgumentKind.NUMBER, about + capped, default=default_ms, least=1, most=LONGEST_WAIT_MS
+    )
 
 
 @dataclass(frozen=True, slots=True)

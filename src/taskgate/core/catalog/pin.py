@@ -79,7 +79,7 @@ class FirstSeen:
 
 
 @dataclass(frozen=True, slots=True)
-class Changed:
+class PinChanged:
     """Not what was pinned. `quarantined` means hide it and refuse calls until a person accepts it."""
 
     digest: str
@@ -89,7 +89,7 @@ class Changed:
     flags: tuple[Flag, ...]
 
 
-Pinned: TypeAlias = Accepted | FirstSeen | Changed
+Pinned: TypeAlias = Accepted | FirstSeen | PinChanged
 
 
 def definition_digest(tool: Mapping[str, Any]) -> str:
@@ -111,7 +111,7 @@ def compare_pin(mode: PinMode, tool: Mapping[str, Any], pin: Pin | None, other_s
     if pin is None:
         return FirstSeen(now, flags)
     changes = difference(dict(pin.definition), dict(tool))
-    return Changed(now, pin.digest, mode is PinMode.ENFORCE, changes, flags)
+    return PinChanged(now, pin.digest, mode is PinMode.ENFORCE, changes, flags)
 
 
 def suspicions(tool: Mapping[str, Any], other_servers: Iterable[str] = ()) -> tuple[Flag, ...]:

@@ -31,8 +31,7 @@ from taskgate.core.governance.digest import skeletons
 from taskgate.core.governance.rules import MAX_REMEMBERED, Matched, RuleSet, compile_rules
 from taskgate.core.patterns import NO_PATTERNS, PatternError, PatternKind, PatternSet, judged_skeleton
 from taskgate.core.resource_uri import is_ambiguous, on_this_host
-from taskgate.core.scoping.registry import Approval as RecordWish
-from taskgate.core.scoping.registry import ApprovalPolicy
+from taskgate.core.scoping.registry import ApprovalPolicy, ApprovalWish
 
 # Which names exist at all for a caller: a server's `expose` setting, lists of allowed and denied names, and the scope.
 #
@@ -124,7 +123,7 @@ UNKNOWN = "unknown_tool"
 REFUSED = "policy_denied"
 
 
-class Profile(StrEnum):
+class EnforcementProfile(StrEnum):
     """Production enforces; development forwards what rules, policy and approval would stop, and says so."""
 
     PRODUCTION = "production"
@@ -165,7 +164,7 @@ class Gates:
     visibility: Layer = EVERYTHING_VISIBLE
     records: Mapping[str, ApprovalPolicy] = field(default_factory=dict)
     workflows: Mapping[str, Workflow] = field(default_factory=dict)
-    profile: Profile = Profile.PRODUCTION
+    profile: EnforcementProfile = EnforcementProfile.PRODUCTION
     _answers: dict[tuple[PatternKind, str, str], Decision] = field(default_factory=dict, repr=False)
 
 
@@ -285,9 +284,9 @@ def _severity(decision: Decision) -> tuple[Strictness, bool]:
     return strictness(decision), isinstance(decision, Forward) and decision.note is not None
 
 
-def _wish(record: ApprovalPolicy | None, kind: PatternKind, server: str, name: str, *, lookalike: bool) -> RecordWish:
+def _wish(record: ApprovalPolicy | None, kind: PatternKind, server: str, name: str, *, lookalike: bool) -> ApprovalWish:
     if record is None:
-        return RecordWish.FORWARD
+        return ApprovalWish.FORWARD
     if kind is not PatternKind.TOOL:
         return record.default
     return record.for_lookalike(server, name) if lookalike else record.for_tool(server, name)
@@ -307,17 +306,17 @@ def _by_rule(matched: Matched) -> Decision:
             assert_never(matched.action)
 
 
-def _tighten(decision: Decision, wishes: ApprovalPolicy | None, wish: RecordWish, server: str) -> Decision:
+def _tighten(decision: Decision, wishes: ApprovalPolicy | None, wish: ApprovalWish, server: str) -> Decision:
     """Apply what a server's own record demands: it can tighten a rule, never loosen one."""
     if wishes is None or isinstance(decision, Denied):
         return decision
     label = f"servers.{server}.approval_policy"
     match wish:
-        case RecordWish.FORWARD:
+        case ApprovalWish.FORWARD:
             return decision
-        case RecordWish.DENY:
+        case ApprovalWish.DENY:
             return Denied(Gate.RULES, "denied by the server's record", REFUSED, label)
-        case RecordWish.APPROVE:
+        case ApprovalWish.APPROVE:
             return _at_least_approve(decision, wishes.workflow or DEFAULT_WORKFLOW, label)
         case _:
             assert_never(wish)
@@ -340,7 +339,7 @@ def _enforce_any(gates: Gates, decision: Decision) -> Decision:
 
 
 def _enforce(gates: Gates, decision: Settled) -> Settled:
-    if gates.profile is Profile.PRODUCTION:
+    if gates.profile is EnforcementProfile.PRODUCTION:
         return decision
     match decision:
         case Forward():

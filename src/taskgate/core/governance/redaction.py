@@ -226,7 +226,7 @@ class ChangeKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class FieldChange:
     """One place that differs. `before` and `after` are redacted; None where there is nothing on that side."""
 
     path: str
@@ -240,7 +240,7 @@ class Change:
 class Difference:
     """All changes, or the first of them when there are too many to show (`left_out` counts the rest)."""
 
-    changes: tuple[Change, ...]
+    changes: tuple[FieldChange, ...]
     left_out: int = 0
 
     def __bool__(self) -> bool:
@@ -249,7 +249,7 @@ class Difference:
 
 def difference(before: Any, after: Any, redaction: Redaction = NOTHING_HIDDEN) -> Difference:
     """Everything that differs between two JSON values, as exact values: `1`, `1.0`, `true` and `"1"` all differ."""
-    changes: list[Change] = []
+    changes: list[FieldChange] = []
     left_out = 0
     for path, kind, old, new in _walk((), before, after):
         if len(changes) < MAX_CHANGES:
@@ -287,10 +287,10 @@ def _by_index(items: list[Any]) -> dict[str, Any]:
     return {str(index): item for index, item in enumerate(items)}
 
 
-def _shown(path: tuple[str, ...], kind: ChangeKind, old: Any, new: Any, redaction: Redaction) -> Change:
+def _shown(path: tuple[str, ...], kind: ChangeKind, old: Any, new: Any, redaction: Redaction) -> FieldChange:
     before = None if kind is ChangeKind.ADDED else redaction.redact(old, under=path)
     after = None if kind is ChangeKind.REMOVED else redaction.redact(new, under=path)
     hidden = any(side is not None and side.hidden for side in (before, after))
-    return Change(
+    return FieldChange(
         ".".join(path), kind, None if before is None else before.value, None if after is None else after.value, hidden
     )

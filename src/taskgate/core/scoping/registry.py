@@ -37,7 +37,7 @@ class LeftOut(StrEnum):
     BAD_RECORD = "bad_record"
 
 
-class Approval(StrEnum):
+class ApprovalWish(StrEnum):
     """What a record asks for on top of the rules. The strictest of rule and record wins, so a record only tightens."""
 
     FORWARD = "forward"
@@ -58,15 +58,15 @@ class Budgets:
 class ApprovalPolicy:
     """A record's own approval wishes: the first matching entry of `per_tool`, else the default."""
 
-    default: Approval = Approval.FORWARD
-    per_tool: tuple[tuple[PatternSet, Approval], ...] = ()
+    default: ApprovalWish = ApprovalWish.FORWARD
+    per_tool: tuple[tuple[PatternSet, ApprovalWish], ...] = ()
     workflow: str | None = None
 
-    def for_tool(self, server: str, tool: str) -> Approval:
+    def for_tool(self, server: str, tool: str) -> ApprovalWish:
         """What this record asks for when that tool is called."""
         return next((ask for patterns, ask in self.per_tool if patterns.matches(server, tool)), self.default)
 
-    def for_lookalike(self, server: str, tool: str) -> Approval:
+    def for_lookalike(self, server: str, tool: str) -> ApprovalWish:
         """What this record asks for when a tool is called that looks like this one."""
         return next((ask for patterns, ask in self.per_tool if patterns.resembled_by(server, tool)), self.default)
 

@@ -72,7 +72,7 @@ class Exclusion:
 
 
 @dataclass(frozen=True, slots=True)
-class Layer:
+class ToolFilter:
     """One list that tools must pass (`allow`) or must not match. `origin` tells people where it is written."""
 
     origin: str
@@ -85,7 +85,7 @@ class ServerFilter:
     """All lists that apply to one server, outermost first."""
 
     server: str
-    layers: tuple[Layer, ...]
+    layers: tuple[ToolFilter, ...]
 
     def passing(self, names: Iterable[str], kind: PatternKind = PatternKind.TOOL) -> list[str]:
         """Those names that pass every list: in all that allow, in none that denies."""
@@ -118,7 +118,7 @@ class ServerFilter:
                 return Exclusion(f"{self.server}:{name}", Reason.TOOL_DENIED, f"looks like what {layer.origin} denies")
         return None
 
-    def _test(self, layer: Layer, kind: PatternKind) -> AnyOf:
+    def _test(self, layer: ToolFilter, kind: PatternKind) -> AnyOf:
         # A list of tools says nothing about resources and prompts unless it names some, or names nothing at all.
         patterns = layer.patterns.patterns
         silent = kind is not PatternKind.TOOL and patterns and all(pattern.kind is not kind for pattern in patterns)
@@ -237,14 +237,14 @@ def _exclusion(
     return None
 
 
-def _deny_all(server: str, layers: tuple[Layer, ...]) -> Exclusion | None:
+def _deny_all(server: str, layers: tuple[ToolFilter, ...]) -> Exclusion | None:
     empty = next((layer for layer in layers if layer.allow and not layer.patterns.patterns), None)
     return (
         None if empty is None else Exclusion(server, Reason.DENY_ALL, f"{empty.origin} is empty: every tool is denied")
     )
 
 
-def _layers(record: RegistryRecord, scope: ScopePolicy, wish: SessionRequest) -> tuple[Layer, ...]:
+def _layers(record: RegistryRecord, scope: ScopePolicy, wish: SessionRequest) -> tuple[ToolFilter, ...]:
     profile = scope.profile
     lists = [
         ("the server's allowed_tools", record.allowed_tools, True),
@@ -260,7 +260,7 @@ def _layers(record: RegistryRecord, scope: ScopePolicy, wish: SessionRequest) ->
         ("the session's denials", wish.tool_denylist, False),
     ]
     return tuple(
-        Layer(origin, patterns, allow)
+        ToolFilter(origin, patterns, allow)
         for origin, patterns, allow in lists
         if patterns is not None and (allow or patterns.patterns)
     )

@@ -270,7 +270,7 @@ def may_resend_until_ms(task: Task) -> int | None:
     return None if task.last_attempt is None else task.last_attempt.sent_at_ms + RESEND_WINDOW_MS
 
 
-class Action(StrEnum):
+class RecoveryAction(StrEnum):
     """The next owner's move."""
 
     RUN = "run"
@@ -291,21 +291,21 @@ class Action(StrEnum):
 
 
 _AFTER_WITHDRAWAL: Final = {
-    Action.RESEND: Action.WITHDRAW_THEN_RESEND,
-    Action.REPORT_UNKNOWN: Action.WITHDRAW_THEN_REPORT_UNKNOWN,
-    Action.REPORT_FAILED: Action.WITHDRAW_THEN_REPORT_FAILED,
+    RecoveryAction.RESEND: RecoveryAction.WITHDRAW_THEN_RESEND,
+    RecoveryAction.REPORT_UNKNOWN: RecoveryAction.WITHDRAW_THEN_REPORT_UNKNOWN,
+    RecoveryAction.REPORT_FAILED: RecoveryAction.WITHDRAW_THEN_REPORT_FAILED,
 }
 
 
-def next_action(task: Task, now_ms: int, *, restored: bool = False) -> Action:
+def next_action(task: Task, now_ms: int, *, restored: bool = False) -> RecoveryAction:
     """The row of the recovery table that fits this task. In a store that was put back from a backup nothing that may run only
     once is run: it may have run after the backup was made.
     """
     if restored and not task.state.is_terminal and not task.tool_class.may_repeat and task.upstream_handle is None:
-        return Action.LEAVE_TO_A_PERSON
+        return RecoveryAction.LEAVE_TO_A_PERSON
     match task.state:
         case TaskState.QUEUED:
-            return Action.RUN
+            return RecoveryAction.RUN
         case TaskState.AWAITING_APPROVAL | TaskState.APPROVED:
             return _by_approval(task, now_ms)
         case TaskState.RUNNING:
@@ -313,46 +313,46 @@ def next_action(task: Task, now_ms: int, *, restored: bool = False) -> Action:
         case TaskState.INPUT_REQUIRED:
             return _by_question(task, now_ms)
         case TaskState.CANCELLED if task.cancel_owed:
-            return Action.TELL_UPSTREAM_CANCELLED
+            return RecoveryAction.TELL_UPSTREAM_CANCELLED
         case _:
-            return Action.NOTHING
+            return RecoveryAction.NOTHING
 
 
-def _by_approval(task: Task, now_ms: int) -> Action:
+def _by_approval(task: Task, now_ms: int) -> RecoveryAction:
     if approval_is_over(task, now_ms):
-        return Action.EXPIRE_APPROVAL
+        return RecoveryAction.EXPIRE_APPROVAL
     if task.state is TaskState.APPROVED:
-        return Action.RECHECK_THEN_RUN
-    return Action.KEEP_WAITING_FOR_APPROVAL
+        return RecoveryAction.RECHECK_THEN_RUN
+    return RecoveryAction.KEEP_WAITING_FOR_APPROVAL
 
 
-def _by_attempt(task: Task, now_ms: int) -> Action:
+def _by_attempt(task: Task, now_ms: int) -> RecoveryAction:
     if task.upstream_handle is not None:
-        return Action.POLL_UPSTREAM
+        return RecoveryAction.POLL_UPSTREAM
     if task.between_rounds and task.request_state is not None:
         # Its questions are answered, and the answers have not been sent.
-        return Action.KEEP_WAITING_FOR_INPUT
+        return RecoveryAction.KEEP_WAITING_FOR_INPUT
     return _by_class(task, now_ms)
 
 
-def _by_class(task: Task, now_ms: int) -> Action:
+def _by_class(task: Task, now_ms: int) -> RecoveryAction:
     """The call is out, or may be, and nothing tells us what became of it."""
     if task.times_unanswered == 0:
-        return Action.RESEND
+        return RecoveryAction.RESEND
     if not task.tool_class.may_repeat:
-        return Action.REPORT_UNKNOWN
+        return RecoveryAction.REPORT_UNKNOWN
     until = may_resend_until_ms(task)
     in_time = until is not None and now_ms < until and not execution_is_over(task, now_ms)
-    return Action.RESEND if may_send(task) and in_time else Action.REPORT_FAILED
+    return RecoveryAction.RESEND if may_send(task) and in_time else RecoveryAction.REPORT_FAILED
 
 
-def _by_question(task: Task, now_ms: int) -> Action:
+def _by_question(task: Task, now_ms: int) -> RecoveryAction:
     """A stateless upstream does not mind who brings the answer; a stateful one lost its open request with our
     process.
     """
     handle = task.upstream_handle
     if task.request_state is not None or (handle is not None and handle.generation is Generation.STATELESS):
-        return Action.KEEP_WAITING_FOR_INPUT
+        return RecoveryAction.KEEP_WAITING_FOR_INPUT
     if handle is not None:
-        return Action.POLL_UPSTREAM
+        return RecoveryAction.POLL_UPSTREAM
     return _AFTER_WITHDRAWAL[_by_class(task, now_ms)]

@@ -30,7 +30,7 @@ from taskgate.core.governance.approval import (
 )
 from taskgate.core.governance.card import Card, card
 from taskgate.core.governance.decision import REQUEST_DRIFT, NeedsApproval
-from taskgate.core.governance.pipeline import Gates, Profile, workflow_named
+from taskgate.core.governance.pipeline import EnforcementProfile, Gates, workflow_named
 from taskgate.core.identity import tenant_of
 from taskgate.core.tasks.state import TaskState
 from taskgate.core.tasks.task import RANDOM_BYTES, RunOn, Task, ulid
@@ -52,7 +52,7 @@ BANNER = "DEVELOPMENT PROFILE: rules, policies and approvals are not enforced, o
 
 
 def warn_of_loose_ends(gates: Gates, audit: AuditLog) -> None:
-    if gates.profile is Profile.DEVELOPMENT:
+    if gates.profile is EnforcementProfile.DEVELOPMENT:
         log.warning(BANNER)
         audit.record(AuditEntry(0, "profile_development", policy_revision=gates.revision))
     for workflow in gates.workflows.values():

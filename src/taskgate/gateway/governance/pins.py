@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from taskgate.core.audit import AuditEntry
 from taskgate.core.catalog.entry import CatalogEntry, EntryKind
-from taskgate.core.catalog.pin import Changed, FirstSeen, Flag, Pin, PinMode, compare_pin
+from taskgate.core.catalog.pin import FirstSeen, Flag, Pin, PinChanged, PinMode, compare_pin
 from taskgate.core.catalog.tool_listing import annotation_line, sends_task_status, shown_support, supports_tasks
 from taskgate.core.governance.decision import Action, action_of
 from taskgate.core.governance.pipeline import decide
@@ -80,7 +80,7 @@ class Pins:
         found = compare_pin(mode, entry.definition, self._pinned.get(tool), others)
         if isinstance(found, FirstSeen):
             self._first_seen(tool, entry, found, held_back=pin_new, server_known=known)
-        elif isinstance(found, Changed):
+        elif isinstance(found, PinChanged):
             self._changed(tool, entry, found)
         else:
             self._unaccepted.pop(tool, None)
@@ -120,7 +120,7 @@ class Pins:
         self._compare(governing.pins, governing.pin_new_tools, entry, others, known=True)
         self._refresh_quarantine()
 
-    def _changed(self, tool: Tool, entry: CatalogEntry, found: Changed) -> None:
+    def _changed(self, tool: Tool, entry: CatalogEntry, found: PinChanged) -> None:
         before = self._unaccepted.get(tool)
         self._keep(
             tool,

@@ -173,7 +173,7 @@ _NO_CANDIDATES: Final = CandidateIndex.build(())
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class CompletionAsked:
     """One well-formed question. `given` are the arguments filled in so far."""
 
     kind: str
@@ -195,7 +195,7 @@ class Source:
     """False for a tool that its server has not listed, perhaps not yet."""
 
 
-def read_asked(params: Mapping[str, Any]) -> Asked:
+def read_asked(params: Mapping[str, Any]) -> CompletionAsked:
     ref, argument = params.get("ref"), params.get("argument")
     if type(ref) is not dict or type(argument) is not dict:
         raise CallerError("invalid_params", 'completion/complete needs "ref" and "argument", both objects.')
@@ -210,7 +210,7 @@ def read_asked(params: Mapping[str, Any]) -> Asked:
     which, typed = argument.get("name"), argument.get("value")
     if type(which) is not str or type(typed) is not str:
         raise CallerError("invalid_params", '"argument" needs "name" and "value", both strings.')
-    return Asked(str(kind), name, which, typed, _given(params.get("context")))
+    return CompletionAsked(str(kind), name, which, typed, _given(params.get("context")))
 
 
 def _given(given: Any) -> frozenset[tuple[str, str]]:
@@ -262,7 +262,7 @@ class Completing:
         self.completions.keep(key, answer)
         return answer
 
-    def _source(self, request: Request, view: View, asked: Asked) -> Source | None:
+    def _source(self, request: Request, view: View, asked: CompletionAsked) -> Source | None:
         if not asked.name:
             return self._names(view, asked)
         if asked.kind in (PROMPT, COMMAND):
@@ -288,7 +288,7 @@ class Completing:
         server = view.owner_of(uri, self.sending.handed_out_by(request.caller, uri))
         return server if server is not None and (uri in view.resources or _able(view, server)) else None
 
-    def _names(self, view: View, asked: Asked) -> Source:
+    def _names(self, view: View, asked: CompletionAsked) -> Source:
         def names() -> Iterable[str]:
             if asked.kind in (PROMPT, COMMAND):
                 yield from view.prompts
@@ -299,7 +299,7 @@ class Completing:
 
         return Source(self.completions.index(("names", asked.kind, id(view)), view, names))
 
-    def _of_tool(self, view: View, asked: Asked, tool: ToolRef) -> Source:
+    def _of_tool(self, view: View, asked: CompletionAsked, tool: ToolRef) -> Source:
         entry = tool.entry
         place = CompletionPlace(tool.server, tool.name, asked.argument)
         if entry is None:

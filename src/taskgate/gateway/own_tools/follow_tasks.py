@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from taskgate.core import wire
 from taskgate.core.answers import ACTIONS
-from taskgate.core.catalog.own_tools import Family, Kind, Parameter, ToolFace, wait_parameter
+from taskgate.core.catalog.own_tools import ArgumentKind, Family, Parameter, ToolFace, wait_parameter
 from taskgate.core.errors import CallerError
 from taskgate.core.generations import RELATED_TASK
 from taskgate.core.questions import SAMPLE
@@ -29,7 +29,7 @@ _NO_LIST: Final = (
     'Calls without an identity have no list of tasks unless they say which client they are, in _meta["taskgate/client"]. '
     "get_task finds a task by its id."
 )
-_TASK_ID: Final = Parameter("task_id", Kind.TEXT, "The id of the task, as a reply named it.", required=True)
+_TASK_ID: Final = Parameter("task_id", ArgumentKind.TEXT, "The id of the task, as a reply named it.", required=True)
 
 
 async def list_tasks(parts: TaskParts, request: Request, given: dict[str, Any]) -> ToolReply:
@@ -147,9 +147,9 @@ TASK_TOOLS: Final = (
             "List your tasks: calls that took long and go on in the background. Without parameters only those that "
             "are still working.",
             (
-                Parameter("server", Kind.TEXT, "Only tasks on this server."),
-                Parameter("status", Kind.TEXT, "Only tasks with this status.", choices=projections.STATUSES),
-                Parameter("include_completed", Kind.YES_NO, "Also tasks that have ended.", default=False),
+                Parameter("server", ArgumentKind.TEXT, "Only tasks on this server."),
+                Parameter("status", ArgumentKind.TEXT, "Only tasks with this status.", choices=projections.STATUSES),
+                Parameter("include_completed", ArgumentKind.YES_NO, "Also tasks that have ended.", default=False),
             ),
             Family.HELPER,
         ),
@@ -182,10 +182,14 @@ TASK_TOOLS: Final = (
 
 # Questions of servers as tools: see what waits for you, and answer it.
 
-_REQUEST_ID: Final = Parameter("request_id", Kind.TEXT, "The id of the question, as a reply named it.", required=True)
-_ASKING_TASK_ID: Final = Parameter("task_id", Kind.TEXT, "The task that the question is of, if a reply named it.")
-_SERVER: Final = Parameter("server", Kind.TEXT, "Only questions of this server.")
-_REASON: Final = Parameter("reason", Kind.TEXT, "Why, for the log of the server.")
+_REQUEST_ID: Final = Parameter(
+    "request_id", ArgumentKind.TEXT, "The id of the question, as a reply named it.", required=True
+)
+_ASKING_TASK_ID: Final = Parameter(
+    "task_id", ArgumentKind.TEXT, "The task that the question is of, if a reply named it."
+)
+_SERVER: Final = Parameter("server", ArgumentKind.TEXT, "Only questions of this server.")
+_REASON: Final = Parameter("reason", ArgumentKind.TEXT, "Why, for the log of the server.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,8 +269,8 @@ QUESTION_TOOLS: Final = (
             (
                 _REQUEST_ID,
                 _ASKING_TASK_ID,
-                Parameter("action", Kind.TEXT, "accept, decline or cancel.", required=True, choices=ACTIONS),
-                Parameter("content", Kind.OBJECT, "The filled-in form, for accept."),
+                Parameter("action", ArgumentKind.TEXT, "accept, decline or cancel.", required=True, choices=ACTIONS),
+                Parameter("content", ArgumentKind.OBJECT, "The filled-in form, for accept."),
             ),
             Family.HELPER,
             reads_only=False,
@@ -289,10 +293,10 @@ QUESTION_TOOLS: Final = (
             (
                 _REQUEST_ID,
                 _ASKING_TASK_ID,
-                Parameter("role", Kind.TEXT, "Who speaks.", default="assistant", choices=("assistant", "user")),
-                Parameter("content", Kind.ANYTHING, "The message: text, or a content block.", required=True),
-                Parameter("model", Kind.TEXT, "The model that wrote it.", required=True),
-                Parameter("stop_reason", Kind.TEXT, "Why it ended, for example endTurn."),
+                Parameter("role", ArgumentKind.TEXT, "Who speaks.", default="assistant", choices=("assistant", "user")),
+                Parameter("content", ArgumentKind.ANYTHING, "The message: text, or a content block.", required=True),
+                Parameter("model", ArgumentKind.TEXT, "The model that wrote it.", required=True),
+                Parameter("stop_reason", ArgumentKind.TEXT, "Why it ended, for example endTurn."),
             ),
             Family.HELPER,
             reads_only=False,

@@ -9,7 +9,7 @@ from typing import Any, Final
 from taskgate.core import wire
 from taskgate.core.audit import AuditEntry
 from taskgate.core.catalog.entry import CatalogEntry
-from taskgate.core.catalog.own_tools import LISTED, SERVER, Kind, Parameter, ToolFace
+from taskgate.core.catalog.own_tools import LISTED, SERVER, ArgumentKind, Parameter, ToolFace
 from taskgate.core.catalog.search import RegexFilter
 from taskgate.core.errors import CallerError, Executed, TaskgateError
 from taskgate.core.events import EventKind
@@ -122,8 +122,8 @@ def _listed(
 
 
 _FILTERS: Final = (
-    Parameter("server", Kind.TEXT, "Only servers whose name matches this regular expression."),
-    Parameter("tool", Kind.TEXT, "Only entries whose name or URI matches this regular expression."),
+    Parameter("server", ArgumentKind.TEXT, "Only servers whose name matches this regular expression."),
+    Parameter("tool", ArgumentKind.TEXT, "Only entries whose name or URI matches this regular expression."),
 )
 LOOKING_TOOLS: Final = (
     OwnTool(
@@ -155,7 +155,7 @@ LOOKING_TOOLS: Final = (
 # Adding and removing are governed calls: rules see them as the tools `add_server` and `remove_server` of the server
 # `taskgate`, people may have to agree, and the audit log has them.
 
-_NAME: Final = Parameter("name", Kind.TEXT, "The name of the server.", required=True)
+_NAME: Final = Parameter("name", ArgumentKind.TEXT, "The name of the server.", required=True)
 NEEDS_PERMISSION: Final = frozenset({"add_server", "remove_server"})
 
 
@@ -272,11 +272,11 @@ MANAGING_TOOLS: Final = (
             "Connect to another MCP server, by its address or by a program to start, for as long as the gateway runs.",
             (
                 _NAME,
-                Parameter("url", Kind.TEXT, "Its address."),
-                Parameter("command", Kind.TEXT, "Or the program to start."),
-                Parameter("args", Kind.TEXTS, "Arguments of the program."),
-                Parameter("env", Kind.OBJECT, "Variables for the program."),
-                Parameter("headers", Kind.OBJECT, "Headers to send to the address."),
+                Parameter("url", ArgumentKind.TEXT, "Its address."),
+                Parameter("command", ArgumentKind.TEXT, "Or the program to start."),
+                Parameter("args", ArgumentKind.TEXTS, "Arguments of the program."),
+                Parameter("env", ArgumentKind.OBJECT, "Variables for the program."),
+                Parameter("headers", ArgumentKind.OBJECT, "Headers to send to the address."),
             ),
             reads_only=False,
         ),

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from taskgate.core import wire
-from taskgate.core.catalog.own_tools import Family, Kind, Parameter, ToolFace, wait_parameter
+from taskgate.core.catalog.own_tools import ArgumentKind, Family, Parameter, ToolFace, wait_parameter
 from taskgate.core.catalog.search import MAX_QUERY, MAX_RESULTS, SearchDocument, SearchIndex
 from taskgate.core.delivery import Delivery, Form
 from taskgate.core.errors import CallerError
@@ -146,7 +146,7 @@ def _text(definition: Any, key: str) -> str:
     return value if isinstance(value, str) else ""
 
 
-_NAME: Final = Parameter("name", Kind.TEXT, "The name of the tool, as search_tools gives it.", required=True)
+_NAME: Final = Parameter("name", ArgumentKind.TEXT, "The name of the tool, as search_tools gives it.", required=True)
 
 SEARCH_TOOLS: Final = (
     OwnTool(
@@ -155,9 +155,13 @@ SEARCH_TOOLS: Final = (
             "Find tools by what they do. Many more tools can be called than are listed here: search for what you "
             "need, in a few words, before you say that it cannot be done.",
             (
-                Parameter("query", Kind.TEXT, "A few words: what the tool should do, or its name.", required=True),
-                Parameter("server", Kind.TEXT, "Only tools of this server."),
-                Parameter("limit", Kind.WHOLE, "How many at most.", default=DEFAULT_RESULTS, least=1, most=MAX_RESULTS),
+                Parameter(
+                    "query", ArgumentKind.TEXT, "A few words: what the tool should do, or its name.", required=True
+                ),
+                Parameter("server", ArgumentKind.TEXT, "Only tools of this server."),
+                Parameter(
+                    "limit", ArgumentKind.WHOLE, "How many at most.", default=DEFAULT_RESULTS, least=1, most=MAX_RESULTS
+                ),
             ),
             Family.SEARCH,
         ),
@@ -179,7 +183,7 @@ SEARCH_TOOLS: Final = (
             "call_tool",
             "Call a tool that search_tools found, with the arguments that describe_tool explains; or one that a "
             "reply named, such as get_task_result.",
-            (_NAME, Parameter("arguments", Kind.OBJECT, "The arguments of the tool.")),
+            (_NAME, Parameter("arguments", ArgumentKind.OBJECT, "The arguments of the tool.")),
             Family.SEARCH,
             reads_only=False,
         ),
@@ -266,8 +270,8 @@ EXECUTE_TOOLS: Final = (
             "the reply names the task to ask for later.",
             (
                 SERVER,
-                Parameter("tool", Kind.TEXT, "The tool's own name, as list_tools shows it.", required=True),
-                Parameter("args", Kind.OBJECT, "The arguments of the tool."),
+                Parameter("tool", ArgumentKind.TEXT, "The tool's own name, as list_tools shows it.", required=True),
+                Parameter("args", ArgumentKind.OBJECT, "The arguments of the tool."),
                 wait_parameter(DEFAULT_MS, "How long to wait for the result, in milliseconds."),
             ),
             reads_only=False,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from taskgate import clock
-from taskgate.core.catalog.own_tools import LONGEST_WAIT_MS, Family, Kind, Parameter, ToolFace, wait_parameter
+from taskgate.core.catalog.own_tools import LONGEST_WAIT_MS, ArgumentKind, Family, Parameter, ToolFace, wait_parameter
 from taskgate.core.errors import CallerError
 from taskgate.core.events import IMMEDIATE, TIMEOUT, EventKind, by_server, pending_on_servers, triggers
 from taskgate.core.questions import SAMPLE
@@ -153,7 +153,7 @@ SESSION_TOOLS: Final = (
         ToolFace(
             "get_notifications",
             "Show the notifications that servers sent since you last asked.",
-            (Parameter("server", Kind.TEXT, "Only those of this server."),),
+            (Parameter("server", ArgumentKind.TEXT, "Only those of this server."),),
             reads_only=False,
         ),
         get_notifications,
@@ -163,10 +163,10 @@ SESSION_TOOLS: Final = (
             "get_logs",
             "Show the newest log lines of servers, from their log messages and from what their processes wrote.",
             (
-                Parameter("server", Kind.TEXT, "Only lines of this server."),
-                Parameter("level", Kind.TEXT, "Only lines of at least this level.", choices=LOG_LEVELS),
-                Parameter("source", Kind.TEXT, "Only lines from here.", choices=SOURCES),
-                Parameter("limit", Kind.WHOLE, "How many lines at most.", default=100, least=1, most=1000),
+                Parameter("server", ArgumentKind.TEXT, "Only lines of this server."),
+                Parameter("level", ArgumentKind.TEXT, "Only lines of at least this level.", choices=LOG_LEVELS),
+                Parameter("source", ArgumentKind.TEXT, "Only lines from here.", choices=SOURCES),
+                Parameter("limit", ArgumentKind.WHOLE, "How many lines at most.", default=100, least=1, most=1000),
             ),
         ),
         get_logs,
@@ -177,10 +177,15 @@ SESSION_TOOLS: Final = (
             "Set a timer; when it fires, an event tells you. Use it to come back to something later.",
             (
                 Parameter(
-                    "duration_ms", Kind.WHOLE, "In how many milliseconds.", required=True, least=1, most=LONGEST_WAIT_MS
+                    "duration_ms",
+                    ArgumentKind.WHOLE,
+                    "In how many milliseconds.",
+                    required=True,
+                    least=1,
+                    most=LONGEST_WAIT_MS,
                 ),
-                Parameter("message", Kind.TEXT, "What to remind you of.", required=True),
-                Parameter("interval", Kind.YES_NO, "Fire again and again.", default=False),
+                Parameter("message", ArgumentKind.TEXT, "What to remind you of.", required=True),
+                Parameter("interval", ArgumentKind.YES_NO, "Fire again and again.", default=False),
             ),
             reads_only=False,
         ),
@@ -191,7 +196,7 @@ SESSION_TOOLS: Final = (
         ToolFace(
             "delete_timer",
             "Stop a timer.",
-            (Parameter("timer_id", Kind.TEXT, "The id of the timer.", required=True),),
+            (Parameter("timer_id", ArgumentKind.TEXT, "The id of the timer.", required=True),),
             reads_only=False,
         ),
         delete_timer,
@@ -263,7 +268,9 @@ WAITING_TOOLS: Final = (
             (
                 wait_parameter(DEFAULT_MS, "How long to wait at most, in milliseconds."),
                 Parameter(
-                    "after", Kind.TEXT, "Return everything after this event id again, also what was told before."
+                    "after",
+                    ArgumentKind.TEXT,
+                    "Return everything after this event id again, also what was told before.",
                 ),
             ),
             Family.HELPER,

@@ -10,11 +10,10 @@ from typing import Any, Final, Generic, TypeVar
 from msgspec.structs import replace
 
 from taskgate.core import wire
-from taskgate.core.catalog.own_tools import Kind, Parameter, ToolFace
-from taskgate.core.events import Batch
+from taskgate.core.catalog.own_tools import ArgumentKind, Parameter, ToolFace
+from taskgate.core.events import EventBatch
 from taskgate.core.generations import Generation, complete
-from taskgate.core.wire import META, Members, Message, Raw
-from taskgate.core.wire import Kind as MessageKind
+from taskgate.core.wire import META, Kind, Members, Message, Raw
 from taskgate.gateway.questions.activity import Activity
 from taskgate.gateway.questions.feed import Feed
 from taskgate.gateway.questions.inbox import Inbox
@@ -115,7 +114,9 @@ def patience_s(promotions: Promotions, request: Request, asked_ms: int | None = 
     return min(limit, asked_ms / 1000) if asked_ms is not None else limit
 
 
-SERVER: Final = Parameter("server", Kind.TEXT, "The name of the server, as list_servers shows it.", required=True)
+SERVER: Final = Parameter(
+    "server", ArgumentKind.TEXT, "The name of the server, as list_servers shows it.", required=True
+)
 
 
 # A request that one of our own tools makes on behalf of its caller. It passes the same scope and gates as any other.
@@ -144,7 +145,7 @@ async def with_news(inbox: Inbox, request: Request, feed: Feed, reply: ToolReply
     return reply.with_blocks(blocks) if blocks else reply
 
 
-def hand_over(request: Request, feed: Feed, batch: Batch) -> None:
+def hand_over(request: Request, feed: Feed, batch: EventBatch) -> None:
     """Whoever sends the reply says whether it arrived."""
     if batch:
         request.delivery.when_settled(lambda arrived: feed.handed_over(batch, arrived))
@@ -196,7 +197,7 @@ def inner_request(
     carried = outer.members()
     members = {**params, **{key: carried[key] for key in _TRAVELS_ALONG if key in carried}}
     decoded: dict[str, Any] = {key: wire.parse_strictly(bytes(value)) for key, value in members.items()}
-    message = Message(MessageKind.REQUEST, outer.message.id, method, decoded, Raw(wire.join(members)))
+    message = Message(Kind.REQUEST, outer.message.id, method, decoded, Raw(wire.join(members)))
     way = outer.delivery
     delivery = InnerDelivery(
         activity=activity,

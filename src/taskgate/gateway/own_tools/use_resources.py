@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from taskgate import __version__
 from taskgate.core import wire
-from taskgate.core.catalog.own_tools import DIAGRAMS, DIAGRAMS_ALIAS, STATUS, Kind, Parameter, ToolFace
+from taskgate.core.catalog.own_tools import DIAGRAMS, DIAGRAMS_ALIAS, STATUS, ArgumentKind, Parameter, ToolFace
 from taskgate.core.diagrams import diagrams
 from taskgate.core.errors import CallerError
 from taskgate.core.events import pending_on_servers
@@ -66,7 +66,7 @@ async def _status(parts: ResourceParts, request: Request) -> dict[str, Any]:
 
 
 MAX_FOLLOWED: Final = 1000
-_URI: Final = Parameter("uri", Kind.TEXT, "The URI of the resource.", required=True)
+_URI: Final = Parameter("uri", ArgumentKind.TEXT, "The URI of the resource.", required=True)
 
 
 async def read_resource(parts: ResourceParts, request: Request, given: dict[str, Any]) -> ToolReply | bytes:
@@ -164,8 +164,8 @@ TOOLS: Final = (
             "Fetch a prompt of a server, filled in with your arguments.",
             (
                 SERVER,
-                Parameter("name", Kind.TEXT, "The prompt's own name, as list_prompts shows it.", required=True),
-                Parameter("arguments", Kind.OBJECT, "Values for the prompt's arguments."),
+                Parameter("name", ArgumentKind.TEXT, "The prompt's own name, as list_prompts shows it.", required=True),
+                Parameter("arguments", ArgumentKind.OBJECT, "Values for the prompt's arguments."),
             ),
         ),
         get_prompt,

@@ -188,7 +188,7 @@ MAX_PAGES: Final = 1_000
 MAX_VALUE: Final = 4_096
 
 
-class Asker(Protocol):
+class AnswerReceiver(Protocol):
     """Who is told what the user says: a caller's session, or a server's conversation."""
 
     @property
@@ -223,7 +223,7 @@ class Page:
     asks: str
     name: str
     description: str
-    asker: Asker
+    asker: AnswerReceiver
     expires: float
     is_elsewhere: bool = False
     """It waits at another gateway on the same store."""
@@ -241,7 +241,9 @@ class ElicitationPages:
     def __len__(self) -> int:
         return len(self._pages)
 
-    def open(self, principal: str, asks: str, asker: Asker, name: str, description: str, *, good_for_s: float) -> Page:
+    def open(
+        self, principal: str, asks: str, asker: AnswerReceiver, name: str, description: str, *, good_for_s: float
+    ) -> Page:
         """`asks` is what the user reads about who wants something."""
         self._drop_expired()
         if len(self._pages) >= MAX_PAGES:
@@ -309,7 +311,7 @@ class OwnElicitations:
         self._pages = pages
         self._address = address
 
-    def open(self, principal: str, asks: str, asker: Asker, asked: list[tuple[str, str]]) -> bytes:
+    def open(self, principal: str, asks: str, asker: AnswerReceiver, asked: list[tuple[str, str]]) -> bytes:
         good_for_s = self._plan.value.features.url_expiry_s
         made = []
         for name, description in asked:

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from taskgate import clock
-from taskgate.core.events import ENDED, SHOWN, Batch, Event, EventKind, EventLog
+from taskgate.core.events import ENDED, SHOWN, Event, EventBatch, EventKind, EventLog
 from taskgate.core.identity import ConversationKey
 from taskgate.core.tasks.state import OPEN
 from taskgate.core.tasks.task import RANDOM_BYTES, Task, ulid
@@ -194,7 +194,7 @@ class Feed:
                 self._waiting.remove(future)
         return True
 
-    def take(self, after: str | None = None) -> tuple[Batch, list[Event]]:
+    def take(self, after: str | None = None) -> tuple[EventBatch, list[Event]]:
         """The batch for one reply, and its events as they are told: with a marker in front where some were lost."""
         self.log.trim(clock.wall_ms())
         batch = self.log.take_after(after) if after is not None else self.log.take()
@@ -204,7 +204,7 @@ class Feed:
             events.insert(0, Event(new_ulid(now), EventKind.EVENTS_LOST.value, "", now, {"count": batch.lost}))
         return batch, events
 
-    def handed_over(self, batch: Batch, arrived: bool) -> None:
+    def handed_over(self, batch: EventBatch, arrived: bool) -> None:
         if not arrived:
             self.log.undo(batch)
             self._wake()

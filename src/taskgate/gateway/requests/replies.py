@@ -167,7 +167,7 @@ def _complete_elicitation(params: bytes, decoded: dict[str, object]) -> bytes:
 LIFETIME_S = 3600
 
 
-class State(msgspec.Struct, array_like=True):
+class RequestState(msgspec.Struct, array_like=True):
     """`kind`: relay (an upstream's own state inside), held (a suspended call of ours), again (just call again)."""
 
     kind: str
@@ -190,11 +190,11 @@ class RequestStateSigner:
         self, kind: str, principal: str, method: str, name: str, server: str, *, body: str, home: str = ""
     ) -> str:
         expires, nonce = int(clock.wall()) + LIFETIME_S, secrets.token_hex(6)
-        state = State(kind, principal, method, name, server, body, expires, nonce, home)
+        state = RequestState(kind, principal, method, name, server, body, expires, nonce, home)
         payload = msgspec.json.encode(state)
         return _b64(payload + self._sign(payload))
 
-    def open(self, text: Any, principal: str, method: str, name: str) -> State:
+    def open(self, text: Any, principal: str, method: str, name: str) -> RequestState:
         """The state again, or a clear refusal; it never says which check failed."""
         refusal = CallerError("invalid_params", "The requestState is not valid here, or it has expired; call again.")
         if type(text) is not str:
@@ -204,7 +204,7 @@ class RequestStateSigner:
             payload, signature = signed[:-32], signed[-32:]
             if not hmac.compare_digest(signature, self._sign(payload)):
                 raise refusal
-            state = msgspec.json.decode(payload, type=State)
+            state = msgspec.json.decode(payload, type=RequestState)
         except (binascii.Error, ValueError, msgspec.DecodeError, UnicodeError):
             raise refusal from None
         bound = (state.principal, state.method, state.name) == (principal, method, name)
@@ -221,7 +221,7 @@ class RequestStateSigner:
             signed = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)) if type(text) is str else b""
             if not hmac.compare_digest(signed[-32:], self._sign(signed[:-32])):
                 return "", False
-            state = msgspec.json.decode(signed[:-32], type=State)
+            state = msgspec.json.decode(signed[:-32], type=RequestState)
         except (binascii.Error, ValueError, msgspec.DecodeError, UnicodeError):
             return "", False
         return state.home, state.kind == "held"

@@ -14,7 +14,7 @@ from taskgate.core.delivery import Form
 from taskgate.core.errors import CallerError, Executed, GatewayFault, UpstreamError
 from taskgate.core.generations import RELATED_TASK, Generation, complete
 from taskgate.core.tasks import endings
-from taskgate.core.tasks.endings import Action, Ttl, read_ttl
+from taskgate.core.tasks.endings import RecoveryAction, Ttl, read_ttl
 from taskgate.core.tasks.state import TaskState
 from taskgate.core.tasks.task import AlreadySent, RunOn, Task, UpstreamHandle
 from taskgate.core.tasks.transition import ApprovalExpired, InputSettled, UpstreamTaskKnown
@@ -47,13 +47,13 @@ CLAIM_SHOWS_S: Final = 30.0
 """Whether a claim whose answer was lost has been committed is known by then."""
 
 _Ending: TypeAlias = Literal[
-    Action.LEAVE_TO_A_PERSON,
-    Action.EXPIRE_APPROVAL,
-    Action.REPORT_UNKNOWN,
-    Action.REPORT_FAILED,
-    Action.WITHDRAW_THEN_REPORT_UNKNOWN,
-    Action.WITHDRAW_THEN_REPORT_FAILED,
-    Action.TELL_UPSTREAM_CANCELLED,
+    RecoveryAction.LEAVE_TO_A_PERSON,
+    RecoveryAction.EXPIRE_APPROVAL,
+    RecoveryAction.REPORT_UNKNOWN,
+    RecoveryAction.REPORT_FAILED,
+    RecoveryAction.WITHDRAW_THEN_REPORT_UNKNOWN,
+    RecoveryAction.WITHDRAW_THEN_REPORT_FAILED,
+    RecoveryAction.TELL_UPSTREAM_CANCELLED,
 ]
 
 
@@ -137,37 +137,37 @@ class Recovery:
         store = self._records.store
         action = endings.next_action(task, store.now_ms(), restored=store.is_restored)
         match action:
-            case Action.RUN | Action.RESEND:
+            case RecoveryAction.RUN | RecoveryAction.RESEND:
                 self._runs.start(task)
-            case Action.RECHECK_THEN_RUN:
+            case RecoveryAction.RECHECK_THEN_RUN:
                 if task.run_on is RunOn.ONCE_ALLOWED:
                     self._runs.start(task)
-            case Action.POLL_UPSTREAM:
+            case RecoveryAction.POLL_UPSTREAM:
                 # A question that a stateful upstream had put died with its connection; it asks again if it wants to.
                 self._runs.follow(await self._withdrawn(task))
-            case Action.WITHDRAW_THEN_RESEND:
+            case RecoveryAction.WITHDRAW_THEN_RESEND:
                 self._runs.start(await self._withdrawn(task))
-            case Action.KEEP_WAITING_FOR_INPUT:
+            case RecoveryAction.KEEP_WAITING_FOR_INPUT:
                 if task.upstream_handle is not None:
                     self._runs.follow(task)
                 else:
                     self._runs.go_on(task)
-            case Action.KEEP_WAITING_FOR_APPROVAL | Action.NOTHING:
+            case RecoveryAction.KEEP_WAITING_FOR_APPROVAL | RecoveryAction.NOTHING:
                 return
             case _:
                 await self._end(task, action)
 
     async def _end(self, task: Task, action: _Ending) -> None:
         match action:
-            case Action.LEAVE_TO_A_PERSON:
+            case RecoveryAction.LEAVE_TO_A_PERSON:
                 await self._records.conclude(task.id, endings.restored(task))
-            case Action.EXPIRE_APPROVAL:
+            case RecoveryAction.EXPIRE_APPROVAL:
                 await self.expire(task)
-            case Action.REPORT_UNKNOWN | Action.REPORT_FAILED:
+            case RecoveryAction.REPORT_UNKNOWN | RecoveryAction.REPORT_FAILED:
                 await self._records.conclude(task.id, endings.lost(task, _lost(task)))
-            case Action.WITHDRAW_THEN_REPORT_UNKNOWN | Action.WITHDRAW_THEN_REPORT_FAILED:
+            case RecoveryAction.WITHDRAW_THEN_REPORT_UNKNOWN | RecoveryAction.WITHDRAW_THEN_REPORT_FAILED:
                 await self._records.conclude(task.id, endings.lost(await self._withdrawn(task), _lost(task)))
-            case Action.TELL_UPSTREAM_CANCELLED:
+            case RecoveryAction.TELL_UPSTREAM_CANCELLED:
                 await self._runs.cancel(task, CancelNote())
             case _:
                 assert_never(action)

@@ -35,7 +35,7 @@ from taskgate.telemetry.metrics import Gauge, Metrics
 PROGRESS_EVERY_S: Final = 1.0
 
 
-class Listening(Protocol):
+class OpenListen(Protocol):
     """An open `subscriptions/listen`."""
 
     def tell(self, method: str, params: bytes | None) -> None: ...
@@ -48,7 +48,7 @@ class Followers:
         sessions: SessionTable,
         conversations: OpenConversations,
         urls: UrlElicitations,
-        listens: Callable[[str], Sequence[Listening]],
+        listens: Callable[[str], Sequence[OpenListen]],
         *,
         events: EventHub,
     ) -> None:

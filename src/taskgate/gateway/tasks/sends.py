@@ -31,7 +31,7 @@ from taskgate.gateway.requests.large_results import first_text, looked_at
 from taskgate.gateway.requests.request import fair_key_of
 from taskgate.gateway.tasks.followers import Followers
 from taskgate.gateway.tasks.task_records import TaskRecords
-from taskgate.ports.store_answers import ApprovalSpent, Intended, Intending, Outdated, Stopped
+from taskgate.ports.store_answers import ApprovalSpent, Intended, Intending, Outdated, StoppedByRecheck
 from taskgate.ports.upstream import CallFailed, ErrorReply, Reply
 from taskgate.telemetry.metrics import Gauge
 
@@ -81,7 +81,7 @@ class TaskSends:
                 self.task = sent
                 self._records.changes.changed(sent)
                 return
-            case Stopped(task=stopped):
+            case StoppedByRecheck(task=stopped):
                 self._records.moved(stopped)
             case MayNotRepeat() | ApprovalSpent():
                 await self.give_up(NotSent())

@@ -40,7 +40,7 @@ from taskgate.ports.store_answers import (
     KeyTaken,
     ResultGone,
     SameCall,
-    Stopped,
+    StoppedByRecheck,
     Swept,
     TaskQuestion,
     TooManyOpen,
@@ -159,7 +159,7 @@ def intend(
     verdict = look(task, None if held is None else held.approval, tx.now_ms)
     if verdict is not None:
         stopped = advance(tx, task_id, verdict)
-        return Stopped(stopped.task, stopped.event) if isinstance(stopped, Change) else stopped
+        return StoppedByRecheck(stopped.task, stopped.event) if isinstance(stopped, Change) else stopped
     after = apply(task, Dispatched(tx.ownership.fence, byte_hash, upstream, message), tx.now_ms)
     if not isinstance(after, Task):
         return after
