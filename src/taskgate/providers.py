@@ -26,8 +26,8 @@ from taskgate.core.sampling_request import (
     Audio,
     Block,
     Image,
-    Message,
     SamplingError,
+    SamplingMessage,
     SamplingProblem,
     SamplingRequest,
     Text,
@@ -301,7 +301,7 @@ class OpenAiProvider(Account):
         return body
 
 
-def _messages(message: Message) -> list[dict[str, Any]]:
+def _messages(message: SamplingMessage) -> list[dict[str, Any]]:
     results = [block for block in message.content if isinstance(block, ToolResult)]
     if results:
         return [{"role": "tool", "tool_call_id": result.tool_use_id, "content": _told(result)} for result in results]

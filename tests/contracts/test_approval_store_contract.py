@@ -11,9 +11,9 @@ from tests.harness.unchecked import just_go
 from taskgate.core.audit import AuditEntry
 from taskgate.core.catalog.pin import Pin
 from taskgate.core.governance.approval import (
+    CallDispatched,
     Changed,
     DecisionRefused,
-    Dispatched,
     Refusal,
     State,
     TimePassed,
@@ -403,7 +403,7 @@ async def test_the_same_request_joins_the_one_that_waits_or_was_approved_and_not
     given = await store.hold(asking(call), joins=True)
     assert isinstance(given, HeldCall)
     assert given.approval.id == first.approval.id
-    await store.change_held(first.approval.id, OPS, Dispatched(START))
+    await store.change_held(first.approval.id, OPS, CallDispatched(START))
     used = await store.hold(asking(call), joins=True)
     assert isinstance(used, HeldCall)
     assert used.approval.id != first.approval.id

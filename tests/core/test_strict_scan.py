@@ -29,7 +29,7 @@ def outcome(read: Any, body: bytes) -> Any:
 
 
 def assert_equal_reading(body: bytes) -> None:
-    reader = wire.Reader(8, 50)
+    reader = wire.MessageReader(8, 50)
     assert outcome(in_slices, body) == outcome(reader.read, body), body
 
 

@@ -14,7 +14,7 @@ from taskgate.core import wire
 from taskgate.core.errors import TaskgateError
 from taskgate.core.wire import InvalidMessage, Kind, MalformedJson
 
-READER = wire.Reader()
+READER = wire.MessageReader()
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
@@ -76,7 +76,7 @@ def test_many_small_objects_within_the_limits_are_fine() -> None:
 
 def test_the_limits_are_those_of_the_reader_and_may_change() -> None:
     body = b'{"jsonrpc":"2.0","method":"n","params":{"a":[[[1,2,3]]]}}'
-    reader = wire.Reader(max_depth=5, max_nodes=10)
+    reader = wire.MessageReader(max_depth=5, max_nodes=10)
     assert reader.read(body).method == "n"
     reader.adopt(4, 10)
     with pytest.raises(MalformedJson, match="4 levels"):
@@ -88,7 +88,7 @@ def test_the_limits_are_those_of_the_reader_and_may_change() -> None:
 
 def test_what_a_generous_reader_let_in_can_be_read_again_in_parts() -> None:
     body = b'{"jsonrpc":"2.0","method":"n","params":{"a":' + b"[" * 190 + b"]" * 190 + b"}}"
-    message = wire.Reader(max_depth=200).read(body)
+    message = wire.MessageReader(max_depth=200).read(body)
     assert wire.parse_strictly(bytes(message.raw_params or b"")) == message.params
     with pytest.raises(MalformedJson, match="256 levels"):
         wire.parse_strictly(b"[" * 300 + b"]" * 300)
@@ -135,7 +135,7 @@ def test_only_a_response_is_read_where_a_response_is_due() -> None:
     assert (response.id, bytes(response.raw_result or b"")) == (b"1", b'{"a":1}')
     assert READER.read_response(b'{"jsonrpc":"2.0","id":1,"method":"ping"}') is None
     assert READER.read_response(b"<html>") is None
-    assert wire.Reader(max_depth=2).read_response(b'{"jsonrpc":"2.0","id":1,"result":{"a":[1]}}') is None
+    assert wire.MessageReader(max_depth=2).read_response(b'{"jsonrpc":"2.0","id":1,"result":{"a":[1]}}') is None
 
 
 @pytest.mark.parametrize("body", [b"{}", b"[]"])

@@ -7,18 +7,18 @@ from dataclasses import FrozenInstanceError, dataclass
 import pytest
 
 from taskgate.gateway import events
-from taskgate.gateway.events import Event, EventHub
+from taskgate.gateway.events import EventHub, HubEvent
 from taskgate.gateway.plan import Live
 from taskgate.telemetry.logs import log
 
 
 @dataclass(frozen=True, slots=True)
-class Rained(Event):
+class Rained(HubEvent):
     millimetres: int
 
 
 @dataclass(frozen=True, slots=True)
-class Snowed(Event):
+class Snowed(HubEvent):
     pass
 
 
@@ -56,10 +56,10 @@ def test_one_may_subscribe_while_an_event_is_told() -> None:
 
 
 def test_every_event_is_a_frozen_value() -> None:
-    kinds = [kind for kind in vars(events).values() if isinstance(kind, type) and issubclass(kind, Event)]
+    kinds = [kind for kind in vars(events).values() if isinstance(kind, type) and issubclass(kind, HubEvent)]
     assert len(kinds) > 10
     for kind in kinds:
-        if kind is not Event:
+        if kind is not HubEvent:
             assert kind.__dataclass_params__.frozen, kind  # type: ignore[attr-defined]
     with pytest.raises(FrozenInstanceError):
         Rained(1).millimetres = 2  # type: ignore[misc]

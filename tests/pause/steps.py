@@ -204,7 +204,7 @@ def a_json_text(kind: str) -> Callable[[int], Step]:
         "escapes": lambda n: b'"' + b"\\ud83d\\ude00" * (n // 12) + b'"',
         "number": lambda n: b"9" * n,
     }
-    reader = wire.Reader()
+    reader = wire.MessageReader()
 
     def make(size: int) -> Step:
         text = texts[kind](size)

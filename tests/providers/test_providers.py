@@ -20,8 +20,8 @@ from taskgate.core.choose_model import Model
 from taskgate.core.sampling_request import (
     Audio,
     Image,
-    Message,
     SamplingError,
+    SamplingMessage,
     SamplingProblem,
     SamplingRequest,
     Text,
@@ -33,7 +33,7 @@ from taskgate.ports.model_provider import ModelProvider
 from taskgate.providers import AnthropicProvider, OpenAiProvider
 
 VENDORS = Path(__file__).parent.parent / "peers" / "model_vendors.py"
-HELLO = SamplingRequest((Message("user", (Text("hello"),)),), max_tokens=100)
+HELLO = SamplingRequest((SamplingMessage("user", (Text("hello"),)),), max_tokens=100)
 PNG = "iVBORw0KGgo="
 BOTH = pytest.mark.parametrize("vendor", ["openai", "anthropic"])
 
@@ -91,13 +91,15 @@ async def test_a_plain_question_is_answered_with_its_usage(vendor: str, client: 
 async def test_a_whole_conversation_takes_the_vendors_form(vendor: str, client: httpx2.AsyncClient, port: int) -> None:
     request = SamplingRequest(
         (
-            Message("user", (Text("what is this?"), Image(PNG, "image/png"))),
-            Message("assistant", (Text("I look."), ToolUse("u1", "look", {"q": "é"}), ToolUse("u2", "look", {}))),
-            Message(
+            SamplingMessage("user", (Text("what is this?"), Image(PNG, "image/png"))),
+            SamplingMessage(
+                "assistant", (Text("I look."), ToolUse("u1", "look", {"q": "é"}), ToolUse("u2", "look", {}))
+            ),
+            SamplingMessage(
                 "user", (ToolResult("u1", (Text("a"), Image(PNG, "image/png"))), ToolResult("u2", (Text("b"),), True))
             ),
-            Message("assistant", (Text("Well."),)),
-            Message("user", (Text("go on"),)),
+            SamplingMessage("assistant", (Text("Well."),)),
+            SamplingMessage("user", (Text("go on"),)),
         ),
         max_tokens=5000,
         system="Be brief.",
@@ -150,10 +152,10 @@ async def test_stop_reasons_are_translated(
 
 
 async def test_sound_goes_to_vendors_that_take_it(client: httpx2.AsyncClient, port: int) -> None:
-    heard = replace(HELLO, messages=(Message("user", (Audio("AAAA", "audio/wav"),)),))
+    heard = replace(HELLO, messages=(SamplingMessage("user", (Audio("AAAA", "audio/wav"),)),))
     await provider("openai", client, port).create_message(heard, model("echo"))
     assert (await seen(client, port))["messages"][0]["content"][0]["input_audio"]["format"] == "wav"
-    odd = replace(HELLO, messages=(Message("user", (Audio("AAAA", "audio/ogg"),)),))
+    odd = replace(HELLO, messages=(SamplingMessage("user", (Audio("AAAA", "audio/ogg"),)),))
     for vendor, request in (("openai", odd), ("anthropic", heard)):
         with pytest.raises(SamplingError) as caught:
             await provider(vendor, client, port).create_message(request, model("echo"))
@@ -164,7 +166,7 @@ async def test_what_one_vendor_cannot_take_is_refused_before_it_is_sent(client: 
     asked = provider("openai", client, port)
     with pytest.raises(SamplingError, match="at most 4 stop sequences"):
         await asked.create_message(replace(HELLO, stop_sequences=tuple("abcde")), model("echo"))
-    misplaced = replace(HELLO, messages=(Message("user", (ToolUse("u", "t", {}),)),))
+    misplaced = replace(HELLO, messages=(SamplingMessage("user", (ToolUse("u", "t", {}),)),))
     with pytest.raises(SamplingError, match="may not hold a tool use"):
         await asked.create_message(misplaced, model("echo"))
 

@@ -35,7 +35,7 @@ from taskgate.core.events import EventKind
 from taskgate.core.generations import generation_of
 from taskgate.core.identity import ANONYMOUS
 from taskgate.core.questions import Answer, Question, not_supported
-from taskgate.core.wire import Raw, Reader
+from taskgate.core.wire import MessageReader, Raw
 from taskgate.gateway.dynamic_servers import NewServer
 from taskgate.gateway.gateway import Gateway
 from taskgate.gateway.plan import Limits, Live, Plan, PublicAddress
@@ -286,7 +286,7 @@ def build(
 
 
 def intake_within(limits: Limits) -> Intake:
-    return Intake(limits.result_bytes, Reader(limits.json_depth, limits.json_nodes))
+    return Intake(limits.result_bytes, MessageReader(limits.json_depth, limits.json_nodes))
 
 
 def server_specs(loaded: LoadedConfig, accounts: ServerAccounts, owner: str = ANONYMOUS) -> Mapping[str, ServerSpec]:

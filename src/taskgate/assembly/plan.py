@@ -23,7 +23,7 @@ from taskgate.core.catalog.tool_listing import AnnotationMode
 from taskgate.core.choose_model import Model, SpendLimits
 from taskgate.core.delivery import DeliverySettings
 from taskgate.core.patterns import PatternSet
-from taskgate.core.scoping.registry import Budgets, LeftOut, Registry, RegistryRecord, TransportKind
+from taskgate.core.scoping.registry import LeftOut, Registry, RegistryRecord, ServerBudgets, TransportKind
 from taskgate.core.scoping.scope import HelperTools, Narrowing, ScopeMode, ScopePolicy, resolve_profile
 from taskgate.core.scoping.scope import Profile as ScopingProfile
 from taskgate.core.tasks.state import ToolClass
@@ -67,10 +67,10 @@ def _build(otel: Otel) -> Tracing:
     from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased
     from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-    from taskgate.telemetry.tracing import Collector, MetricsToCollector, SpansToCollector, Tracing
+    from taskgate.telemetry.tracing import MetricsToCollector, SpansToCollector, TraceCollector, Tracing
 
     endpoint = str(otel.endpoint) if otel.endpoint else os.environ.get("OTEL_EXPORTER_OTLP_ENDPOINT", DEFAULT_ENDPOINT)
-    collector = Collector(endpoint, otel.headers, otel.export_timeout.total_seconds())
+    collector = TraceCollector(endpoint, otel.headers, otel.export_timeout.total_seconds())
     resource = Resource.create({"service.name": otel.service_name, "service.version": __version__})
     traces = TracerProvider(sampler=ParentBased(TraceIdRatioBased(otel.sample_ratio)), resource=resource)
     traces.add_span_processor(BatchSpanProcessor(SpansToCollector(collector)))
@@ -218,7 +218,7 @@ def _record(name: str, server: Server) -> RegistryRecord:
         server.display_name or name,
         PatternSet.of(server.allowed_tools),
         approval_policy=approval_policy(server),
-        budgets=Budgets(budgets.tool_timeout_ms, budgets.max_concurrency, budgets.max_tool_output_bytes),
+        budgets=ServerBudgets(budgets.tool_timeout_ms, budgets.max_concurrency, budgets.max_tool_output_bytes),
         tags=frozenset(server.tags),
         namespace=server.namespace or "",
         enabled=server.enabled,

@@ -192,7 +192,7 @@ class _Variables:
     across: bool
 
 
-class Text:
+class PreparedUri:
     """A URI prepared for being compared with many templates."""
 
     __slots__ = ("_mirrored", "_places", "end", "not_slash", "uri")
@@ -252,11 +252,11 @@ class UriTemplate:
         """What a comparison costs, in characters of a template beside a short URI."""
         return len(self.template) * (1 + len(uri) // 1024)
 
-    def matches(self, text: Text) -> bool:
+    def matches(self, text: PreparedUri) -> bool:
         """Whether the URI may have been made from this template."""
         return bool(self._forwards(text)[-1] & text.end)
 
-    def value_of(self, variable: str, text: Text) -> str | None:
+    def value_of(self, variable: str, text: PreparedUri) -> str | None:
         """What stands in the place of a variable; None if the URI does not fit or the variable is not there."""
         at = next((i for i, t in enumerate(self._tokens) if isinstance(t, _Variables) and variable in t.names), None)
         forwards = self._forwards(text)
@@ -285,18 +285,18 @@ class UriTemplate:
             effort += self.effort(uri) + len(uri)
             if effort > MAX_SUGGESTING:
                 return
-            found = self.value_of(variable, Text(uri))
+            found = self.value_of(variable, PreparedUri(uri))
             if found is not None:
                 yield found
 
-    def _forwards(self, text: Text) -> list[int]:
+    def _forwards(self, text: PreparedUri) -> list[int]:
         """For each token the places at which it may begin, and at last those at which the template may end."""
         places = [1]
         for token in self._tokens:
             places.append(_through(token, text, places[-1]))
         return places
 
-    def _backwards(self, text: Text) -> list[int]:
+    def _backwards(self, text: PreparedUri) -> list[int]:
         """For each token the places from which the rest of the template fits the rest of the URI."""
         places = [text.end]
         for token in reversed(self._tokens):
@@ -308,7 +308,7 @@ class UriTemplate:
         return places[::-1]
 
 
-def _through(token: str | _Variables, text: Text, places: int) -> int:
+def _through(token: str | _Variables, text: PreparedUri, places: int) -> int:
     """Where one may stand behind a token, having stood before it at any of these places."""
     if not places:
         return 0
@@ -319,7 +319,7 @@ def _through(token: str | _Variables, text: Text, places: int) -> int:
     return text.flooded_up(places)
 
 
-def _before(token: _Variables, text: Text, places: int) -> int:
+def _before(token: _Variables, text: PreparedUri, places: int) -> int:
     top = (1 << places.bit_length()) - 1
     return top if token.across else text.flooded_down(places) & top
 
@@ -332,7 +332,7 @@ def first_matching(templates: Iterable[tuple[UriTemplate, _Owner]], uri: str) ->
     """The owner of the first template that the URI may have been made from, within a bounded effort."""
     if len(uri) > MAX_URI:
         return None
-    text: Text | None = None
+    text: PreparedUri | None = None
     effort = 0
     for template, owner in templates:
         if not uri.startswith(template.head) or not uri.endswith(template.tail):
@@ -340,7 +340,7 @@ def first_matching(templates: Iterable[tuple[UriTemplate, _Owner]], uri: str) ->
         effort += template.effort(uri)
         if effort > MAX_EFFORT:
             return None
-        text = text or Text(uri)
+        text = text or PreparedUri(uri)
         if template.matches(text):
             return owner
     return None

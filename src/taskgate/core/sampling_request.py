@@ -107,7 +107,7 @@ Block = Text | Image | Audio | ToolUse | ToolResult
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
+class SamplingMessage:
     role: Role
     content: tuple[Block, ...]
 
@@ -135,7 +135,7 @@ class Preferences:
 class SamplingRequest:
     """One request to a model."""
 
-    messages: tuple[Message, ...]
+    messages: tuple[SamplingMessage, ...]
     max_tokens: int
     system: str = ""
     temperature: float | None = None
@@ -168,7 +168,7 @@ def read_request(params: Mapping[str, Any], default_max_tokens: int = 1024) -> S
     system += [
         "\n".join(b.text for b in content if isinstance(b, Text)) for role, content in spoken if role == "system"
     ]
-    messages = tuple(Message(role, content) for role, content in spoken if role != "system")
+    messages = tuple(SamplingMessage(role, content) for role, content in spoken if role != "system")
     if not messages:
         raise _refusal("there is no message of a user or an assistant")
     _check_pairing(messages)
@@ -251,7 +251,7 @@ def _plain_block(where: str, block: Any) -> Text | Image | Audio:
     raise _refusal(f"{where} holds content of a kind that cannot be used")
 
 
-def _check_pairing(messages: Sequence[Message]) -> None:
+def _check_pairing(messages: Sequence[SamplingMessage]) -> None:
     """Results stand alone in a user message and answer exactly the tool uses before them (client/sampling, tools)."""
     open_uses: set[str] = set()
     for message in messages:

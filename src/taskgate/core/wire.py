@@ -86,7 +86,7 @@ _strict_decode = json.JSONDecoder(object_pairs_hook=_unique_pairs, parse_constan
 def parse_strictly(body: bytes, max_depth: int = DEEPEST, max_nodes: int = sys.maxsize) -> Any:
     """Decode a document, refusing whatever two parsers might read differently.
 
-    Limits are for what comes in from outside (see `Reader`). Parts of a message that was let in are read again without.
+    Limits are for what comes in from outside (see `MessageReader`). Parts of a message that was let in are read again without.
 
     A document that comes out byte for byte as it went in holds no key twice, nor anything else to be read in two ways; that
     is what most programs write, and it is found out in a tenth of the time.
@@ -164,7 +164,7 @@ def _refuse_oversize(value: Any, max_depth: int, max_nodes: int) -> None:
     raise MalformedJson(f"it is nested deeper than {max_depth} levels")
 
 
-class Reader:
+class MessageReader:
     """Reads messages from outside, within limits. One is shared by everyone who hears callers or servers, so that a reload
     changes the limits for all of them at once.
     """

@@ -14,7 +14,7 @@ from taskgate.core.questions import ELICIT, ROOTS, SAMPLE
 from taskgate.dashboard.routes import ROWS, TEXT, Route, Visit, closed_object, get, post
 from taskgate.dashboard.web import Answer, WebRequest, json_answer, problem
 from taskgate.gateway.gateway import Gateway
-from taskgate.gateway.questions.elicitations import Page
+from taskgate.gateway.questions.elicitations import ElicitationPage
 from taskgate.gateway.questions.inbox import FORMS
 from taskgate.gateway.questions.waiting import Waiting
 
@@ -150,7 +150,7 @@ class Elicitations:
         is_url = waiting.method == ELICIT and waiting.params.get("mode") == "url"
         return waiting if is_url and may_answer(who, waiting) else None
 
-    async def _own(self, request: WebRequest, who: Approver, page: Page, word: str | None) -> Answer:
+    async def _own(self, request: WebRequest, who: Approver, page: ElicitationPage, word: str | None) -> Answer:
         if request.method == "POST" and word in ("answer", "decline"):
             try:
                 self._gateway.pages.answer(page, request.form().get("value", "") if word == "answer" else None)

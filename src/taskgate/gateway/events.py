@@ -24,23 +24,23 @@ from taskgate.telemetry.logs import log
 # What may stop or change something is no event: it is a required argument of whoever must ask it.
 
 
-class Event:
+class HubEvent:
     """Base of everything that can be published: a frozen value that says what has happened."""
 
     __slots__ = ()
 
 
-E = TypeVar("E", bound=Event)
+E = TypeVar("E", bound=HubEvent)
 
 
 class EventHub:
     def __init__(self) -> None:
-        self._handlers: dict[type[Event], tuple[Callable[[Any], None], ...]] = {}
+        self._handlers: dict[type[HubEvent], tuple[Callable[[Any], None], ...]] = {}
 
     def subscribe(self, kind: type[E], handler: Callable[[E], None]) -> None:
         self._handlers[kind] = (*self._handlers.get(kind, ()), handler)
 
-    def publish(self, event: Event) -> None:
+    def publish(self, event: HubEvent) -> None:
         for handler in self._handlers.get(type(event), ()):
             try:
                 handler(event)
@@ -49,21 +49,21 @@ class EventHub:
 
 
 @dataclass(frozen=True, slots=True)
-class TaskChanged(Event):
+class TaskChanged(HubEvent):
     """The store has moved a task on."""
 
     task: Task
 
 
 @dataclass(frozen=True, slots=True)
-class TaskExpired(Event):
+class TaskExpired(HubEvent):
     """The result of a task that ended is no longer kept."""
 
     task: Task
 
 
 @dataclass(frozen=True, slots=True)
-class ProgressMade(Event):
+class ProgressMade(HubEvent):
     """A server reported progress of the call that a task runs."""
 
     task_id: str
@@ -72,7 +72,7 @@ class ProgressMade(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class TaskLogged(Event):
+class TaskLogged(HubEvent):
     """A server sent a log message while it ran a task."""
 
     task_id: str
@@ -80,7 +80,7 @@ class TaskLogged(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class ResultAwaited(Event):
+class ResultAwaited(HubEvent):
     """A `tasks/result` request began to wait for a task; its stream can carry the task's questions."""
 
     task_id: str
@@ -88,21 +88,21 @@ class ResultAwaited(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class TaskStreamOpened(Event):
+class TaskStreamOpened(HubEvent):
     """There is a stream on which a task's questions can be asked, and it is known to whoever pushes them."""
 
     task_id: str
 
 
 @dataclass(frozen=True, slots=True)
-class ConversationIdle(Event):
+class ConversationIdle(HubEvent):
     """The last task that used the upstream conversations of a session has ended."""
 
     session_id: str
 
 
 @dataclass(frozen=True, slots=True)
-class ElicitationCompleted(Event):
+class ElicitationCompleted(HubEvent):
     """A server says that an address which it had a person open has done its work."""
 
     server: str
@@ -112,7 +112,7 @@ class ElicitationCompleted(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class ApprovalOpened(Event):
+class ApprovalOpened(HubEvent):
     """A call waits for people: as a task, or, without one, as the request that is held."""
 
     task: Task | None
@@ -121,7 +121,7 @@ class ApprovalOpened(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class ApprovalOver(Event):
+class ApprovalOver(HubEvent):
     """An approval is decided, expired or no longer needed. The principal is empty where another gateway moved it."""
 
     approval_id: str
@@ -129,14 +129,14 @@ class ApprovalOver(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class QuestionsChanged(Event):
+class QuestionsChanged(HubEvent):
     """A question was put into a caller's inbox, or has left it."""
 
     caller: str
 
 
 @dataclass(frozen=True, slots=True)
-class DefinitionChanged(Event):
+class DefinitionChanged(HubEvent):
     """A server lists a tool with another definition than the pinned one."""
 
     server: str
@@ -145,7 +145,7 @@ class DefinitionChanged(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class ListsChanged(Event):
+class ListsChanged(HubEvent):
     """A server's lists are different from what they were."""
 
     server: str
@@ -153,19 +153,19 @@ class ListsChanged(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class SessionEnded(Event):
+class SessionEnded(HubEvent):
     """A caller's session is over: deleted, idle for too long, or ended with the gateway."""
 
     session: Session
 
 
 @dataclass(frozen=True, slots=True)
-class TemporaryScopesChanged(Event):
+class TemporaryScopesChanged(HubEvent):
     """A scope was handed over at run time, or one of these has ended. All other scopes are what they were."""
 
     gone: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
-class ScopesChanged(Event):
+class ScopesChanged(HubEvent):
     """A new plan is in force that may show callers other lists than the one before."""

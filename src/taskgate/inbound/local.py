@@ -38,7 +38,7 @@ from taskgate.bridge.meeting import (
 from taskgate.core.errors import TaskgateError
 from taskgate.core.identity import Caller
 from taskgate.core.scoping.registry import SessionRequest
-from taskgate.core.wire import Reader
+from taskgate.core.wire import MessageReader
 from taskgate.folders import socket_folder
 from taskgate.gateway.gateway import Gateway
 from taskgate.inbound.stdio import LineOutlet, StdioEndpoint
@@ -72,7 +72,7 @@ class LocalEndpoint:
     def __init__(
         self,
         gateway: Gateway,
-        reader: Reader,
+        reader: MessageReader,
         listening: socket.socket,
         key: str,
         settle: Callable[[Client], Awaitable[Caller]],

@@ -19,7 +19,7 @@ from taskgate.core.errors import CallerError, TaskgateError
 from taskgate.core.generations import Generation, has_envelope, read_envelope
 from taskgate.core.identity import Caller
 from taskgate.core.scoping.registry import SessionRequest
-from taskgate.core.wire import InvalidMessage, Kind, Message, Reader
+from taskgate.core.wire import InvalidMessage, Kind, Message, MessageReader
 from taskgate.gateway.gateway import Gateway
 from taskgate.gateway.requests.replies import going_down, stopped_meanwhile
 from taskgate.gateway.requests.request import Request
@@ -99,7 +99,7 @@ class LineOutlet:
 
 
 class StdioEndpoint:
-    def __init__(self, gateway: Gateway, caller: Caller, narrowing: SessionRequest, reader: Reader) -> None:
+    def __init__(self, gateway: Gateway, caller: Caller, narrowing: SessionRequest, reader: MessageReader) -> None:
         self._gateway = gateway
         self._caller = caller
         self._narrowing = narrowing

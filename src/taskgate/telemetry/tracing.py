@@ -46,7 +46,7 @@ _MADE_UP: Final = ("unknown_tool", "unknown_prompt", "unknown_resource", "method
 _IN_SPAN_NAME: Final = ("tools/call", "prompts/get")
 
 
-class Outcome:
+class SpanOutcome:
     """How one operation ended, as far as its span needs to know."""
 
     __slots__ = ("error_type", "status_code")
@@ -83,7 +83,7 @@ class Tracing:
     @contextmanager
     def serving(
         self, method: str, target: str, meta: Mapping[str, Any], headers: Mapping[bytes, bytes], more: Mapping[str, str]
-    ) -> Iterator[Outcome]:
+    ) -> Iterator[SpanOutcome]:
         """Around one request of a caller."""
         carrier = _in_meta(meta)
         if "traceparent" not in carrier:
@@ -95,7 +95,7 @@ class Tracing:
     @contextmanager
     def calling(
         self, method: str, target: str, server: str, kept: Mapping[str, Any] | None = None
-    ) -> Iterator[tuple[Outcome, dict[str, str]]]:
+    ) -> Iterator[tuple[SpanOutcome, dict[str, str]]]:
         """Around one request of ours to a server; the second value is the context to send along.
 
         `kept` is the `_meta` of a call that may run long after its request, started by another one: it stays in its trace.
@@ -124,8 +124,8 @@ class Tracing:
         parent: contexts.Context | None,
         *,
         histogram: Any,
-    ) -> Iterator[tuple[Outcome, Span]]:
-        outcome, began = Outcome(), clock.monotonic()
+    ) -> Iterator[tuple[SpanOutcome, Span]]:
+        outcome, began = SpanOutcome(), clock.monotonic()
         attributes: dict[str, str] = {"mcp.method.name": method, **more}
         key = _TARGETS.get(method)
         if key is not None and target:
@@ -171,7 +171,7 @@ def _in_meta(meta: Mapping[str, Any]) -> dict[str, str]:
 _STATUS: Final = {"UNSET": 0, "OK": 1, "ERROR": 2}
 
 
-class Collector:
+class TraceCollector:
     """Where to send to."""
 
     def __init__(self, endpoint: str, headers: Mapping[str, str], timeout_s: float) -> None:
@@ -191,7 +191,7 @@ class Collector:
 
 
 class SpansToCollector(SpanExporter):
-    def __init__(self, collector: Collector) -> None:
+    def __init__(self, collector: TraceCollector) -> None:
         self._collector = collector
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
@@ -202,7 +202,7 @@ class SpansToCollector(SpanExporter):
 
 
 class MetricsToCollector(MetricExporter):
-    def __init__(self, collector: Collector) -> None:
+    def __init__(self, collector: TraceCollector) -> None:
         super().__init__(preferred_temporality={HistogramInstrument: AggregationTemporality.CUMULATIVE})
         self._collector = collector
 

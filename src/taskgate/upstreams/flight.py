@@ -13,7 +13,7 @@ from taskgate.core.errors import Body, Evidence, Executed, Moment, UpstreamError
 from taskgate.core.generations import RELATED_TASK
 from taskgate.core.questions import SAMPLE, spec_shapes, without_related_task
 from taskgate.core.strict_scan import StrictScan
-from taskgate.core.wire import Message, Raw, Reader, meta_of
+from taskgate.core.wire import Message, MessageReader, Raw, meta_of
 from taskgate.ports.credentials import HeaderPairs
 from taskgate.ports.upstream import CallFailed, UpstreamCall
 from taskgate.turns import LARGE_BYTES, let_others_run
@@ -182,9 +182,9 @@ class Line(Protocol):
 class Intake:
     __slots__ = ("lines", "max_bytes", "reader")
 
-    def __init__(self, max_bytes: int = 16 * MIB, reader: Reader | None = None) -> None:
+    def __init__(self, max_bytes: int = 16 * MIB, reader: MessageReader | None = None) -> None:
         self.max_bytes = max_bytes
-        self.reader = reader or Reader()
+        self.reader = reader or MessageReader()
         self.lines: WeakSet[Line] = WeakSet()
 
     def adopt(self, max_bytes: int, max_depth: int, max_nodes: int) -> None:
@@ -194,7 +194,7 @@ class Intake:
             line.adopt(max_bytes)
 
 
-async def read_message(reader: Reader, body: bytes) -> Message:
+async def read_message(reader: MessageReader, body: bytes) -> Message:
     """Raises what `Reader.read` raises."""
     if len(body) < LARGE_BYTES:
         return reader.read(body)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.harness.cpu_time import PAUSE_S, least_cpu
 
-from taskgate.core.resource_uri import MAX_TEMPLATE, MAX_URI, Text, UriTemplate, first_matching
+from taskgate.core.resource_uri import MAX_TEMPLATE, MAX_URI, PreparedUri, UriTemplate, first_matching
 
 _pieces = st.lists(st.sampled_from(["a", "b", "/", "-", "{x}", "{+y}", "{z}", "{/w}", "{?q}"]), max_size=7)
 
@@ -24,7 +24,7 @@ def as_pattern(template: str) -> re.Pattern[str]:
 def test_a_template_matches_what_its_expression_would(pieces: list[str], uri: str) -> None:
     template = "".join(pieces)
     names = re.findall(r"\{\W?(\w)\}", template)
-    meant, text = as_pattern(template).fullmatch(uri), Text(uri)
+    meant, text = as_pattern(template).fullmatch(uri), PreparedUri(uri)
     assert UriTemplate(template).matches(text) is (meant is not None)
     for at, name in enumerate(names):
         if names.index(name) == at:
@@ -34,7 +34,7 @@ def test_a_template_matches_what_its_expression_would(pieces: list[str], uri: st
 
 
 def test_a_variable_that_is_not_there_has_no_value() -> None:
-    assert UriTemplate("note:{x}").value_of("y", Text("note:1")) is None
+    assert UriTemplate("note:{x}").value_of("y", PreparedUri("note:1")) is None
     assert list(UriTemplate("note:{x}").values_in("y", ["note:1"])) == []
     assert list(UriTemplate("note:{x:3}/{y*}").values_in("y", ["note:1/2"])) == ["2"]
 
@@ -58,7 +58,7 @@ def test_no_template_and_no_uri_can_hold_anything_up() -> None:
             assert least_cpu(lambda t=template, u=uri: list(t.values_in("a", [u] * 50))) < PAUSE_S  # type: ignore[misc]
         assert least_cpu(lambda u=uri: first_matching(crowd, u)) < PAUSE_S  # type: ignore[misc]
     assert first_matching([(UriTemplate("{+a}"), 1)], "x" * (MAX_URI + 1)) is None
-    assert not UriTemplate("{+a}" * MAX_TEMPLATE).matches(Text("x"))
+    assert not UriTemplate("{+a}" * MAX_TEMPLATE).matches(PreparedUri("x"))
 
 
 def test_what_would_take_too_long_is_not_looked_through() -> None:

@@ -14,9 +14,9 @@ from taskgate.core.governance.approval import (
     ApprovalEvent,
     Approver,
     Binding,
+    CallDispatched,
     Changed,
     DecisionRefused,
-    Dispatched,
     Drifted,
     OnTimeout,
     Refusal,
@@ -164,18 +164,18 @@ def test_a_late_vote_is_refused_and_leaves_the_expiry_behind() -> None:
 
 def test_a_decision_goes_stale() -> None:
     approved = after(opened(), yes(ANN))
-    outcome = apply(approved, WORKFLOW, Dispatched(6_100))
+    outcome = apply(approved, WORKFLOW, CallDispatched(6_100))
     assert isinstance(outcome, DecisionRefused)
     assert (outcome.why, outcome.approval.state) == (Refusal.EXPIRED, State.EXPIRED)
 
 
 def test_an_approval_is_spent_by_one_dispatch() -> None:
     approved = after(opened(), yes(ANN))
-    used = apply(approved, WORKFLOW, Dispatched(1_200))
+    used = apply(approved, WORKFLOW, CallDispatched(1_200))
     assert isinstance(used, Changed)
     assert (used.approval.state, used.ended) == (State.USED, False)
-    assert apply(used.approval, WORKFLOW, Dispatched(1_201)) == DecisionRefused(Refusal.NOT_APPROVED, used.approval)
-    assert apply(opened(), WORKFLOW, Dispatched(1_200)) == DecisionRefused(Refusal.NOT_APPROVED, opened())
+    assert apply(used.approval, WORKFLOW, CallDispatched(1_201)) == DecisionRefused(Refusal.NOT_APPROVED, used.approval)
+    assert apply(opened(), WORKFLOW, CallDispatched(1_200)) == DecisionRefused(Refusal.NOT_APPROVED, opened())
 
 
 @pytest.mark.parametrize("happening", [Withdrawn(1_200), Drifted(1_200, "request_drift", "the definition changed")])
@@ -206,7 +206,7 @@ happenings = st.one_of(
     st.builds(TimePassed, times),
     st.builds(Withdrawn, times),
     st.builds(Drifted, times, st.just("policy_drift"), st.just("x")),
-    st.builds(Dispatched, times),
+    st.builds(CallDispatched, times),
 )
 LEGAL = {
     State.OPEN: set(State) - {State.USED},
@@ -297,7 +297,7 @@ def test_anything_that_changed_stops_the_call_with_a_clear_reason(
         (after(opened(), no(ANN)), "approval_rejected"),
         (after(opened(), Withdrawn(1_100)), "approval_rejected"),
         (after(opened(), Drifted(1_100, "request_drift", "x")), "request_drift"),
-        (after(APPROVED, Dispatched(1_150)), "approval_rejected"),
+        (after(APPROVED, CallDispatched(1_150)), "approval_rejected"),
     ],
 )
 def test_what_is_not_approved_is_never_sent(approval: Approval, error_type: str) -> None:

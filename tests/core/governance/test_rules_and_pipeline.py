@@ -27,10 +27,10 @@ from taskgate.core.governance.pipeline import (
     ExposeMode,
     Gates,
     Layers,
-    Lists,
     PolicyAnswer,
     PolicyVerdict,
     UnknownWorkflow,
+    VisibilityLists,
     check_workflows,
     conclude,
     decide,
@@ -183,11 +183,11 @@ def test_expose_says_which_tools_a_server_shows(mode: ExposeMode, shown: list[st
 
 
 def test_a_list_restricts_resources_only_if_it_speaks_of_them() -> None:
-    layer = Lists(allow=PatternSet.of(["read_*", "resource:file:///open/*"]))
+    layer = VisibilityLists(allow=PatternSet.of(["read_*", "resource:file:///open/*"]))
     assert layer.hides(RESOURCE, "s", "file:///open/a") is None
     assert layer.hides(RESOURCE, "s", "file:///secret") == "not on the allow list"
     assert layer.hides(PROMPT, "s", "anything") is None
-    assert Lists(allow=PatternSet()).hides(PROMPT, "s", "anything") == "not on the allow list"
+    assert VisibilityLists(allow=PatternSet()).hides(PROMPT, "s", "anything") == "not on the allow list"
 
 
 def test_a_bad_pattern_in_expose_is_an_error_in_every_mode() -> None:
@@ -203,8 +203,8 @@ def test_an_expose_list_may_not_speak_of_another_server() -> None:
 
 
 def test_layers_only_take_away() -> None:
-    wide = Layers({"s": (Lists(deny=PatternSet.of(["a"])),)})
-    narrow = Layers({"s": (*wide.per_server["s"], Lists(deny=PatternSet.of(["b"])))})
+    wide = Layers({"s": (VisibilityLists(deny=PatternSet.of(["a"])),)})
+    narrow = Layers({"s": (*wide.per_server["s"], VisibilityLists(deny=PatternSet.of(["b"])))})
     assert [wide.hides(TOOL, "s", name) is None for name in "abc"] == [False, True, True]
     assert [narrow.hides(TOOL, "s", name) is None for name in "abc"] == [False, False, True]
 
@@ -334,7 +334,9 @@ def test_a_stage_never_widens(
 ) -> None:
     plain = Gates("r", compile_rules(written))
     recorded = Gates("r", plain.rules, records={"s": wish})
-    hidden = Gates("r", plain.rules, Layers({"s": (Lists(PatternSet.of(allow), PatternSet.of(deny)),)}), {"s": wish})
+    hidden = Gates(
+        "r", plain.rules, Layers({"s": (VisibilityLists(PatternSet.of(allow), PatternSet.of(deny)),)}), {"s": wish}
+    )
     steps = [strictness(decide(each, TOOL, "s", name)) for each in (plain, recorded, hidden)]
     assert steps == sorted(steps)
 

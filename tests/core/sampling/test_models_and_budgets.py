@@ -22,9 +22,9 @@ from taskgate.core.choose_model import (
 from taskgate.core.sampling_request import (
     Audio,
     Image,
-    Message,
     Preferences,
     SamplingError,
+    SamplingMessage,
     SamplingRequest,
     Text,
     Tool,
@@ -38,7 +38,7 @@ LARGE = Model(
 )
 PLAIN = Model("other-plain", "other", tools=False)
 TABLE = (SMALL, LARGE, PLAIN)
-HELLO = SamplingRequest((Message("user", (Text("hello"),)),), max_tokens=100)
+HELLO = SamplingRequest((SamplingMessage("user", (Text("hello"),)),), max_tokens=100)
 
 
 def wish(*hints: str, **priorities: float) -> SamplingRequest:
@@ -58,7 +58,7 @@ def wish(*hints: str, **priorities: float) -> SamplingRequest:
         (wish("unheard-of", "plain"), "other-plain"),
         (wish("unheard-of"), "acme-small-1"),
         (wish("other-plain", cost=1.0), "other-plain"),
-        (replace(wish("small"), messages=(Message("user", (Image("A", "image/png"),)),)), "acme-large-1"),
+        (replace(wish("small"), messages=(SamplingMessage("user", (Image("A", "image/png"),)),)), "acme-large-1"),
         (replace(wish("plain"), tools=(Tool("t", "", {}),)), "acme-small-1"),
         (replace(wish("plain"), tools=(Tool("t", "", {}),), tool_choice="none"), "other-plain"),
     ],
@@ -75,7 +75,7 @@ def test_an_exact_name_beats_a_longer_one() -> None:
 @pytest.mark.parametrize(("models", "detail"), [((), "request."), (TABLE, "request."), ((SMALL,), "(audio)")])
 def test_no_model_is_an_error_of_its_own(models: tuple[Model, ...], detail: str) -> None:
     with pytest.raises(SamplingError) as caught:
-        choose_model(models, replace(HELLO, messages=(Message("user", (Audio("A", "audio/wav"),)),)))
+        choose_model(models, replace(HELLO, messages=(SamplingMessage("user", (Audio("A", "audio/wav"),)),)))
     assert (caught.value.error_type, caught.value.data["legacy_code"]) == ("model_not_available", -32049)
     assert detail in caught.value.message
 
@@ -170,9 +170,9 @@ def test_no_order_of_requests_spends_more_than_the_limit_in_any_hour(steps: list
 def test_an_estimate_counts_words_media_tools_and_the_answer() -> None:
     rich = SamplingRequest(
         (
-            Message("user", (Text("x" * 350), Image("A", "image/png"))),
-            Message("assistant", (ToolUse("u", "t", {"q": "y" * 100}),)),
-            Message("user", (ToolResult("u", (Audio("A", "audio/wav"), Text("z"))),)),
+            SamplingMessage("user", (Text("x" * 350), Image("A", "image/png"))),
+            SamplingMessage("assistant", (ToolUse("u", "t", {"q": "y" * 100}),)),
+            SamplingMessage("user", (ToolResult("u", (Audio("A", "audio/wav"), Text("z"))),)),
         ),
         max_tokens=500,
         system="s" * 35,

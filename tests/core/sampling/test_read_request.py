@@ -9,9 +9,9 @@ import pytest
 from taskgate.core.sampling_request import (
     Audio,
     Image,
-    Message,
     Preferences,
     SamplingError,
+    SamplingMessage,
     Text,
     Tool,
     ToolResult,
@@ -40,9 +40,9 @@ def test_a_full_request_is_read() -> None:
         }
     )
     assert request.messages == (
-        Message("user", (Text("hello"),)),
-        Message("assistant", (ToolUse("u1", "look", {"q": 1}),)),
-        Message("user", (ToolResult("u1", (Text("found"),)),)),
+        SamplingMessage("user", (Text("hello"),)),
+        SamplingMessage("assistant", (ToolUse("u1", "look", {"q": 1}),)),
+        SamplingMessage("user", (ToolResult("u1", (Text("found"),)),)),
     )
     assert (request.max_tokens, request.system, request.temperature) == (50, "Be brief.", 0.5)
     assert request.stop_sequences == ("END",)

@@ -205,13 +205,13 @@ class Drifted:
 
 
 @dataclass(frozen=True, slots=True)
-class Dispatched:
+class CallDispatched:
     """The call this approval was given for is about to be sent."""
 
     at_ms: int
 
 
-ApprovalEvent: TypeAlias = Voted | TimePassed | Withdrawn | Drifted | Dispatched
+ApprovalEvent: TypeAlias = Voted | TimePassed | Withdrawn | Drifted | CallDispatched
 
 
 class Refusal(StrEnum):
@@ -316,7 +316,7 @@ def _apply_now(approval: Approval, workflow: Workflow, event: ApprovalEvent) -> 
             return _close(approval, State.CANCELLED, event.at_ms, event.reason, APPROVAL_REJECTED)
         case Drifted():
             return _close(approval, State.INVALID, event.at_ms, event.reason, event.error_type)
-        case Dispatched():
+        case CallDispatched():
             if approval.state is not State.APPROVED:
                 return DecisionRefused(Refusal.NOT_APPROVED, approval)
             return Changed(replace(approval, state=State.USED), ended=False)

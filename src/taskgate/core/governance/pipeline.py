@@ -60,7 +60,7 @@ class ExposeMode(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Lists:
+class VisibilityLists:
     """One layer of allowing and denying. `allow` None means that this layer allows everything it does not deny."""
 
     allow: PatternSet | None = None
@@ -102,7 +102,7 @@ class Layers:
 EVERYTHING_VISIBLE = Layers({})
 
 
-def expose(mode: ExposeMode, tools: Iterable[str], *, server: str | None = None) -> Lists:
+def expose(mode: ExposeMode, tools: Iterable[str], *, server: str | None = None) -> VisibilityLists:
     """A server's `expose` setting as a layer. A bad pattern is a PatternError in every mode."""
     patterns = PatternSet.of(tools)
     for pattern in patterns.patterns:
@@ -110,11 +110,11 @@ def expose(mode: ExposeMode, tools: Iterable[str], *, server: str | None = None)
             raise PatternError(pattern.text, f"speaks of another server, in the expose list of {server!r}")
     match mode:
         case ExposeMode.ALL:
-            return Lists()
+            return VisibilityLists()
         case ExposeMode.ALLOWLIST:
-            return Lists(allow=patterns)
+            return VisibilityLists(allow=patterns)
         case ExposeMode.BLOCKLIST:
-            return Lists(deny=patterns)
+            return VisibilityLists(deny=patterns)
         case _:
             assert_never(mode)
 

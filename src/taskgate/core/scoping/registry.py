@@ -46,7 +46,7 @@ class ApprovalWish(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Budgets:
+class ServerBudgets:
     """How much one server may take. None (written as 0 or left out) means the gateway's own default."""
 
     tool_timeout_ms: int | None = None
@@ -80,7 +80,7 @@ class RegistryRecord:
     display_name: str = ""
     allowed_tools: PatternSet = ALL_TOOLS
     denied_tools: PatternSet = NO_PATTERNS
-    budgets: Budgets = Budgets()
+    budgets: ServerBudgets = ServerBudgets()
     approval_policy: ApprovalPolicy = ApprovalPolicy()
     tags: frozenset[str] = frozenset()
     namespace: str = ""

@@ -11,7 +11,7 @@ from typing import Final, NoReturn
 from taskgate import clock
 from taskgate.core.audit import AuditEntry, revisions
 from taskgate.core.errors import CallerError, GatewayFault, TaskgateError
-from taskgate.core.governance.approval import Changed, Dispatched, State
+from taskgate.core.governance.approval import CallDispatched, Changed, State
 from taskgate.core.governance.decision import Decision, Denied, Forward, NeedsApproval
 from taskgate.core.identity import ANONYMOUS, Caller
 from taskgate.core.patterns import PatternKind
@@ -234,7 +234,7 @@ class HeldReadings:
         if stopped is not None:
             raise CallerError(stopped.error_type, f"{stopped.reason} It was not executed.", gate="approval")
         workflow = self._approvals.workflow(approval.workflow)
-        used = await self._store.change_held(approval.id, workflow, Dispatched(0))
+        used = await self._store.change_held(approval.id, workflow, CallDispatched(0))
         if not isinstance(used, Decided) or not isinstance(used.outcome, Changed):
             raise CallerError("approval_expired", "The approval was used or is over; ask again.", gate="approval")
 

@@ -217,7 +217,7 @@ class CallerAsks:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Page:
+class ElicitationPage:
     id: str
     principal: str
     asks: str
@@ -235,7 +235,7 @@ class Page:
 
 class ElicitationPages:
     def __init__(self, events: EventHub) -> None:
-        self._pages: dict[str, Page] = {}
+        self._pages: dict[str, ElicitationPage] = {}
         self._events = events
 
     def __len__(self) -> int:
@@ -243,23 +243,23 @@ class ElicitationPages:
 
     def open(
         self, principal: str, asks: str, asker: AnswerReceiver, name: str, description: str, *, good_for_s: float
-    ) -> Page:
+    ) -> ElicitationPage:
         """`asks` is what the user reads about who wants something."""
         self._drop_expired()
         if len(self._pages) >= MAX_PAGES:
             raise GatewayFault("overloaded", "Too many pages wait for their users; try again later.", retry_after_s=30)
         page_id = secrets.token_urlsafe(24)
-        page = Page(page_id, principal, asks, name, description, asker, clock.monotonic() + good_for_s)
+        page = ElicitationPage(page_id, principal, asks, name, description, asker, clock.monotonic() + good_for_s)
         self._pages[page.id] = page
         self._events.publish(QuestionsChanged(principal))
         return page
 
-    def own(self) -> list[Page]:
+    def own(self) -> list[ElicitationPage]:
         """Those that wait at this gateway."""
         self._drop_expired()
         return [page for page in self._pages.values() if not page.is_elsewhere]
 
-    def show_elsewhere(self, elsewhere: Iterable[Page]) -> None:
+    def show_elsewhere(self, elsewhere: Iterable[ElicitationPage]) -> None:
         """All that wait at other gateways now."""
         kept = {page.id: page for page in self._pages.values() if not page.is_elsewhere}
         self._pages = {**{page.id: page for page in elsewhere}, **kept}
@@ -269,13 +269,13 @@ class ElicitationPages:
         for page in [page for page in self._pages.values() if page.expires <= now or page.asker.gone]:
             del self._pages[page.id]
 
-    def find(self, page_id: str, who: str, is_operator: bool) -> Page | None:
+    def find(self, page_id: str, who: str, is_operator: bool) -> ElicitationPage | None:
         """The page, for the user it is meant for or the operator; for anybody else it does not exist."""
         self._drop_expired()
         page = self._pages.get(page_id)
         return page if page is not None and (is_operator or page.principal == who) else None
 
-    def answer(self, page: Page, value: str | None) -> None:
+    def answer(self, page: ElicitationPage, value: str | None) -> None:
         """The user has answered, or has said no (None). Whoever asked hears of it; a second answer is too late."""
         told = {"type": "url", "name": page.name}
         if value is not None:

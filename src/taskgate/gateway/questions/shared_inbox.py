@@ -20,7 +20,7 @@ from taskgate import clock
 from taskgate.core import wire
 from taskgate.core.errors import CallerError, Executed, GatewayFault, TaskgateError
 from taskgate.gateway.events import EventHub, QuestionsChanged
-from taskgate.gateway.questions.elicitations import ElicitationPages, Page
+from taskgate.gateway.questions.elicitations import ElicitationPage, ElicitationPages
 from taskgate.gateway.questions.inbox import Inbox
 from taskgate.gateway.questions.waiting import (
     Waiting,
@@ -177,11 +177,11 @@ class SharedInbox:
             executed=Executed.MAYBE,
         )
 
-    def _page(self, kept: KeptQuestion) -> Page:
+    def _page(self, kept: KeptQuestion) -> ElicitationPage:
         body = wire.parse_strictly(kept.body)
         left_s = (kept.expires_ms - self._rows.now_ms()) / 1000
         asker = _AsksElsewhere(lambda params: self._bring(kept.id, kept.home, params))
-        return Page(
+        return ElicitationPage(
             kept.id.removeprefix(_PAGE),
             kept.caller,
             body["asks"],
@@ -211,7 +211,7 @@ class _AsksElsewhere:
             await bringing
 
 
-def _kept_page(page: Page) -> KeptQuestion:
+def _kept_page(page: ElicitationPage) -> KeptQuestion:
     expires_ms = clock.wall_ms() + page.seconds_left * 1000
     text = json.dumps({"asks": page.asks, "name": page.name, "description": page.description}, ensure_ascii=False)
     return KeptQuestion(_PAGE + page.id, page.principal, "", expires_ms, text.encode())

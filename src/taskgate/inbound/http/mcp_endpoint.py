@@ -11,7 +11,7 @@ from taskgate import clock
 from taskgate.core.errors import TaskgateError
 from taskgate.core.generations import STATELESS_REVISIONS
 from taskgate.core.identity import Caller
-from taskgate.core.wire import Reader
+from taskgate.core.wire import MessageReader
 from taskgate.gateway.events import SessionEnded
 from taskgate.gateway.gateway import Gateway
 from taskgate.gateway.plan import Limits
@@ -46,7 +46,7 @@ class McpEndpoint:
         guard: Guard,
         caller_identifier: CallerIdentifier,
         arrivals: Arrivals,
-        reader: Reader,
+        reader: MessageReader,
         *,
         hop_key: bytes | None,
     ) -> None:

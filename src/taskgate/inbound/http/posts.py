@@ -20,7 +20,7 @@ from taskgate.core.errors import CallerError, TaskgateError
 from taskgate.core.generations import STATELESS_REVISIONS, Generation, check_headers, has_envelope, read_envelope
 from taskgate.core.identity import Caller
 from taskgate.core.scoping.registry import NO_WISH, SERVERS_HEADER, TOOLS_HEADER, SessionRequest
-from taskgate.core.wire import META, InvalidMessage, Kind, Message, Reader
+from taskgate.core.wire import META, InvalidMessage, Kind, Message, MessageReader
 from taskgate.gateway.gateway import Gateway
 from taskgate.gateway.requests.replies import stopped_meanwhile
 from taskgate.gateway.requests.request import Request
@@ -64,7 +64,7 @@ class PostHandler:
         gateway: Gateway,
         entrance: Entrance,
         streams: SessionStreams,
-        reader: Reader,
+        reader: MessageReader,
         forwarder: Forwarder | None,
     ) -> None:
         """`forwarder` reaches the other gateways on the same store, if there are any."""

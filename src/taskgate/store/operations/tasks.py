@@ -167,7 +167,7 @@ def intend(
     is_spent_by_us = held is not None and held.approval.state is law.State.USED and task.attempts > 0
     if held is not None and not is_spent_by_us:
         workflow = law.Workflow(held.approval.workflow)
-        used = law.apply(held.approval, workflow, law.Dispatched(tx.now_ms))
+        used = law.apply(held.approval, workflow, law.CallDispatched(tx.now_ms))
         if isinstance(used, law.DecisionRefused):
             return ApprovalSpent(used.approval)
         approvals.put(tx, replace(held, approval=used.approval))

@@ -33,7 +33,7 @@ class Mistaken(Exception):
     """Something that was trusted to change one row did not: the batch is done again, each by itself and waiting for answers."""
 
 
-class Answer:
+class PendingRows:
     """The rows of one statement, waited for when somebody looks at them."""
 
     __slots__ = ("cursor",)
@@ -95,12 +95,12 @@ class PostgresTransaction(Transaction):
         """The audit chain of this gateway and start, which has a name of its own at every start."""
         return self.ownership.owner
 
-    def run(self, name: str, /, **values: Any) -> Answer:
+    def run(self, name: str, /, **values: Any) -> PendingRows:
         if self._rows:
             self._send_rows()
         values["chain"] = self.chain
         values["dead_ms"] = self.dead_ms
-        return Answer(self._connection.cursor(binary=True).execute(SQL[name], values))
+        return PendingRows(self._connection.cursor(binary=True).execute(SQL[name], values))
 
     def put(self, name: str, /, **values: Any) -> None:
         if self._to_check is None:
