@@ -262,7 +262,7 @@ async def test_plain_calls_wait_for_a_store_that_confirms_what_is_kept_in_memory
     heard = clock.monotonic()
 
     monkeypatch.setattr(SqliteStore, "revisions", property(lambda _store: SeenRevisions({}, heard)))
-    monkeypatch.setattr(wiring, "changed_elsewhere", lambda *_: {})
+    monkeypatch.setattr(wiring, "changed_elsewhere", lambda *_parts, **_more: {})
     notes = server()
     async with Gateway({}, {"notes": notes}) as gate:
         caller = await gate.caller("2025")
