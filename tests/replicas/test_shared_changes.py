@@ -20,6 +20,10 @@ from tests.replicas.test_forwarding import events
 from tests.replicas.test_two_gateways import DEADLINE_S, TASKS, operator, pair
 
 from taskgate.core.errors import GatewayFault
+from taskgate.core.generations import Opening
+from taskgate.core.identity import Caller, CredentialFacts
+from taskgate.core.scoping.registry import SessionRequest
+from taskgate.gateway.requests.sessions import Session
 from taskgate.ports.store import KeptCatalog, KeptServer
 from taskgate.store.postgres.store import open_store
 
@@ -134,6 +138,21 @@ async def _announced_unheard(stage: Stage, wire: DatabaseWire) -> None:
 
     await until(committed)
     wire.refuses = False
+
+
+async def test_whoever_becomes_the_home_of_a_session_knows_its_caller_as_the_first_one_did(tmp_path: Path) -> None:
+    """What it followed is followed again in its name, and policies judge that by what its token said."""
+    facts = CredentialFacts(frozenset({"read"}), "client", 1_700_000_000)
+    caller = Caller("ann", frozenset({"approver"}), "default", "", "", facts)
+    async with gateways(tmp_path) as stage:
+        shared = [one.life.app.gateway.shared_sessions for one in stage.gateways if one.life is not None]
+        assert shared[0] is not None
+        assert shared[1] is not None
+        session = Session("of-ann", caller, Opening("2025-11-25", {}, {}), SessionRequest())
+        await shared[0].opened(session)
+        kept = await shared[1].rows.find_session("of-ann")
+        assert kept is not None
+        assert shared[1].restored(kept).caller == caller
 
 
 async def test_sessions_are_limited_at_all_gateways_together(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from taskgate import clock
 from taskgate.core import wire
 from taskgate.core.errors import TaskgateError
 from taskgate.core.generations import Opening
-from taskgate.core.identity import Caller, tenant_of
+from taskgate.core.identity import Caller, CredentialFacts, tenant_of
 from taskgate.core.patterns import PatternSet
 from taskgate.core.scoping.registry import NO_WISH, SessionRequest
 from taskgate.gateway.events import ConversationIdle, EventHub, SessionEnded
@@ -161,6 +161,7 @@ class SessionBody(msgspec.Struct, frozen=True):
     subscriptions: dict[str, str]
     log_level: str | None
     used_tasks: bool
+    facts: CredentialFacts | None = None
 
 
 class SharedSessions:
@@ -255,7 +256,7 @@ class SharedSessions:
     def restored(self, kept: KeptSession) -> Session:
         """A session whose home we have become. What it followed is followed again, soon."""
         body = msgspec.json.decode(kept.body, type=SessionBody)
-        caller = Caller(kept.principal, frozenset(body.roles), kept.scope, body.place, body.address)
+        caller = Caller(kept.principal, frozenset(body.roles), kept.scope, body.place, body.address, body.facts)
         opening = Opening(body.version, body.capabilities, body.client_info)
         session = Session(kept.id, caller, opening, _narrowing(body), moves=kept.moves)
         if body.log_level is not None:
@@ -365,6 +366,7 @@ def _body_of(session: Session) -> bytes:
         dict(session.subscriptions),
         session.log_level,
         session.used_tasks,
+        caller.facts,
     )
     return msgspec.json.encode(body)
 
