@@ -21,7 +21,7 @@ from tests.replicas.test_two_gateways import DEADLINE_S, TASKS, operator, pair
 
 from taskgate.core.errors import GatewayFault
 from taskgate.core.generations import Opening
-from taskgate.core.identity import Caller, CredentialFacts
+from taskgate.core.identity import Caller, CredentialFacts, Identity
 from taskgate.core.scoping.registry import SessionRequest
 from taskgate.gateway.requests.sessions import Session
 from taskgate.ports.store import KeptCatalog, KeptServer
@@ -153,6 +153,26 @@ async def test_whoever_becomes_the_home_of_a_session_knows_its_caller_as_the_fir
         kept = await shared[1].rows.find_session("of-ann")
         assert kept is not None
         assert shared[1].restored(kept).caller == caller
+
+
+async def test_somebody_who_is_erased_at_one_gateway_may_decide_at_none(tmp_path: Path) -> None:
+    """Known at both from a credential that was shown at one."""
+    async with gateways(tmp_path) as stage:
+        a, b = [one.life.app.gateway for one in stage.gateways if one.life is not None]
+        a.people.note(Identity("ann", frozenset({"approver"})))
+
+        async def known() -> bool:
+            return "ann" in b.plan.value.governing.approvers
+
+        async def forgotten() -> bool:
+            return not await known()
+
+        await until(known)
+        said = await stage.a.operator("POST", "/api/v1/data/erase", {"principal": "ann"})
+        assert said.status_code == 200, said.text
+        await until(forgotten)
+        assert "ann" not in a.plan.value.governing.approvers
+        assert "ann" not in b.plan.value.governing.roles
 
 
 async def test_sessions_are_limited_at_all_gateways_together(tmp_path: Path) -> None:

@@ -132,6 +132,7 @@ REVOKED: Final = "revoked"
 MOST_PEOPLE: Final = 50_000
 KEPT_MS: Final = 30 * 24 * 3_600_000
 RENEW_MS: Final = 24 * 3_600_000
+NOTED_WITHIN_MS: Final = 60_000
 FOR_EVER_MS: Final = 2**53
 
 
@@ -159,8 +160,14 @@ class KnownPeople:
         """At the start, and whenever another gateway may have changed something."""
         revoked = await self._store.identity_records(REVOKED)
         self._revoked = {record.name: msgspec.json.decode(record.body, type=Revoked) for record in revoked}
-        for record in await self._store.identity_records(PERSON):
+        people = await self._store.identity_records(PERSON)
+        for record in people:
             self._put(record.principal, frozenset(msgspec.json.decode(record.body, type=_Person).roles))
+        # Erased at another gateway. What was noted here a moment ago may not be written yet.
+        lately = self._store.now_ms() - NOTED_WITHIN_MS
+        for principal in self._roles.keys() - {record.principal for record in people}:
+            if self._noted_ms.get(principal, 0) < lately:
+                self._drop(principal)
 
     def merged(self, plan: Plan) -> Plan:
         """The plan with everybody who is known; what the configuration says about somebody wins."""
@@ -192,9 +199,12 @@ class KnownPeople:
         else:
             self._approvers.pop(principal, None)
         if len(self._roles) > MOST_PEOPLE:
-            gone, _ = self._roles.popitem(last=False)
-            self._approvers.pop(gone, None)
-            self._noted_ms.pop(gone, None)
+            self._drop(next(iter(self._roles)))
+
+    def _drop(self, principal: str) -> None:
+        self._roles.pop(principal, None)
+        self._approvers.pop(principal, None)
+        self._noted_ms.pop(principal, None)
 
     def is_revoked(self, digest: str) -> bool:
         """Whether the token of ours with this digest was revoked."""
@@ -224,6 +234,5 @@ class KnownPeople:
 
     async def forget(self, principal: str) -> None:
         """Somebody's data are erased."""
-        self._roles.pop(principal, None)
-        self._approvers.pop(principal, None)
+        self._drop(principal)
         await self._store.forget_identity_records_of(PERSON, principal)

@@ -114,6 +114,8 @@ def erase_the_rest(tx: Transaction, principal: str, so_far: Erased, kept_records
     tx.run("forget_receipts")
     if erased.grants:
         tx.announce(GRANTS, principal)
+    if erased.identity_records:
+        tx.announce(TOKENS, principal)
     counts = ", ".join(f"{name} {getattr(erased, name)}" for name in erased.__struct_fields__)
     record_audit(tx, replace(entry, reason=f"{entry.reason}: {counts}"))
     return erased
