@@ -12,7 +12,7 @@ from taskgate.inbound.http.hop import (
     HOP,
     MOST_NUMBERS,
     WINDOW_MS,
-    HopMisdirected,
+    HopNotTaken,
     HopRefused,
     HopSigner,
     HopVerifier,
@@ -105,8 +105,19 @@ def test_another_key_is_refused(clock: Clock, verifier: HopVerifier) -> None:
 
 
 def test_what_is_meant_for_another_gateway_is_refused(clock: Clock, verifier: HopVerifier) -> None:
-    with pytest.raises(HopMisdirected, match="another gateway"):
+    with pytest.raises(HopNotTaken, match="another gateway"):
         verifier.admit(b"POST", b"/mcp/work?x=1", sent(signed(clock, home="c")), BODY)
+
+
+@pytest.mark.parametrize("claims", [b"", b"1 a b", b"2 a b 1 1 e30=", b"1 a b 1 1 e30= more", b"1 a b soon 1 e30="])
+def test_claims_that_a_gateway_of_another_version_has_signed_are_not_taken(
+    clock: Clock, verifier: HopVerifier, claims: bytes
+) -> None:
+    """Its caller is answered, and may ask again: an error of ours would leave it waiting."""
+    signed_text = b"%b\nPOST\n/mcp\n%b\n" % (claims, hashlib.sha256(BODY).hexdigest().encode())
+    signature = claims + b" " + Keyed(KEY).hex_digest(signed_text)
+    with pytest.raises(HopNotTaken, match="another version"):
+        verifier.admit(b"POST", b"/mcp", [(HOP, signature)], BODY)
 
 
 def test_a_request_is_good_once(clock: Clock, verifier: HopVerifier) -> None:
@@ -137,7 +148,7 @@ def test_a_repeated_request_is_remembered_for_as_long_as_its_time_allows(clock: 
 def test_what_is_too_old_or_too_new_is_refused(clock: Clock, verifier: HopVerifier, off_ms: int) -> None:
     headers = sent(signed(clock))
     clock.ms -= off_ms
-    with pytest.raises(HopRefused, match="time is over"):
+    with pytest.raises(HopNotTaken, match="time is over"):
         verifier.admit(b"POST", b"/mcp/work?x=1", headers, BODY)
 
 
@@ -148,7 +159,7 @@ def test_numbers_are_remembered_within_a_limit(
     assert MOST_NUMBERS > 3
     for _ in range(3):
         verifier.admit(b"POST", b"/mcp/work?x=1", sent(signed(clock)), BODY)
-    with pytest.raises(HopRefused, match="too many"):
+    with pytest.raises(HopNotTaken, match="too many"):
         verifier.admit(b"POST", b"/mcp/work?x=1", sent(signed(clock)), BODY)
 
 

@@ -26,6 +26,8 @@ WINDOW_MS: Final = 10_000
 """How old a request may be, and how far ahead its time."""
 MOST_NUMBERS: Final = 200_000
 """Numbers remembered for as long as their requests could be sent again; beyond that nothing is let in."""
+_VERSION: Final = b"1"
+"""Of how the claims are written, as `HopSigner.sign` does."""
 _BLOCK: Final = 64
 """Of SHA-256, in bytes."""
 _UNSIGNED: Final = frozenset({HOP, b"host", b"user-agent", b"content-length"})
@@ -66,8 +68,11 @@ class HopRefused(Exception):
     """Why a request is not from a gateway of this store; for our log, not for the peer."""
 
 
-class HopMisdirected(HopRefused):
-    """It is from a gateway of this store, and meant for one that had our address before."""
+class HopNotTaken(HopRefused):
+    """It is from a gateway of this store and was not executed: meant for one that had our address before, too late, too
+    much at once, or written in a way that we do not read. Whoever sent it looks again whose the session is, and may sign
+    it anew.
+    """
 
 
 def hop_key(secret: bytes) -> bytes:
@@ -134,12 +139,12 @@ class HopVerifier:
         if not hmac.compare_digest(signature, _signature(self._keyed, claims, method, url, headers=signed, body=body)):
             raise HopRefused("its signature is wrong")
         # Signed by one of us: from here on it says what it was meant to say.
-        _version, _sender, home, at_ms, number, said = claims.split(b" ")
-        if home.decode("ascii") != self._owner:
-            raise HopMisdirected("it is meant for another gateway")
+        home, at_ms, number, said = _read_claims(claims)
+        if home != self._owner.encode("ascii"):
+            raise HopNotTaken("it is meant for another gateway")
         now = self._now_ms()
-        if abs(now - int(at_ms)) > WINDOW_MS:
-            raise HopRefused("its time is over, or has not come yet")
+        if abs(now - at_ms) > WINDOW_MS:
+            raise HopNotTaken("its time is over, or has not come yet")
         self._use_once(number, now)
         return _caller(said)
 
@@ -150,7 +155,7 @@ class HopVerifier:
         if number in self._seen or number in self._seen_before:
             raise HopRefused("it came before")
         if len(self._seen) >= MOST_NUMBERS:
-            raise HopRefused("too many came in a short time")
+            raise HopNotTaken("too many came in a short time")
         self._seen.add(number)
 
 
@@ -158,6 +163,14 @@ def _signature(keyed: Keyed, claims: bytes, method: bytes, url: bytes, *, header
     lines = b"".join([b"%b:%b\n" % header for header in headers])
     digest = hashlib.sha256(body).hexdigest().encode("ascii")
     return keyed.hex_digest(b"%b\n%b\n%b\n%b\n%b" % (claims, method, url, digest, lines))
+
+
+def _read_claims(claims: bytes) -> tuple[bytes, int, bytes, bytes]:
+    """Home, time, number and caller. A gateway of another version may write them in another way."""
+    parts = claims.split(b" ")
+    if parts[0] != _VERSION or len(parts) != 6 or not parts[3].isdigit():
+        raise HopNotTaken("it is from a gateway of another version")
+    return parts[2], int(parts[3]), parts[4], parts[5]
 
 
 @lru_cache(maxsize=4096)

@@ -23,7 +23,7 @@ from taskgate.gateway.plan import Limits
 from taskgate.inbound.http.arrival import Arrival, OpenConnections, Receive, Scope, Send, respond, respond_json
 from taskgate.inbound.http.connection import CallerConnection, drop_slow
 from taskgate.inbound.http.entrance import WELL_KNOWN
-from taskgate.inbound.http.hop import NOT_HERE, HopMisdirected, HopRefused, HopVerifier
+from taskgate.inbound.http.hop import NOT_HERE, HopNotTaken, HopRefused, HopVerifier
 from taskgate.inbound.http.mcp_endpoint import McpEndpoint
 from taskgate.inbound.http.post import Post
 from taskgate.telemetry.logs import log
@@ -182,7 +182,7 @@ def bind_internal(where: str) -> InternalSocket:
 
 
 def _refusal(refused: HopRefused) -> tuple[int, bytes]:
-    return (NOT_HERE, b"") if isinstance(refused, HopMisdirected) else (403, _NOT_A_GATEWAY)
+    return (NOT_HERE, b"") if isinstance(refused, HopNotTaken) else (403, _NOT_A_GATEWAY)
 
 
 class InternalListener:
