@@ -91,6 +91,28 @@ def test_a_cancelled_request_is_not_answered_after_a_crash() -> None:
     assert pending.lost() == ([], [])
 
 
+@pytest.mark.parametrize(
+    "odd",
+    [
+        rb'{"jsonrpc":"2.0","id":"\x","method":"ping"}',
+        b'{"jsonrpc":"2.0","id":"\\\xff","method":"ping"}',
+        rb'{"method":"ping","params":{},"jsonrpc":"2.0","id":"\q"}',
+        b'{"jsonrpc":"2.0","method":"notifications/cancelled","params":[1]}',
+        b'{"jsonrpc":"2.0","method":"notifications/cancelled","params":"x"}',
+        b'{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":[[]]}}',
+        b'{"jsonrpc":"2.0","id":null,"method":"resources/subscribe","params":[1]}',
+        b'{"jsonrpc":"2.0","id":null,"method":"resources/subscribe","params":{"uri":[]}}',
+    ],
+)
+def test_a_line_that_is_no_message_is_the_gateways_to_refuse(odd: bytes) -> None:
+    pending = Pending()
+    pending.sent(line("x", "tools/call"))
+    pending.sent(odd + b"\n")
+    assert unsent(odd) is None
+    assert [sent.id for sent in pending.lost()[1]] == [b'"x"']
+    assert pending.replay("own", []) == []
+
+
 def test_a_new_gateway_is_brought_to_where_the_last_one_was_and_the_client_does_not_see_it() -> None:
     pending = Pending()
     pending.sent(line(0, "initialize", protocolVersion="2025-11-25"))
@@ -142,6 +164,15 @@ def test_a_line_that_is_too_long_disturbs_no_other() -> None:
     assert splitter.feed(b"123456") == []
     assert splitter.too_long
     assert splitter.feed(b"789\nok\n") == [b"ok\n"]
+
+
+def test_a_line_that_is_too_long_is_told_once_however_it_comes_in() -> None:
+    splitter = Splitter(5)
+    told = 0
+    for piece in (b"1234", b"5678", b"9", b"abc", b"d\n", b"1234567", b"\nok\n"):
+        splitter.feed(piece)
+        told += splitter.dropped_one()
+    assert told == 2
 
 
 def test_only_a_plain_command_line_is_the_bridges() -> None:

@@ -74,6 +74,21 @@ def test_many_small_objects_within_the_limits_are_fine() -> None:
     assert len(wire.parse_strictly(body)) == 100
 
 
+@pytest.mark.parametrize(
+    ("spelled", "known_as"),
+    [
+        (rb'"d\u00e9"', '"dé"'.encode()),
+        (rb'"a\/b"', b'"a/b"'),
+        (rb'"\u0041"', b'"A"'),
+        (rb'"q\"\n"', rb'"q\"\n"'),
+        (b"-0", b"0"),
+    ],
+)
+def test_an_id_is_the_same_however_it_is_spelled(spelled: bytes, known_as: bytes) -> None:
+    message = READER.read(b'{"jsonrpc":"2.0","id":' + spelled + b',"method":"x"}')
+    assert message.id == known_as == wire.encode(json.loads(spelled))
+
+
 def test_the_limits_are_those_of_the_reader_and_may_change() -> None:
     body = b'{"jsonrpc":"2.0","method":"n","params":{"a":[[[1,2,3]]]}}'
     reader = wire.MessageReader(max_depth=5, max_nodes=10)

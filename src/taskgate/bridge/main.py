@@ -82,9 +82,10 @@ class Splitter:
         return dropped
 
     def _keep(self, piece: bytes) -> None:
+        known = self._size > self._limit
         self._size += len(piece)
         if self._size > self._limit:
-            self._parts, self.too_long = [], True
+            self._parts, self.too_long = [], self.too_long or not known
         elif piece:
             self._parts.append(piece)
 

@@ -66,6 +66,14 @@ _ANSWER = Seen(None, "")
 
 def look(line: bytes) -> Seen:
     """What kind of line the client wrote; one that cannot be read counts as an answer, the gateway will say what is wrong."""
+    try:
+        return _seen(line)
+    except ValueError:
+        return _ANSWER
+
+
+def _seen(line: bytes) -> Seen:
+    """Raises ValueError if the id is no JSON."""
     found = _REQUEST.match(line)
     if found:
         return Seen(_canonical(found[1]), found[2].decode("utf-8", "replace"))
@@ -97,6 +105,13 @@ def parse(line: bytes) -> dict[str, Any]:
     except (ValueError, RecursionError):
         return {}
     return said if isinstance(said, dict) else {}
+
+
+def _param(line: bytes, name: str) -> str | int | None:
+    """A param by which something is known: a text or a whole number, or None if the line has no such thing."""
+    params = parse(line).get("params")
+    value = params.get(name) if isinstance(params, dict) else None
+    return value if isinstance(value, str | int) else None
 
 
 def encode(value: Any) -> bytes:
@@ -136,7 +151,7 @@ class Pending:
                 del self.open[next(iter(self.open))]
         if seen.method == "notifications/cancelled":
             # Nobody waits for the answer to what was cancelled.
-            self.open.pop(encode((parse(line).get("params") or {}).get("requestId")), None)
+            self.open.pop(encode(_param(line, "requestId")), None)
         self._remember(seen, line)
 
     def received(self, line: bytes) -> bool:
@@ -155,7 +170,9 @@ class Pending:
         if seen.method in ("initialize", "notifications/initialized", "logging/setLevel"):
             self._opening[seen.method] = line
         elif seen.method in ("resources/subscribe", "resources/unsubscribe"):
-            uri = str((parse(line).get("params") or {}).get("uri"))
+            uri = _param(line, "uri")
+            if not isinstance(uri, str):
+                return
             self._watched.pop(uri, None)
             if seen.method == "resources/subscribe" and len(self._watched) < MOST_OPEN:
                 self._watched[uri] = line

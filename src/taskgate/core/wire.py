@@ -2,7 +2,7 @@
 
 Reading is strict, because two parsers that disagree about a message are a security hole: duplicate keys, NaN, lone surrogates,
 and documents that are too deep or too large are refused for everyone. Relaying is opaque: a message keeps the exact bytes of its
-id, params, result and error, so that what we do not understand passes through unchanged. This module knows nothing of MCP.
+params, result and error, so that what we do not understand passes through unchanged. This module knows nothing of MCP.
 """
 
 from __future__ import annotations
@@ -213,8 +213,8 @@ def _message(value: Any, body: bytes) -> Message:
     if type(value) is not dict:
         raise InvalidMessage("a message is an object")
     members = _members(body)
-    # The id's exact bytes when it is one that may be echoed: a string or an integer.
-    message_id = bytes(members["id"]) if type(value.get("id")) in (str, int) else None
+    # An id may be echoed if it is a string or an integer. It is known by one spelling, whatever escapes its sender wrote.
+    message_id = encode(value["id"]) if type(value.get("id")) in (str, int) else None
     if value.get("jsonrpc") != "2.0":
         raise InvalidMessage('"jsonrpc" must be "2.0"', message_id)
     if "method" in value:
