@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import configparser
 import json
 import re
 import subprocess
@@ -56,6 +57,15 @@ def test_the_unit_of_several_gateways_starts_each_on_its_port_with_its_own_state
     text = (DEPLOY / "taskgate@.service").read_text()
     for needed in ("--port %i", "StateDirectory=taskgate-%i", "TASKGATE_STATE_DIR=/var/lib/taskgate-%i"):
         assert needed in text
+
+
+def test_the_unit_of_several_gateways_is_started_again_for_as_long_as_the_database_is_away() -> None:
+    """By default systemd gives a unit up that has ended five times within ten seconds, and a start without a database is short."""
+    unit = configparser.ConfigParser(interpolation=None, strict=False)
+    unit.optionxform = str  # type: ignore[assignment,method-assign]
+    unit.read(DEPLOY / "taskgate@.service")
+    assert unit["Service"]["Restart"] in ("on-failure", "always")
+    assert unit["Unit"].get("StartLimitIntervalSec") == "0"
 
 
 @seam
