@@ -12,6 +12,7 @@ from psycopg import conninfo
 from tests.harness.postgres import fresh_url
 from tests.store.test_postgres_store import DEADLINE_S, a_call
 
+from taskgate.assembly.shared_store import check_shared
 from taskgate.core.errors import Executed, GatewayFault
 from taskgate.ports.store_answers import Change
 from taskgate.store.postgres.connection import reason
@@ -57,13 +58,38 @@ def test_a_database_without_connections_left_is_refused_with_the_reason() -> Non
         assert "too many connections" in refusal(url)
 
 
-def test_a_schema_that_somebody_has_half_removed_is_refused_and_not_mended_in_silence() -> None:
+@pytest.mark.parametrize(
+    ("done", "named"),
+    [
+        ("DROP TABLE owners CASCADE", "table owners"),
+        ("DROP TABLE attempts CASCADE", "table attempts"),
+        ("DELETE FROM taskgate_schema WHERE number = 3", "migration 3"),
+    ],
+)
+def test_a_schema_that_is_not_whole_is_refused_and_not_mended_in_silence(done: str, named: str) -> None:
+    """Also where the start itself would not touch what is missing."""
     url = fresh_url()
     store = open_store(url)
     asyncio.run(_closed(store))
     with psycopg.connect(url, autocommit=True) as connection:
-        connection.execute("DROP TABLE owners CASCADE")
-    assert "owners" in refusal(url)
+        connection.execute(done)
+    assert named in refusal(url)
+    with pytest.raises(GatewayFault, match=named):
+        check_shared(url)
+
+
+def test_a_check_names_what_a_user_may_not_do() -> None:
+    """Who may read the schema's number and create tables does not own those of another user."""
+    url = fresh_url()
+    asyncio.run(_closed(open_store(url)))
+    for may, named in (("USAGE", "create tables"), ("USAGE, CREATE", "read and write account_claims")):
+        with somebody(url, may=may) as other:
+            name = conninfo.conninfo_to_dict(other)["user"]
+            with psycopg.connect(url, autocommit=True) as connection:
+                connection.execute(f"GRANT SELECT ON taskgate_schema TO {name}")
+            with pytest.raises(GatewayFault, match=f"permission denied: .*{named}"):
+                check_shared(other)
+            assert named in refusal(other)
 
 
 async def _closed(store: object) -> None:

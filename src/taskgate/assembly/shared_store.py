@@ -176,6 +176,7 @@ def check_shared(url: str) -> str:
 
     found = database.look_at(url)
     database.check(found)
+    database.check_rights(found)
     schema = f"schema {found.schema} of {found.known_schema}"
     if found.schema < found.known_schema:
         schema += " (a start or `taskgate store migrate` brings it up to date)"

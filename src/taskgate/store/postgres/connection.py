@@ -40,6 +40,7 @@ STATEMENT_WITHIN_MS: Final = 10_000
 MIGRATE_WITHIN_MS: Final = 600_000
 _MIGRATION_LOCK: Final = 7_236_410_385
 NOT_SURE: Final = ("off", "local")
+_CREATES: Final = re.compile(r"^CREATE TABLE (\w+)", re.MULTILINE)
 
 
 class Found(NamedTuple):
@@ -52,6 +53,10 @@ class Found(NamedTuple):
     is_read_only: bool
     synchronous_standbys: str = ""
     """The server's own setting; empty where no standby must have a commit before it is acknowledged."""
+    missing: tuple[str, ...] = ()
+    """Migrations and tables that should be there by the number of the schema, and are not."""
+    forbidden: tuple[str, ...] = ()
+    """What a gateway does and this user may not do."""
 
 
 def connect(url: str, name: str = "taskgate", *, statement_ms: int = STATEMENT_WITHIN_MS) -> Connection:
@@ -94,7 +99,37 @@ def look(connection: Connection) -> Found:
     if has_schema:
         newest = connection.execute("SELECT coalesce(max(number), 0) FROM taskgate_schema").fetchone()
         schema = newest[0] if newest is not None else 0
-    return Found(version, schema, len(migrations()), synchronous, read_only, standbys)
+    missing, forbidden = _missing(connection, schema), _forbidden(connection, schema)
+    return Found(version, schema, len(migrations()), synchronous, read_only, standbys, missing, forbidden)
+
+
+def _tables_of(schema: int) -> list[str]:
+    """The tables that the migrations up to this number make."""
+    return [name for number, text in migrations() if number <= schema for name in _CREATES.findall(text)]
+
+
+def _missing(connection: Connection, schema: int) -> tuple[str, ...]:
+    if not schema:
+        return ()
+    applied = {row[0] for row in connection.execute("SELECT number FROM taskgate_schema")}
+    gaps = tuple(f"migration {number}" for number, _ in migrations() if number < schema and number not in applied)
+    rows = connection.execute(
+        "SELECT name FROM unnest(%s::text[]) AS name WHERE to_regclass(name) IS NULL ORDER BY name",
+        [_tables_of(schema)],
+    )
+    return gaps + tuple(f"table {row[0]}" for row in rows)
+
+
+def _forbidden(connection: Connection, schema: int) -> tuple[str, ...]:
+    row = connection.execute("SELECT coalesce(has_schema_privilege(current_schema(), 'CREATE'), false)").fetchone()
+    assert row is not None
+    create = () if row[0] else ("create tables",)
+    rows = connection.execute(
+        "SELECT name FROM unnest(%s::text[]) AS name WHERE NOT (has_table_privilege(to_regclass(name), 'SELECT') "
+        "AND has_table_privilege(to_regclass(name), 'INSERT')) ORDER BY name",
+        [_tables_of(schema)],
+    )
+    return create + tuple(f"read and write {row[0]}" for row in rows)
 
 
 def check(found: Found) -> None:
@@ -110,11 +145,22 @@ def check(found: Found) -> None:
             f"The store was written by a newer Taskgate (schema {found.schema}, this one knows {found.known_schema}). "
             "Start the newer version."
         )
+    if found.missing:
+        raise refused(
+            f"Schema {found.schema} is not whole: {', '.join(found.missing)} missing. Put the database back from a backup, or "
+            "name an empty one."
+        )
     if found.synchronous_commit in NOT_SURE:
         raise refused(
             f"synchronous_commit is {found.synchronous_commit!r} for this user and database, so a crash could take back work that "
             "was acknowledged. Set it to 'on': ALTER ROLE ... SET synchronous_commit = on."
         )
+
+
+def check_rights(found: Found) -> None:
+    """Raises GatewayFault if a gateway could not write with this user."""
+    if found.forbidden:
+        raise refused(f"permission denied: the user may not {', '.join(found.forbidden)}. Let it own the tables.")
 
 
 def migrate(connection: Connection) -> int:

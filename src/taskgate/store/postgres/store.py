@@ -17,6 +17,7 @@ from taskgate.store.postgres.connection import (
     SQL,
     Connection,
     check,
+    check_rights,
     connect,
     look,
     migrate,
@@ -149,7 +150,9 @@ def open_store(
     name, sealing = owner or new_owner(), Sealing(keys)
     try:
         with connect(url, "taskgate start") as connection:
-            check(look(connection))
+            found = look(connection)
+            check(found)
+            check_rights(found)
             _check_keys(connection, sealing, url)
             migrate(connection)
             if sealing.used is not None:
