@@ -72,7 +72,7 @@ test: $(STAMP) peers
 .PHONY: beside
 beside: $(STAMP)
 	@mkdir -p build
-	@nice $(MAKE) --no-print-directory --jobs=1 $(BESIDE) > build/beside.log 2>&1; code=$$?; cat build/beside.log; exit $$code
+	@nice -n 3 $(MAKE) --no-print-directory --jobs=1 $(BESIDE) > build/beside.log 2>&1; code=$$?; cat build/beside.log; exit $$code
 
 check: types docs contract lint format
 
