@@ -69,3 +69,18 @@ async def test_one_that_names_a_resource_twice_lets_it_go() -> None:
         await stream.hang_up()
         await gate.advance(5)
         assert followed(upstream) == []
+
+
+@seam
+async def test_a_session_that_may_follow_no_more_may_follow_the_same_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As it does where another gateway goes on with it, which follows again what the session followed."""
+    monkeypatch.setattr("taskgate.gateway.methods.subscriptions.MAX_URIS", 1)
+    upstream = server()
+    async with Gateway(CONFIG, {"s": upstream}) as gate:
+        caller = await gate.caller("2025")
+        for _ in range(2):
+            assert (await caller.request("resources/subscribe", {"uri": "note://a"})).result == {}
+        refused = await caller.request("resources/subscribe", {"uri": "note://b"})
+        assert refused.error["data"]["error_type"] == "overloaded"
+        assert (await caller.request("resources/unsubscribe", {"uri": "note://a"})).result == {}
+        assert (await caller.request("resources/subscribe", {"uri": "note://b"})).result == {}

@@ -89,6 +89,46 @@ async def beside_listens(others: int) -> int:
         return await steps_in(lambda: one_task(ann))
 
 
+def told_server() -> Upstream:
+    """With two resources, of which one changes."""
+    upstream = Upstream("2026", capabilities={"tools": {}, "resources": {"subscribe": True}})
+
+    async def listed(_call: Call) -> dict[str, Any]:
+        return {"resources": [{"uri": f"note://{name}", "name": name} for name in ("a", "b")]}
+
+    upstream.on("resources/list", listed)
+    return upstream
+
+
+async def update_beside(others: int, generation: str) -> int:
+    """`others` follow another resource of the server; one session is told that its own has changed."""
+    upstream = told_server()
+    async with Gateway(CONFIG, {"s": upstream}) as gate:
+        ann = await caller_of(gate, "ann", "2025")
+        stream = await ann.listen()
+        assert (await ann.request("resources/subscribe", {"uri": "note://a"})).result == {}
+        for _ in range(others):
+            eve = await caller_of(gate, "eve", generation)
+            if generation == "2025":
+                assert (await eve.request("resources/subscribe", {"uri": "note://b"})).result == {}
+            else:
+                await (await eve.listen(resourceSubscriptions=["note://b"])).message(0)
+        await gate.advance(1)
+
+        async def updated() -> None:
+            before = len(stream.reply.messages)
+            upstream.notify("notifications/resources/updated", {"uri": "note://a"})
+            await stream.message(before)
+
+        return await steps_in(updated)
+
+
+@pytest.mark.parametrize("generation", ["2025", "2026"])
+def test_an_update_costs_the_same_however_many_follow_something_else(generation: str) -> None:
+    few, many = [run(partial(update_beside, others, generation)) for others in (FEW, MANY)]
+    assert many <= few * GROWTH, (few, many)
+
+
 @pytest.mark.parametrize("name", ["eve", "ann"])
 def test_a_task_costs_the_same_however_many_sessions_are_open(name: str) -> None:
     few, many = [run(partial(beside_sessions, name, others)) for others in (FEW, MANY)]

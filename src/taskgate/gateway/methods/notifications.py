@@ -128,9 +128,9 @@ class UpstreamNotifications:
         """A session's own link concerns that session alone; a shared one all who follow over it, and who follow no other way."""
         own = self._sessions.get(link.key.session) if link.key.session else None
         if own is not None:
-            self._subscriptions.updated([own], link, params)
+            self._subscriptions.updated(own, link, params)
             return
-        self._subscriptions.updated(self._sessions, link, params)
+        self._subscriptions.updated(None, link, params)
         self._subscriptions.updated_for_listens(link, params)
         self._activity.resource_updated(link.server, params)
 

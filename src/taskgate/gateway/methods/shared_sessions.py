@@ -263,7 +263,8 @@ class SharedSessions:
             session.set_log_level(body.log_level)
         if body.used_tasks:
             session.uses_tasks()
-        session.subscriptions.update(body.subscriptions)
+        for uri, server in body.subscriptions.items():
+            self._following.subscriptions.follow(session, uri, server)
         self._sessions.put_back(session, clock.monotonic())
         self._written[session.id] = kept.body
         if body.subscriptions:

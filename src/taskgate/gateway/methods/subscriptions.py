@@ -65,6 +65,9 @@ class Subscriptions:
     def __init__(self) -> None:
         self._listens: set[Listen] = set()
         self._of_task: dict[str, list[Listen]] = {}
+        self._listens_of_uri: dict[str, list[Listen]] = {}
+        self._of_uri: dict[str, dict[str, Session]] = {}
+        """Sessions that follow a resource, by its URI and their id."""
 
     def __len__(self) -> int:
         return len(self._listens)
@@ -77,20 +80,42 @@ class Subscriptions:
         self._listens.add(listen)
         for task_id in listen.tasks:
             self._of_task.setdefault(task_id, []).append(listen)
+        for uri in listen.uris:
+            self._listens_of_uri.setdefault(uri, []).append(listen)
 
     def close(self, listen: Listen) -> None:
         if listen not in self._listens:
             return
         self._listens.remove(listen)
-        for task_id in listen.tasks:
-            following = self._of_task[task_id]
-            following.remove(listen)
-            if not following:
-                del self._of_task[task_id]
+        for index, names in ((self._of_task, listen.tasks), (self._listens_of_uri, listen.uris)):
+            for name in names:
+                following = index[name]
+                following.remove(listen)
+                if not following:
+                    del index[name]
+
+    def follow(self, session: Session, uri: str, server: str) -> None:
+        """The session follows this resource of that server from now on."""
+        session.subscriptions[uri] = server
+        if not session.closed:
+            self._of_uri.setdefault(uri, {})[session.id] = session
+
+    def unfollow(self, session: Session, uri: str) -> str | None:
+        """The server whose resource it was, if the session followed it."""
+        self._forget(session, uri)
+        return session.subscriptions.pop(uri, None)
+
+    def _forget(self, session: Session, uri: str) -> None:
+        following = self._of_uri.get(uri, {})
+        if following.pop(session.id, None) is not None and not following:
+            del self._of_uri[uri]
 
     async def release(self, upstreams: Mapping[str, Upstream], session: Session) -> None:
-        """A session ended: what was followed only for it over a shared link is let go."""
-        for uri, server in session.subscriptions.items():
+        """A session ended: nothing is told to it, and what was followed only for it over a shared link is let go."""
+        followed = list(session.subscriptions.items())
+        for uri, _ in followed:
+            self._forget(session, uri)
+        for uri, server in followed:
             upstream = upstreams.get(server)
             if upstream is not None and uri in session.watched:
                 await upstream.unwatch(uri, session.link_key)
@@ -98,9 +123,10 @@ class Subscriptions:
     def following(self, task_id: str) -> list[Listen]:
         return list(self._of_task.get(task_id, ()))
 
-    def updated(self, sessions: Iterable[Session], link: Link, params: Raw | None) -> None:
-        """A resource changed: tell the sessions that follow it over the link that said so."""
+    def updated(self, own: Session | None, link: Link, params: Raw | None) -> None:
+        """A resource changed: tell the sessions that follow it over the link that said so. `own`: the one that it belongs to."""
         uri = _uri_in(params)
+        sessions = (own,) if own is not None else tuple(self._of_uri.get(uri, {}).values())
         watched = link.generation is Generation.STATELESS or link.key.session == LISTENER
         for session in sessions:
             if session.subscriptions.get(uri) == link.server and (uri in session.watched) is watched:
@@ -108,7 +134,7 @@ class Subscriptions:
 
     def updated_for_listens(self, link: Link, params: Raw | None) -> None:
         uri = _uri_in(params)
-        for listen in list(self._listens):
+        for listen in list(self._listens_of_uri.get(uri, ())):
             concerned = link.key.principal in ("", listen.request.caller.principal)
             if concerned and listen.uris.get(uri) == link.server:
                 listen.tell(UPDATED, bytes(params or b"{}"))
@@ -149,15 +175,15 @@ class Following:
         session, uri = _session_and_uri(request)
         server = await self.readings.owner_of(request, uri)
         await self.readings.agreed(request, PatternKind.RESOURCE, server, uri, shown=uri)
-        if len(session.subscriptions) >= MAX_URIS:
+        if uri not in session.subscriptions and len(session.subscriptions) >= MAX_URIS:
             raise GatewayFault("overloaded", f"A session may follow at most {MAX_URIS} resources.")
         result = await self._tell_upstream(request, server, uri)
-        session.subscriptions[uri] = server
+        self.subscriptions.follow(session, uri, server)
         return result
 
     async def unsubscribe(self, request: Request) -> bytes:
         session, uri = _session_and_uri(request)
-        server = session.subscriptions.pop(uri, None)
+        server = self.subscriptions.unfollow(session, uri)
         if server is None or server not in self.sending.upstreams.value:
             return b"{}"
         return await self._tell_upstream(request, server, uri)
