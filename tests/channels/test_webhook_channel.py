@@ -150,6 +150,9 @@ def callback(**changes: Any) -> bytes:
     return json.dumps({**said, **changes}).encode()
 
 
+TWO_VERDICTS = callback()[:-1] + b', "verdict": "approve"}'
+
+
 def signed(body: bytes, *, key: bytes = KEY, at: float = NOW_S) -> dict[str, str]:
     return signed_headers(key, "msg_1", int(at), body)
 
@@ -202,6 +205,7 @@ async def test_a_refused_decision_says_why(client: httpx2.AsyncClient, refusal: 
         (signed(callback(verdict="maybe")), callback(verdict="maybe"), 400),
         (signed(callback(approver=None)), callback(approver=None), 400),
         (signed(callback(operator=True)), callback(operator=True), 400),
+        (signed(TWO_VERDICTS), TWO_VERDICTS, 400),
         (signed(b"x" * 70_000), b"x" * 70_000, 413),
     ],
 )

@@ -27,6 +27,7 @@ import msgspec
 
 from taskgate import clock
 from taskgate.channels.cards import card_json
+from taskgate.core import wire
 from taskgate.core.governance.approval import Refusal, Verdict
 from taskgate.core.governance.card import Card
 from taskgate.core.identity import OPERATOR
@@ -189,10 +190,10 @@ class WebhookChannel:
             return _reply(413, "the callback is too large")
         try:
             check_signature(self._key, headers, body, self._now_s())
-            said = msgspec.json.decode(body, type=_Callback)
+            said = msgspec.convert(wire.parse_strictly(body), _Callback)
         except BadSignature as error:
             return _reply(401, str(error))
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except (msgspec.ValidationError, wire.MalformedJson) as error:
             return _reply(400, f"the callback cannot be read: {error}")
         if said.approver == OPERATOR and not self._settings.operator_may_decide:
             return _reply(403, "the operator decides with a passphrase, which a webhook does not have")

@@ -248,9 +248,10 @@ class StdioEndpoint:
         raise CallerError("not_initialized", "Begin with initialize, or send every request with its envelope.")
 
     async def _initialize(self, message: Message, outlet: LineOutlet) -> None:
-        if self._session is not None:
+        if self._session is not None or self._opening:
             raise CallerError("invalid_request", "This conversation has been initialized already.")
         self._opening = True
+        self._opened.clear()
         try:
             await self._open_session(message, outlet)
         finally:

@@ -1,0 +1,119 @@
+"""One conversation by lines, as `taskgate stdio` holds it, in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+from tests.seam import Call, Gateway, Upstream, seam
+
+from taskgate.core.identity import Caller
+from taskgate.core.scoping.registry import SessionRequest
+from taskgate.core.wire import MessageReader
+from taskgate.inbound.stdio import LineOutlet, StdioEndpoint
+
+OPENING = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "lines", "version": "1"}}
+
+
+class Lines(asyncio.WriteTransport):
+    """Keeps what is written."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.said: list[dict[str, Any]] = []
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        self.said.append(json.loads(bytes(data)))
+
+    def is_closing(self) -> bool:
+        return False
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+    def answers(self, request_id: object) -> list[dict[str, Any]]:
+        return [said for said in self.said if said.get("id") == request_id]
+
+
+class Conversation:
+    def __init__(self, gate: Gateway) -> None:
+        self.reader, self.lines = asyncio.StreamReader(), Lines()
+        endpoint = StdioEndpoint(gate.life.app.gateway, Caller("local:ann"), SessionRequest(), MessageReader())
+        self.task = asyncio.ensure_future(endpoint.converse(self.reader, LineOutlet(self.lines)))
+
+    def write(self, *messages: bytes) -> None:
+        self.reader.feed_data(b"".join(message + b"\n" for message in messages))
+
+    async def end(self) -> None:
+        self.reader.feed_eof()
+        await self.task
+
+
+def line(request_id: object, method: str, params: dict[str, Any]) -> bytes:
+    return json.dumps({"jsonrpc": "2.0", "id": request_id, "method": method, "params": params}).encode()
+
+
+async def _after_a_while(call: Call) -> dict[str, Any]:
+    """An opening waits a moment for what is being listed."""
+    await call.sleep(5)
+    return {"tools": []}
+
+
+def server() -> Upstream:
+    notes = Upstream("2025")
+
+    @notes.tool("slow")
+    async def slow(call: Call) -> str:
+        await call.sleep(20)
+        return "done"
+
+    return notes
+
+
+@seam
+async def test_a_conversation_is_opened_once_however_quickly_it_is_asked_for() -> None:
+    notes = server()
+    notes.on("tools/list", _after_a_while)
+    async with Gateway({}, {"notes": notes}) as gate:
+        talk = Conversation(gate)
+        talk.write(line("a", "initialize", OPENING), line("b", "initialize", OPENING))
+        await gate.advance(10)
+        assert "result" in talk.lines.answers("a")[0]
+        assert "initialized already" in talk.lines.answers("b")[0]["error"]["message"]
+        await talk.end()
+        assert len(gate.life.app.gateway.sessions) == 0
+
+
+@seam
+async def test_what_follows_an_opening_waits_for_it_also_after_one_that_was_refused() -> None:
+    notes = server()
+    notes.on("tools/list", _after_a_while)
+    async with Gateway({}, {"notes": notes}) as gate:
+        talk = Conversation(gate)
+        talk.write(line("a", "initialize", {"protocolVersion": 5}))
+        await gate.advance(0.01)
+        assert "error" in talk.lines.answers("a")[0]
+        talk.write(line("b", "initialize", OPENING), line("c", "ping", {}))
+        await gate.advance(10)
+        assert talk.lines.answers("c")[0]["result"] == {}
+        await talk.end()
+
+
+@seam
+async def test_a_call_is_cancelled_whatever_escapes_its_id_was_written_with() -> None:
+    notes = server()
+    async with Gateway({}, {"notes": notes}) as gate:
+        talk = Conversation(gate)
+        talk.write(line("a", "initialize", OPENING))
+        await gate.advance(5)
+        talk.write(line("d\u00e9", "tools/call", {"name": "notes__slow", "arguments": {}}))
+        await gate.advance(1)
+        again = {"jsonrpc": "2.0", "id": "d\u00e9", "method": "ping"}
+        talk.write(json.dumps(again, ensure_ascii=False).encode())
+        await gate.advance(1)
+        assert "still open" in talk.lines.answers("d\u00e9")[0]["error"]["message"]
+        talk.write(b'{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"d\\u00e9"}}')
+        await gate.advance(30)
+        assert len(talk.lines.answers("d\u00e9")) == 1
+        await talk.end()
