@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.harness.any_json import any_json, any_object
@@ -95,3 +96,27 @@ def test_no_bytes_break_the_decoder(data: bytes) -> None:
 @given(OBJECTS)
 def test_what_is_encoded_is_decoded_unchanged(message: dict[str, Any]) -> None:
     assert decode_messages(encode(message)) == [message]
+
+
+class Noting(Silent):
+    """Keeps the ids of the answers."""
+
+    def __init__(self) -> None:
+        self.answered: list[Any] = []
+
+    async def post(self, body: bytes, timeout: float) -> None:
+        self.answered.append(decode_messages(body)[0]["id"])
+
+
+async def test_every_request_is_answered_but_one_whose_id_cannot_be_written(caplog: pytest.LogCaptureFixture) -> None:
+    server = Noting()
+    session = Session(Options())
+    await session.begin(server, Stateful({"protocolVersion": "2025-11-25"}))  # type: ignore[arg-type]
+    for number in (1, "1", "\ud800", 2):
+        session.deliver({"jsonrpc": "2.0", "id": number, "method": "ping"})
+    async with asyncio.timeout(30):
+        while 2 not in server.answered:
+            await asyncio.sleep(0)
+    await session.close()
+    assert server.answered == [1, "1", 2]
+    assert [record.levelname for record in caplog.records] == ["WARNING"]

@@ -209,7 +209,7 @@ class Inbound:
         if message.get("id") is not None:
             self._begin(message["id"], method, params)
         elif method == "notifications/cancelled":
-            self._withdraw(str(params.get("requestId")))
+            self._withdraw(repr(params.get("requestId")))
         else:
             self.spread(method, params)
 
@@ -234,7 +234,7 @@ class Inbound:
         await self._hosted.close()
 
     def _begin(self, request_id: int | str, method: str, params: dict[str, Any]) -> None:
-        key = str(request_id)
+        key = repr(request_id)  # 1 and "1" are two requests
         if key in self._requests:
             return  # the same request twice, as a resumed stream may bring it
         if len(self._requests) >= MOST_AT_ONCE:
@@ -279,7 +279,7 @@ class Inbound:
     async def _reply(self, message: Message) -> None:
         try:
             await self._send(encode(message))
-        except ClientError as error:
+        except (ClientError, UnicodeEncodeError) as error:
             _log.warning("an answer to the server could not be delivered: %s", error)
 
     def _withdraw(self, key: str) -> None:
