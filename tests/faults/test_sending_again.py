@@ -162,6 +162,25 @@ async def test_patience_may_be_asked_for_by_a_date(ahead_s: int) -> None:
 
 
 @seam
+async def test_a_task_that_was_sent_once_is_not_said_to_be_unexecuted_while_it_is_tried_again() -> None:
+    server = Upstream("2025")
+
+    @server.tool("t")
+    async def lost(call: Call) -> str | None:
+        await server.stop()
+        return None
+
+    async with Gateway({"servers": {"far": {"tools": {"t": {"class": "repeatable"}}}}}, {"far": server}) as gate:
+        caller = await gate.caller("2025")
+        task_id = await as_task(caller, "far__t", 600_000)
+        await gate.advance(60)
+        assert server.count("t") == 1
+        shown = (await caller.request("tasks/get", {"taskId": task_id})).result
+        assert "will be tried again" in shown["statusMessage"]
+        assert "may have been executed before" in shown["statusMessage"]
+
+
+@seam
 async def test_a_task_that_was_never_sent_is_tried_until_its_ttl_and_then_was_not_executed() -> None:
     server = Upstream("2025", tools={"t": done})
     async with Gateway({}, {"far": server}) as gate:

@@ -140,7 +140,7 @@ class Attempts:
             if not self._time_left(sends.task, pause_s):
                 await sends.give_up(problem)
                 return
-            self._records.store.note(sends.task.id, Noted(_waiting_for(problem)))
+            self._records.store.note(sends.task.id, Noted(_waiting_for(sends.task, problem)))
             await clock.sleep(pause_s)
 
     async def _begin(self, task: Task) -> TaskSends | None:
@@ -357,11 +357,12 @@ class Attempts:
             await self._records.conclude(task.id, endings.lost(current, problem))
 
 
-def _waiting_for(problem: UpstreamError) -> str:
+def _waiting_for(task: Task, problem: UpstreamError) -> str:
     why = (
         f"The server {problem.server} {problem.why}" if isinstance(problem, CallFailed) else problem.message.rstrip(".")
     )
-    return f"{why}. The call has not been executed and will be tried again."[:500]
+    before = "may have been executed before, is safe to repeat" if task.may_have_been_sent else "has not been executed"
+    return f"{why}. The call {before} and will be tried again."[:500]
 
 
 def _pauses() -> Iterator[float]:
