@@ -18,10 +18,14 @@ from pathlib import Path
 from typing import Any
 
 from tests.docs.blocks import ROOT, Block, Command, commands_in
+from tests.harness.forking import FORKING
 from tests.harness.programs import free_port
 
 HANG_S = 120
-_FOR_A_SHELL = re.compile(r"[|&;<>$`*?~(){}\[\]#\\\n]")
+_FOR_A_SHELL = re.compile(r"[|&;<>$`*?~(){}\[\]#\\\n\"]")
+_QUOTED = re.compile(r"'[^']*'")
+AS_INSTALLED = "docs/getting-it.md"
+"""Its commands are really started, by the installed script; those of the others are forked, also where a shell starts them."""
 DOCUMENTED = "127.0.0.1:7467"
 _FILES = {"command": "python", "args": ["-m", "taskgate.demo.files"]}
 _SERVERS: dict[str, Any] = {
@@ -40,6 +44,13 @@ _TIME = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d)?(\.\d+)?Z?")
 _NUMBER = re.compile(r"\d+([.,]\d+)*")
 _MY_SERVER = "import asyncio\nfrom taskgate.demo.files import DemoServer\nasyncio.run(DemoServer().run())\n"
 _AGENT = '#!/bin/sh\necho "the agent ran"\n'
+_TASKGATE = '#!/bin/sh\nexec {launched} -m taskgate "$@"\n'
+_PYTHON = """#!/bin/sh
+case "$1 $2" in
+    "-m taskgate"* | *.py" "*) exec {launched} "$@" ;;
+    *) exec {python} "$@" ;;
+esac
+"""
 _CLIENT = {"mcpServers": {"notes": _FILES}}
 
 
@@ -65,6 +76,11 @@ class Sandbox:
         )
         self._write(".home/.claude.json", json.dumps(_CLIENT))
         self._write("bin/claude", _AGENT).chmod(0o755)
+        launched = FORKING.launched(Path(sys.executable))
+        if launched and self.document != AS_INSTALLED:
+            names = {"launched": shlex.join([*launched, sys.executable]), "python": shlex.quote(sys.executable)}
+            self._write("bin/taskgate", _TASKGATE.format(**names)).chmod(0o755)
+            self._write("bin/python", _PYTHON.format(**names)).chmod(0o755)
         for block in blocks:
             if block.file is not None:
                 self._write(block.file, self.as_run(block.body))
@@ -161,7 +177,7 @@ class Sandbox:
 
 def _started(text: str) -> list[str]:
     """A lone `taskgate` command is started without a shell in between, everything else by one."""
-    if text.startswith("taskgate ") and not _FOR_A_SHELL.search(text):
+    if text.startswith("taskgate ") and not _FOR_A_SHELL.search(_QUOTED.sub("", text)):
         return [sys.executable, "-m", *shlex.split(text)]
     return ["bash", "-c", text]
 
