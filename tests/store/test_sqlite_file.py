@@ -24,16 +24,25 @@ from taskgate.core.audit import AuditEntry, row_bytes
 from taskgate.core.errors import Executed, GatewayFault
 from taskgate.core.governance.approval import Binding, Workflow
 from taskgate.core.tasks.state import OPEN
+from taskgate.core.tasks.task import Task
 from taskgate.core.tasks.transition import Cancelled, Dispatched, ResultCame
 from taskgate.ports.approval_store import ApprovalRequest, PendingLimits
-from taskgate.ports.store_answers import Change, Ownership, TaskFilter
+from taskgate.ports.store_answers import Change, IdTaken, Ownership, TaskFilter
 from taskgate.ports.task_store import AcceptLimits
 from taskgate.store.batch import KeptEvents
 from taskgate.store.operations import rows, tasks
 from taskgate.store.operations.reader import Reader
 from taskgate.store.sealing import Sealing
 from taskgate.store.sqlite import connection
-from taskgate.store.sqlite.connection import SQL, SqliteTransaction, connect_reader, connect_writer, migrate, migrations
+from taskgate.store.sqlite.connection import (
+    SQL,
+    SqliteTransaction,
+    can_gather,
+    connect_reader,
+    connect_writer,
+    migrate,
+    migrations,
+)
 from taskgate.store.sqlite.store import open_store, statements_of
 
 
@@ -372,3 +381,66 @@ def test_creates_that_share_a_commit_share_what_is_asked_for_each_commit(tmp_pat
     many = accept(51)
     writing.close()
     assert (one, (many - one) / 50) == (10, 8)
+
+
+def gathering(path: Path) -> tuple[sqlite3.Connection, SqliteTransaction]:
+    writing = connect_writer(path)
+    migrate(writing)
+    can_gather(writing)
+    transaction = SqliteTransaction(writing, 1_000_000, Ownership("node", 1), KeptEvents(), Sealing(()))
+    transaction.gather()
+    return writing, transaction
+
+
+def accept_in(transaction: SqliteTransaction, call: Task) -> None:
+    limits = AcceptLimits(1_000, PendingLimits(1_000, 1_000))
+    made = tasks.accept(transaction, call, sent=None, approval=None, key=None, limits=limits, audit=None)
+    assert isinstance(made, Change)
+
+
+def test_the_event_loop_leaves_the_rows_of_creates_to_the_thread_that_commits(tmp_path: Path) -> None:
+    """In statements that the driver is given: on the loop the number of each event and two looks, later two for all five."""
+    writing, transaction = gathering(tmp_path / "store.db")
+    ran, calls = list[str](), [a_call() for _ in range(5)]
+    writing.set_trace_callback(ran.append)
+    for call in calls:
+        accept_in(transaction, call)
+    on_the_loop = len(ran)
+    transaction.write_gathered()
+    # What its triggers run is told under the name of a statement, too.
+    later = set(ran[on_the_loop:])
+    writing.set_trace_callback(None)
+    assert (on_the_loop, len(later)) == (len(calls) + 2, 2)
+    tables = ("tasks", "task_calls", "audit", "events")
+    assert [writing.execute(f"SELECT count(*) FROM {table}").fetchone()[0] for table in tables] == [5, 5, 5, 5]
+    writing.close()
+
+
+def test_whoever_asks_for_a_gathered_row_finds_it(tmp_path: Path) -> None:
+    writing, transaction = gathering(tmp_path / "store.db")
+    first, second, third = a_call(), a_call(limited_as="dave"), a_call(limited_as="erin")
+    accept_in(transaction, first)
+    assert transaction.run("last_audit").fetchone()[0] == 1
+    accept_in(transaction, second)
+    assert transaction.run("count_open_of_caller", limited_as="dave").fetchone()[0] == 1
+    accept_in(transaction, third)
+    assert isinstance(tasks.advance(transaction, third.id, Cancelled("enough")), Change)
+    assert transaction.run("count_open_of_caller", limited_as="erin").fetchone()[0] == 0
+    for number in range(20):
+        rows.record_audit(transaction, AuditEntry(at_ms=1, event=f"call {number}"))
+    transaction.write_gathered()
+    assert transaction.run("last_audit").fetchone()[0] == 24
+    assert writing.execute("SELECT count(*), count(DISTINCT id) FROM events").fetchone() == (4, 4)
+    writing.close()
+
+
+async def test_an_id_that_is_taken_costs_its_neighbours_in_the_commit_nothing(tmp_path: Path) -> None:
+    store = open_store(tmp_path / "store.db")
+    old, other = a_call(), a_call()
+    await store.accept(old)
+    calls = [a_call(), a_call(id=old.id), other, a_call(id=other.id), a_call()]
+    answers = await asyncio.gather(*(store.accept(call) for call in calls))
+    assert [type(answer) for answer in answers] == [Change, IdTaken, Change, IdTaken, Change]
+    assert [row.number for row in await store.audit_rows()] == [1, 2, 3, 4]
+    assert await store.open_count("carol") == 4
+    await store.close()

@@ -7,8 +7,12 @@ would lose acknowledged work in a power cut.
 from __future__ import annotations
 
 import asyncio
+import re
 import sqlite3
 import threading
+from collections.abc import Callable, Mapping
+from functools import cache
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -18,6 +22,38 @@ from taskgate.store.batch import KeptEvents, Transaction, read_migrations, read_
 from taskgate.store.sealing import KEEPSAKE, Sealing, key_needed, within_json
 
 SQL: Final = read_queries(__package__)
+
+_VALUE: Final = re.compile(r"'[^']*'|--[^\n]*|:(\w+)")
+
+
+class PositionalStatement(NamedTuple):
+    """A statement that takes its values by position: by name, the driver gives the interpreter's lock away for each of them."""
+
+    text: str
+    in_order: Callable[[Mapping[str, Any]], tuple[Any, ...]]
+    """Picks them out of the values by name."""
+
+
+def _by_position(text: str) -> PositionalStatement:
+    names: dict[str, int] = {}
+
+    def numbered(found: re.Match[str]) -> str:
+        name = found[1]
+        return found[0] if name is None else f"?{names.setdefault(name, len(names) + 1)}"
+
+    text = _VALUE.sub(numbered, text)
+    if len(names) > 1:
+        return PositionalStatement(text, itemgetter(*names))
+    return PositionalStatement(text, lambda values: tuple(values[name] for name in names))
+
+
+_STATEMENTS: Final = {name: _by_position(text) for name, text in SQL.items()}
+
+
+def run_named(connection: sqlite3.Connection, name: str, values: Mapping[str, Any]) -> sqlite3.Cursor:
+    """Run one of the adapter's statements."""
+    text, in_order = _STATEMENTS[name]
+    return connection.execute(text, in_order(values))
 
 
 def migrations() -> list[tuple[int, str]]:
@@ -116,14 +152,59 @@ def check_keys(connection: sqlite3.Connection, sealing: Sealing, path: Path) -> 
         return
     kept = connection.execute("SELECT name FROM keepsakes WHERE instr(name, ?) = 1", (KEEPSAKE,)).fetchall()
     for prefix in sealing.missing(name for (name,) in kept):
-        if connection.execute(
-            SQL["needs_key"], {"prefix": prefix, "length": len(prefix), "within": within_json(prefix)}
-        ).fetchone()[0]:
+        asked = {"prefix": prefix, "length": len(prefix), "within": within_json(prefix)}
+        if run_named(connection, "needs_key", asked).fetchone()[0]:
             raise key_needed(str(path))
 
 
+# Rows that operations insert without looking back are gathered and written with few statements, by the thread that commits: the
+# event loop does not spend its time on them. A new task is a row in each of four tables. These are written together, into a view of
+# the connection's own whose trigger puts them where they belong: each statement takes the interpreter's lock several times.
+
+_GATHERED: Final = ("insert_task", "insert_call", "insert_audit", "insert_event")
+_TOGETHER: Final = "INSERT INTO gathered_rows"
+_MOST_ROWS: Final = 16
+_OF_OTHER_TABLES: Final = frozenset(
+    {
+        "find_owner",
+        "touch_owner",
+        "next_event_number",
+        "move_cursor",
+        "find_key",
+        "put_key",
+        "put_attempt",
+        "insert_outcome",
+        "withdraw_questions",
+    }
+)
+"""Statements to which it makes no difference whether gathered rows are written yet."""
+_OF_ONE: Final = {"find_task": "id", "update_task": "id", "count_open_of_caller": "limited_as"}
+"""To these it does if they are about a gathered task, or about whom it counts for."""
+
+
+def can_gather(connection: sqlite3.Connection) -> None:
+    """Make the view for gathered rows. Only this connection sees it, and only as long as it is open."""
+    columns, inserts = list[str](), list[str]()
+    for name in _GATHERED:
+        # A row that is there already is an error here: then everything is done again, each write by itself.
+        table, _, values = SQL[name].partition("ON CONFLICT")[0].partition("VALUES")
+        named = [f"{name}_{value}" for value in _VALUE.findall(values)]
+        inserts.append(f"{table} VALUES ({', '.join(f'NEW.{column}' for column in named)});")
+        columns += [f"NULL AS {column}" for column in named]
+    connection.executescript(
+        f"CREATE TEMP VIEW gathered_rows AS SELECT {', '.join(columns)};"
+        f"CREATE TEMP TRIGGER gathered_row INSTEAD OF INSERT ON gathered_rows BEGIN {' '.join(inserts)} END;"
+    )
+
+
+@cache
+def _insert_many(insert: str, width: int, rows: int) -> str:
+    row = f"({', '.join('?' * width)})"
+    return f"{insert} VALUES {', '.join([row] * rows)}"
+
+
 class SqliteTransaction(Transaction):
-    __slots__ = ("_connection",)
+    __slots__ = ("_connection", "_gathered", "_gathers", "_named")
     is_shared = False
 
     def __init__(
@@ -136,9 +217,61 @@ class SqliteTransaction(Transaction):
     ) -> None:
         super().__init__(now_ms, ownership, kept_events, sealing)
         self._connection = connection
+        self._gathers = False
+        self._gathered: dict[str, list[tuple[Any, ...]]] = {}
+        """By the name of what inserts one of them."""
+        self._named: set[str] = set()
+        """The gathered tasks, and whom they count for."""
 
     def run(self, name: str, /, **values: Any) -> sqlite3.Cursor:
-        return self._connection.execute(SQL[name], values)
+        if self._gathered and self._needs_gathered(name, values):
+            self.write_gathered()
+        text, in_order = _STATEMENTS[name]
+        return self._connection.execute(text, in_order(values))
+
+    def _needs_gathered(self, name: str, values: Mapping[str, Any]) -> bool:
+        if name in _OF_OTHER_TABLES:
+            return False
+        if name == "last_audit":
+            # Whoever gathers an audit row knows its number.
+            return self.audit_head is not None
+        one = _OF_ONE.get(name)
+        return one is None or values[one] in self._named
+
+    def gather(self) -> None:
+        """From now on rows are gathered; `write_gathered` comes before the commit, and fails if one of them cannot be written."""
+        self._gathers = True
+
+    def put(self, name: str, /, **values: Any) -> None:
+        if not self._gathers:
+            self.run(name, **values)
+            return
+        self._gathered.setdefault(name, []).append(_STATEMENTS[name].in_order(values))
+
+    def changes_one(self, name: str, /, **values: Any) -> bool:
+        if not self._gathers or name != "insert_task":
+            return self.run(name, **values).rowcount == 1
+        self.put(name, **values)
+        self._named.update((values["id"], values["limited_as"]))
+        return True
+
+    def write_gathered(self) -> None:
+        """Write the gathered rows. On the event loop only where a statement must see them."""
+        tables, self._gathered = self._gathered, {}
+        self._named.clear()
+        if len(tables) == len(_GATHERED):
+            together = [sum(rows, ()) for rows in zip(*(tables[name] for name in _GATHERED), strict=False)]
+            self._write_many(_TOGETHER, together)
+            tables = {name: rows[len(together) :] for name, rows in tables.items()}
+        for name, rows in tables.items():
+            self._write_many(SQL[name].partition("VALUES")[0], rows)
+
+    def _write_many(self, insert: str, rows: list[tuple[Any, ...]]) -> None:
+        """In few lengths, so that the statements stay prepared."""
+        while rows:
+            count = min(1 << (len(rows).bit_length() - 1), _MOST_ROWS)
+            part, rows = rows[:count], rows[count:]
+            self._connection.execute(_insert_many(insert, len(part[0]), count), sum(part, ()))
 
     def announce(self, topic: str, name: str) -> None:
         """Nobody else has this store open, and this process hears of its own changes by itself."""

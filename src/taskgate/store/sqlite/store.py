@@ -21,13 +21,14 @@ from taskgate.store.batch import DeferredWrite, KeptEvents, Locks, Operation, Ta
 from taskgate.store.operations.reader import Reader
 from taskgate.store.sealing import Sealing
 from taskgate.store.sqlite.connection import (
-    SQL,
     SYNCHRONOUS,
+    can_gather,
     check_keys,
     connect_reader,
     connect_writer,
     migrate,
     never_wait,
+    run_named,
     start_log_over,
 )
 from taskgate.store.sqlite.files import Checkpointer, FileLock, LastKnown, SpillFiles
@@ -137,7 +138,7 @@ def statements_of(connection: sqlite3.Connection) -> Callable[..., sqlite3.Curso
 
     def run(name: str, /, **values: Any) -> sqlite3.Cursor:
         try:
-            return connection.execute(SQL[name], values)
+            return run_named(connection, name, values)
         except sqlite3.OperationalError as error:
             # Readers wait for nobody in ordinary life; where they would, the event loop must not.
             raise GatewayFault("store_unavailable", f"The store cannot be read: {error}. Try again soon.") from error
@@ -247,11 +248,11 @@ def open_store(
     lock = FileLock(path) if locked else None
     try:
         writing, checkpointing, reading = _connect_all(path, synchronous, sealing)
-        fence = writing.execute(SQL["take_fence"], {"owner": owner, "now_ms": clock()}).fetchone()[0]
+        fence = run_named(writing, "take_fence", {"owner": owner, "now_ms": clock()}).fetchone()[0]
         if sealing.used is not None:
-            writing.execute(SQL["keep"], {"name": sealing.used, "value": b""})
+            run_named(writing, "keep", {"name": sealing.used, "value": b""})
         never_wait(writing)
-        last = writing.execute(SQL["last_audit"]).fetchone()
+        last = run_named(writing, "last_audit", {}).fetchone()
         last_known = LastKnown(path, last[0] if last is not None else 0)
     except (sqlite3.Error, OSError, GatewayFault) as error:
         if lock is not None:
@@ -295,6 +296,7 @@ def _connect_all(
         check_keys(writing, sealing, path)
         start_log_over(writing)
         migrate(writing)
+        can_gather(writing)
         return writing, connect_writer(path, synchronous=synchronous), connect_reader(path)
     except BaseException:
         writing.close()

@@ -1,8 +1,9 @@
 """The one writer. Operations that wait at the same time share one commit, and so one sync of the disk.
 
 An operation is a function of a `Transaction`. Operations run on the event loop, a few tens of microseconds each;
-only the COMMIT, which waits for the disk, runs in a thread. (Running the operations there too would hand the
-interpreter's lock back and forth for every statement, and a busy loop starves such a thread for seconds.) While one
+only the COMMIT, which waits for the disk, runs in a thread, and before it one statement with the rows that the
+operations insert. (Running the operations there too would hand the interpreter's lock back and forth for every
+statement, and a busy loop starves such a thread for seconds.) While one
 commit is on its way, the next batch gathers. A batch takes what waits when it begins and nobody who comes later, in
 slices of a few milliseconds with a turn of the loop between them: how many share a sync must not depend on how long the
 loop may be held, or a slow disk on a busy machine would take less work a second than it is offered. Another process may
@@ -64,7 +65,7 @@ class Writer(BatchWriter):
         super().__init__()
         self._sealing = sealing
         self._last_known = last_known
-        self._present: Transaction | None = None
+        self._present: SqliteTransaction | None = None
         self._connection = connection
         self._checkpointer = checkpointer
         self._clock = clock
@@ -141,6 +142,7 @@ class Writer(BatchWriter):
     def _together(self, batch: Batch) -> Iterator[None]:
         """Without savepoints: one costs as much as a whole operation. Whoever comes between two slices has the next batch."""
         transaction = self._transaction()
+        transaction.gather()
         for _ in range(min(len(self._waiting), MAX_BATCH)):
             batch.waiting.append(self._waiting.popleft())
             batch.waiting[-1].run(transaction)
@@ -161,7 +163,7 @@ class Writer(BatchWriter):
             self._in_savepoint(transaction, write.write)
             yield
 
-    def _transaction(self) -> Transaction:
+    def _transaction(self) -> SqliteTransaction:
         transaction = SqliteTransaction(
             self._connection, self._clock(), self._ownership, self._kept_events, self._sealing
         )
@@ -201,9 +203,22 @@ class Writer(BatchWriter):
                     self._tell_loop(self._refuse_all, Batch([], []), refused)
             elif isinstance(job, Rewrite):
                 self._tell_loop(self._rewritten, job, rewrite_file(self._connection, self._pause))
-            else:
+            elif self._write_gathered(job):
                 trouble = self._commit()
                 self._tell_loop(self._over, job, trouble)
+
+    def _write_gathered(self, batch: Batch) -> bool:
+        """Write the rows that the operations of a batch left for the end. If they cannot be written, the loop goes on."""
+        try:
+            if self._present is not None:
+                self._present.write_gathered()
+        except sqlite3.OperationalError as error:
+            self._tell_loop(self._refuse_all, batch, error)
+        except Exception:  # one of them failed, and the whole transaction with it: find out which
+            self._tell_loop(partial(self._run_slice, batch, self._each_apart(batch), is_apart=True))
+        else:
+            return True
+        return False
 
     def _rewritten(self, job: Rewrite, failure: str | None) -> None:
         if failure is None:
