@@ -7,7 +7,6 @@ import itertools
 import json
 import os
 import sys
-import time
 from typing import Any
 
 NAMES = ("ask", "ask_many", "ask_twice", "ask_secret", "sample", "flood", "log", "die", "deaf", "echo")
@@ -22,12 +21,15 @@ class Odd:
         self._numbers = itertools.count(1)
         self._asked: dict[int, asyncio.Future[Any]] = {}
         self._running: set[asyncio.Task[None]] = set()
+        self._hears = asyncio.Event()
+        self._hears.set()
 
     async def run(self) -> None:
         print("odd upstream is up", file=sys.stderr, flush=True)
         reader = asyncio.StreamReader(limit=1 << 24)
         await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
         while line := await reader.readline():
+            await self._hears.wait()
             message = json.loads(line)
             if "method" not in message:
                 waiting = self._asked.pop(message["id"], None)
@@ -110,7 +112,9 @@ class Odd:
         os._exit(7)
 
     async def tool_deaf(self, n: int) -> str:
-        time.sleep(n)  # on purpose: nothing is answered meanwhile
+        self._hears.clear()
+        await asyncio.sleep(n)
+        self._hears.set()
         return "back"
 
 

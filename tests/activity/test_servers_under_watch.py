@@ -198,15 +198,13 @@ async def test_a_program_that_keeps_dying_is_left_alone_for_a_while(gateway: Gat
         assert (await told(caller, "execute_tool", server="fragile", tool="echo"))["text"] == "echo 1"
 
 
-@pytest.mark.real_processes
-async def test_a_server_that_stops_answering_is_degraded_and_well_again_when_it_answers(tmp_path: Path) -> None:
+async def test_a_server_that_stops_answering_is_degraded_and_well_again_when_it_answers() -> None:
     config = {**CONFIG, "servers": {"odd": ODD}, "scopes": {"default": {"default_servers": ["odd"], "mode": "facade"}}}
-    hurried = (str(Path(__file__).with_name("hurried_gateway.py")),)
-    async with running_gateway(config, tmp_path, launcher=hurried) as gateway, http_session(gateway) as caller:
+    async with running_gateway(config) as gateway, http_session(gateway) as caller:
         assert (await run(caller, "echo"))["text"] == "echo 1"
         (server,) = (await told(caller, "list_servers"))["servers"]
         assert (server["state"], server["health"]) == ("connected", "healthy")
-        promoted = await run(caller, "deaf", n=4, timeout_ms=100)
+        promoted = await run(caller, "deaf", n=42, timeout_ms=100)
         events, _ = await until(caller, "server_health_degraded")
         (server,) = (await told(caller, "list_servers"))["servers"]
         assert (server["name"], server["state"], server["health"]) == ("odd", "degraded", "degraded")
@@ -275,3 +273,15 @@ async def test_diagrams_and_status_are_listed_and_can_be_read_in_both_generation
             assert '"name":"odd"' in status["text"]
             with pytest.raises(Failed):
                 await caller.ask("resources/read", {"uri": "taskgate://nothing"})
+
+
+async def test_a_program_that_was_only_asked_what_it_speaks_does_not_count_as_crashed() -> None:
+    """It was started for a caller of the newer generation, speaks the older one only, and has a link for that already."""
+    config = {"schema": 1, "servers": {"odd": {**ODD, "restart": {"limit": 1, "within": "1m"}}}}
+    async with running_gateway(config) as gateway:
+        async with http_session(gateway) as older:
+            assert (await call(older, "odd__echo", n=1))["content"][0]["text"] == "echo 1"
+            async with http_stateless(gateway) as newer:
+                assert (await call(newer, "odd__echo", n=2))["content"][0]["text"] == "echo 2"
+            assert (await call(older, "odd__echo", n=3))["content"][0]["text"] == "echo 3"
+        assert [line for line in gateway.log.splitlines() if "server lost" in line] == []

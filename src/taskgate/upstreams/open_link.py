@@ -279,6 +279,7 @@ class Opener:
                     return link
         finally:
             if line is not None:
+                line.detach()
                 await line.close()
                 self.last_words = tuple(line.stderr_tail())
         raise next(iter(refusals.values()))

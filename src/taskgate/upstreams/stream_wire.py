@@ -73,6 +73,10 @@ class StreamWire:
     def attach(self, receiver: Receiver) -> None:
         self._receiver = receiver
 
+    def detach(self) -> None:
+        """Nobody uses it: that it ends now is no loss to anybody."""
+        self._receiver = None
+
     def use_session(self, session_id: str | None) -> None:
         self.session_id = session_id
 
