@@ -92,6 +92,23 @@ def test_odd_documents_are_read_alike(body: bytes) -> None:
     assert_equal_reading(body)
 
 
+PLAIN = b"x" * (strict_scan._LONG_STRING + 50)
+IN_LONG_STRINGS = [
+    b"", b" and more" * 5_000, b'\\"', b"\\\\", b'\\\\\\"', b'\\\\"', b"\\n\\t", b"\\\\n", b"\\r\\/\\b", b"\\u00fc",
+    b"\\ud83d\\ude00", b"\\ud83d", b"\\ud83d\\n", b"\\x", b"\\", b"\\\\\\", b"\n", b"\x00", b"\x1f", b"\x7f", b"\xff",
+    b"\xc3\xa9", b"\xc3", b'"', b'","a":"', b'"}}', b"\\n" * 3_000, b"\\\\" * 3_000, b'\\"\\\\' * 3_000 + b"\\",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("rest", [PLAIN, b""], ids=["in the middle", "at the end"])
+def test_long_strings_are_read_alike(rest: bytes) -> None:
+    for odd in IN_LONG_STRINGS:
+        for shift in range(3):
+            text = PLAIN + b"." * shift + odd + rest
+            assert_equal_reading(b'{"jsonrpc":"2.0","id":1,"result":{"text":"' + text + b'"}}')
+            assert_equal_reading(b'{"jsonrpc":"2.0","id":1,"result":{"text":"' + text)
+
+
 values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=30),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=5), inner, max_size=4),

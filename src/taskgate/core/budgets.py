@@ -95,8 +95,8 @@ class CutResult:
 
 def _cut_text(block: Mapping[str, msgspec.Raw], room: int) -> msgspec.Raw | None:
     """The block with as much of its text as there is room for; None if it is no text or nothing of it fits."""
-    text = bytes(block.get("text", b""))
-    if bytes(block.get("type", b"")) != b'"text"' or not text.startswith(b'"'):
+    text = memoryview(block.get("text", b""))
+    if bytes(block.get("type", b"")) != b'"text"' or bytes(text[:1]) != b'"':
         return None
     free = room - len(_encode({**block, "text": ""}))
     cut = cut_string(text, free + 2) if free > 0 else b'""'
@@ -108,11 +108,12 @@ _LONGEST_ESCAPE: Final = 12
 _LOOK_BYTES: Final = 4096
 
 
-def cut_string(text: bytes, size: int) -> bytes:
+def cut_string(string: bytes | memoryview, size: int) -> bytes:
     """A JSON string, cut between two of its characters so that no more than `size` bytes are left. It is not decoded."""
-    if len(text) <= size:
-        return text
+    if len(string) <= size:
+        return bytes(string)
     end = max(1, size - 1)
+    text = bytes(string[: end + _LONGEST_ESCAPE])
     while end > 1 and text[end] & 0xC0 == 0x80:
         end -= 1
     # Escapes that begin further in front end before the cut.
@@ -125,7 +126,7 @@ def cut_string(text: bytes, size: int) -> bytes:
         if at + width > end:
             end = at
         at += width
-    return text[:end] + b'"'
+    return b"".join((memoryview(text)[:end], b'"'))
 
 
 def _is_escaped(text: bytes, at: int) -> bool:

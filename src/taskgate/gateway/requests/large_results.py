@@ -74,8 +74,8 @@ async def first_text(result: bytes) -> str | None:
     """The first text of a result, short: clients that stop at a failed task show only this."""
     blocks = await elements_of((await members_of(result)).get("content", _NONE))
     for number, block in enumerate(blocks, 1):
-        text = bytes((await _object(block)).get("text", b""))
-        if text.startswith(b'"'):
+        text = memoryview((await _object(block)).get("text", b""))
+        if bytes(text[:1]) == b'"':
             return str(wire.parse_strictly(cut_string(text, _SHOWN * _LONGEST_CHARACTER)))[:_SHOWN]
         if number % _BLOCKS_AT_ONCE == 0:
             await let_others_run()
