@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from taskgate import cli
+from taskgate.cli.main import COMMANDS, build_app, file_of
 from taskgate.cli.say import ExitCode
 from taskgate.config import load_text
 
@@ -111,3 +113,18 @@ def test_words_are_completed(tmp_path: Path, shell: str, asked: dict[str, str]) 
         [sys.executable, "-c", run], env=environment, capture_output=True, text=True, timeout=PATIENCE_S
     )
     assert "serve" in done.stdout
+
+
+@pytest.mark.parametrize(("file", "commands"), [row for files in COMMANDS.values() for row in files.items()])
+def test_each_file_registers_the_commands_that_are_looked_for_in_it(file: str, commands: tuple[str, ...]) -> None:
+    registered = build_app(file)
+    made = [each.name or getattr(each.callback, "__name__", "") for each in registered.registered_commands]
+    made += [each.name or "" for each in registered.registered_groups]
+    assert sorted(made) == sorted(commands)
+    assert {file_of([command, "--help"]) for command in commands} == {file}
+
+
+def test_every_file_of_commands_is_looked_into_where_the_command_is_not_known() -> None:
+    assert {file_of(words) for words in ([], ["--help"], ["taks"])} == {""}
+    registering = [file.stem for file in Path(cli.__file__).parent.glob("*.py") if "def register(" in file.read_text()]
+    assert sorted(file for files in COMMANDS.values() for file in files) == sorted(registering)

@@ -19,13 +19,23 @@ OLDEST_PYTHON = (3, 11)
 DEBUG_VARIABLE = "TASKGATE_DEBUG"
 COMPLETE_VARIABLE = "_TASKGATE_COMPLETE"
 USAGE, INTERNAL = 2, 70
-# Files of this folder, each of which registers one or more commands, under the headings of `taskgate --help`.
-COMMANDS = {
-    "Run the gateway": ("setup", "serve", "gateways", "doctor"),
-    "Put it in front of your agents": ("install",),
-    "Use tools": ("call", "tasks"),
-    "Decide and answer": ("approvals", "questions"),
-    "Set up and look back": ("policy", "people", "servers", "audit"),
+# Files of this folder and the commands that each registers, under the headings of `taskgate --help`.
+COMMANDS: dict[str, dict[str, tuple[str, ...]]] = {
+    "Run the gateway": {
+        "setup": ("init", "schema", "completion", "demo"),
+        "serve": ("serve", "stdio", "check"),
+        "gateways": ("status", "stop", "reload"),
+        "doctor": ("doctor",),
+    },
+    "Put it in front of your agents": {"install": ("import", "install", "wrap")},
+    "Use tools": {"call": ("tools", "call"), "tasks": ("tasks",)},
+    "Decide and answer": {"approvals": ("approvals", "pins"), "questions": ("questions",)},
+    "Set up and look back": {
+        "policy": ("scopes", "policy"),
+        "people": ("usage", "tokens", "token", "data"),
+        "servers": ("servers", "store"),
+        "audit": ("audit",),
+    },
 }
 
 
@@ -72,6 +82,13 @@ def build_app(only: str = "") -> typer.Typer:
     return app
 
 
+def file_of(words: list[str]) -> str:
+    """Which file registers the command: making all sixty of them takes longer than most of them run. Nothing where more than one
+    may be wanted: to complete a word, or to say which command was meant."""
+    files = {command: file for files in COMMANDS.values() for file, commands in files.items() for command in commands}
+    return files.get(words[0], "") if words and not os.environ.get(COMPLETE_VARIABLE) else ""
+
+
 def main() -> None:
     if sys.version_info < OLDEST_PYTHON:
         found, needed = (".".join(map(str, version[:2])) for version in (sys.version_info, OLDEST_PYTHON))
@@ -86,8 +103,7 @@ def main() -> None:
             given = options(words[1:])
             if given is not None:
                 sys.exit(bridge(given.get("config"), given.get("scope")))
-        # A gateway that is started anew is waited for, and needs none of the other commands.
-        build_app("serve" if words[:1] == ["serve"] else "")(words)
+        build_app(file_of(words))(words)
     except Exception as fault:  # one whole command: people get a sentence, and the traceback if they ask for it
         import traceback
 
