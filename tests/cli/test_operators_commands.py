@@ -38,6 +38,7 @@ async def until(gateway: Gateway, *words: str) -> str:
             assert code == 0, err
             if out.strip():
                 return out
+            await asyncio.sleep(0.5)
 
 
 async def test_a_changed_file_is_rehearsed_on_the_calls_on_record(gateway: Gateway, tmp_path: Path) -> None:
@@ -75,6 +76,8 @@ async def test_a_persons_data_are_exported_and_erased_after_a_yes(gateway: Gatew
         while "usage" not in kinds:
             exported = await until(gateway, "data", "export", *mine, "--json")
             kinds = {json.loads(line)["kind"] for line in exported.splitlines()}
+            if "usage" not in kinds:
+                await asyncio.sleep(0.5)
     code, _, err = await run(gateway, "data", "erase", *mine)
     assert (code, "--yes" in err) == (2, True)
     code, out, err = await run(gateway, "data", "erase", *mine, "--yes", "--json")

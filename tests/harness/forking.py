@@ -55,6 +55,17 @@ TEMPLATES: Final[Mapping[Path, tuple[str, ...]]] = {
         "uvicorn.lifespan.off",
         "uvloop",
         "rich.console",
+        # What commands import when they need it, and many tests do.
+        "ctypes",
+        "encodings.idna",
+        "jsonschema_rs",
+        "rich.table",
+        "taskgate.client",
+        "taskgate.client.streamable_http",
+        "taskgate.config.clients.takeover",
+        "tomlkit",
+        "typer._adapters",
+        "typer._click.decorators",
     ),
     HOME / "mcp130/bin/python": (
         "mcp.server.fastmcp.server",
