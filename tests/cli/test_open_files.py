@@ -5,6 +5,7 @@ from __future__ import annotations
 import resource
 import subprocess
 import sys
+from pathlib import Path
 
 PROGRAM = """
 import resource
@@ -17,7 +18,9 @@ print(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
 """
 
 
-def test_a_gateway_raises_its_limit_of_open_files() -> None:
+def test_a_gateway_raises_its_limit_of_open_files(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM)
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run([sys.executable, program], capture_output=True, text=True, timeout=60, check=True)
     assert int(done.stdout) == (65_536 if most == resource.RLIM_INFINITY else min(most, 65_536))

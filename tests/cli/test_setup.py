@@ -107,10 +107,11 @@ def test_the_schema_is_printed_as_json(tmp_path: Path) -> None:
 )
 def test_words_are_completed(tmp_path: Path, shell: str, asked: dict[str, str]) -> None:
     assert "_TASKGATE_COMPLETE" in taskgate(tmp_path, "completion", shell)
-    run = "import sys; sys.argv = ['taskgate']; from taskgate.cli.main import main; main()"
+    program = tmp_path / "run.py"
+    program.write_text("import sys; sys.argv = ['taskgate']; from taskgate.cli.main import main; main()")
     environment = {**variables(tmp_path), "_TASKGATE_COMPLETE": f"complete_{shell}", **asked}
     done = subprocess.run(
-        [sys.executable, "-c", run], env=environment, capture_output=True, text=True, timeout=PATIENCE_S
+        [sys.executable, program], env=environment, capture_output=True, text=True, timeout=PATIENCE_S
     )
     assert "serve" in done.stdout
 
