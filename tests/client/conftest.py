@@ -1,4 +1,4 @@
-"""The servers the client is tested against: real programs in other processes, each started once and shared.
+"""The servers the client is tested against: real programs in other processes, each started once and shared by this folder.
 
 A test names the environments it needs with `pytest.mark.peers`; those of absent ones are left out and named at the end.
 """
@@ -150,7 +150,7 @@ class Servers:
             process.wait(10)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def servers() -> Iterator[Servers]:
     servers = Servers()
     yield servers
