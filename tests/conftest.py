@@ -28,6 +28,7 @@ if str(ROOT) not in sys.path:
 
 from tests.harness.absent import all_absent, reason_for  # noqa: E402
 from tests.harness.forking import FORKING, fresh_interpreters, install  # noqa: E402
+from tests.harness.node_again import NODE_AGAIN  # noqa: E402
 from tests.harness.postgres import end_left_over  # noqa: E402
 from tests.harness.process_state import kept  # noqa: E402
 from tests.harness.reach import reaches_programs  # noqa: E402
@@ -72,6 +73,7 @@ def pytest_collection() -> Iterator[None]:
 def pytest_unconfigure(config: pytest.Config) -> None:
     """Only the process that made the folder removes it, and not while somebody may want to look into it."""
     FORKING.close()
+    NODE_AGAIN.close()
     if SCRATCH is not None:
         end_left_over(SCRATCH)
     if SCRATCH is not None and not config.stash.get(FAILED, False):

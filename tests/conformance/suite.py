@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.harness.absent import HOME
-from tests.harness.programs import run_to_end
+from tests.harness.node_again import NODE_AGAIN
 
 SUITE = HOME / "conformance/node_modules/@modelcontextprotocol/conformance/dist/index.js"
 REVISIONS = ("2025-11-25", "2026-07-28")
@@ -35,8 +35,8 @@ Verdicts = dict[str, Verdict]
 async def run_suite(url: str, revision: str) -> Verdicts:
     """Every scenario that the revision requires or reports, as `scenario:check/name -> verdict`."""
     with tempfile.TemporaryDirectory(prefix="conformance-") as folder:
-        command = [HOME / "node", SUITE, "server", "--url", url, "--requirements", revision, "--output-dir", folder]
-        _, out, err = await run_to_end(command, within=SUITE_DEADLINE)
+        words = ["server", "--url", url, "--requirements", revision, "--output-dir", folder]
+        _, out, err = await NODE_AGAIN.run(SUITE, words, within=SUITE_DEADLINE)
         verdicts = read_verdicts(Path(folder))
     if not verdicts:
         raise AssertionError(f"the suite reported nothing for {revision} at {url}:\n{(out + err)[-3000:]}")

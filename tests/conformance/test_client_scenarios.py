@@ -19,8 +19,7 @@ from pathlib import Path
 import pytest
 from tests.conformance import drive_gateway, drive_gateway_login
 from tests.conformance.suite import SUITE, failures, read_verdicts
-from tests.harness.absent import HOME
-from tests.harness.programs import run_to_end
+from tests.harness.node_again import NODE_AGAIN
 
 pytestmark = [pytest.mark.slow, pytest.mark.peers("conformance"), pytest.mark.timeout(120)]
 RELAY = Path(__file__).with_name("client_relay.py")
@@ -93,7 +92,7 @@ async def judged(client: Client, scenario: str, revision: str) -> None:
             words = ["client", "--command", command, "--scenario", scenario, "-o", f"{folder}/said"]
             words += ["--spec-version", revision] if revision else []
             env = {"MCP_CONFORMANCE_SCENARIO": scenario}
-            _, out, err = await run_to_end([HOME / "node", SUITE, *words], env, within=240)
+            _, out, err = await NODE_AGAIN.run(SUITE, words, env)
         verdicts = read_verdicts(Path(folder) / "said")
     assert verdicts, f"the suite reported nothing:\n{(out + err)[-2000:]}"
     assert failures(verdicts) == {}

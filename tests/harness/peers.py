@@ -19,6 +19,7 @@ import pytest
 from _pytest.mark import ParameterSet
 from tests.harness.absent import HOME
 from tests.harness.forking import FORKING
+from tests.harness.node_again import NODE_AGAIN
 from tests.harness.programs import free_port, listening, run_to_end, running
 
 PROGRAMS = Path(__file__).resolve().parent.parent / "peers"
@@ -72,8 +73,11 @@ class Caller:
     ) -> list[dict[str, Any]]:
         """Play the script against a URL or a command and return one observation per step."""
         where = ["--url", url] if url else ["--command", json.dumps(list(command or ()))]
-        program = [interpreter(self.peer), PROGRAMS / self.program, *where, "--generation", self.generation.value]
-        code, out, err = await run_to_end([*program, json.dumps(list(script))], within=90)
+        words = [*where, "--generation", self.generation.value, json.dumps(list(script))]
+        if self.peer.startswith("ts"):
+            code, out, err = await NODE_AGAIN.run(PROGRAMS / self.program, words, within=90)
+        else:
+            code, out, err = await run_to_end([interpreter(self.peer), PROGRAMS / self.program, *words], within=90)
         try:
             observations: list[dict[str, Any]] = json.loads(out.strip().splitlines()[-1])
         except (ValueError, IndexError):

@@ -21,8 +21,8 @@ from xdist.workermanage import WorkerController
 ROOT = Path(__file__).resolve().parent.parent.parent
 IN_PARTS = {"tests/governance/test_task_contract.py": 2}
 """Files that would keep one worker busy for long, and whose gateway is worth starting several times."""
-TOGETHER = "tests/house/"
-"""All of these look at the same source, which is parsed once."""
+TOGETHER = ("tests/house/", "tests/conformance/test_client_scenarios.py")
+"""All of the first look at the same source, which is parsed once; all of the second are judged by one process of the suite."""
 LEAST_WORKERS = 4
 """Where there are fewer, each of them is needed for the tests that wait."""
 _WIDER = re.compile(r"""\bscope=["'](?:module|package|session)["']""")
@@ -31,8 +31,9 @@ _WIDER = re.compile(r"""\bscope=["'](?:module|package|session)["']""")
 def group_of(test_id: str, root: Path = ROOT) -> str:
     """What is handed to one worker together with this test; a test that shares nothing is a group of its own."""
     file = test_id.partition("::")[0]
-    if file.startswith(TOGETHER):
-        return TOGETHER
+    together = next((each for each in TOGETHER if file.startswith(each)), None)
+    if together is not None:
+        return together
     if not _shares(root, file):
         return test_id
     return f"{file} {zlib.crc32(test_id.encode()) % IN_PARTS.get(file, 1)}"
