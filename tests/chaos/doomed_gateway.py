@@ -6,7 +6,8 @@ was synced; with `stop` that one task goes no further and says so on standard er
 own moment. Tasks that were accepted by an earlier process go on undisturbed.
 
 `clock+7200` lives two hours later than everybody else. `no-intent` and `early-reply` are sabotaged builds, for showing that the
-checker notices: the first never writes the intent, the second answers before the task is durable.
+checker notices: the first never writes the intent, the second answers before the task is durable. For `disk-full` no file may grow
+beyond a megabyte, as on a disk without room; that limit can be lifted from outside.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import resource
 import signal
 import sys
 import time
@@ -32,6 +34,7 @@ from taskgate.store.views.tasks import TaskView
 
 FINISH = (ResultCame, ErrorCame, ContactLost)
 STOPPED = "stopped at"
+SMALL_BYTES = 1 << 20
 
 
 async def die(_moment: str) -> None:
@@ -110,6 +113,8 @@ if __name__ == "__main__":
         TaskView.intend = intend_without_writing  # type: ignore[method-assign]
     elif wanted == "early-reply":
         TaskView.accept = accept_before_writing  # type: ignore[method-assign]
+    elif wanted == "disk-full":
+        resource.setrlimit(resource.RLIMIT_FSIZE, (SMALL_BYTES, resource.RLIM_INFINITY))
     elif wanted.startswith("clock+"):
         travel(int(wanted.removeprefix("clock+")))
     else:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import sys
 from collections.abc import AsyncIterator, Callable
@@ -27,15 +26,7 @@ CLASSES = {
     "once_ask_task": {"class": "once"},
 }
 
-DISK_FULL = "disk full"
-SMALL_BYTES = 1 << 20
-_SMALL_FILES = f"""
-import resource, runpy, sys
-resource.setrlimit(resource.RLIMIT_FSIZE, ({SMALL_BYTES}, resource.RLIM_INFINITY))
-sys.argv[0] = "taskgate"
-runpy.run_module("taskgate", run_name="__main__")
-"""
-"""A gateway for which no file may grow beyond a megabyte, as on a disk without room; the limit can be lifted from outside."""
+DISK_FULL = "disk-full"
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,12 +78,9 @@ class DoomedGateway(Gateway):
 
     async def start(self) -> None:
         program = ["-m", "taskgate"] if self.fate is None else [str(HERE / "doomed_gateway.py"), self.fate]
-        if self.fate == DISK_FULL:
-            program = ["-c", _SMALL_FILES]
         command: list[str | Path] = [sys.executable, *program, "serve", "-c", self.config]
         command += ["--host", "127.0.0.1", "--port", str(self.port)]
-        path = os.pathsep.join((str(HERE.parent.parent), os.environ.get("PYTHONPATH", "")))
-        env = {"TASKGATE_STATE_DIR": str(self.state), "PYTHONPATH": path, **self.env}
+        env = {"TASKGATE_STATE_DIR": str(self.state), **self.env}
         self.program = await start(command, env, self.folder / "gateway.log")
         await until_ready(self.program, self.is_ready)
 
