@@ -113,6 +113,68 @@ values = st.recursive(
 )
 
 
+def read_carefully(raw: bytes) -> str | None:
+    """The digest by way of the strict reader; None if it refuses."""
+    try:
+        return digest(parse_strict(raw))
+    except AmbiguousJson:
+        return None
+
+
+def read_in_one_step(raw: bytes) -> str | None:
+    try:
+        return digest_of_json(raw)
+    except AmbiguousJson:
+        return None
+
+
+ascii_text = st.text(st.characters(max_codepoint=127))
+
+
+@given(
+    st.dictionaries(ascii_text | st.text(), scalars | ascii_text | st.integers(-(2**70), 2**70) | values, max_size=5),
+    st.sampled_from([None, (",", ":")]),
+    st.booleans(),
+)
+def test_the_quick_way_for_plain_objects_gives_the_same_digest(
+    value: dict[str, Any], separators: tuple[str, str] | None, ensure_ascii: bool
+) -> None:
+    raw = json.dumps(value, separators=separators, ensure_ascii=ensure_ascii).encode("utf-8", "replace")
+    assert read_in_one_step(raw) == read_carefully(raw)
+
+
+@given(
+    st.lists(st.sampled_from([*'{}:,"aA1-.[] \\', '"a"', '"A"', '"a":1', "1.5", "-0", "null", "\\u0061", "\x01"])).map(
+        "".join
+    )
+)
+def test_the_quick_way_reads_nothing_that_the_strict_reader_refuses(text: str) -> None:
+    raw = b"{" + text.encode() + b"}"
+    assert read_in_one_step(raw) == read_carefully(raw)
+
+
+@pytest.mark.parametrize(
+    ("raw", "same"),
+    [
+        (b'{"a":1,"a":2}', None),
+        (b'{"a":1,"A":2}', None),
+        (b'{"a":":","b":2}', b'{"a":":","b":2}'),
+        (b'{"b":":","a":1}', b'{"a":1,"b":":"}'),
+        (b'{"b":"{","a":-0}', b'{"a":0,"b":"{"}'),
+        (b'{"b":1.50,"a":1}', b'{"a":1,"b":1.5}'),
+        (b'{"b":1e16,"a":1}', b'{"a":1,"b":1e+16}'),
+        (b'{"a":"\\ud800"}', None),
+        (b'{"a":1', None),
+        (b'"{"', b'"{"'),
+        (b'{ "b" : "\\n", "a" : "\\/" }', b'{"a":"/","b":"\\n"}'),
+        (b'{"a":"%b"}' % (b"x" * 5000), b'{"a":"%b"}' % (b"x" * 5000)),
+        (b'{"a":%b}' % (b"1" * 4000), b'{"a":%b}' % (b"1" * 4000)),
+    ],
+)
+def test_the_digest_of_odd_objects(raw: bytes, same: bytes | None) -> None:
+    assert read_in_one_step(raw) == read_carefully(raw) == (None if same is None else digest_of_bytes(same))
+
+
 def shuffled(value: Any, order: random.Random) -> Any:
     if isinstance(value, dict):
         members = list(value.items())

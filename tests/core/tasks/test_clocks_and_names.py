@@ -124,6 +124,14 @@ def test_later_ids_sort_later(now_ms: int, one: bytes, two: bytes) -> None:
     assert ulid(now_ms, one) < ulid(now_ms + 1, two)
 
 
+@given(st.integers(0, 2**48 - 1), st.binary(min_size=10, max_size=10))
+def test_a_ulid_keeps_every_bit_of_its_time_and_its_randomness(now_ms: int, randomness: bytes) -> None:
+    number = 0
+    for letter in ulid(now_ms, randomness):
+        number = number * 32 + "0123456789ABCDEFGHJKMNPQRSTVWXYZ".index(letter)
+    assert number.to_bytes(16, "big") == now_ms.to_bytes(6, "big") + randomness
+
+
 @pytest.mark.parametrize(
     "text",
     [

@@ -180,7 +180,7 @@ _ALPHABET: Final = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _PAIRS: Final = tuple(first + second for first in _ALPHABET for second in _ALPHABET)
 _VALUES: Final = {letter: value for value, letter in enumerate(_ALPHABET)}
 _LENGTH: Final = 26
-_SHIFTS: Final = tuple(range(120, -10, -10))
+_FORTY_BITS: Final = (1 << 40) - 1
 _MAX_MS: Final = (1 << 48) - 1
 
 
@@ -190,8 +190,14 @@ def ulid(now_ms: int, randomness: bytes) -> str:
         raise ValueError(f"a ULID needs {RANDOM_BYTES} random bytes, not {len(randomness)}")
     if not 0 <= now_ms <= _MAX_MS:
         raise ValueError(f"{now_ms} ms does not fit the 48 bits of a ULID")
-    number = (now_ms << 80) | int.from_bytes(randomness, "big")
-    return "".join([_PAIRS[(number >> shift) & 1023] for shift in _SHIFTS])
+    pairs, number = _PAIRS, int.from_bytes(randomness, "big")
+    high, low = number >> 40, number & _FORTY_BITS
+    return (
+        f"{pairs[now_ms >> 40]}{pairs[now_ms >> 30 & 1023]}{pairs[now_ms >> 20 & 1023]}{pairs[now_ms >> 10 & 1023]}"
+        f"{pairs[now_ms & 1023]}"
+        f"{pairs[high >> 30]}{pairs[high >> 20 & 1023]}{pairs[high >> 10 & 1023]}{pairs[high & 1023]}"
+        f"{pairs[low >> 30]}{pairs[low >> 20 & 1023]}{pairs[low >> 10 & 1023]}{pairs[low & 1023]}"
+    )
 
 
 def new_task_id(now_ms: int, randomness: bytes) -> str:
