@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from taskgate.core.catalog.entry import Audience, EntryKind, read_entries, render
+from taskgate.core.catalog.entry import Audience, CatalogEntry, EntryKind, read_entries, render
 from taskgate.core.catalog.tool_listing import TaskSupport
 from taskgate.core.generations import Generation
 
@@ -130,6 +130,15 @@ def test_a_revision_without_tasks_is_told_nothing_about_them() -> None:
     (entry,) = read_entries(EntryKind.TOOL, "s", msgspec.Raw(raw))
     old = Audience(Generation.STATEFUL, speaks_tasks=False)
     assert json.loads(render(entry, "t", TaskSupport.OPTIONAL, old)) == {"name": "t", "annotations": {"title": "T"}}
+
+
+def test_what_a_server_says_about_tasks_is_looked_for_once() -> None:
+    definition: dict[str, Any] = {"name": "t", "execution": {"taskSupport": "optional"}}
+    entry = CatalogEntry(EntryKind.TOOL, "s", "t", msgspec.Raw(b"{}"), definition)
+    silent = CatalogEntry(EntryKind.TOOL, "s", "u", msgspec.Raw(b"{}"), {"name": "u"})
+    assert [entry.task_support, silent.task_support] == [TaskSupport.OPTIONAL, None]
+    definition.clear()
+    assert [entry.task_support, silent.task_support] == [TaskSupport.OPTIONAL, None]
 
 
 def test_the_digest_of_a_definition_is_computed_once_and_follows_every_field() -> None:

@@ -66,20 +66,23 @@ class CatalogEntry:
     name: str
     raw: Raw
     definition: Mapping[str, Any]
-    _memo: dict[str, str] = field(default_factory=dict, repr=False, compare=False)
+    _memo: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def digest(self) -> str:
         """The digest of the whole definition, computed once: it costs more than everything else about a call."""
-        known = self._memo.get("digest")
+        known: str | None = self._memo.get("digest")
         if known is None:
             known = self._memo["digest"] = definition_digest(self.definition)
         return known
 
     @property
     def task_support(self) -> TaskSupport | None:
-        """What the upstream itself says about calling this tool as a task."""
-        return upstream_support(self.definition)
+        """What the upstream itself says about calling this tool as a task. Looked for once; every call of it asks."""
+        if "task_support" not in self._memo:
+            self._memo["task_support"] = upstream_support(self.definition)
+        found: TaskSupport | None = self._memo["task_support"]
+        return found
 
     @property
     def input_schema(self) -> Any:

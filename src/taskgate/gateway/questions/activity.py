@@ -116,8 +116,10 @@ class Activity:
 
     def hearing(self, key: ConversationKey) -> list[Feed]:
         """Who listens now and is told what this conversation causes."""
-        feeds = self._of_caller.get(key.caller, {}).values()
-        return [feed for feed in feeds if self.conversations.may_hear(feed.key, key)]
+        feeds = self._of_caller.get(key.caller)
+        if not feeds:
+            return []
+        return [feed for feed in feeds.values() if self.conversations.may_hear(feed.key, key)]
 
     def of_session(self, session: Session) -> Feed | None:
         return self._feeds.get(session.conversation)

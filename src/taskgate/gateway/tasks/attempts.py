@@ -146,7 +146,7 @@ class Attempts:
     async def _begin(self, task: Task) -> TaskSends | None:
         """What is to be sent; None if the task ended meanwhile. A call that was asked something goes on with its answers."""
         if task.request_state is None:
-            return TaskSends(self._records, self._recheck, task, sent_params(task))
+            return TaskSends(self._records, self._recheck, task, None)
         answers = await self._questions.take_up(task)
         current = await self._records.current(task.id)
         if current is None or current.state.is_terminal:

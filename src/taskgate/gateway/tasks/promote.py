@@ -34,7 +34,7 @@ from taskgate.gateway.tasks.conversation import Conversation, Conversations
 from taskgate.gateway.tasks.questions import TaskQuestions, keep_round
 from taskgate.gateway.tasks.runs import Runs
 from taskgate.gateway.tasks.sends import Recheck, TaskResults, TaskSends, progress_note
-from taskgate.gateway.tasks.task_records import NewCall, TaskRecords, sent_params
+from taskgate.gateway.tasks.task_records import NewCall, TaskRecords
 from taskgate.ports.upstream import ErrorReply, RelayedError, Result
 from taskgate.telemetry.logs import log
 
@@ -233,7 +233,7 @@ class Promotion:
 
     async def _again_or_lost(self, task: Task, problem: UpstreamError) -> None:
         """Contact was lost after the call became a task: from here on it is like any other task."""
-        sends = TaskSends(self._parts.records, self._parts.recheck, task, sent_params(task))
+        sends = TaskSends(self._parts.records, self._parts.recheck, task, None)
         if await _ran_before(self._parts.records, task.id, self._request):
             await sends.give_up(problem)
         elif await sends.after_failure(problem):

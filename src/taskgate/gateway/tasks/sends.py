@@ -30,7 +30,7 @@ from taskgate.gateway.questions.elicitations import URL_REQUIRED, UrlElicitation
 from taskgate.gateway.requests.large_results import first_text, looked_at
 from taskgate.gateway.requests.request import fair_key_of
 from taskgate.gateway.tasks.followers import Followers
-from taskgate.gateway.tasks.task_records import TaskRecords
+from taskgate.gateway.tasks.task_records import TaskRecords, sent_params
 from taskgate.ports.store_answers import ApprovalSpent, Intended, Intending, Outdated, StoppedByRecheck
 from taskgate.ports.upstream import CallFailed, ErrorReply, Reply
 from taskgate.telemetry.metrics import Gauge
@@ -58,19 +58,26 @@ class NotSent(UpstreamError):
 class TaskSends:
     """Implements the port `SendLog` for one task."""
 
-    def __init__(self, records: TaskRecords, recheck: Recheck, task: Task, params: Members) -> None:
+    def __init__(self, records: TaskRecords, recheck: Recheck, task: Task, params: Members | None) -> None:
+        """`params`: what is sent first; None means what the task says, read when it is sent: thousands may stand in line."""
         self.task = task
         """The task as it was when it was last looked at."""
-        self.params = params
-        """What is sent in the present round."""
+        self._params = params
         self._records = records
         self._recheck = recheck
         self._unsure = False
         """Whether the last intent was given up on without knowing what became of it."""
 
+    @property
+    def params(self) -> Members:
+        """What is sent in the present round."""
+        if self._params is None:
+            self._params = sent_params(self.task)
+        return self._params
+
     def prepare(self, params: Members) -> None:
         """What is sent next."""
-        self.params = params
+        self._params = params
 
     async def sends_again(self) -> None:
         """Write the intent. Raises NotSent if nothing may be sent."""
@@ -121,7 +128,7 @@ class TaskSends:
             # None of the questions could be put to anybody, so nothing says yet that the round is over.
             await self._records.conclude(current.id, InputAsked((), None, state, ends_round=True))
             await self._records.conclude(current.id, InputSettled(()))
-        self.params = params
+        self._params = params
         await self.sends_again()
 
     async def after_failure(self, problem: UpstreamError) -> bool:

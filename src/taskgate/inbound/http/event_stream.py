@@ -90,7 +90,7 @@ class EventStream:
     def _trim(self) -> None:
         """Forget the oldest events beyond the limits, but none that a connection is still to be given."""
         limits = self._limits()
-        taken = min((follower.seen for follower in self._followers), default=self._next)
+        taken = min(follower.seen for follower in self._followers) if self._followers else self._next
         while len(self._events) > 1 and self._events[0][0] <= taken:
             kept = self._bytes - _EVENT_BYTES * len(self._events)
             if len(self._events) <= limits.stream_buffer_events and kept <= limits.stream_buffer_bytes:

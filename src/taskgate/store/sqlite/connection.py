@@ -251,7 +251,7 @@ class SqliteTransaction(Transaction):
     def changes_one(self, name: str, /, **values: Any) -> bool:
         if not self._gathers or name != "insert_task":
             return self.run(name, **values).rowcount == 1
-        self.put(name, **values)
+        self._gathered.setdefault(name, []).append(_STATEMENTS[name].in_order(values))
         self._named.update((values["id"], values["limited_as"]))
         return True
 
