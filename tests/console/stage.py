@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
-from tests.harness.absent import HOME
 from tests.harness.browser import Browser, a_browser
 from tests.harness.gateway import Gateway, running_gateway
 from tests.harness.plain_http import NO_TLS
@@ -36,7 +35,6 @@ PAGES = (
     "/grants",
     "/definitions",
 )
-AXE = HOME / "axe" / "node_modules" / "axe-core" / "axe.min.js"
 CONFIG: dict[str, Any] = {
     "servers": {
         "files": {"command": sys.executable, "args": ["-m", "taskgate.demo.files"]},
@@ -143,35 +141,6 @@ async def a_console(folder: Path, config: dict[str, Any] = CONFIG) -> AsyncItera
                 await asyncio.sleep(0.1)
         await console.log_in()
         yield console
-
-
-async def at_each_size_and_scheme(browser: Browser) -> AsyncIterator[str]:
-    """The page that is open, narrow and wide, light and dark; it need not be loaded again for that."""
-    for width in (390, 1280):
-        await browser.size(width, 900)
-        for scheme in ("light", "dark"):
-            await browser.scheme(scheme)
-            yield f"{width} {scheme}"
-
-
-async def barriers(browser: Browser) -> list[str]:
-    """What axe finds on the page as it is, and whether it must be moved sideways to be read, at each size and scheme."""
-    if not await browser.run("return 'axe' in window"):
-        # For this page, and once for all that follow: it is half a megabyte.
-        await browser.run(AXE.read_text())
-        await browser.begin_pages_with(AXE.read_text())
-    found: list[str] = []
-    async for where in at_each_size_and_scheme(browser):
-        # What does not depend on colours is the same in both schemes of a size.
-        only = "" if where in ("390 light", "1280 dark") else ", runOnly: ['color-contrast']"
-        rules = f"{{resultTypes: ['violations']{only}}}"
-        violations: list[dict[str, Any]] = await browser.run(
-            f"return axe.run(document, {rules}).then(r => r.violations)"
-        )
-        found += [f"{where} {one['id']}: {[node['html'][:120] for node in one['nodes'][:3]]}" for one in violations]
-        if await browser.run("return document.documentElement.scrollWidth > window.innerWidth"):
-            found.append(f"{where}: wider than the screen")
-    return found
 
 
 async def settled(browser: Browser) -> None:

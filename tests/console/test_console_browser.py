@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
-from tests.console.stage import CONFIG, PAGES, Console, a_console, barriers, settled
+from tests.console.barriers import a_search_for_barriers
+from tests.console.stage import CONFIG, PAGES, Console, a_console, settled
 
 import taskgate
 
@@ -27,10 +28,11 @@ async def console(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Con
 async def test_a_first_visit_is_guided_and_has_no_barrier(console: Console) -> None:
     assert (await console.browser.url()).endswith("/now")
     assert "Nothing has been called yet" in await console.browser.text("#tour")
-    found = [f"first visit {one}" for one in await barriers(console.browser)]
-    for page in ("/inbox", "/usage", "/waterfall", "/login"):
-        await console.browser.open(console.base + page)
-        found += [f"empty {page} {one}" for one in await barriers(console.browser)]
+    async with a_search_for_barriers(console.browser) as barriers:
+        found = [f"first visit {one}" for one in await barriers.on_this_page()]
+        for page in ("/inbox", "/usage", "/waterfall", "/login"):
+            await console.browser.open(console.base + page)
+            found += [f"empty {page} {one}" for one in await barriers.on_this_page()]
     assert not found, "\n".join(found)
 
 
@@ -137,16 +139,32 @@ async def test_a_page_follows_what_happens_and_goes_on_after_a_restart_of_the_ga
 
 
 @pytest.mark.peers("axe")
+async def test_a_barrier_is_found_at_the_size_and_in_the_scheme_that_has_it(console: Console) -> None:
+    page = console.base + "/tasks/gone"
+    grey = "@media (min-width: 1000px) and (prefers-color-scheme: dark) { h1 { color: #444 } }"
+    wide = "@media (max-width: 400px) { h1 { min-width: 500px } }"
+    style = f"const s = new CSSStyleSheet(); s.replaceSync({grey + wide!r}); document.adoptedStyleSheets = [s]"
+    async with a_search_for_barriers(console.browser) as barriers:
+        await console.browser.open(page)
+        assert await barriers.on_this_page() == []
+        await console.browser.run(style)
+        first = await barriers.on_this_page()
+        assert [one.split(":")[0] for one in first] == ["390", "1280 dark color-contrast"]
+        assert await barriers.on_this_page() == first, "what was found once is found again"
+
+
+@pytest.mark.peers("axe")
 async def test_no_page_has_a_barrier_or_is_wider_than_the_screen(console: Console) -> None:
     browser = console.browser
     await console.history()
     (task, *_) = (await console.api("GET", "/api/v1/tasks?state=open"))["tasks"]
     (held, *_) = await console.api("GET", "/api/v1/approvals")
     found: list[str] = []
-    for page in (*PAGES, f"/tasks/{task['id']}", f"/approvals/{held['id']}", "/tasks/gone"):
-        await browser.open(console.base + page)
-        await settled(browser)
-        found += [f"{page} {one}" for one in await barriers(browser)]
+    async with a_search_for_barriers(browser) as barriers:
+        for page in (*PAGES, f"/tasks/{task['id']}", f"/approvals/{held['id']}", "/tasks/gone"):
+            await browser.open(console.base + page)
+            await settled(browser)
+            found += [f"{page} {one}" for one in await barriers.on_this_page()]
     assert not found, "\n".join(found)
 
 

@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from tests.console.stage import CONFIG, Console, a_console, barriers, settled
+from tests.console.barriers import a_search_for_barriers
+from tests.console.stage import CONFIG, Console, a_console, settled
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.peers("browser"), pytest.mark.asyncio(loop_scope="module")]
 
@@ -36,7 +37,8 @@ async def test_rules_are_rehearsed_from_the_page(console: Console) -> None:
     await browser.run(f"document.querySelector('#governance').value = {text!r}")
     await browser.click("form[action='/rules#rehearse'] button")
     assert "would change" in await browser.text("#found")
-    assert await barriers(browser) == []
+    async with a_search_for_barriers(browser) as barriers:
+        assert await barriers.on_this_page() == []
     await browser.run("document.querySelector('#governance').value = 'rules: ['")
     await browser.click("form[action='/rules#rehearse'] button")
     assert "not YAML" in await browser.text("main .note.bad")

@@ -114,9 +114,14 @@ class Browser:
         await self._command("Network.enable", {})
         await self._command("Network.setBlockedURLs", {"urls": list(addresses)})
 
-    async def begin_pages_with(self, script: str) -> None:
-        """Run this in every page from the next one on, before its own scripts."""
-        await self._command("Page.addScriptToEvaluateOnNewDocument", {"source": script})
+    @asynccontextmanager
+    async def pages_begin_with(self, script: str) -> AsyncIterator[None]:
+        """Run this in every page that is opened inside, before its own scripts."""
+        added = await self._command("Page.addScriptToEvaluateOnNewDocument", {"source": script})
+        try:
+            yield
+        finally:
+            await self._command("Page.removeScriptToEvaluateOnNewDocument", added)
 
     async def size(self, width: int, height: int) -> None:
         """Of the page itself, as a phone or a screen of that width has it."""
@@ -128,8 +133,8 @@ class Browser:
         wanted = [{"name": "prefers-color-scheme", "value": name}]
         await self._command("Emulation.setEmulatedMedia", {"features": wanted})
 
-    async def _command(self, name: str, params: Any) -> None:
-        await self._do("POST", "/goog/cdp/execute", {"cmd": name, "params": params})
+    async def _command(self, name: str, params: Any) -> Any:
+        return await self._do("POST", "/goog/cdp/execute", {"cmd": name, "params": params})
 
     async def until(self, script: str) -> None:
         """Wait for a fact of the page: an expression that becomes true."""
