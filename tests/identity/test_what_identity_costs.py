@@ -84,8 +84,8 @@ async def test_ten_thousand_principals_make_no_call_dearer() -> None:
             (known,) = remembered.values()
             for number in range(MANY):
                 remembered[number.to_bytes(32)] = known
-            for number in range(1, 1_000):
-                caller = await gate.caller("2026", token=secret(number * 10))
+            for number in range(1, 200):
+                caller = await gate.caller("2026", token=secret(number * 50))
                 assert (await caller.call("s__echo", {"text": "hi"})).text == "hi"
             many = {kind: await cost(gate, "2026", token) for kind, token in (("ours", secret(0)), ("signed", signed))}
             assert all(many[kind] <= few[kind] * 1.01 for kind in few), (few, many)

@@ -236,11 +236,15 @@ def any_rules(number: int) -> list[dict[str, str]]:
 async def really(gate: Gateway) -> Counter[tuple[str, str, str]]:
     """What happens to the calls by the rules in force, by server and tool."""
     found: Counter[tuple[str, str, str]] = Counter()
+    callers = {
+        who: await gate.caller("2025", token=f"{who}-token-0123456789abcdef", capabilities=TASKS)
+        for who in dict.fromkeys(who for who, _, _ in CALLS)
+    }
+    after = len((await gate.operator("GET", "/api/v1/approvals")).json())
     for who, name, arguments in CALLS:
-        caller = await gate.caller("2025", token=f"{who}-token-0123456789abcdef", capabilities=TASKS)
-        before = len((await gate.operator("GET", "/api/v1/approvals")).json())
-        reply = await caller.call(name, arguments, task={"ttl": 60_000})
-        held = len((await gate.operator("GET", "/api/v1/approvals")).json()) > before
+        reply = await callers[who].call(name, arguments, task={"ttl": 60_000})
+        before, after = after, len((await gate.operator("GET", "/api/v1/approvals")).json())
+        held = after > before
         server, tool = name.split("__")
         refused = "error" in reply.last or reply.result.get("isError")
         found[server, tool, "approve" if held else "deny" if refused else "forward"] += 1
