@@ -15,6 +15,8 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import FrameType
+from typing import Any
 
 import coverage
 import pytest
@@ -36,8 +38,10 @@ from tests.harness.scratch import scratch_in_memory  # noqa: E402
 from tests.harness.sharing import GroupScheduling, check_groups, group_of  # noqa: E402
 from tests.seam.circumstances import virtual_loop  # noqa: E402
 
+TraceFunction = Callable[[FrameType, str, Any], Any]
 NOT_RUN: Counter[str] = Counter()
 FAILED = pytest.StashKey[bool]()
+TRACER = pytest.StashKey[TraceFunction | None]()
 FORKED = "forked programs"
 NOT_FORKED: set[str] = set()
 MEASURES_PROGRAMS = "COVERAGE_PROCESS_CONFIG"
@@ -128,25 +132,40 @@ def pytest_asyncio_loop_factories(item: pytest.Item) -> dict[str, Callable[[], a
 
 
 @contextlib.contextmanager
-def _measured_by_example(item: pytest.Item) -> Iterator[None]:
-    """Tests with generated input are not measured for coverage: examples that stand in the tests must reach every branch of core/,
-    the same in every run, and tracing makes a thousand generated inputs take three times as long."""
-    measured = coverage.Coverage.current()
-    if measured is None or not (isinstance(item, pytest.Function) and is_hypothesis_test(item.obj)):
+def _measured_in_its_call(item: pytest.Item) -> Iterator[None]:
+    """Tests of core/ are measured for coverage only while the test itself runs: tracing what pytest does around it takes several
+    times as long as a short test. Tests with generated input are not measured: examples that stand in the tests must reach every
+    branch of core/, the same in every run, and tracing makes a thousand generated inputs take three times as long."""
+    tracer = sys.gettrace()
+    generated = isinstance(item, pytest.Function) and is_hypothesis_test(item.obj)
+    if coverage.Coverage.current() is None or not (generated or item.nodeid.startswith("tests/core/")):
         yield
         return
-    measured.stop()
+    item.stash[TRACER] = None if generated else tracer
+    sys.settrace(None)
     try:
         yield
     finally:
-        measured.start()
+        sys.settrace(tracer)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Iterator[object]:
+    tracer = pyfuncitem.stash.get(TRACER, None)
+    if tracer is None:
+        return (yield)
+    sys.settrace(tracer)
+    try:
+        return (yield)
+    finally:
+        sys.settrace(None)
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
     """What a test starts is not measured; what a test changed in its process ends with it."""
     fresh = item.get_closest_marker("fresh_interpreter") is not None
-    with _measured_by_example(item), kept(), fresh_interpreters() if fresh else contextlib.nullcontext():
+    with _measured_in_its_call(item), kept(), fresh_interpreters() if fresh else contextlib.nullcontext():
         os.environ.pop(MEASURES_PROGRAMS, None)
         return (yield)
 

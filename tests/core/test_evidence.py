@@ -1,10 +1,14 @@
-"""The table of what an answer proves, walked over every status, body, moment, round and class beside a server that keeps books."""
+"""The table of what an answer proves, walked over every status, body, moment, round and class beside a server that keeps books.
+
+The walks are not measured for coverage: the rows that stand here must reach every branch by themselves.
+"""
 
 from __future__ import annotations
 
 from itertools import product
 
 import pytest
+from tests.harness.cpu_time import untraced
 
 from taskgate.core.errors import REFUSALS, Body, Cure, Evidence, Executed, FailureVerdict, Moment, judge
 from taskgate.core.tasks.state import ToolClass
@@ -36,32 +40,29 @@ def must_have_run(evidence: Evidence) -> bool:
 @pytest.mark.parametrize("tool_class", ToolClass)
 @pytest.mark.parametrize("round_number", ROUNDS)
 def test_no_verdict_is_wrong_for_a_server_that_obeys_the_table(round_number: int, tool_class: ToolClass) -> None:
-    for evidence in EVERYTHING:
-        verdict = judge(evidence, round_number=round_number, tool_class=tool_class)
-        earlier = round_number > 1
-        if verdict.executed is Executed.NO:
-            assert not can_have_run(evidence), evidence
-            assert not earlier, evidence
-        if verdict.executed is Executed.YES:
-            assert must_have_run(evidence), evidence
-        if verdict.executed is Executed.MAYBE:
-            assert earlier or (can_have_run(evidence) and not must_have_run(evidence)), evidence
-
-
-@pytest.mark.parametrize("round_number", ROUNDS)
-def test_what_may_have_run_is_sent_again_only_where_the_class_allows_it(round_number: int) -> None:
-    for evidence, tool_class in product(EVERYTHING, ToolClass):
-        verdict = judge(evidence, round_number=round_number, tool_class=tool_class)
-        if verdict.cure in (None, Cure.ASK):
-            continue
-        if can_have_run(evidence):
-            assert verdict.cure is Cure.REPEAT, evidence
-            assert tool_class is not ToolClass.ONCE, evidence
+    """And what may have run is sent again only where the class allows it."""
+    earlier = round_number > 1
+    with untraced():
+        for evidence in EVERYTHING:
+            verdict = judge(evidence, round_number=round_number, tool_class=tool_class)
+            can, must = can_have_run(evidence), must_have_run(evidence)
+            match verdict.executed:
+                case Executed.NO:
+                    assert not can, evidence
+                    assert not earlier, evidence
+                case Executed.YES:
+                    assert must, evidence
+                case Executed.MAYBE:
+                    assert earlier or (can and not must), evidence
+            if can and verdict.cure not in (None, Cure.ASK):
+                assert verdict.cure is Cure.REPEAT, evidence
+                assert tool_class is not ToolClass.ONCE, evidence
 
 
 def test_an_answer_is_never_sent_again() -> None:
-    for evidence, tool_class, round_number in product(EVERYTHING, ToolClass, ROUNDS):
-        if evidence.body is Body.ANSWER:
+    answers = [evidence for evidence in EVERYTHING if evidence.body is Body.ANSWER]
+    with untraced():
+        for evidence, tool_class, round_number in product(answers, ToolClass, ROUNDS):
             verdict = judge(evidence, round_number=round_number, tool_class=tool_class)
             assert verdict == FailureVerdict(Executed.YES, None, answered=True)
 

@@ -92,21 +92,31 @@ def test_odd_documents_are_read_alike(body: bytes) -> None:
     assert_equal_reading(body)
 
 
-PLAIN = b"x" * (strict_scan._LONG_STRING + 50)
 IN_LONG_STRINGS = [
-    b"", b" and more" * 5_000, b'\\"', b"\\\\", b'\\\\\\"', b'\\\\"', b"\\n\\t", b"\\\\n", b"\\r\\/\\b", b"\\u00fc",
-    b"\\ud83d\\ude00", b"\\ud83d", b"\\ud83d\\n", b"\\x", b"\\", b"\\\\\\", b"\n", b"\x00", b"\x1f", b"\x7f", b"\xff",
-    b"\xc3\xa9", b"\xc3", b'"', b'","a":"', b'"}}', b"\\n" * 3_000, b"\\\\" * 3_000, b'\\"\\\\' * 3_000 + b"\\",
+    b"", b'\\"', b"\\\\", b'\\\\\\"', b'\\\\"', b"\\n\\t", b"\\\\n", b"\\r\\/\\b", b"\\u00fc", b"\\ud83d\\ude00", b"\\ud83d",
+    b"\\ud83d\\n", b"\\x", b"\\", b"\\\\\\", b"\n", b"\x00", b"\x1f", b"\x7f", b"\xff", b"\xc3\xa9", b"\xc3", b'"', b'","a":"',
+    b'"}}',
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("rest", [PLAIN, b""], ids=["in the middle", "at the end"])
-def test_long_strings_are_read_alike(rest: bytes) -> None:
+def assert_equal_reading_of_long_string(text: bytes) -> None:
+    assert_equal_reading(b'{"jsonrpc":"2.0","id":1,"result":{"text":"' + text + b'"}}')
+    assert_equal_reading(b'{"jsonrpc":"2.0","id":1,"result":{"text":"' + text)
+
+
+@pytest.mark.parametrize("rest", [b"y" * 20, b""], ids=["in the middle", "at the end"])
+def test_long_strings_are_read_alike(rest: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(strict_scan, "_LONG_STRING", 15)
     for odd in IN_LONG_STRINGS:
         for shift in range(3):
-            text = PLAIN + b"." * shift + odd + rest
-            assert_equal_reading(b'{"jsonrpc":"2.0","id":1,"result":{"text":"' + text + b'"}}')
-            assert_equal_reading(b'{"jsonrpc":"2.0","id":1,"result":{"text":"' + text)
+            assert_equal_reading_of_long_string(b"x" * (20 + shift) + odd + rest)
+
+
+def test_strings_of_several_slices_are_read_alike() -> None:
+    size = max(strict_scan._LONG_STRING, strict_scan.SLICE_BYTES)
+    for piece in (b"more", b"\\n", b"\\\\", b'\\"\\\\', b"\\u00fc", b"\xc3\xa9"):
+        assert_equal_reading_of_long_string(b"x" + piece * (2 * size // len(piece)))
+    assert_equal_reading_of_long_string(b"\\\\" * size + b"\\")
 
 
 values = st.recursive(
