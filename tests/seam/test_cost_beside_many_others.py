@@ -22,6 +22,8 @@ CONFIG: dict[str, Any] = {
     "limits": {"sessions_per_caller": 1000, "connections_per_address": 1000, "open_tasks_per_caller": 1000},
 }
 
+OPENING = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "one more", "version": "1"}}
+
 
 def server() -> Upstream:
     upstream = Upstream("both")
@@ -137,4 +139,45 @@ def test_a_task_costs_the_same_however_many_sessions_are_open(name: str) -> None
 
 def test_a_task_costs_the_same_however_many_streams_follow_something_else() -> None:
     few, many = [run(partial(beside_listens, others)) for others in (FEW, MANY)]
+    assert many <= few * GROWTH, (few, many)
+
+
+async def news_of_an_address_beside(others: int) -> int:
+    """A server says that an address has done its work, which nobody was given."""
+    upstream = server()
+    async with Gateway(CONFIG, {"s": upstream}) as gate:
+        ann = await caller_of(gate, "ann", "2025")
+        await ann.call("s__chatty", {})
+        for _ in range(others):
+            await caller_of(gate, "eve", "2025")
+
+        async def told() -> None:
+            upstream.notify("notifications/elicitation/complete", {"elicitationId": "nobody's"})
+            await gate.advance(0.01)
+
+        return await steps_in(told)
+
+
+def test_news_of_an_address_cost_the_same_however_many_sessions_are_open() -> None:
+    few, many = [run(partial(news_of_an_address_beside, others)) for others in (FEW, MANY)]
+    assert many <= few * GROWTH, (few, many)
+
+
+async def refused_beside(others: int) -> int:
+    """There is no room for another session, and all that are open are used."""
+    config = {**CONFIG, "limits": {**CONFIG["limits"], "sessions": others + 1}}
+    async with Gateway(config, {"s": server()}) as gate:
+        ann = await caller_of(gate, "ann", "2025")
+        for _ in range(others):
+            await (await caller_of(gate, "eve", "2025")).tools()
+
+        async def refused() -> None:
+            reply = await ann.request("initialize", OPENING)
+            assert "too many sessions" in reply.error["message"]
+
+        return await steps_in(refused)
+
+
+def test_a_session_too_many_is_refused_at_the_same_cost_however_many_are_open() -> None:
+    few, many = [run(partial(refused_beside, others)) for others in (FEW, MANY)]
     assert many <= few * GROWTH, (few, many)

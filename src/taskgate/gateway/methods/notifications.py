@@ -116,12 +116,13 @@ class UpstreamNotifications:
         elif method.startswith("taskgate/"):
             log.info("undelivered", server=link.server, detail=bytes(params or b"").decode("utf-8", "replace"))
         else:
+            raw = bytes(params) if params is not None else None
+            level = _level(params) if method == "notifications/message" else None
             for session in self._sessions_on(link):
-                raw = bytes(params) if params is not None else None
                 feed = self._activity.of_session(session)
                 if feed is not None:
                     self._activity.heard(feed, link.server, method, raw)
-                if method != "notifications/message" or session.wants_log(_level(params)):
+                if level is None or session.wants_log(level):
                     session.notify(method, raw)
 
     def _resource_updated(self, link: Link, params: Raw | None) -> None:
@@ -139,13 +140,13 @@ class UpstreamNotifications:
         server, params, request = event.server, event.params, event.request
         raw = bytes(params) if params is not None else None
         own = request.session if request is not None and not request.delivery.answered else None
-        for session in self._sessions:
-            if self._urls.over(session, server, params):
-                if own is session and request is not None:
-                    request.delivery.notify(COMPLETE, raw)
-                else:
-                    session.notify(COMPLETE, raw)
-                return
+        session = self._urls.over(server, params)
+        if session is None:
+            return
+        if own is session and request is not None:
+            request.delivery.notify(COMPLETE, raw)
+        else:
+            session.notify(COMPLETE, raw)
 
     async def on_question(self, link: Link, question: Question) -> Answer:
         """A question that belongs to no call we know of: put it to the one caller with calls open there, or to the operator if

@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
+from weakref import WeakValueDictionary
 
 from taskgate import clock
 from taskgate.core import wire
@@ -26,9 +27,8 @@ from taskgate.telemetry.logs import log
 # What servers elicit: every request is written down. Addresses that a person is to open are judged before anybody sees
 # them, counted, and followed to their end.
 #
-# Every way on which such an address can reach a caller goes through here: a question, an `input_required` result, the
-# error -32042. It is never fetched. Who was given which address is remembered for as long as it is good, so that the
-# news of its end reaches that caller and nobody else.
+# Every way on which one can reach a caller goes through here: a question, an `input_required` result, the error -32042. It is
+# never fetched. Who was given it is remembered while it is good: the news of its end is for that caller and nobody else.
 
 COMPLETE: Final = "notifications/elicitation/complete"
 URL_REQUIRED: Final = -32042
@@ -42,6 +42,8 @@ class UrlElicitations:
         self._plan = plan
         self._record = record
         self._asked: dict[str, deque[float]] = {}
+        self._given_to = WeakValueDictionary[tuple[str, str], Session]()
+        """Who was given an address last, by server and id: a server's news of it must not cost a look at every session."""
 
     def refusal(self, principal: str, question: Question, session: Session | None = None) -> Answer | None:
         """None if the question may be put; else what its server is told."""
@@ -76,11 +78,8 @@ class UrlElicitations:
             outcome = problem.error_type
             raise
         finally:
-            self._record(
-                AuditEntry(
-                    0, "url_elicitation", principal, server=server, kind="elicitation", reason=outcome, outcome=outcome
-                )
-            )
+            event, said = "url_elicitation", outcome
+            self._record(AuditEntry(0, event, principal, server=server, kind="elicitation", reason=said, outcome=said))
 
     def record_form(self, principal: str, server: str) -> None:
         """Somebody is asked to fill in a form. What it asks for, and what is answered, is no business of the log."""
@@ -104,8 +103,7 @@ class UrlElicitations:
 
     def note_own(self, principal: str, server: str) -> None:
         """Somebody is asked to connect an account, on one page of ours however many calls wait for it."""
-        entry = AuditEntry(0, "url_elicitation", principal, server=server, kind="elicitation", outcome="shown")
-        self._record(entry)
+        self._record(AuditEntry(0, "url_elicitation", principal, server=server, kind="elicitation", outcome="shown"))
 
     def count_own(self, principal: str, name: str) -> None:
         """A page of ours that the caller asked for counts as well. Raises a CallerError beyond the limit."""
@@ -146,20 +144,28 @@ class UrlElicitations:
             known = session.url_elicitations
             known.pop((server, name), None)
             known[server, name] = clock.monotonic() + self._plan.value.features.url_expiry_s
+            self._given_to[server, name] = session
             if len(known) > MAX_KNOWN:
-                del known[next(iter(known))]
+                self._forget(session, next(iter(known)))
 
     def given(self, session: Session, question: Question) -> None:
         """A question of a task is put to this session; it was judged when the server asked it."""
         if question.is_url:
             self.expect(session, question.server, question.decoded())
 
-    def over(self, session: Session, server: str, params: Raw | None) -> bool:
-        """Whether the news that an address has done its work is for this session; told once."""
+    def over(self, server: str, params: Raw | None) -> Session | None:
+        """For whom the news is that an address has done its work; told once."""
         value = wire.parse_strictly(bytes(params)) if params is not None else None
         name = value.get("elicitationId") if type(value) is dict else None
-        until = session.url_elicitations.pop((server, name), None) if type(name) is str else None
-        return until is not None and clock.monotonic() <= until
+        given = server, name if type(name) is str else ""
+        session = self._given_to.get(given)
+        return session if session is not None and clock.monotonic() <= self._forget(session, given) else None
+
+    def _forget(self, session: Session, given: tuple[str, str]) -> float:
+        """Until when the address was good. Somebody else may have been given it since."""
+        if self._given_to.get(given) is session:
+            del self._given_to[given]
+        return session.url_elicitations.pop(given)
 
 
 def listed_in(raw: bytes) -> list[dict[str, Any]]:

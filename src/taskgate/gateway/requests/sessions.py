@@ -218,6 +218,8 @@ class SessionTable:
         self._of_caller: Counter[str] = Counter()
         self._of_tenant: Counter[str] = Counter()
         self._anonymous = 0
+        self._never_used: dict[str, Session] = {}
+        """Oldest first. One that was used meanwhile is dropped when it is met, so looking for one costs little however often."""
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -236,7 +238,7 @@ class SessionTable:
     def put_back(self, session: Session, now: float) -> None:
         """One that exists already goes on here, also beyond the limits: it was admitted when it was opened."""
         session.begin_life(now)
-        self._sessions[session.id] = session
+        self._sessions[session.id] = self._never_used[session.id] = session
         self._of_principal.setdefault(session.caller.principal, {})[session.id] = session
         self._of_caller[session.caller.limit_key] += 1
         if tenant := tenant_of(session.caller.principal):
@@ -253,8 +255,18 @@ class SessionTable:
 
     def unused(self, counts: Callable[[Session], bool]) -> Session | None:
         """The oldest of these that was opened and never used."""
-        now = clock.monotonic()
-        return next((session for session in self._sessions.values() if counts(session) and session.unused(now)), None)
+        now, found, used = clock.monotonic(), None, list[str]()
+        for session in self._never_used.values():
+            if session.used:
+                used.append(session.id)
+            elif now - session.last_used <= UNUSED_S:
+                break  # and those after it are younger still
+            elif counts(session) and session.unused(now):
+                found = session
+                break
+        for session_id in used:
+            del self._never_used[session_id]
+        return found
 
     def _full_for(self, caller: Caller) -> _Full | None:
         limits, key = self._plan.value.limits, caller.limit_key
@@ -290,6 +302,7 @@ class SessionTable:
         """Close a session; False if it is closed already. What goes with it is the business of `session_ends`."""
         if self._sessions.pop(session.id, None) is None:
             return False
+        self._never_used.pop(session.id, None)
         self._forget(session)
         session.close()
         return True
