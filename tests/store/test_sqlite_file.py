@@ -416,6 +416,20 @@ def test_the_event_loop_leaves_the_rows_of_creates_to_the_thread_that_commits(tm
     writing.close()
 
 
+def test_large_rows_are_not_copied_together(tmp_path: Path) -> None:
+    writing, transaction = gathering(tmp_path / "store.db")
+    ran = list[str]()
+    for letter in (b"a", b"b", b"c", b"d"):
+        accept_in(transaction, a_call(arguments=b'"%b"' % (letter * 100_000)))
+    writing.set_trace_callback(ran.append)
+    transaction.write_gathered()
+    writing.set_trace_callback(None)
+    # Four at once would be too much; so are three, but two are not.
+    assert len(set(ran)) == 3
+    assert writing.execute("SELECT count(*) FROM task_calls").fetchone()[0] == 4
+    writing.close()
+
+
 def test_whoever_asks_for_a_gathered_row_finds_it(tmp_path: Path) -> None:
     writing, transaction = gathering(tmp_path / "store.db")
     first, second, third = a_call(), a_call(limited_as="dave"), a_call(limited_as="erin")

@@ -164,6 +164,8 @@ def check_keys(connection: sqlite3.Connection, sealing: Sealing, path: Path) -> 
 _GATHERED: Final = ("insert_task", "insert_call", "insert_audit", "insert_event")
 _TOGETHER: Final = "INSERT INTO gathered_rows"
 _MOST_ROWS: Final = 16
+_MOST_BYTES: Final = 256 * 1024
+"""SQLite keeps a copy of all rows of one statement in memory, unless there is only one."""
 _OF_OTHER_TABLES: Final = frozenset(
     {
         "find_owner",
@@ -270,6 +272,11 @@ class SqliteTransaction(Transaction):
         """In few lengths, so that the statements stay prepared."""
         while rows:
             count = min(1 << (len(rows).bit_length() - 1), _MOST_ROWS)
+            if (
+                count > 1
+                and sum(len(value) for row in rows[:count] for value in row if type(value) is bytes) > _MOST_BYTES
+            ):
+                count = 1
             part, rows = rows[:count], rows[count:]
             self._connection.execute(_insert_many(insert, len(part[0]), count), sum(part, ()))
 
