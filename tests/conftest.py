@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import coverage
 import pytest
@@ -37,6 +37,9 @@ from tests.harness.reach import reaches_programs  # noqa: E402
 from tests.harness.scratch import scratch_in_memory  # noqa: E402
 from tests.harness.sharing import GroupScheduling, check_groups, group_of  # noqa: E402
 from tests.seam.circumstances import virtual_loop  # noqa: E402
+
+if TYPE_CHECKING:
+    from tests.harness.browser import Chromium
 
 TraceFunction = Callable[[FrameType, str, Any], Any]
 NOT_RUN: Counter[str] = Counter()
@@ -170,8 +173,17 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
         return (yield)
 
 
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Chromium]:
+    """One for all tests with a browser; they go to one worker."""
+    from tests.harness.browser import chromium as started
+
+    with started() as made:
+        yield made
+
+
 FIRST = (
-    "conformance", "docs", "client", "clients", "conversations", "console", "replicas", "chaos", "bridge", "cli",
+    "conformance", "console", "docs", "client", "clients", "conversations", "replicas", "chaos", "bridge", "cli",
     "activity", "governance", "faults", "identity", "features", "config",
 )  # fmt: skip
 """Folders whose tests with programs take longest, so that none of them is begun when everything else is over."""

@@ -34,7 +34,7 @@ from tests.benchmarks.measure import processor_seconds
 from tests.benchmarks.store import a_call
 from tests.console.stage import CONFIG, Console, settled
 from tests.harness.absent import find_browser, find_driver
-from tests.harness.browser import a_browser
+from tests.harness.browser import chromium
 from tests.harness.gateway import Gateway, running_gateway
 from tests.harness.plain_http import NO_TLS
 from tests.harness.postgres import fresh_url
@@ -265,12 +265,13 @@ async def on_screen(console: Console) -> None:
 async def screen(folder: Path) -> None:
     if not (find_browser() and find_driver()):
         raise RuntimeError("there is no Chromium with its driver on this machine")
-    async with (
-        running_gateway(CONFIG, folder / "screen") as gateway,
-        httpx2.AsyncClient(verify=NO_TLS, timeout=60) as http,
-        a_browser() as browser,
-    ):
-        await on_screen(Console(gateway, http, browser))
+    with chromium() as made:
+        async with (
+            running_gateway(CONFIG, folder / "screen") as gateway,
+            httpx2.AsyncClient(verify=NO_TLS, timeout=60) as http,
+            made.window() as browser,
+        ):
+            await on_screen(Console(gateway, http, browser))
 
 
 async def measured(name: str, part: Callable[[Path], Coroutine[Any, Any, None]], within_s: float) -> bool:

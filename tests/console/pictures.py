@@ -9,6 +9,7 @@ import tempfile
 from pathlib import Path
 
 from tests.console.stage import PAGES, a_console, settled
+from tests.harness.browser import chromium
 
 SIZES = {"wide": (1280, 900), "narrow": (390, 844)}
 
@@ -19,8 +20,8 @@ def name_of(page: str) -> str:
 
 async def take(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="console-") as place:
-        async with a_console(Path(place)) as console:
+    with tempfile.TemporaryDirectory(prefix="console-") as place, chromium() as browser:
+        async with a_console(browser, Path(place)) as console:
             await console.history()
             running = (await console.api("GET", "/api/v1/tasks?state=open"))["tasks"]
             (held, *_) = await console.api("GET", "/api/v1/approvals")

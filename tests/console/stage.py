@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
-from tests.harness.browser import Browser, a_browser
+from tests.harness.browser import Browser, Chromium
 from tests.harness.gateway import Gateway, running_gateway
 from tests.harness.plain_http import NO_TLS
 
@@ -129,11 +129,11 @@ class Console:
 
 
 @asynccontextmanager
-async def a_console(folder: Path, config: dict[str, Any] = CONFIG) -> AsyncIterator[Console]:
+async def a_console(chromium: Chromium, folder: Path, config: dict[str, Any] = CONFIG) -> AsyncIterator[Console]:
     async with (
         running_gateway(config, folder) as gateway,
         httpx2.AsyncClient(timeout=120, verify=NO_TLS) as http,
-        a_browser() as browser,
+        chromium.window() as browser,
     ):
         console = Console(gateway, http, browser)
         async with asyncio.timeout(120):

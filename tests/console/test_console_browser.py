@@ -12,6 +12,7 @@ import pytest
 import pytest_asyncio
 from tests.console.barriers import a_search_for_barriers
 from tests.console.stage import CONFIG, PAGES, Console, a_console, settled
+from tests.harness.browser import Chromium
 
 import taskgate
 
@@ -19,8 +20,8 @@ pytestmark = [pytest.mark.timeout(300), pytest.mark.peers("browser"), pytest.mar
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def console(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Console]:
-    async with a_console(tmp_path_factory.mktemp("console")) as made:
+async def console(chromium: Chromium, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Console]:
+    async with a_console(chromium, tmp_path_factory.mktemp("console")) as made:
         yield made
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import httpx2
 import pytest
 from tests.console.stage import Console
-from tests.harness.browser import Browser, a_browser
+from tests.harness.browser import Browser, Chromium
 from tests.harness.gateway import Gateway
 from tests.harness.plain_http import NO_TLS
 from tests.harness.programs import free_port
@@ -42,14 +42,14 @@ def config(port: int, provider: RealProvider) -> dict[str, Any]:
 
 
 @asynccontextmanager
-async def stage(folder: Path) -> AsyncIterator[tuple[Console, RealProvider, str]]:
+async def stage(chromium: Chromium, folder: Path) -> AsyncIterator[tuple[Console, RealProvider, str]]:
     port = free_port()
     callback = f"http://localhost:{port}/login/callback"
     people = {"ann": {"groups": ["oncall"]}, "eve": {"groups": ["sales"]}}
     async with (
         real_provider(accounts=people, clients=[web_client("console", [callback])]) as provider,
         httpx2.AsyncClient(verify=NO_TLS) as http,
-        a_browser() as browser,
+        chromium.window() as browser,
     ):
         (folder / "state").mkdir()
         gateway = Gateway(folder, port)
@@ -71,8 +71,10 @@ async def at_the_provider(browser: Browser, name: str) -> None:
     await browser.until("document.querySelector('header .who')")
 
 
-async def test_a_person_logs_in_decides_after_a_fresh_login_and_logs_out_everywhere(tmp_path: Path) -> None:
-    async with stage(tmp_path) as (console, provider, base):
+async def test_a_person_logs_in_decides_after_a_fresh_login_and_logs_out_everywhere(
+    chromium: Chromium, tmp_path: Path
+) -> None:
+    async with stage(chromium, tmp_path) as (console, provider, base):
         browser = console.browser
         await browser.open(f"{base}/inbox")
         await browser.click("#provider")
@@ -109,8 +111,8 @@ async def test_a_person_logs_in_decides_after_a_fresh_login_and_logs_out_everywh
             assert (await elsewhere.get(f"{base}/inbox")).status_code == 303
 
 
-async def test_who_has_no_role_is_shown_nothing_and_may_not_decide(tmp_path: Path) -> None:
-    async with stage(tmp_path) as (console, _provider, base):
+async def test_who_has_no_role_is_shown_nothing_and_may_not_decide(chromium: Chromium, tmp_path: Path) -> None:
+    async with stage(chromium, tmp_path) as (console, _provider, base):
         browser = console.browser
         await console.call("agent", "files__delete_file", name="notes.txt")
         (waiting,) = await console.api("GET", "/api/v1/approvals")

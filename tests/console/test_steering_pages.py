@@ -15,13 +15,14 @@ import pytest
 import pytest_asyncio
 from tests.console.barriers import a_search_for_barriers
 from tests.console.stage import CONFIG, Console, a_console, settled
+from tests.harness.browser import Chromium
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.peers("browser"), pytest.mark.asyncio(loop_scope="module")]
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def console(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Console]:
-    async with a_console(tmp_path_factory.mktemp("console")) as made:
+async def console(chromium: Chromium, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Console]:
+    async with a_console(chromium, tmp_path_factory.mktemp("console")) as made:
         await made.browser.size(1280, 900)
         for _ in range(3):
             await made.call("build-agent", "files__list_files")

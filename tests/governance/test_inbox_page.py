@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.governance.stage import Stage, a_stage
-from tests.harness.browser import Browser, a_browser
+from tests.harness.browser import Browser, Chromium
 
 pytestmark = pytest.mark.peers("browser")
 
@@ -30,8 +30,10 @@ async def log_in(stage: Stage, browser: Browser) -> None:
     assert (await browser.url()).endswith("/now")
 
 
-async def test_people_approve_and_deny_on_the_page_and_hostile_text_stays_text(tmp_path: Path) -> None:
-    async with a_stage(tmp_path) as stage, a_browser() as browser:
+async def test_people_approve_and_deny_on_the_page_and_hostile_text_stays_text(
+    chromium: Chromium, tmp_path: Path
+) -> None:
+    async with a_stage(tmp_path) as stage, chromium.window() as browser:
         await browser.open(f"{stage.gateway.base}/")
         assert (await browser.url()).endswith("/login")
         await log_in(stage, browser)
@@ -67,8 +69,8 @@ async def test_people_approve_and_deny_on_the_page_and_hostile_text_stays_text(t
         assert len(stage.sent()) == 1
 
 
-async def test_a_login_link_works_once_and_opening_links_decides_nothing(tmp_path: Path) -> None:
-    async with a_stage(tmp_path) as stage, a_browser() as browser:
+async def test_a_login_link_works_once_and_opening_links_decides_nothing(chromium: Chromium, tmp_path: Path) -> None:
+    async with a_stage(tmp_path) as stage, chromium.window() as browser:
         link = (await stage.api("POST", "/api/login-links", {})).json()["url"]
         caller = await stage.stateful({"tasks": {}})
         await caller.call("s__delete_it", {}, task={"ttl": 60000})

@@ -1,6 +1,7 @@
 """A headless browser, driven over WebDriver's own HTTP protocol: open a page, find things, click, and read what is shown.
 
-Chromium and chromedriver come from the machine; tests that need them carry `@pytest.mark.peers("browser")`.
+Chromium and chromedriver come from the machine; tests that need them carry `@pytest.mark.peers("browser")`, by which they all go
+to one worker (`tests/harness/sharing.py`), and have them from the fixture `chromium`.
 """
 
 from __future__ import annotations
@@ -8,15 +9,20 @@ from __future__ import annotations
 import asyncio
 import base64
 import os
+import signal
+import socket
+import subprocess
 import tempfile
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
 import httpx2
 from tests.harness.absent import find_browser, find_driver
-from tests.harness.programs import free_port, listening, running
+from tests.harness.plain_http import NO_TLS
+from tests.harness.programs import START_DEADLINE, die_with_parent, free_port
 
 _ELEMENT = "element-6066-11e4-a52e-4f735466cecf"
 _FLAGS = (
@@ -146,23 +152,77 @@ class Browser:
         path.write_bytes(base64.b64decode(await self._do("GET", "/screenshot")))
 
 
-@asynccontextmanager
-async def a_browser() -> AsyncIterator[Browser]:
-    """A fresh browser without cookies."""
+class Chromium:
+    """One Chromium with its driver for many tests, each of which has a tab and no cookies of others: starting one takes as long
+    as thirty pages."""
+
+    def __init__(self, driver: str, profile: str) -> None:
+        self._driver, self._profile = driver, profile
+        self._session: str | None = None
+
+    @asynccontextmanager
+    async def window(self) -> AsyncIterator[Browser]:
+        async with httpx2.AsyncClient(timeout=120, verify=NO_TLS) as http:
+            if self._session is None:
+                self._session = await self._started(http)
+            try:
+                yield Browser(http, self._session)
+            finally:
+                await self._renew(http, self._session)
+
+    async def _started(self, http: httpx2.AsyncClient) -> str:
+        options = {"binary": find_browser(), "args": [*_FLAGS, f"--user-data-dir={self._profile}"]}
+        wanted = {"capabilities": {"alwaysMatch": {"browserName": "chrome", "goog:chromeOptions": options}}}
+        reply = await http.post(f"{self._driver}/session", json=wanted, timeout=150)
+        said = reply.json()["value"]
+        assert reply.status_code == 200, said
+        return f"{self._driver}/session/{said['sessionId']}"
+
+    async def _renew(self, http: httpx2.AsyncClient, session: str) -> None:
+        """Another tab instead of this one, with all that was set for it. A browser that cannot do that is not used again."""
+        self._session = None
+        fresh = await http.post(f"{session}/window/new", json={"type": "tab"})
+        await http.delete(f"{session}/window")
+        await http.post(f"{session}/window", json={"handle": fresh.json()["value"].get("handle")})
+        clear = [{"cmd": f"Network.{name}", "params": {}} for name in ("clearBrowserCookies", "clearBrowserCache")]
+        said = [await http.post(f"{session}/goog/cdp/execute", json=each) for each in clear]
+        if all(reply.status_code == 200 for reply in said):
+            self._session = session
+        else:
+            await http.delete(session)
+
+    def end(self) -> None:
+        if self._session is not None:
+            httpx2.delete(self._session, timeout=120, verify=NO_TLS)
+
+
+@contextmanager
+def chromium() -> Iterator[Chromium]:
+    """From the first window that is wanted until the block ends."""
     port = free_port()
     with tempfile.TemporaryDirectory(prefix="browser-", ignore_cleanup_errors=True) as profile:
-        options = {"binary": find_browser(), "args": [*_FLAGS, f"--user-data-dir={profile}"]}
-        wanted = {"capabilities": {"alwaysMatch": {"browserName": "chrome", "goog:chromeOptions": options}}}
-        driver = [find_driver() or "chromedriver", f"--port={port}"]
-        async with (
-            running(driver, listening(port), {"HOME": os.environ.get("HOME", profile)}),
-            httpx2.AsyncClient(timeout=120) as http,
-        ):
-            reply = await http.post(f"http://127.0.0.1:{port}/session", json=wanted, timeout=150)
-            session = reply.json()["value"]
-            assert reply.status_code == 200, session
-            base = f"http://127.0.0.1:{port}/session/{session['sessionId']}"
-            try:
-                yield Browser(http, base)
-            finally:
-                await http.delete(base, timeout=120)
+        driver = subprocess.Popen(
+            [find_driver() or "chromedriver", f"--port={port}"],
+            env={"HOME": profile, **os.environ},
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+            start_new_session=True, preexec_fn=die_with_parent,
+        )  # fmt: skip
+        made = Chromium(f"http://127.0.0.1:{port}", profile)
+        try:
+            _until_it_listens(driver, port)
+            yield made
+            made.end()
+        finally:
+            os.killpg(driver.pid, signal.SIGKILL)
+            driver.wait()
+
+
+def _until_it_listens(driver: subprocess.Popen[bytes], port: int) -> None:
+    deadline = time.monotonic() + START_DEADLINE
+    while True:
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)) == 0:
+                return
+        assert driver.poll() is None, "the driver has ended"
+        assert time.monotonic() < deadline, "the driver does not listen"
+        time.sleep(0.02)

@@ -23,8 +23,11 @@ IN_PARTS = {"tests/governance/test_task_contract.py": 2}
 """Files that would keep one worker busy for long, and whose gateway is worth starting several times."""
 TOGETHER = ("tests/house/", "tests/conformance/test_client_scenarios.py")
 """All of the first look at the same source, which is parsed once; all of the second are judged by one process of the suite."""
+BROWSER = "tests with a browser"
+"""They share one, which takes seconds to start."""
 LEAST_WORKERS = 4
 """Where there are fewer, each of them is needed for the tests that wait."""
+_WITH_BROWSER = re.compile(r"""\bpeers\(["']browser["']""")
 _WIDER = re.compile(r"""\bscope=["'](?:module|package|session)["']""")
 
 
@@ -34,9 +37,16 @@ def group_of(test_id: str, root: Path = ROOT) -> str:
     together = next((each for each in TOGETHER if file.startswith(each)), None)
     if together is not None:
         return together
+    if _has_browser(root / file):
+        return BROWSER
     if not _shares(root, file):
         return test_id
     return f"{file} {zlib.crc32(test_id.encode()) % IN_PARTS.get(file, 1)}"
+
+
+@cache
+def _has_browser(path: Path) -> bool:
+    return path.exists() and _WITH_BROWSER.search(path.read_text()) is not None
 
 
 @cache
