@@ -42,9 +42,13 @@ def _by_position(text: str) -> PositionalStatement:
         return found[0] if name is None else f"?{names.setdefault(name, len(names) + 1)}"
 
     text = _VALUE.sub(numbered, text)
-    if len(names) > 1:
-        return PositionalStatement(text, itemgetter(*names))
-    return PositionalStatement(text, lambda values: tuple(values[name] for name in names))
+    match list(names):
+        case []:
+            return PositionalStatement(text, lambda _: ())
+        case [only]:
+            return PositionalStatement(text, lambda values: (values[only],))
+        case _:
+            return PositionalStatement(text, itemgetter(*names))
 
 
 _STATEMENTS: Final = {name: _by_position(text) for name, text in SQL.items()}
