@@ -18,7 +18,7 @@ from tests.harness.gateway import Gateway, running_gateway
 from tests.harness.programs import free_port, listening, running
 from tests.harness.raw_client import RawClient
 
-pytestmark = [pytest.mark.timeout(120), pytest.mark.fresh_interpreter]
+pytestmark = pytest.mark.timeout(120)
 IDLE = 1000
 SLOW_READERS = 10
 BIG = "x" * 1_500_000
@@ -77,6 +77,7 @@ async def test_who_stops_reading_an_answer_is_dropped_and_who_reads_slowly_gets_
         await answers_soon(gateway)
 
 
+@pytest.mark.fresh_interpreter
 async def test_a_thousand_idle_connections_are_in_nobodys_way_and_are_dropped(tmp_path: Path) -> None:
     port = free_port()
     async with (
@@ -159,6 +160,7 @@ async def _hears(reader: asyncio.StreamReader, notes: int) -> None:
             await reader.readuntil(b"notifications/vendor/flood")
 
 
+@pytest.mark.fresh_interpreter
 async def test_who_does_not_read_its_sessions_stream_is_dropped_and_disturbs_nobody(tmp_path: Path) -> None:
     """Some megabytes fit into the buffers of the kernel; what comes then is kept up to the limit, and no further."""
     port, rounds, notes, size = free_port(), 80, 10, 40_000

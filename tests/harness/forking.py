@@ -14,6 +14,7 @@ does not work, and everything with TASKGATE_TEST_FORK=0.
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import inspect
 import json
 import os
@@ -46,6 +47,7 @@ SAYS_SOMETHING_TO_PYTHON: Final = ("PYTHON", "LC_", "LANG", "COVERAGE_", "MALLOC
 # A template does what these say after the fork.
 FOLLOWED: Final = frozenset({"PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE"})
 
+_POSTGRES = ("taskgate.store.postgres.store",) if importlib.util.find_spec("psycopg") else ()
 _CLI = (Path(taskgate.__file__).parent / "cli").glob("[a-z]*.py")
 TEMPLATES: Final[Mapping[Path, tuple[str, ...]]] = {
     Path(sys.executable): (
@@ -58,7 +60,12 @@ TEMPLATES: Final[Mapping[Path, tuple[str, ...]]] = {
         # What commands import when they need it, and many tests do.
         "ctypes",
         "encodings.idna",
+        "h11",
+        "httpcore2",
+        "httpx2",
+        "idna",
         "jsonschema_rs",
+        "rapidfuzz.distance",
         "rich.table",
         "taskgate.client",
         "taskgate.client.streamable_http",
@@ -66,6 +73,8 @@ TEMPLATES: Final[Mapping[Path, tuple[str, ...]]] = {
         "tomlkit",
         "typer._adapters",
         "typer._click.decorators",
+        "urllib.request",
+        *_POSTGRES,
     ),
     HOME / "mcp130/bin/python": (
         "mcp.server.fastmcp.server",
