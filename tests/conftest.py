@@ -36,6 +36,7 @@ from tests.harness.process_state import kept  # noqa: E402
 from tests.harness.reach import reaches_programs  # noqa: E402
 from tests.harness.scratch import scratch_in_memory  # noqa: E402
 from tests.harness.sharing import GroupScheduling, check_groups, group_of  # noqa: E402
+from tests.harness.trust_store import read_trust_store_once  # noqa: E402
 from tests.seam.circumstances import virtual_loop  # noqa: E402
 
 if TYPE_CHECKING:
@@ -75,6 +76,11 @@ def pytest_collection() -> Iterator[None]:
     finally:
         gc.freeze()
         gc.enable()
+
+
+def pytest_collection_finish() -> None:
+    """Whatever talks HTTP has been imported by now."""
+    read_trust_store_once()
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

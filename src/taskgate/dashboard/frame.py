@@ -69,6 +69,20 @@ ABOUT: Final[Mapping[str, About]] = {
 }
 
 
+@cache
+def _templates() -> Environment:
+    """One for all consoles of a process: a template is compiled when it is first shown, which takes tens of milliseconds."""
+    templates = Environment(
+        loader=FileSystemLoader(HERE / "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        auto_reload=False,
+        finalize=_harmless,
+    )
+    templates.filters.update(ago=ago, moment=moment, span=span, clear=clear, shown=show_json)
+    return templates
+
+
 class Frame:
     """`served` says whether there is a page at an address: the menu offers nothing else."""
 
@@ -76,14 +90,7 @@ class Frame:
         self._login = login
         self._waiting = waiting
         self._served = served
-        self._templates = Environment(
-            loader=FileSystemLoader(HERE / "templates"),
-            autoescape=True,
-            undefined=StrictUndefined,
-            auto_reload=False,
-            finalize=_harmless,
-        )
-        self._templates.filters.update(ago=ago, moment=moment, span=span, clear=clear, shown=show_json)
+        self._templates = _templates()
 
     async def page(
         self,
