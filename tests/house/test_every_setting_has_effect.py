@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.house.source import nodes_of
 
 import taskgate
 import taskgate.config
@@ -41,7 +42,7 @@ def names_read() -> NamesRead:
 
 
 def _names_in(file: Path) -> frozenset[str]:
-    nodes = ast.walk(ast.parse(file.read_text()))
+    nodes = nodes_of(file.read_text())
     return frozenset(node.attr for node in nodes if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load))
 
 
