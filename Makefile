@@ -63,11 +63,11 @@ screenshots: $(STAMP)
 demo: $(VENV)/.runtime
 	$(BIN)/taskgate demo
 
-# What is quick to say no comes first. Types, documentation and the tests of core/ use what the tests with programs leave of the
-# processors; what they say is shown when they are over.
+# What is quick to say no comes first. Types and the tests of core/ use what the tests with programs leave of the processors; what
+# they say is shown when they are over. The documentation is built by a test of its own (tests/docs/test_site.py).
 test: $(STAMP) peers
 	$(MAKE) --no-print-directory format lint contract
-	$(MAKE) --no-print-directory --jobs=2 BESIDE="types docs core" beside tests
+	$(MAKE) --no-print-directory --jobs=2 BESIDE="types core" beside tests
 
 .PHONY: beside
 beside: $(STAMP)

@@ -76,11 +76,8 @@ class Sandbox:
         )
         self._write(".home/.claude.json", json.dumps(_CLIENT))
         self._write("bin/claude", _AGENT).chmod(0o755)
-        launched = FORKING.launched(Path(sys.executable))
-        if launched and self.document != AS_INSTALLED:
-            names = {"launched": shlex.join([*launched, sys.executable]), "python": shlex.quote(sys.executable)}
-            self._write("bin/taskgate", _TASKGATE.format(**names)).chmod(0o755)
-            self._write("bin/python", _PYTHON.format(**names)).chmod(0o755)
+        if self.document != AS_INSTALLED:
+            write_launchers(self.folder / "bin")
         for block in blocks:
             if block.file is not None:
                 self._write(block.file, self.as_run(block.body))
@@ -173,6 +170,17 @@ class Sandbox:
         for program in self.serving:
             program.send_signal(signal.SIGTERM)
             program.wait(HANG_S)
+
+
+def write_launchers(folder: Path) -> None:
+    """`taskgate` and `python`, for the beginning of a path, that are forked; nothing where programs are really started."""
+    launched = FORKING.launched(Path(sys.executable))
+    if launched:
+        names = {"launched": shlex.join([*launched, sys.executable]), "python": shlex.quote(sys.executable)}
+        folder.mkdir(exist_ok=True)
+        for name, text in (("taskgate", _TASKGATE), ("python", _PYTHON)):
+            (folder / name).write_text(text.format(**names))
+            (folder / name).chmod(0o755)
 
 
 def _started(text: str) -> list[str]:

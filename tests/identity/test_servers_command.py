@@ -13,6 +13,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import yaml
 from tests.docs.blocks import blocks_of, commands_in
+from tests.docs.sandbox import write_launchers
 from tests.harness.gateway import running_gateway
 from tests.harness.programs import run_to_end
 
@@ -93,6 +94,7 @@ async def an_authority() -> AsyncIterator[Authority]:
 
 async def test_the_commands_of_the_page_for_oauth_servers_run(tmp_path: Path) -> None:
     """Word for word, with addresses of this machine in place of the page's."""
+    write_launchers(tmp_path / "bin")
     shared, each = [yaml.safe_load(block.body) for block in blocks_of(PAGE) if block.language == "yaml"]
     async with an_authority() as authority:
         for name, shown, number in (("shared", shared, 0), ("each", each, 1)):
@@ -101,7 +103,7 @@ async def test_the_commands_of_the_page_for_oauth_servers_run(tmp_path: Path) ->
                 token = (gateway.state / "operator-token").read_text().strip()
                 env = {**os.environ, "BROWSER": BROWSER, "TASKGATE_STATE_DIR": str(gateway.state)}
                 env |= {"TASKGATE_TOKEN": token, "TASKGATE_CONFIG": str(gateway.config)}
-                env["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{env['PATH']}"
+                env["PATH"] = os.pathsep.join((str(tmp_path / "bin"), str(Path(sys.executable).parent), env["PATH"]))
                 block = [block for block in blocks_of(PAGE) if block.language == "console"][number]
                 for command in commands_in(block):
                     text = command.text.replace("https://gate.example.com", gateway.base)
