@@ -14,6 +14,7 @@ from taskgate.assembly.build import App, Unheard, intake_within, server_specs
 from taskgate.assembly.governing import Outbound
 from taskgate.assembly.identity import accounts_of
 from taskgate.assembly.plan import build_plan
+from taskgate.config.document import read_document
 from taskgate.config.governance import Governance
 from taskgate.config.load import LoadedConfig
 from taskgate.config.problems import ConfigError
@@ -167,11 +168,10 @@ class ConsoleConfiguration:
             raise ValueError(f"it is longer than {MOST_TEXT} characters")
         app = self._app()
         try:
+            read_document(governance, "rules")  # refuses in a moment what would be nested or repeated for seconds
             section = Governance.model_validate(yaml.safe_load(governance) or {})
             root = app.loaded.root.model_copy(update={"governance": section})
             return build_plan(replace(app.loaded, root=root), app.plan)
-        except yaml.YAMLError as error:
-            raise ValueError(f"this is not YAML: {error}") from None
         except RecursionError:
             raise ValueError("it is nested too deeply") from None
         except ConfigError as error:
