@@ -25,6 +25,7 @@ from taskgate.store.views import tasks as task_view
 
 AT_ONCE = 4
 SPILL_OVER = 20_000
+WITHOUT_CHECKPOINT = 100_000
 
 
 def say(word: str, task_id: str, rest: str = "") -> None:
@@ -62,7 +63,7 @@ async def live(store: SqliteStore, number: int) -> None:
 async def main(path: Path, lives: int, broken: str) -> None:
     # Small figures, so that a short run spills and checkpoints often.
     task_view.LARGE_RESULT = SPILL_OVER  # type: ignore[misc]
-    files.COMMITS_BETWEEN = 12  # type: ignore[misc]
+    files.COMMITS_BETWEEN = 6  # type: ignore[misc]
     files.START_OVER_BYTES = 0  # type: ignore[misc]
     if broken == "no-file-sync":
         files.os.fsync = lambda fd: None  # type: ignore[attr-defined]
@@ -74,6 +75,8 @@ async def main(path: Path, lives: int, broken: str) -> None:
             await live(store, number)
 
     await asyncio.gather(*(worker() for _ in range(AT_ONCE)))
+    while path.stat().st_size <= WITHOUT_CHECKPOINT:  # the thread that makes them comes when it comes
+        await asyncio.sleep(0.005)
     # No farewell: a power cut comes without one.
     os._exit(0)
 

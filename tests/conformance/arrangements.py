@@ -9,6 +9,7 @@ without tasks of its own: there the gateway itself must provide them.
 from __future__ import annotations
 
 import asyncio
+import signal
 import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -104,8 +105,10 @@ class Official:
     async def directly(self) -> AsyncIterator[str]:
         port = free_port()
         words = [word.format(port=port) for word in self.program]
-        async with running(words, listening(port), env={"PORT": str(port)}):
+        async with running(words, listening(port), env={"PORT": str(port)}) as program:
             yield f"http://127.0.0.1:{port}/mcp"
+            # Asked to end it would wait for connections that the suite's process keeps open.
+            program.end_group(signal.SIGKILL)
 
     @asynccontextmanager
     async def through(self, *, stdio: bool) -> AsyncIterator[str]:

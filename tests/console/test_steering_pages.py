@@ -42,7 +42,7 @@ async def test_rules_are_rehearsed_from_the_page(console: Console) -> None:
         assert await barriers.on_this_page() == []
     await browser.run("document.querySelector('#governance').value = 'rules: ['")
     await browser.click("form[action='/rules#rehearse'] button")
-    assert "not YAML" in await browser.text("main .note.bad")
+    assert "not valid YAML" in await browser.text("main .note.bad")
 
 
 async def test_a_server_is_reconnected_drained_and_enabled_from_its_page(console: Console) -> None:
