@@ -132,6 +132,8 @@ async def test_a_rehearsal_that_cannot_be_read_says_what_is_wrong() -> None:
         for body, text in (
             ({"governance": "rules: [{match: x}]"}, "action"),
             ({"governance": "rules: ["}, "YAML"),
+            ({"governance": "rules:\tx"}, "YAML"),
+            ({"governance": "rules: !x y"}, "YAML"),
             ({"governance": "{rules: [{match: x, action: approve, approval: nobody}]}"}, "nobody"),
             ({"governance": "[" * 5000}, "nested deeper than 64 levels"),
             ({"governance": BOMB}, "aliases count in full"),

@@ -222,3 +222,34 @@ async def test_a_server_that_is_lost_while_a_level_is_set_costs_the_caller_nothi
         await shop.stop()
         assert (await caller.request("logging/setLevel", {"level": "error"})).result == {}
         assert other.methods["logging/setLevel"] == 1
+
+
+class Login(Upstream):
+    """A server that has addresses opened, and counts them anew for every conversation, as one process for each would."""
+
+    def __init__(self) -> None:
+        super().__init__("2025")
+        self.tool("log_in", self._log_in)
+
+    async def _log_in(self, call: Call) -> str:
+        asked = {"mode": "url", "message": "Log in.", "url": "https://login.example/", "elicitationId": "1"}
+        return str((await call.ask("elicitation/create", asked))["action"])
+
+
+@seam
+async def test_an_id_that_was_used_for_two_callers_is_over_for_each_of_them_once() -> None:
+    login = Login()
+    async with Gateway({}, {"login": login}) as gate:
+        streams = []
+        for _ in range(3):
+            caller = await gate.caller(
+                "2025", capabilities={"elicitation": {"url": {}}}, answers={"elicitation/create": {"action": "accept"}}
+            )
+            streams.append(await caller.listen())
+            assert (await caller.call("login__log_in")).text == "accept"
+        await caller.close()
+        for _ in range(3):
+            login.notify("notifications/elicitation/complete", {"elicitationId": "1"})
+            await gate.advance(1)
+        told = [[said.get("method") for said in stream.reply.messages] for stream in streams]
+        assert told == [["notifications/elicitation/complete"]] * 2 + [[]]

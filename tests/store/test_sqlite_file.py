@@ -458,3 +458,33 @@ async def test_an_id_that_is_taken_costs_its_neighbours_in_the_commit_nothing(tm
     assert [row.number for row in await store.audit_rows()] == [1, 2, 3, 4]
     assert await store.open_count("carol") == 4
     await store.close()
+
+
+async def test_tasks_are_accepted_after_the_file_was_written_anew_and_after_that_was_refused(tmp_path: Path) -> None:
+    """Where temporary things are kept changes meanwhile, and with it goes what is temporary in the connection."""
+    store = open_store(tmp_path / "store.db")
+    other = sqlite3.connect(tmp_path / "store.db", isolation_level=None)
+    try:
+        assert isinstance(await store.accept(a_call()), Change)
+        await store.engine.overwrite_deleted()
+        assert isinstance(await store.accept(a_call()), Change)
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(GatewayFault, match="cannot be written anew"):
+            await store.engine.overwrite_deleted()
+        other.execute("ROLLBACK")
+        assert isinstance(await store.accept(a_call()), Change)
+        rows = store.engine._reading.execute("SELECT count(*) FROM tasks").fetchone()
+        assert rows == (3,)
+    finally:
+        other.close()
+        await store.close()
+
+
+async def test_tasks_are_accepted_one_by_one_where_their_rows_cannot_be_gathered(tmp_path: Path) -> None:
+    store = open_store(tmp_path / "store.db")
+    try:
+        store.engine.writer._connection.execute("DROP VIEW gathered_rows")
+        for made in await asyncio.gather(*(store.accept(a_call()) for _ in range(3))):
+            assert isinstance(made, Change)
+    finally:
+        await store.close()

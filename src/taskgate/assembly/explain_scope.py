@@ -172,8 +172,8 @@ class ConsoleConfiguration:
             section = Governance.model_validate(yaml.safe_load(governance) or {})
             root = app.loaded.root.model_copy(update={"governance": section})
             return build_plan(replace(app.loaded, root=root), app.plan)
-        except RecursionError:
-            raise ValueError("it is nested too deeply") from None
+        except yaml.YAMLError as error:
+            raise ValueError(f"not valid YAML: {error}") from None
         except ConfigError as error:
             raise ValueError(app.loaded.secret_values.text(str(error))) from None
 

@@ -156,7 +156,7 @@ def _lists(base: Foundation) -> Lists:
 def _asking(base: Foundation) -> Asking:
     activity = Activity(base.store, base.plan, base.upstreams, base.address, base.conversations, events=base.events)
     models = Models(base.plan, base.budgets, shown_to_operator(activity.inbox), base.store.record, base.usage.spent)
-    urls = UrlElicitations(base.plan, base.store.record)
+    urls = UrlElicitations(base.plan, base.store.record, base.events)
     pages = ElicitationPages(base.events)
     own_pages = OwnElicitations(base.plan, urls, pages, base.address)
     return Asking(

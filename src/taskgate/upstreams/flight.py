@@ -34,7 +34,9 @@ class Receiver(Protocol):
 
     def incoming(self, message: Message, flight: Flight | None) -> None: ...
 
-    def lost(self, reason: UpstreamError) -> None: ...
+    def lost(self, reason: UpstreamError | None) -> None:
+        """None: we let go of it ourselves, and nobody need hear of that."""
+        ...
 
 
 class Wire(Protocol):

@@ -379,11 +379,11 @@ class StatefulLink:
         """It is not used for anything new."""
         self.alive = False
 
-    def lost(self, reason: UpstreamError) -> None:
+    def lost(self, reason: UpstreamError | None) -> None:
         self.alive = False
         for task in list(self._answering.values()):
             task.cancel()
-        if not self._closed:
+        if reason is not None and not self._closed:
             self._listener.on_closed(self, reason)
 
     async def close(self, *, for_good: bool = True) -> None:

@@ -282,9 +282,9 @@ class StatelessLink:
         """It is not used for anything new."""
         self.alive = False
 
-    def lost(self, reason: UpstreamError) -> None:
+    def lost(self, reason: UpstreamError | None) -> None:
         self.alive = False
-        if not self._closed:
+        if reason is not None and not self._closed:
             self._listener.on_closed(self, reason)
 
     async def close(self, *, for_good: bool = True) -> None:

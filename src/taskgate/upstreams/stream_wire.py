@@ -74,7 +74,9 @@ class StreamWire:
         self._receiver = receiver
 
     def detach(self) -> None:
-        """Nobody uses it: that it ends now is no loss to anybody."""
+        """Nobody uses it: that it ends now is no loss to anybody, and what it asked needs no answer."""
+        if self._receiver is not None:
+            self._receiver.lost(None)
         self._receiver = None
 
     def use_session(self, session_id: str | None) -> None:

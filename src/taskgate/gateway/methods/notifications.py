@@ -110,7 +110,8 @@ class UpstreamNotifications:
         if method.endswith("/list_changed"):
             self._catalogs.changed(link.server, kinds_in(method))
         elif method == COMPLETE:
-            self._elicitation_completed(ElicitationCompleted(link.server, params))
+            own = self._sessions.get(link.key.session) if link.key.session else None
+            self._tell_completed(ElicitationCompleted(link.server, params), own)
         elif method == UPDATED:
             self._resource_updated(link, params)
         elif method.startswith("taskgate/"):
@@ -136,14 +137,15 @@ class UpstreamNotifications:
         self._activity.resource_updated(link.server, params)
 
     def _elicitation_completed(self, event: ElicitationCompleted) -> None:
+        self._tell_completed(event, event.request.session if event.request is not None else None)
+
+    def _tell_completed(self, event: ElicitationCompleted, own: Session | None) -> None:
         """An address has done its work: only the caller that was given it hears of that."""
-        server, params, request = event.server, event.params, event.request
-        raw = bytes(params) if params is not None else None
-        own = request.session if request is not None and not request.delivery.answered else None
-        session = self._urls.over(server, params)
+        request, raw = event.request, bytes(event.params) if event.params is not None else None
+        session = self._urls.over(event.server, event.params, own)
         if session is None:
             return
-        if own is session and request is not None:
+        if request is not None and request.session is session and not request.delivery.answered:
             request.delivery.notify(COMPLETE, raw)
         else:
             session.notify(COMPLETE, raw)

@@ -8,7 +8,6 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
-from weakref import WeakValueDictionary
 
 from taskgate import clock
 from taskgate.core import wire
@@ -18,17 +17,15 @@ from taskgate.core.generations import Generation, error_object
 from taskgate.core.peer_input import check_peer_url
 from taskgate.core.questions import ELICIT, Answer, Question, no_list_form
 from taskgate.core.wire import Raw
-from taskgate.gateway.events import EventHub, QuestionsChanged
+from taskgate.gateway.events import EventHub, QuestionsChanged, SessionEnded
 from taskgate.gateway.plan import Live, Plan, PublicAddress
 from taskgate.gateway.requests.sessions import Session
 from taskgate.ports.upstream import Link
 from taskgate.telemetry.logs import log
 
-# What servers elicit: every request is written down. Addresses that a person is to open are judged before anybody sees
-# them, counted, and followed to their end.
-#
-# Every way on which one can reach a caller goes through here: a question, an `input_required` result, the error -32042. It is
-# never fetched. Who was given it is remembered while it is good: the news of its end is for that caller and nobody else.
+# What servers elicit is written down. Addresses that a person is to open are judged before anybody sees them, counted and never
+# fetched, whichever way they come: a question, an `input_required` result, the error -32042. Who was given one is remembered while
+# it is good: the news of its end is for that caller and nobody else.
 
 COMPLETE: Final = "notifications/elicitation/complete"
 URL_REQUIRED: Final = -32042
@@ -38,12 +35,13 @@ _MINUTE_S: Final = 60.0
 
 
 class UrlElicitations:
-    def __init__(self, plan: Live[Plan], record: Callable[[AuditEntry], None]) -> None:
+    def __init__(self, plan: Live[Plan], record: Callable[[AuditEntry], None], events: EventHub) -> None:
         self._plan = plan
         self._record = record
         self._asked: dict[str, deque[float]] = {}
-        self._given_to = WeakValueDictionary[tuple[str, str], Session]()
-        """Who was given an address last, by server and id: a server's news of it must not cost a look at every session."""
+        self._given_to: dict[tuple[str, str], list[Session]] = {}
+        """By server and id, so that news need no look at every session; a server's processes may use one id for several."""
+        events.subscribe(SessionEnded, self._session_ended)
 
     def refusal(self, principal: str, question: Question, session: Session | None = None) -> Answer | None:
         """None if the question may be put; else what its server is told."""
@@ -141,10 +139,11 @@ class UrlElicitations:
         """This session was given the address: the news of its end is for it."""
         name = params.get("elicitationId")
         if type(name) is str and name:
-            known = session.url_elicitations
-            known.pop((server, name), None)
-            known[server, name] = clock.monotonic() + self._plan.value.features.url_expiry_s
-            self._given_to[server, name] = session
+            known, given = session.url_elicitations, (server, name)
+            if given in known:
+                self._forget(session, given)
+            known[given] = clock.monotonic() + self._plan.value.features.url_expiry_s
+            self._given_to.setdefault(given, []).append(session)
             if len(known) > MAX_KNOWN:
                 self._forget(session, next(iter(known)))
 
@@ -153,19 +152,25 @@ class UrlElicitations:
         if question.is_url:
             self.expect(session, question.server, question.decoded())
 
-    def over(self, server: str, params: Raw | None) -> Session | None:
-        """For whom the news is that an address has done its work; told once."""
+    def over(self, server: str, params: Raw | None, own: Session | None) -> Session | None:
+        """For whom the news is that an address has done its work; told once. `own`: whose call or link brought them."""
         value = wire.parse_strictly(bytes(params)) if params is not None else None
         name = value.get("elicitationId") if type(value) is dict else None
-        given = server, name if type(name) is str else ""
-        session = self._given_to.get(given)
-        return session if session is not None and clock.monotonic() <= self._forget(session, given) else None
+        given, now = (server, name if type(name) is str else ""), clock.monotonic()
+        told = self._given_to.get(given, ())
+        session = next((one for one in told if one is own), told[0] if told else None)
+        return session if session is not None and now <= self._forget(session, given) else None
 
     def _forget(self, session: Session, given: tuple[str, str]) -> float:
-        """Until when the address was good. Somebody else may have been given it since."""
-        if self._given_to.get(given) is session:
+        """Until when the address was good."""
+        self._given_to[given].remove(session)
+        if not self._given_to[given]:
             del self._given_to[given]
         return session.url_elicitations.pop(given)
+
+    def _session_ended(self, event: SessionEnded) -> None:
+        for given in list(event.session.url_elicitations):
+            self._forget(event.session, given)
 
 
 def listed_in(raw: bytes) -> list[dict[str, Any]]:
@@ -184,11 +189,9 @@ def url_questions(raw: bytes, server: str) -> dict[str, Question]:
     }
 
 
-# Pages of our own that a caller, or a server, may have a user open, to be told what the user says there.
-#
-# A page belongs to one principal, is good for a few minutes and only while whoever asked is there, and is answered
-# once. What it looks like and who is logged in is the dashboard's business; here is only what may be answered, by whom,
-# and who hears of it.
+# Pages of our own that a caller, or a server, may have a user open, to be told what the user says there. A page belongs to one
+# principal, is good for a few minutes and only while whoever asked is there, and is answered once. What it looks like and who is
+# logged in is the dashboard's business; here is only what may be answered, by whom, and who hears of it.
 
 MAX_PAGES: Final = 1_000
 MAX_VALUE: Final = 4_096
@@ -297,10 +300,8 @@ class ElicitationPages:
         page.asker.tell(COMPLETE, params)
 
 
-# Pages that callers and servers ask for with the vendor's list form of `elicitation/create`: each opens one page for
-# one user.
-#
-# A server's conversation says for which user it is open; the news of an answer goes back to whoever asked.
+# Pages that callers and servers ask for with the vendor's list form of `elicitation/create`: each opens one page for one user. A
+# server's conversation says for which user it is open; the news of an answer goes back to whoever asked.
 
 MAX_LISTED: Final = 10
 MAX_DESCRIPTION: Final = 2_000

@@ -140,13 +140,15 @@ def rewrite_file(connection: sqlite3.Connection, pause: threading.Event) -> str 
     try:
         connection.execute("PRAGMA temp_store=FILE")
         connection.execute("VACUUM")
-        connection.execute("PRAGMA temp_store=MEMORY")
         for _ in range(_LOG_TRIES):
             if connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0] == 0:
                 return None
             pause.wait(_LOG_TRY_S)
     except sqlite3.Error as error:
         return str(error)
+    finally:
+        connection.execute("PRAGMA temp_store=MEMORY")
+        can_gather(connection)  # what is temporary in a connection goes with each change of where it is kept
     return "somebody else reads the file"
 
 
@@ -189,7 +191,7 @@ _OF_ONE: Final = {"find_task": "id", "update_task": "id", "count_open_of_caller"
 
 
 def can_gather(connection: sqlite3.Connection) -> None:
-    """Make the view for gathered rows. Only this connection sees it, and only as long as it is open."""
+    """Make the view for gathered rows. Only this connection sees it."""
     columns, inserts = list[str](), list[str]()
     for name in _GATHERED:
         # A row that is there already is an error here: then everything is done again, each write by itself.
@@ -198,8 +200,8 @@ def can_gather(connection: sqlite3.Connection) -> None:
         inserts.append(f"{table} VALUES ({', '.join(f'NEW.{column}' for column in named)});")
         columns += [f"NULL AS {column}" for column in named]
     connection.executescript(
-        f"CREATE TEMP VIEW gathered_rows AS SELECT {', '.join(columns)};"
-        f"CREATE TEMP TRIGGER gathered_row INSTEAD OF INSERT ON gathered_rows BEGIN {' '.join(inserts)} END;"
+        f"CREATE TEMP VIEW IF NOT EXISTS gathered_rows AS SELECT {', '.join(columns)};"
+        f"CREATE TEMP TRIGGER IF NOT EXISTS gathered_row INSTEAD OF INSERT ON gathered_rows BEGIN {' '.join(inserts)} END;"
     )
 
 

@@ -212,13 +212,13 @@ class Writer(BatchWriter):
         try:
             if self._present is not None:
                 self._present.write_gathered()
-        except sqlite3.OperationalError as error:
-            self._tell_loop(self._refuse_all, batch, error)
-        except Exception:  # one of them failed, and the whole transaction with it: find out which
-            self._tell_loop(partial(self._run_slice, batch, self._each_apart(batch), is_apart=True))
-        else:
-            return True
-        return False
+        except Exception as error:
+            if isinstance(error, sqlite3.OperationalError) and error.sqlite_errorcode != sqlite3.SQLITE_ERROR:
+                self._tell_loop(self._refuse_all, batch, error)
+            else:  # one of them failed, and the whole transaction with it: find out which
+                self._tell_loop(partial(self._run_slice, batch, self._each_apart(batch), is_apart=True))
+            return False
+        return True
 
     def _rewritten(self, job: Rewrite, failure: str | None) -> None:
         if failure is None:
