@@ -78,6 +78,14 @@ async def test_open_tasks_are_counted_and_limited_per_caller(store: Store) -> No
     assert await store.open_count() == 3
 
 
+async def test_what_was_accepted_without_a_limit_counts_towards_the_next_one_in_the_same_commit(store: Store) -> None:
+    limits = AcceptLimits(open_tasks=2)
+    made = await asyncio.gather(
+        store.accept(a_call(), limits=limits), store.accept(a_call()), store.accept(a_call(), limits=limits)
+    )
+    assert [type(one) for one in made] == [Change, Change, TooManyOpen]
+
+
 async def test_the_limit_holds_for_callers_that_come_all_at_once(store: Store) -> None:
     limits = AcceptLimits(open_tasks=10)
     answers = await asyncio.gather(*(store.accept(a_call(), limits=limits) for _ in range(40)))

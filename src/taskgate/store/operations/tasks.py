@@ -132,6 +132,8 @@ def _over_limit(
         if found >= limits.open_tasks:
             return TooManyOpen("open tasks", limits.open_tasks)
         tx.most_open[limited_as] = found + 1
+    elif limited_as in tx.most_open:
+        tx.most_open[limited_as] += 1
     tenant = tenant_of(limited_as)
     if tenant and limits.open_tasks_of_tenant is not None:
         found = tx.run("count_open_of_tenant", what="tenant task", tenant=tenant).fetchone()[0]
