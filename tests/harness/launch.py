@@ -38,8 +38,11 @@ def end_like(status: int) -> None:
 
 if __name__ == "__main__":
     place, *command = sys.argv[1:]
+    # The program may run, and whoever started it may signal it, before this has come to the handlers below.
+    signal.pthread_sigmask(signal.SIG_BLOCK, PASSED_ON)
     watched = asked(place, command)
     if watched is None:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, PASSED_ON)
         os.execv(command[0], command)
     # Whoever reads or writes at the other ends must notice when the program ends, and not when this does.
     nothing = os.open(os.devnull, os.O_RDWR)
@@ -47,5 +50,6 @@ if __name__ == "__main__":
         os.dup2(nothing, number)
     for each in PASSED_ON:
         signal.signal(each, lambda number, _: watched.sendall(bytes([number])))
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, PASSED_ON)
     said = watched.makefile("rb").readline()
     end_like(int(said) if said else -signal.SIGKILL)
