@@ -37,7 +37,7 @@ for number in range(300_000):
     kept.append([{"number": [number]}])
     if number % 20_000 == 0:
         collector.tend()
-print(looks.count(2), looks.count(0) > 200)
+print(looks.count(2), looks.count(1), looks.count(0) > 200)
 """
 
 IDLE = """
@@ -72,8 +72,10 @@ def test_circles_are_found_before_they_fill_the_memory() -> None:
 
 def test_what_is_alive_is_looked_at_as_a_whole_only_when_memory_has_doubled() -> None:
     """900,000 objects come and stay; Python's own rule looks at all of them a dozen times meanwhile."""
-    full_looks, young_are_looked_at = _said_by(ALIVE).split()
+    full_looks, second_looks, young_are_looked_at = _said_by(ALIVE).split()
     assert young_are_looked_at == "True"
+    if sys.version_info < (3, 14):  # from then on there are parts of looks instead
+        assert second_looks == "0"
     assert int(full_looks) <= 3
 
 
