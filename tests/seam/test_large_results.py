@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from tests.harness.cpu_time import PAUSE_S, slowness, untraced
+from tests.harness.cpu_time import slowness, untraced
 from tests.seam import Call, Caller, Gateway, Reply, Upstream, seam
 from tests.seam.longest_step import longest_step
 
@@ -16,6 +16,7 @@ from taskgate.upstreams.flight import Flight, Intake
 from taskgate.upstreams.stream_wire import StreamWire
 
 MIB = 1 << 20
+PAUSE_S = 0.020
 TEXTS = {
     "plain": "x" * (15 * MIB),
     "escaped": 'He said "no" \\ and\nleft. ' * (15 * MIB // 30),
