@@ -14,7 +14,7 @@ QUICK_WORKERS ?= $(shell echo $$(($(CORES) < 2 ? 3 : $(CORES) > 7 ? 8 : $(CORES)
 # Compiled modules are kept: the tests start hundreds of gateways.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help run test quick again check format lint types contract tests peers demo bench bench-tasks gate bench-replicas bench-console mutants faults fuzz pause chaos conformance conformance-replicas conversations clients servers interaction screenshots lock clean
+.PHONY: help run test quick check format lint types contract tests peers demo bench bench-tasks gate bench-replicas bench-console mutants faults fuzz pause chaos conformance conformance-replicas conversations clients servers interaction screenshots lock clean
 
 help:
 	@echo "make run     start the gateway with the bundled demo server"
@@ -100,7 +100,7 @@ core: $(STAMP)
 	$(BIN)/python tools/coverage_gate.py core
 
 tests: $(STAMP) peers
-	$(BIN)/python -m pytest -n $(WORKERS) --durations=10 -m "not long" --ignore=tests/core || $(MAKE) --no-print-directory again
+	$(BIN)/python -m pytest -n $(WORKERS) --durations=10 -m "not long" --ignore=tests/core
 
 .PHONY: coverage
 coverage: $(STAMP) peers
@@ -109,12 +109,6 @@ coverage: $(STAMP) peers
 	$(BIN)/python -m coverage combine --quiet
 	$(BIN)/python -m coverage report --skip-covered --skip-empty --sort=cover | tail -n 40
 	$(BIN)/python tools/coverage_gate.py overall
-
-# Some tests with real programs are not yet shown to be sure on every busy machine. What failed is run once more, alone, and said
-# aloud; what fails again is a failure. This target goes when ten runs in a row were green without it.
-again:
-	@echo "SOME TESTS FAILED. They are run once more, one at a time:"
-	$(BIN)/python -m pytest -n 0 --last-failed --last-failed-no-failures none -m "not long"
 
 # Everything that runs in the tests' own process, most of it in virtual time.
 quick: $(STAMP)
