@@ -29,8 +29,10 @@ async def gateway(tmp_path: Path) -> AsyncIterator[Gateway]:
 
 
 def events_in(seen: dict[str, Any]) -> list[dict[str, Any]]:
+    """What is told of tasks; a server that comes back after its gateway may do so at any moment."""
     grouped = [event for group in seen.get("events", []) for event in group["events"]]
-    return [*grouped, *seen.get("events_since_last_response", [])]
+    told_of = [*grouped, *seen.get("events_since_last_response", [])]
+    return [event for event in told_of if event["type"].startswith("task_")]
 
 
 async def collect(caller: Caller, kind: str, events: list[dict[str, Any]]) -> None:
