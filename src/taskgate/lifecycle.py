@@ -60,6 +60,7 @@ class Lifecycle:
         self._hurry = asyncio.Event()
         self._reload_wanted = asyncio.Event()
         self._watch_anew = asyncio.Event()
+        self._watching: tuple[frozenset[str], frozenset[str]] | None = None
         report(app.loaded)
         self._server: QuietServer | None = None
         self._collector: Collector | None = None
@@ -241,7 +242,10 @@ class Lifecycle:
 
         while True:
             self._watch_anew.clear()
-            wanted, folders = _watched(self.app.loaded)
+            if self._watching is not None:
+                # For what was written before the new watch, which begins before the loop's next turn and so before the reload.
+                self._reload_wanted.set()
+            self._watching = wanted, folders = _watched(self.app.loaded)
             if not folders:
                 await self._watch_anew.wait()
                 continue
@@ -268,7 +272,7 @@ class Lifecycle:
         path = self.app.loaded.path
         if path is None:
             return "There is no configuration file to read again."
-        before, hide = _watched(self.app.loaded), self.app.loaded.secret_values
+        hide = self.app.loaded.secret_values
         try:
             for file in (path, *map(Path, self.app.loaded.beside)):
                 await self._written_whole(file)
@@ -285,7 +289,7 @@ class Lifecycle:
         log.info("configuration reloaded", revision=self.app.plan.revision, registry=self.app.plan.registry.revision)
         report(loaded)
         warn_of_exposure(loaded.root, self._host)
-        if _watched(loaded) != before:
+        if _watched(loaded) != self._watching:
             self._watch_anew.set()
         asyncio.get_running_loop().call_later(RETIRE_AFTER_S, self._retire)
         return None

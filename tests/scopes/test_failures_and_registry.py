@@ -139,6 +139,10 @@ async def test_a_folder_that_is_made_later_or_moved_is_followed_too(tmp_path: Pa
     async with running_gateway(config, tmp_path) as gateway, opened(gateway.url, STATELESS) as caller:
         assert await caller.tools() == []
         (tmp_path / "later.d").mkdir()
+        # Once for the new folder, and once more when it is watched itself.
+        async with asyncio.timeout(20):
+            while gateway.log.count("configuration reloaded") < 2:
+                await asyncio.sleep(0.05)
         (tmp_path / "later.d" / "one.json").write_text(record("one", "read"))
         await until_listed(caller, {"one__read"})
         (tmp_path / "other.d").mkdir()
