@@ -46,6 +46,15 @@ async def told(caller: Caller, name: str, /, **arguments: Any) -> dict[str, Any]
     return read(await call(caller, name, **arguments))
 
 
+async def task_result(caller: Caller, task_id: str) -> dict[str, Any]:
+    """The result of a task, however often it must be asked for."""
+    async with asyncio.timeout(120):
+        while True:
+            result = await call(caller, "get_task_result", task_id=task_id)
+            if "still working" not in result["content"][0]["text"]:
+                return result
+
+
 def read(result: Mapping[str, Any]) -> dict[str, Any]:
     """The JSON blocks of a reply, merged; sentences come under "text"."""
     found: dict[str, Any] = {"isError": result.get("isError", False)}

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from tests.activity.callers import Caller, call, http_session, http_stateless, read, told
+from tests.activity.callers import Caller, call, http_session, http_stateless, read, task_result, told
 from tests.harness.gateway import Gateway, running_gateway
 from tests.harness.peers import UPSTREAMS, Generation, Upstream, every_third
 
@@ -112,7 +112,7 @@ async def asked_and_answered(caller: Caller) -> None:
     answer = {"request_id": asked[0]["request_id"], "action": "accept", "content": {"name": "Ann"}}
     assert (await told(caller, "respond_to_elicitation", **answer))["success"] is True
     task_id = promoted["proxy_task"]["task_id"]
-    result = await told(caller, "get_task_result", task_id=task_id)
+    result = read(await task_result(caller, task_id))
     assert "Ann" in result["text"], result
 
 
@@ -142,5 +142,5 @@ async def test_a_question_of_a_stateless_server_survives_the_gateway_being_kille
             assert (asked["task_id"], asked["request_id"]) == (task_id, before["request_id"])
             answer = {"request_id": asked["request_id"], "action": "accept", "content": {"name": "Ann"}}
             assert (await told(caller, "respond_to_elicitation", **answer))["success"] is True
-            result = await told(caller, "get_task_result", task_id=task_id)
+            result = read(await task_result(caller, task_id))
             assert "Ann" in result["text"], result

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from tests.activity.callers import Caller, call, http_session, http_stateless, read, told, tool_names
+from tests.activity.callers import Caller, call, http_session, http_stateless, read, task_result, told, tool_names
 from tests.harness.absent import HOME
 from tests.harness.gateway import Gateway, running_gateway
 
@@ -56,6 +56,18 @@ async def waiting_form(caller: Caller, field: str) -> dict[str, Any]:
             await told(caller, "await_activity", timeout_ms=1000)
 
 
+async def waiting_sample(caller: Caller) -> dict[str, Any]:
+    """What a model is asked for, once the server has asked."""
+    waiting: list[dict[str, Any]] = []
+    async with asyncio.timeout(DEADLINE_S):
+        while not waiting:
+            waiting = (await told(caller, "get_sampling_requests"))["sampling_requests"]
+            if not waiting:
+                await told(caller, "await_activity", timeout_ms=1000)
+    (asked,) = waiting
+    return asked
+
+
 async def until(caller: Caller, kind: str) -> list[dict[str, Any]]:
     events: list[dict[str, Any]] = []
     async with asyncio.timeout(DEADLINE_S):
@@ -99,15 +111,15 @@ async def test_its_elicitation_is_answered_with_a_tool(caller: Caller) -> None:
     content = filled_in(asked["params"]["requestedSchema"])
     answer = {"request_id": asked["request_id"], "action": "accept", "content": content}
     assert (await told(caller, "respond_to_elicitation", **answer))["success"] is True
-    result = await call(caller, "get_task_result", task_id=promoted["proxy_task"]["task_id"])
+    result = await task_result(caller, promoted["proxy_task"]["task_id"])
     assert result["isError"] is False
 
 
 async def test_its_sampling_is_answered_with_a_tool(caller: Caller) -> None:
     promoted = read(await run(caller, "trigger-sampling-request", timeout_ms=1500, prompt="Hi", maxTokens=20))
-    (asked,) = (await told(caller, "get_sampling_requests"))["sampling_requests"]
+    asked = await waiting_sample(caller)
     await call(caller, "respond_to_sampling", request_id=asked["request_id"], content="A haiku.", model="none")
-    result = await call(caller, "get_task_result", task_id=promoted["proxy_task"]["task_id"])
+    result = await task_result(caller, promoted["proxy_task"]["task_id"])
     assert "A haiku." in str(result["content"])
 
 
@@ -151,9 +163,12 @@ async def test_its_question_for_roots_is_answered_with_a_tool() -> None:
         promoted = read(await run(caller, "get-roots-list", timeout_ms=1500))
         # It asks once when it was started and once for this tool.
         answer = {"action": "accept", "content": {"roots": [{"uri": "file:///tmp/project", "name": "Project"}]}}
-        for asked in (await told(caller, "get_elicitations"))["elicitations"]:
-            await told(caller, "respond_to_elicitation", request_id=asked["request_id"], **answer)
-        result = await told(caller, "get_task_result", task_id=promoted["proxy_task"]["task_id"])
+        result = {"text": "still working"}
+        async with asyncio.timeout(DEADLINE_S):
+            while "still working" in result["text"]:
+                for asked in (await told(caller, "get_elicitations"))["elicitations"]:
+                    await told(caller, "respond_to_elicitation", request_id=asked["request_id"], **answer)
+                result = await told(caller, "get_task_result", task_id=promoted["proxy_task"]["task_id"])
         assert "file:///tmp/project" in result["text"]
 
 
@@ -162,13 +177,13 @@ async def test_its_questions_can_be_turned_down(caller: Caller) -> None:
     asked = await waiting_form(caller, "name")
     gone = await told(caller, "cancel_elicitation_request", request_id=asked["request_id"], reason="nobody is here")
     assert gone["success"] is True
-    result = await told(caller, "get_task_result", task_id=asking["proxy_task"]["task_id"])
+    result = read(await task_result(caller, asking["proxy_task"]["task_id"]))
     assert "cancel" in str(result)
     writing = read(await run(caller, "trigger-sampling-request", timeout_ms=1000, prompt="Hi", maxTokens=20))
-    (wanted,) = (await told(caller, "get_sampling_requests"))["sampling_requests"]
+    wanted = await waiting_sample(caller)
     gone = await told(caller, "cancel_sampling_request", request_id=wanted["request_id"], reason="no model here")
     assert gone["success"] is True
-    result = await told(caller, "get_task_result", task_id=writing["proxy_task"]["task_id"])
+    result = read(await task_result(caller, writing["proxy_task"]["task_id"]))
     assert result["isError"] is True
     assert "no model here" in str(result)
 

@@ -10,9 +10,20 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 import pytest_asyncio
-from tests.activity.callers import Caller, call, http_session, http_stateless, read, stdio_session, told, tool_names
+from tests.activity.callers import (
+    Caller,
+    call,
+    http_session,
+    http_stateless,
+    read,
+    stdio_session,
+    task_result,
+    told,
+    tool_names,
+)
 from tests.harness.gateway import Gateway, running_gateway
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(60)]
@@ -78,13 +89,23 @@ async def question_of(caller: Caller) -> dict[str, Any]:
     return found[0]
 
 
-async def result_of(caller: Caller, task_id: str) -> dict[str, Any]:
-    """The result of a task, however often it must be asked for."""
+async def promoted_with_its_question(caller: Caller) -> dict[str, Any]:
+    """The reply to a call that became a task after its server had asked; one that asked too late is asked once more."""
     async with asyncio.timeout(DEADLINE_S):
         while True:
-            result = await call(caller, "get_task_result", task_id=task_id)
-            if "still working" not in result["content"][0]["text"]:
-                return result
+            promoted = await call(caller, "execute_tool", server="files", tool="greet", timeout_ms=2000)
+            seen = read(promoted)
+            if seen["pending_on_server"]["elicitations_for_server"]:
+                return promoted
+            asked = await question_of(caller)
+            await told(caller, "respond_to_elicitation", request_id=asked["request_id"], action="decline")
+            await task_result(caller, seen["proxy_task"]["task_id"])
+
+
+async def until_in_flight(gateway: Gateway, count: int) -> None:
+    async with httpx2.AsyncClient(timeout=DEADLINE_S) as http, asyncio.timeout(DEADLINE_S):
+        while f"taskgate_calls_in_flight {float(count)}" not in (await http.get(f"{gateway.base}/metrics")).text:
+            await asyncio.sleep(0.02)
 
 
 async def test_only_the_facade_is_listed_and_callable_in_a_facade_scope(any_caller: Caller) -> None:
@@ -105,7 +126,7 @@ async def test_a_fast_call_returns_the_tools_own_blocks_and_makes_no_task(caller
 async def test_a_call_that_times_out_is_promoted_asked_answered_and_finished(any_caller: Caller) -> None:
     """Tool call timeout behaviour: a task, its question, and completion after the timeout."""
     await told(any_caller, "list_tools")
-    promoted = await call(any_caller, "execute_tool", server="files", tool="greet", timeout_ms=2000)
+    promoted = await promoted_with_its_question(any_caller)
     first, second = promoted["content"][:2]
     seen = read(promoted)
     task = seen["proxy_task"]
@@ -125,7 +146,7 @@ async def test_a_call_that_times_out_is_promoted_asked_answered_and_finished(any
     assert [row["request_id"] for row in state["pending_elicitations_for_server"]] == [asked["request_id"]]
     answer = {"request_id": asked["request_id"], "action": "accept", "content": {"name": "Ann"}}
     assert (await told(any_caller, "respond_to_elicitation", **answer))["success"] is True
-    result = await result_of(any_caller, task["task_id"])
+    result = await task_result(any_caller, task["task_id"])
     assert result["content"][0] == {"type": "text", "text": "Hello, Ann!"}
     assert (await told(any_caller, "get_task", task_id=task["task_id"]))["task"]["status"] == "completed"
 
@@ -152,7 +173,7 @@ async def test_waiting_for_activity_wakes_for_a_question_and_for_the_end_of_a_ta
     assert seen["pending_client"] == {"elicitations": [], "sampling_requests": []}
     assert kinds.count("elicitation_request") == 1
     assert kinds.count("task_completed") == 1
-    result = await result_of(any_caller, promoted["proxy_task"]["task_id"])
+    result = await task_result(any_caller, promoted["proxy_task"]["task_id"])
     assert "rather not say" in result["content"][0]["text"]
 
 
@@ -177,8 +198,8 @@ async def test_several_concurrent_calls_are_followed_side_by_side(any_caller: Ca
     await call(
         any_caller, "respond_to_elicitation", request_id=asked["request_id"], action="accept", content={"name": "B"}
     )
-    assert (await result_of(any_caller, first["task_id"]))["content"][0]["text"] == "Hello, B!"
-    assert "words in" in (await result_of(any_caller, third["task_id"]))["content"][0]["text"]
+    assert (await task_result(any_caller, first["task_id"]))["content"][0]["text"] == "Hello, B!"
+    assert "words in" in (await task_result(any_caller, third["task_id"]))["content"][0]["text"]
 
 
 async def test_an_answer_is_checked_and_the_first_one_wins(caller: Caller) -> None:
@@ -200,13 +221,14 @@ async def test_an_answer_is_checked_and_the_first_one_wins(caller: Caller) -> No
     again = await told(caller, "respond_to_elicitation", **right)
     assert again["isError"] is True
     assert "answered" in again["text"]
-    await result_of(caller, promoted["proxy_task"]["task_id"])
+    await task_result(caller, promoted["proxy_task"]["task_id"])
 
 
-async def test_concurrent_waiters_all_wake_and_one_reply_carries_the_events(caller: Caller) -> None:
+async def test_concurrent_waiters_all_wake_and_one_reply_carries_the_events(caller: Caller, gateway: Gateway) -> None:
     """Concurrent `await_activity` calls."""
     await told(caller, "await_activity", timeout_ms=1)
     waiting = [asyncio.create_task(told(caller, "await_activity", timeout_ms=4500)) for _ in range(3)]
+    await until_in_flight(gateway, 3)
     await told(caller, "set_timer", duration_ms=300, message="tea")
     seen = await asyncio.gather(*waiting)
     trigger = [{"type": "event", "server": "", "eventType": "timer_expired"}]
@@ -295,12 +317,13 @@ async def test_an_expression_that_explodes_elsewhere_is_answered_at_once(gateway
 async def test_another_callers_question_cannot_be_seen_or_answered(gateway: Gateway) -> None:
     """Bad input: the answer to another caller's question."""
     async with http_session(gateway) as one, http_session(gateway) as other:
-        await call(one, "execute_tool", server="files", tool="greet", timeout_ms=200)
+        promoted = read(await call(one, "execute_tool", server="files", tool="greet", timeout_ms=200))
         asked = (await question_of(one))["request_id"]
         assert (await told(other, "get_elicitations"))["elicitations"] == []
         stolen = await told(other, "respond_to_elicitation", request_id=asked, action="decline")
         assert stolen["isError"] is True
         assert (await told(one, "respond_to_elicitation", request_id=asked, action="decline"))["success"] is True
+        await task_result(one, promoted["proxy_task"]["task_id"])
 
 
 async def test_a_direct_call_waits_in_the_inbox_and_its_task_shows_that_it_waits(gateway: Gateway) -> None:
@@ -315,7 +338,7 @@ async def test_a_direct_call_waits_in_the_inbox_and_its_task_shows_that_it_waits
         assert task["waiting_for"] == "input"
         answer = {"request_id": asked["request_id"], "action": "accept", "content": {"name": "D"}}
         await call(caller, "respond_to_elicitation", **answer)
-        assert (await result_of(caller, task["task_id"]))["content"][0]["text"] == "Hello, D!"
+        assert (await task_result(caller, task["task_id"]))["content"][0]["text"] == "Hello, D!"
 
 
 async def test_a_caller_that_can_be_asked_natively_is_asked_natively(gateway: Gateway) -> None:

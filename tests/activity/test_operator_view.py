@@ -14,7 +14,7 @@ from xml.etree import ElementTree
 import httpx2
 import pytest
 import pytest_asyncio
-from tests.activity.callers import Failed, call, http_session, read, told
+from tests.activity.callers import Failed, call, http_session, read, task_result, told
 from tests.harness.gateway import Gateway, running_gateway
 from tests.harness.programs import run_to_end
 
@@ -38,7 +38,7 @@ async def gateway() -> AsyncIterator[Gateway]:
 async def api(gateway: Gateway, path: str, body: dict[str, Any] | None = None, token: str | None = None) -> Any:
     token = token or (gateway.state / "operator-token").read_text().strip()
     headers = {"Authorization": f"Bearer {token}"}
-    async with httpx2.AsyncClient() as http:
+    async with httpx2.AsyncClient(timeout=120) as http:
         method = "GET" if body is None else "POST"
         return await http.request(method, f"{gateway.base}{path}", json=body, headers=headers)
 
@@ -76,7 +76,7 @@ async def test_a_question_is_listed_and_answered_from_the_command_line(gateway: 
         result = await running
         if "Hello" not in result["content"][0]["text"]:
             (task,) = (await told(caller, "list_tasks", include_completed=True))["tasks"]
-            result = await call(caller, "get_task_result", task_id=task["task_id"])
+            result = await task_result(caller, task["task_id"])
         assert result["content"][0]["text"] == "Hello, Ops!"
         assert (await cli(gateway, "list", "--json"))[1] == ""
         code, _, err = await cli(gateway, "answer", row["request_id"], "--decline")

@@ -9,7 +9,7 @@ from typing import Any
 
 import httpx2
 import pytest
-from tests.activity.callers import Caller, call, http_session, http_stateless, read, stdio_session, told
+from tests.activity.callers import Caller, call, http_session, http_stateless, read, stdio_session, task_result, told
 from tests.harness.gateway import Gateway, running_gateway
 from tests.harness.peers import UPSTREAMS, Generation, Upstream, every_third
 from tests.harness.programs import run_to_end
@@ -59,7 +59,7 @@ async def answered(caller: Caller) -> None:
     assert "file://" in (await told(caller, "respond_to_elicitation", **wrong))["text"]
     right = {**wrong, "content": {"roots": [ROOT]}}
     assert (await told(caller, "respond_to_elicitation", **right))["success"] is True
-    assert ROOT in (await told(caller, "get_task_result", task_id=task_id))["text"]
+    assert ROOT in read(await task_result(caller, task_id))["text"]
     assert (await told(caller, "get_elicitations"))["elicitations"] == []
 
 
@@ -100,7 +100,7 @@ async def test_a_caller_that_does_not_tell_leaves_the_server_with_an_error(tool:
         task_id, question = await asked_for_roots(caller)
         more = {"action": "decline"} if tool == "respond_to_elicitation" else {"reason": "does not tell its roots"}
         assert (await told(caller, tool, request_id=question["request_id"], **more))["success"] is True
-        result = await told(caller, "get_task_result", task_id=task_id)
+        result = read(await task_result(caller, task_id))
         assert result["isError"] is True
         assert "does not tell its roots" in str(result)
 
@@ -127,7 +127,7 @@ async def test_the_operator_sees_and_answers_it(tmp_path: Path) -> None:
         assert "file://" in err
         code, _, err = await cli("answer", row["request_id"], json.dumps({"roots": [{"uri": ROOT, "name": "P"}]}))
         assert code == 0, err
-        assert ROOT in (await told(caller, "get_task_result", task_id=task_id))["text"]
+        assert ROOT in read(await task_result(caller, task_id))["text"]
 
 
 @pytest.mark.parametrize(
@@ -150,5 +150,5 @@ async def test_it_survives_the_gateway_being_killed(upstream: Upstream, tmp_path
             assert (again["request_id"], again["params"]) == (question["request_id"], question["params"])
             answer = {"request_id": again["request_id"], "action": "accept", "content": {"roots": [ROOT]}}
             assert (await told(caller, "respond_to_elicitation", **answer))["success"] is True
-            result = await told(caller, "get_task_result", task_id=task_id)
+            result = read(await task_result(caller, task_id))
             assert ROOT in result.get("text", ""), result

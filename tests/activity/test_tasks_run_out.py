@@ -24,7 +24,7 @@ CONFIG: dict[str, Any] = {
 APPROVING: dict[str, Any] = {
     **CONFIG,
     "governance": {"rules": [{"match": "greet", "action": "approve", "approval": "ops"}]},
-    "approval": {"ops": {"channels": ["inbox"], "timeout": "1s"}},
+    "approval": {"ops": {"channels": ["inbox"], "timeout": "5s"}},
 }
 
 
@@ -85,7 +85,7 @@ async def test_a_call_that_nobody_approved_in_time_is_expired_and_told_so(door: 
 
 async def test_what_is_no_longer_kept_is_expired_and_its_result_is_gone(tmp_path: Path) -> None:
     """TTL expiration: marked `expired`, and no result any more."""
-    config = {**CONFIG, "tasks": {**CONFIG["tasks"], "keep_result_ms": 2000}}
+    config = {**CONFIG, "tasks": {**CONFIG["tasks"], "keep_result_ms": 8000}}
     async with running_gateway(config, tmp_path) as gateway, http_session(gateway) as caller:
         task_id = await promoted(caller, "slow_report", seconds=1)
         assert "words in" in (await told(caller, "get_task_result", task_id=task_id))["text"]

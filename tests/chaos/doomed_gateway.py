@@ -5,9 +5,9 @@ doomed_gateway.py HOW ARGUMENTS... runs `taskgate ARGUMENTS...`. A call says its
 was synced; with `stop` that one task goes no further and says so on standard error, so that one kill ends many lives, each at its
 own moment. Tasks that were accepted by an earlier process go on undisturbed.
 
-`clock+7200` lives two hours later than everybody else. `no-intent` and `early-reply` are sabotaged builds, for showing that the
-checker notices: the first never writes the intent, the second answers before the task is durable. For `disk-full` no file may grow
-beyond a megabyte, as on a disk without room; that limit can be lifted from outside.
+`clock+7200` lives two hours later than everybody else. `no-intent` and `early-reply+SECONDS` are sabotaged builds, for showing that
+the checker notices: the first never writes the intent, the second answers so long before the task is durable. For `disk-full` no
+file may grow beyond a megabyte, as on a disk without room; that limit can be lifted from outside.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ async def accept_before_writing(self: Any, draft: Any, **options: Any) -> Any:
         return await REAL_ACCEPT(self, draft, **options)
 
     async def later() -> None:
-        await asyncio.sleep(0.5)
+        await asyncio.sleep(early_by_s)
         await REAL_ACCEPT(self, draft, **options)
 
     LATE.append(asyncio.create_task(later()))
@@ -102,6 +102,7 @@ def travel(seconds: int) -> None:
     clock.install(time.monotonic, lambda: time.time() + seconds)
 
 
+early_by_s = 0.0
 CALLS: dict[str, str] = {}
 LATE: list[asyncio.Task[None]] = []
 REAL_INTEND = TaskView.intend
@@ -111,7 +112,8 @@ if __name__ == "__main__":
     wanted = sys.argv[1]
     if wanted == "no-intent":
         TaskView.intend = intend_without_writing  # type: ignore[method-assign]
-    elif wanted == "early-reply":
+    elif wanted.startswith("early-reply+"):
+        early_by_s = float(wanted.removeprefix("early-reply+"))
         TaskView.accept = accept_before_writing  # type: ignore[method-assign]
     elif wanted == "disk-full":
         resource.setrlimit(resource.RLIMIT_FSIZE, (SMALL_BYTES, resource.RLIM_INFINITY))

@@ -63,8 +63,12 @@ def _node(script: str) -> tuple[str, ...]:
     return (node(), str(SERVERS / script))
 
 
-def _gateway(environment: str, script: str) -> tuple[str, ...]:
-    return (sys.executable, str(OWN / "gateway_server.py"), *_python(environment, script))
+def _gateway(environment: str, script: str, *, grace_ms: int) -> tuple[str, ...]:
+    return (sys.executable, str(OWN / "gateway_server.py"), str(grace_ms), *_python(environment, script))
+
+
+# Calls whose progress is looked at must not become tasks because a program was late.
+_PATIENT_GATEWAY = _gateway("mcp130", "behaviour_server_130.py", grace_ms=60_000)
 
 
 BEHAVIOUR = [
@@ -76,11 +80,11 @@ BEHAVIOUR = [
     Peer("mcp23-http-2025", "mcp23", _python("mcp23", "behaviour_server_23.py"), generation="stateful"),
     Peer("mcp23-stdio-2026", "mcp23", _python("mcp23", "behaviour_server_23.py"), "stdio"),
     Peer("ts2-http", "ts2", _node("behaviour_server_ts2.mjs")),
-    Peer("gateway-2025", "mcp130", _gateway("mcp130", "behaviour_server_130.py"), generation="stateful", tasks=True),
+    Peer("gateway-2025", "mcp130", _PATIENT_GATEWAY, generation="stateful", tasks=True),
     Peer(
         "gateway-2026",
         "mcp130",
-        _gateway("mcp130", "behaviour_server_130.py"),
+        _PATIENT_GATEWAY,
         generation="stateless",
         tasks=True,
         makes_tasks_when_asked=False,
@@ -191,7 +195,7 @@ def fastmcp_tasks(servers: Servers) -> str:
 
 @pytest.fixture
 def gateway(servers: Servers) -> str:
-    return servers.url(_gateway("mcp130", "behaviour_server_130.py"))
+    return servers.url(_gateway("mcp130", "behaviour_server_130.py", grace_ms=300))
 
 
 @pytest.fixture

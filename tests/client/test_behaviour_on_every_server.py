@@ -127,9 +127,7 @@ async def test_a_task_is_followed_to_its_result(task_peer: Any, opened: Any) -> 
     async with opened(task_peer) as session:
         handle = await session.call_tool_as_task("work", {"seconds": 0.2}, ttl=60_000)
         assert handle.task_id
-        assert handle.status is TaskStatus.WORKING
         statuses = [update.status async for update in handle.updates()]
-        assert statuses[0] is TaskStatus.WORKING
         assert statuses[-1] is TaskStatus.COMPLETED
         assert (await handle.result(PATIENCE)).text == "worked"
         assert session.active_tasks == {}
@@ -139,6 +137,22 @@ async def test_a_task_that_asks_gets_its_answer(task_peer: Any, opened: Any) -> 
     async with opened(task_peer, elicitation=answer_name) as session:
         handle = await session.call_tool_as_task("work_asking")
         assert (await handle.result(PATIENCE)).text == "accept:Ann"
+
+
+async def test_a_task_that_waits_for_an_answer_is_not_over(task_peer: Any, opened: Any) -> None:
+    asked = asyncio.Event()
+
+    async def answer(question: Question) -> dict[str, Any]:
+        await asked.wait()
+        return await answer_name(question)
+
+    async with opened(task_peer, elicitation=answer) as session:
+        handle = await session.call_tool_as_task("work_asking")
+        assert handle.status in (TaskStatus.WORKING, TaskStatus.INPUT_REQUIRED)
+        asked.set()
+        statuses = [update.status async for update in handle.updates()]
+        assert not statuses[0].is_terminal
+        assert statuses[-1] is TaskStatus.COMPLETED
 
 
 async def test_a_task_that_asks_can_be_answered_by_hand(task_peer: Any, opened: Any) -> None:

@@ -52,7 +52,7 @@ def with_models(
     vendors: str, kind: str = "openai", server: dict[str, Any] | None = None, **more: Any
 ) -> dict[str, Any]:
     base = f"{vendors}/openai/v1" if kind == "openai" else f"{vendors}/anthropic"
-    provider = {"kind": kind, "base_url": base, "api_key_env": "MODEL_KEY", "models": MODELS, "timeout": "2s", **more}
+    provider = {"kind": kind, "base_url": base, "api_key_env": "MODEL_KEY", "models": MODELS, "timeout": "1m", **more}
     return config(
         server={"sampling": "provider", **(server or {})},
         providers={"house": provider},
@@ -190,13 +190,6 @@ async def test_older_shapes_are_read_and_context_never_reaches_the_model(gateway
             -32046,
         ),
         (
-            {"modelPreferences": {"hints": [{"name": "slow"}]}},
-            -32603,
-            "sampling_timeout",
-            "The model did not answer in time.",
-            -32047,
-        ),
-        (
             {"modelPreferences": {"hints": [{"name": "garbage"}]}},
             -32603,
             "sampling_failed",
@@ -213,6 +206,13 @@ async def test_every_trouble_with_a_model_has_its_exact_error(
         assert (error["code"], error["data"]["error_type"], error["message"]) == (code, kind, said)
         assert error["data"].get("legacy_code") == legacy
         assert KEY not in json.dumps(error)
+
+
+async def test_a_model_that_takes_too_long_has_its_exact_error(vendors: str) -> None:
+    async with gateway_with(with_models(vendors, timeout="2s")) as own, session(own) as caller:
+        error = (await sampled(caller, modelPreferences={"hints": [{"name": "slow"}]}))["error"]
+        said = (error["code"], error["data"]["error_type"], error["message"], error["data"]["legacy_code"])
+        assert said == (-32603, "sampling_timeout", "The model did not answer in time.", -32047)
 
 
 async def test_a_wrong_key_is_told_without_the_key(vendors: str) -> None:

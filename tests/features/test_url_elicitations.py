@@ -459,15 +459,15 @@ async def test_the_page_shows_who_asks_and_where_the_link_leads(gateway: Gateway
         path = f"/elicitations/{waiting[0]['request_id']}"
         assert waiting[0]["page"] == gateway.base + path
         bearer = {"Authorization": f"Bearer {(gateway.state / 'operator-token').read_text().strip()}"}
-        async with httpx2.AsyncClient(headers=bearer) as http:
+        async with httpx2.AsyncClient(headers=bearer, timeout=PATIENCE_S) as http:
             rows = (await http.get(f"{gateway.base}/api/questions")).json()
             assert [row["page"] for row in rows if row["request_id"] == waiting[0]["request_id"]] == [
                 gateway.base + path
             ]
-        async with httpx2.AsyncClient() as http:
+        async with httpx2.AsyncClient(timeout=PATIENCE_S) as http:
             await logged_in(http, gateway, TOKENS["bob"])
             assert (await http.get(gateway.base + path)).status_code == 404
-        async with httpx2.AsyncClient() as http:
+        async with httpx2.AsyncClient(timeout=PATIENCE_S) as http:
             await logged_in(http, gateway, TOKENS["ann"])
             page = (await http.get(gateway.base + path)).text
             assert "The server odd" in page

@@ -39,7 +39,7 @@ async def answers_soon(gateway: Gateway) -> None:
 
 async def test_who_stops_reading_an_answer_is_dropped_and_who_reads_slowly_gets_all_of_it(tmp_path: Path) -> None:
     port = free_port()
-    limits = {"body_timeout": "3s"}
+    limits = {"body_timeout": "6s"}
     async with (
         mirror(port),
         running_gateway({"schema": 1, "servers": {"a": http_server(port)}, "limits": limits}, tmp_path) as gateway,

@@ -3,8 +3,8 @@
 
 import { parseArgs } from 'node:util';
 
-const stepDeadline = 30_000;
-const noticeDeadline = 10_000;
+const stepDeadline = 120_000;
+const noticeDeadline = 120_000;
 const names = ['Ann', 'Bob', 'Cleo', 'Dora'];
 
 export class Notebook {

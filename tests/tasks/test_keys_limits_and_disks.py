@@ -39,6 +39,7 @@ async def test_the_same_key_is_the_same_call_for_good(tmp_path: Path) -> None:
             assert await begun(caller, "once", "order") != first
         async with http_stateless(stage.gateway, capabilities=EXTENSION) as caller_2026:
             await caller_2026.ask("tools/call", called("once", "order"))
+        await until(lambda: stage.ledger.count("order") == 3)
         await stage.gateway.stop()
         await stage.gateway.reborn("clock+7200")
         async with http_session(stage.gateway, capabilities=TASKS) as caller:

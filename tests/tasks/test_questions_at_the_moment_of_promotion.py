@@ -61,7 +61,10 @@ async def caller_on_a_slow_disk(folder: Path, **servers: dict[str, Any]) -> Asyn
     try:
         await started_on_a_slow_disk(gateway)
         async with RawClient(gateway.url, stateless=True, capabilities=TASKS) as caller:
-            await caller.request("tools/list")
+            wanted, listed = {f"{server}__ask" for server in servers}, set[str]()
+            async with asyncio.timeout(60):
+                while not wanted <= listed:
+                    listed = {tool["name"] for tool in (await caller.request("tools/list")).result["tools"]}
             yield caller
     finally:
         if gateway.program is not None:
@@ -117,5 +120,7 @@ async def test_questions_around_the_moment_of_promotion_are_asked_once_and_answe
     # One process each: on a pipe that several calls share, nothing says which of them asks.
     servers = {f"old{number}": ASKING for number in range(len(AROUND_S))}
     async with caller_on_a_slow_disk(tmp_path, **servers) as caller:
-        ways = await asyncio.gather(*(one(caller, number) for number in range(len(AROUND_S))))
-    assert set(ways) == {"task", "input_required"}, "all questions came on one side of the moment"
+        # Where all of a round came on one side of the moment, because a program was late, there is another round.
+        ways: set[str] = set()
+        while ways != {"task", "input_required"}:
+            ways.update(await asyncio.gather(*(one(caller, number) for number in range(len(AROUND_S)))))

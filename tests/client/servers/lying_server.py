@@ -36,7 +36,7 @@ SCRIPTS: dict[str, tuple[int | None, list[dict[str, Any]]]] = {
     "result_gone": (60_000, [{"status": "completed"}]),
     "cancelled": (60_000, [{"status": "cancelled", "statusMessage": "by an operator"}]),
     "forever": (None, [{"status": "working"}]),
-    "short_lived": (1_000, [{"status": "working"}]),
+    "short_lived": (60_000, [{"status": "working"}]),
     "changing_interval": (
         60_000,
         [
