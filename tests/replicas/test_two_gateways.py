@@ -21,6 +21,7 @@ from tests.harness.plain_http import NO_TLS
 from tests.harness.postgres import fresh_url
 from tests.harness.programs import free_port, listening, start, until_ready
 from tests.harness.raw_client import RawClient
+from tests.replicas.three import PATIENT, PRODUCT
 
 TASKS = {"extensions": {"io.modelcontextprotocol/tasks": {}}, "elicitation": {"form": {}}}
 DEADLINE_S = 90
@@ -60,7 +61,12 @@ class Pair:
 
 @asynccontextmanager
 async def pair(
-    folder: Path, generation: str = "2026", passthrough: bool = False, budgets: Any = None, **more: Any
+    folder: Path,
+    generation: str = "2026",
+    passthrough: bool = False,
+    budgets: Any = None,
+    launcher: tuple[str, ...] = PRODUCT,
+    **more: Any,
 ) -> AsyncIterator[Pair]:
     port, ledger, url = free_port(), LedgerFile(folder / "ledger.jsonl"), fresh_url()
     upstream = await start(upstream_command(port, ledger, generation))
@@ -68,7 +74,7 @@ async def pair(
     for name in ("a", "b"):
         place = folder / name
         (place / "state").mkdir(parents=True)
-        gateway = Gateway(place, free_port())
+        gateway = Gateway(place, free_port(), launcher=launcher)
         said = configuration(port)
         if budgets is not None:
             said["servers"]["books"]["budgets"] = budgets
@@ -98,8 +104,26 @@ async def metric(gateway: Gateway, name: str) -> float:
     return float(next(line.rsplit(" ", 1)[1] for line in lines if line.startswith(name)))
 
 
+async def until_metric(gateway: Gateway, name: str, value: float) -> None:
+    async with asyncio.timeout(DEADLINE_S):
+        while await metric(gateway, name) != value:
+            await asyncio.sleep(0.1)
+
+
+def alive_in(state: dict[str, Any]) -> list[bool]:
+    """Of each gateway that one has seen, whether it took it for alive."""
+    return [replica["alive"] for replica in state.get("replicas", ())]
+
+
+async def doctor_on_gateways(gateway: Gateway) -> list[dict[str, Any]]:
+    """The lines of `doctor` about the gateways on this one's store."""
+    words = ("doctor", "-c", str(gateway.config), "--no-connect", "--json")
+    _, said, _ = await command(*words, env={"TASKGATE_STATE_DIR": str(gateway.state)})
+    return [json.loads(line) for line in said.splitlines() if '"gateway"' in line]
+
+
 async def test_a_task_made_on_a_is_read_on_b_with_the_same_bytes(tmp_path: Path) -> None:
-    async with pair(tmp_path) as both:
+    async with pair(tmp_path, launcher=PATIENT) as both:
         task_id = await both.begin(both.a, "once", "c1")
         on_b = await both.until(both.b, task_id, *OVER)
         on_a = await both.said_by(both.a, task_id)
@@ -109,7 +133,7 @@ async def test_a_task_made_on_a_is_read_on_b_with_the_same_bytes(tmp_path: Path)
 
 
 async def test_a_cancel_on_b_stops_the_run_of_a(tmp_path: Path) -> None:
-    async with pair(tmp_path) as both:
+    async with pair(tmp_path, launcher=PATIENT) as both:
         task_id = await both.begin(both.a, "once", "c1", seconds=60)
         await both.began("c1")
         async with RawClient(both.b.url, stateless=True, capabilities=TASKS) as caller:
@@ -123,7 +147,7 @@ async def test_a_cancel_on_b_stops_the_run_of_a(tmp_path: Path) -> None:
 
 async def test_a_vote_on_b_lets_the_task_of_a_run_once(tmp_path: Path) -> None:
     rules = {"rules": [{"match": "books:once", "action": "approve"}]}
-    async with pair(tmp_path, governance=rules, tasks={"execute_on": "approval"}) as both:
+    async with pair(tmp_path, launcher=PATIENT, governance=rules, tasks={"execute_on": "approval"}) as both:
         task_id = await both.begin(both.a, "once", "c1")
         rows = (await operator(both.b, "GET", "/api/approvals")).json()
         (row,) = rows
@@ -135,7 +159,7 @@ async def test_a_vote_on_b_lets_the_task_of_a_run_once(tmp_path: Path) -> None:
 
 async def test_an_open_page_of_bs_console_hears_of_what_a_holds_for_approval(tmp_path: Path) -> None:
     rules = {"rules": [{"match": "books:once", "action": "approve"}]}
-    async with pair(tmp_path, governance=rules) as both:
+    async with pair(tmp_path, launcher=PATIENT, governance=rules) as both:
         token = (both.b.state / "operator-token").read_text().strip()
         headers, told = {"authorization": f"Bearer {token}"}, set()
         async with (
@@ -153,7 +177,7 @@ async def test_an_open_page_of_bs_console_hears_of_what_a_holds_for_approval(tmp
 
 
 async def test_an_answer_given_on_b_reaches_the_run_of_a(tmp_path: Path) -> None:
-    async with pair(tmp_path) as both:
+    async with pair(tmp_path, launcher=PATIENT) as both:
         task_id = await both.begin(both.a, "once_ask", "c1")
         shown = await both.until(both.b, task_id, "input_required")
         answers = {key: {"action": "accept", "content": {"value": "x"}} for key in shown["inputRequests"]}
@@ -180,27 +204,27 @@ async def test_b_takes_over_when_a_is_killed(tmp_path: Path, tool: str, ends: st
 async def test_each_sees_the_other_and_a_difference_of_configuration(tmp_path: Path) -> None:
     async with pair(tmp_path) as both:
         async with asyncio.timeout(DEADLINE_S):
-            while len((state := (await operator(both.b, "GET", "/ready")).json()).get("replicas", ())) < 2:
+            # A machine that is busy for longer than a lease makes either look dead for a moment.
+            while alive_in(state := (await operator(both.b, "GET", "/ready")).json()) != [True, True]:
                 await asyncio.sleep(0.1)
         assert (state["same_configuration"], state["same_version"]) == (True, True)
-        assert [replica["alive"] for replica in state["replicas"]] == [True, True]
         # Both were told on the command line where to listen, and not in the file.
         assert {replica["address"] for replica in state["replicas"]} == {
             f"127.0.0.1:{g.port}" for g in (both.a, both.b)
         }
-        assert await metric(both.b, 'taskgate_replicas{state="alive"}') == 2
+        await until_metric(both.b, 'taskgate_replicas{state="alive"}', 2)
         await both.a.stop()
         both.a.write(both.a.config.read_text() + "\ngovernance: {rules: [{match: 'x_*', action: deny}]}\n")
         await both.a.start()
         async with asyncio.timeout(DEADLINE_S):
             while (await operator(both.b, "GET", "/ready")).json()["same_configuration"]:
                 await asyncio.sleep(0.1)
-        assert await metric(both.b, 'taskgate_replicas_differ{what="configuration"}') == 1
-        words = ("doctor", "-c", str(both.b.config), "--no-connect", "--json")
-        _, said, _ = await command(*words, env={"TASKGATE_STATE_DIR": str(both.b.state)})
-        found = [json.loads(line) for line in said.splitlines() if '"gateway"' in line]
-        assert [line["verdict"] for line in found].count("note") == 1
-        assert "another configuration" in next(line["fix"] for line in found if line["verdict"] == "note")
+        await until_metric(both.b, 'taskgate_replicas_differ{what="configuration"}', 1)
+        async with asyncio.timeout(DEADLINE_S):
+            while not (notes := [line for line in await doctor_on_gateways(both.b) if line["verdict"] == "note"]):
+                await asyncio.sleep(0.1)
+        assert len(notes) == 1
+        assert "another configuration" in notes[0]["fix"]
         # A reload changes the digest as a start does.
         both.b.write(both.a.config.read_text().replace(str(both.a.folder), str(both.b.folder)))
         os.kill(both.b.pid, signal.SIGHUP)
@@ -211,7 +235,7 @@ async def test_each_sees_the_other_and_a_difference_of_configuration(tmp_path: P
 
 async def test_limits_are_divided_by_the_gateways_that_live(tmp_path: Path) -> None:
     """Two at once for two gateways is one each; when one has gone, the other one has both."""
-    async with pair(tmp_path, budgets={"max_concurrency": 2}) as both:
+    async with pair(tmp_path, launcher=PATIENT, budgets={"max_concurrency": 2}) as both:
         first = await both.begin(both.a, "once", "c1", seconds=600)
         await both.began("c1")
         number = 2

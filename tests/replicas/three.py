@@ -26,6 +26,9 @@ from tests.harness.postgres import fresh_url
 from tests.harness.programs import free_port, listening, start, until_ready
 
 TELLING = Path(__file__).resolve().parent.parent / "peers" / "telling_server.py"
+PRODUCT = ("-m", "taskgate")
+PATIENT = (str(Path(__file__).with_name("gateway_patient.py")),)
+"""For tests in which nobody dies: a busy machine does not cost a gateway its lease."""
 
 
 class Balancer:
@@ -123,7 +126,12 @@ def on_socket(folder: Path, number: int) -> str:
 
 @asynccontextmanager
 async def three_replicas(
-    folder: Path, generation: str = "2025", internal: Internal = on_port, number: int = 3, **more: Any
+    folder: Path,
+    generation: str = "2025",
+    internal: Internal = on_port,
+    number: int = 3,
+    launcher: tuple[str, ...] = PRODUCT,
+    **more: Any,
 ) -> AsyncIterator[Replicas]:
     """In front of the server that keeps books, and of one that tells and asks."""
     port, ledger = free_port(), LedgerFile(folder / "ledger.jsonl")
@@ -132,7 +140,7 @@ async def three_replicas(
     config["servers"]["tells"] = {"command": sys.executable, "args": [str(TELLING)], "instances": "per_session"}
     try:
         await until_ready(upstream, listening(port))
-        async with replicas_of(config, folder, internal, number) as (gateways, balancer, internals):
+        async with replicas_of(config, folder, internal, number, launcher) as (gateways, balancer, internals):
             yield Replicas(gateways, balancer, ledger, port, internals)
     finally:
         await upstream.end()
@@ -140,14 +148,18 @@ async def three_replicas(
 
 @asynccontextmanager
 async def replicas_of(
-    config: dict[str, Any], folder: Path, internal: Internal = on_port, number: int = 3
+    config: dict[str, Any],
+    folder: Path,
+    internal: Internal = on_port,
+    number: int = 3,
+    launcher: tuple[str, ...] = PRODUCT,
 ) -> AsyncIterator[tuple[list[Gateway], Balancer, list[str]]]:
     """So many gateways with the same configuration on one store, behind the balancer."""
     gateways, internals, url = [], [], fresh_url()
     for index in range(number):
         place = folder / f"g{index}"
         (place / "state").mkdir(parents=True)
-        gateway = Gateway(place, free_port())
+        gateway = Gateway(place, free_port(), launcher=launcher)
         internals.append(internal(folder, index))
         gateway.write({**config, "store": {"url": url}, "listen": {"internal": internals[-1]}})
         gateways.append(gateway)

@@ -1,0 +1,31 @@
+"""Runs `taskgate ARGUMENTS...` with a lease of a minute, for tests in which no gateway dies.
+
+On a busy machine a process may stand still for longer than the real lease, and is then rightly taken for dead. Everything else is
+as ever: a gateway that leaves gives its lease back at once, and the others are judged as soon as they would be.
+"""
+
+from __future__ import annotations
+
+from unittest.mock import patch
+
+from taskgate import clock
+from taskgate.cli.main import main
+from taskgate.store.postgres import commit, presence, store
+from taskgate.store.postgres.presence import Presence
+
+PATIENT_MS = 60_000
+JUDGES_AFTER_S = presence.LEASE_MS / 1000
+
+
+def judges_as_ever(ours: Presence) -> bool:
+    return ours.is_fresh and clock.monotonic() - ours.gapless_since >= JUDGES_AFTER_S
+
+
+if __name__ == "__main__":
+    with (
+        patch.multiple(presence, LEASE_MS=PATIENT_MS, _LEASE_S=PATIENT_MS / 1000),
+        patch.object(commit, "LEASE_MS", PATIENT_MS),
+        patch.object(store, "LEASE_MS", PATIENT_MS),
+        patch.object(Presence, "may_judge", property(judges_as_ever)),
+    ):
+        main()
