@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 from abc import ABC, abstractmethod
 from pathlib import Path
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from taskgate.store.postgres.store import PostgresStore
 
 START = 1_800_000_000_000
+LISTENS_WITHIN_S = 60
 ANN = Approver("ann", frozenset({"approver"}))
 BOB = Approver("bob", frozenset({"approver"}))
 OPS = Workflow("ops")
@@ -98,6 +100,13 @@ class PostgresUnderTest(StoreUnderTest):
         assert row is not None
         count: int = row[0]
         return count
+
+
+async def until_it_listens(store: PostgresStore) -> None:
+    """From now on it hears what others announce: nobody keeps that for it. It looks at the others' leases after it has begun."""
+    async with asyncio.timeout(LISTENS_WITHIN_S):
+        while not store.replicas:
+            await asyncio.sleep(0.01)
 
 
 def new_id(prefix: str = "tg_") -> str:

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 
 import msgspec
 import pytest
-from store_under_test import PostgresUnderTest
+from store_under_test import PostgresUnderTest, until_it_listens
 from tests.harness.postgres import fresh_url
 
 from taskgate.ports.replicas import CONVERSATION, SESSIONS, KeptSession, SessionLimits, TooManySessions
@@ -17,6 +17,7 @@ pytest.importorskip("psycopg", reason="PostgreSQL tests need `psycopg`: pip inst
 
 import psycopg
 
+from taskgate.store.postgres.presence import LEASE_MS
 from taskgate.store.postgres.store import PostgresStore, open_store
 
 DEADLINE_S = 60
@@ -32,6 +33,8 @@ def adapter() -> PostgresUnderTest:
 @pytest.fixture
 async def stores(adapter: PostgresUnderTest) -> AsyncIterator[list[PostgresStore]]:
     opened = [open_store(adapter.url, owner=name, internal=f"{name}:1") for name in ("a", "b", "c")]
+    for store in opened:
+        await until_it_listens(store)
     yield opened
     for store in opened:
         await store.close()
@@ -71,15 +74,33 @@ async def test_nobody_but_its_home_changes_or_ends_a_session(stores: list[Postgr
     assert await b.sessions.find_session("s1") is None
 
 
-async def test_the_session_of_a_living_home_cannot_be_adopted(stores: list[PostgresStore]) -> None:
-    a, b, _ = stores
+async def until_renewed(store: PostgresStore, now_ms: int) -> None:
+    """Its lease, as the others find it."""
+    async with asyncio.timeout(DEADLINE_S):
+        while (store.ownership.owner, now_ms) not in [(seen.owner, seen.seen_ms) for seen in store.replicas]:
+            await asyncio.sleep(0.02)
+
+
+async def until_it_may_judge(store: PostgresStore) -> None:
+    async with asyncio.timeout(DEADLINE_S):
+        while not store.engine.presence.may_judge:
+            await asyncio.sleep(0.02)
+
+
+async def test_the_session_of_a_living_home_cannot_be_adopted(adapter: PostgresUnderTest) -> None:
+    """For longer than a lease, because the home renews it. The clock is the test's: however late a renewal is, it is in time."""
+    a, b = adapter.open_beside("a"), adapter.open_beside("b")
     await a.sessions.open_session(SESSION, UNLIMITED)
-    for _ in range(20):  # for longer than a lease: the home renews it
+    for _ in range(3):
+        adapter.clock.turn(LEASE_MS // 2)
+        await until_renewed(a, adapter.clock.now_ms)
+        await until_it_may_judge(b)
         assert await b.sessions.adopt_session("s1", "a") is None
-        await asyncio.sleep(0.1)
     found = await b.sessions.find_session("s1")
     assert found is not None
     assert found.home == "a"
+    for store in (a, b):
+        await store.close()
 
 
 async def test_of_two_that_adopt_the_session_of_a_dead_home_one_wins(stores: list[PostgresStore]) -> None:

@@ -77,6 +77,7 @@ class HeldGateway:
         waiting.cancel()
         if self.serving.done():
             await self.serving
+        await until(lambda: self.store.replicas)  # from now on it hears what others announce: nobody keeps that for it
 
     async def stop(self) -> None:
         if self.life is not None and self.serving is not None:
