@@ -33,6 +33,7 @@ UNKNOWN = ("may or may not have", "'executed': 'maybe'")
 LEASE_LOST = "was taken for dead"
 TAKEN_OVER = "tasks of a gateway that died were taken over"
 LOGGED_WITHIN_S = 5
+EXCUSED_WITHIN_S = 30
 LONGER_THAN_A_LEASE_S = 2.5
 REQUEST_WITHIN_S = 6
 DEADLINE_S = 120
@@ -124,15 +125,19 @@ class Cluster:
     _looked: float = field(default_factory=time.time)
     _lost: dict[int, int] = field(default_factory=dict)
 
-    def note_lost_leases(self) -> None:
-        """Gateways that were taken for dead since this was last called, be it by a fault or because the machine was too busy."""
+    def note_lost_leases(self, *, is_over: bool = False) -> None:
+        """Gateways that were taken for dead since this was last called, be it by a fault or because the machine was too busy.
+
+        `is_over`: callers have ended, and what is said from now on is about the time before that.
+        """
         now, since = time.time(), self._looked - LOGGED_WITHIN_S
         for number, gateway in enumerate(self.gateways):
             count = (gateway.folder / "gateway.log").read_text(errors="replace").count(LEASE_LOST)
             if count > self._lost.get(number, 0):
                 self.strikes.append(Strike("lost lease", frozenset({number}), since, now))
             self._lost[number] = count
-        self._looked = now
+        if not is_over:
+            self._looked = now
 
     def taken_over(self) -> int:
         """How often tasks of a dead gateway were taken over by others."""
@@ -377,6 +382,18 @@ async def _until(fact: Callable[[], object]) -> None:
 
 
 # The verdict
+
+
+async def verdict(all_of_them: Cluster, load: Load) -> list[str]:
+    """What is wrong when callers have ended. A gateway that stood still says that it had lost its lease when it goes on, and others
+    have told its tasks as unknown before: while something is wrong, such an excuse may still come."""
+    until = time.monotonic() + EXCUSED_WITHIN_S
+    while True:
+        all_of_them.note_lost_leases(is_over=True)
+        found = problems(load.made, load.refused, all_of_them.ledger, all_of_them.strikes)
+        if not found or time.monotonic() > until:
+            return found
+        await asyncio.sleep(0.5)
 
 
 def problems(made: dict[str, Made], refused: set[str], ledger: LedgerFile, strikes: list[Strike]) -> list[str]:

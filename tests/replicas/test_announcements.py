@@ -20,6 +20,7 @@ from tests.replicas.in_process import Stage, gateways, gateways_wired, until
 
 from taskgate.channels.webhook import key_of, signed_headers
 from taskgate.core.errors import GatewayFault
+from taskgate.store.postgres.presence import Presence
 from taskgate.store.postgres.store import PostgresStore
 
 SECRET = "whsec_" + base64.b64encode(b"a key of thirty-two bytes, about").decode()
@@ -103,6 +104,8 @@ async def test_a_vote_on_b_that_a_did_not_hear_of_is_found_when_its_connection_i
     ):
         task_id = await stage.begin(stage.a, "once", "c1")
         await until(lambda: there.got)
+        # A cannot renew its lease meanwhile. Where that takes longer than a lease, B would find A dead and run the call itself.
+        monkeypatch.setattr(Presence, "may_judge", False)
         failed = fails_once(monkeypatch, stage.a.store, "claimed")
         wire.refuses = True
         wire.cut()

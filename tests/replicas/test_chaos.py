@@ -57,7 +57,6 @@ async def under_load(three: Cluster, load: Load, faults: list[Fault]) -> None:
                 await asyncio.sleep(0.05)
     load.stopping = True
     await asyncio.gather(*callers)
-    three.note_lost_leases()
 
 
 def _seconds(three: Cluster) -> str:
@@ -69,7 +68,7 @@ async def test_faults_lose_nothing_and_run_nothing_twice(tmp_path: Path) -> None
     async with cluster(tmp_path) as three:
         load = Load(three, SEED)
         await under_load(three, load, chosen())
-        found = problems(load.made, load.refused, three.ledger, three.strikes)
+        found = await chaos.verdict(three, load)
         if NUMBER:
             kinds = Counter(fault.kind for fault in three.strikes)
             ends = Counter(str(made.shown["status"]) for made in load.made.values())
