@@ -5,6 +5,7 @@ What another gateway does is put into the store's answers: a store that one gate
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import msgspec
@@ -14,6 +15,7 @@ from tests.seam import Call, Gateway, Upstream, seam
 from taskgate.core.errors import GatewayFault
 from taskgate.core.tasks.task import Task
 from taskgate.gateway.tasks.engine import CLAIM_SHOWS_S
+from taskgate.gateway.tasks.runs import LOOKS_IN_A_TURN
 
 READ = {"servers": {"notes": {"trust_annotations": True}}}
 
@@ -69,6 +71,22 @@ async def test_a_run_whose_task_another_gateway_has_gives_its_place_back_and_end
         assert (await shown(gate, second))["status"] == "completed", "its turn has come"
         assert not tasks.runs.is_running(first)
         assert (await shown(gate, first))["status"] == "working", "how it ends is the other gateway's to say"
+
+
+@seam
+async def test_others_have_their_turn_while_all_runs_are_looked_at_before_a_stop() -> None:
+    """With 14,000 tasks in line nobody was answered for a third of a second."""
+    count = 4 * LOOKS_IN_A_TURN
+    async with Gateway({"servers": {"notes": {"budgets": {"max_concurrency": 1}}}}, {"notes": slow_server()}) as gate:
+        caller = await gate.caller("2025")
+        for _ in range(count):
+            await caller.call("notes__slow", {"seconds": 3000}, task={"ttl": 3_600_000})
+        assert len(tasks_of(gate).runs) == count
+        turns, settling = 0, asyncio.create_task(tasks_of(gate).runs.settle(0.0))
+        while not settling.done():
+            turns += 1
+            await asyncio.sleep(0)
+        assert turns > 6
 
 
 @seam

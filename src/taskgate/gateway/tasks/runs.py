@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Coroutine, Mapping
-from typing import Any
+from typing import Any, Final
 
 from taskgate.core.errors import Executed, GatewayFault, TaskgateError
 from taskgate.core.tasks import endings
@@ -22,6 +22,10 @@ from taskgate.gateway.tasks.task_records import TaskRecords
 from taskgate.ports.outlet import CancelNote
 from taskgate.ports.upstream import SendLog, Upstream
 from taskgate.telemetry.logs import log
+from taskgate.turns import let_others_run
+
+LOOKS_IN_A_TURN: Final = 50
+"""A look into the store takes some 30 microseconds, and thousands of tasks may be running."""
 
 
 class Runs:
@@ -183,7 +187,9 @@ class Runs:
     async def settle(self, timeout_s: float) -> None:
         """At shutdown: let calls end that are out, unless their upstream keeps them as tasks. The rest waits for the next start."""
         waiting = []
-        for task_id, run in list(self._running.items()):
+        for number, (task_id, run) in enumerate(list(self._running.items()), 1):
+            if number % LOOKS_IN_A_TURN == 0:
+                await let_others_run()
             task = await self._records.store.get(task_id)
             sent = task is not None and task.may_have_been_sent and not task.state.is_terminal
             if (
