@@ -171,7 +171,8 @@ def opened(servers: Servers) -> Opener:
     @asynccontextmanager
     async def open_peer(peer: Peer, **settings: Any) -> AsyncIterator[Session]:
         target = servers.url(peer.command) if peer.transport == "http" else [*peer.command, "--stdio"]
-        settings = {"generation": peer.generation, "request_timeout": 120.0, "call_timeout": 120.0} | settings
+        times = dict.fromkeys(("request_timeout", "call_timeout", "probe_timeout", "connect_timeout"), 120.0)
+        settings = {"generation": peer.generation, **times} | settings
         async with connect(target, **settings) as session:
             yield session
 

@@ -28,7 +28,7 @@ async def test_sessions_go_on_elsewhere_while_their_gateway_still_drains(tmp_pat
         assert b is not None
         async with stage.a.caller(stateless=False) as idle, stage.a.caller(stateless=False) as busy:
             assert (await idle.request("logging/setLevel", {"level": "error"})).result == {}
-            call = asyncio.create_task(busy.call("books__once", {"call": "slow", "seconds": 3}))
+            call = asyncio.create_task(busy.call("books__once", {"call": "slow", "seconds": 8}))
             await until(lambda: stage.ledger.count("slow"))
             a.stop()
             idle.url = stage.b.url

@@ -77,7 +77,7 @@ async def test_a_gateway_that_was_paused_for_longer_than_its_lease_runs_nothing_
     tmp_path: Path, at_least_s: float
 ) -> None:
     async with pair(tmp_path) as both:
-        task_id = await both.begin(both.a, "once", "c1", seconds=3)
+        task_id = await both.begin(both.a, "once", "c1", seconds=8)
         await both.began("c1")
         os.kill(both.a.pid, signal.SIGSTOP)
         try:
