@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs
 
 import httpx2
+import pytest
 from tests.identity.issuer import Issuer, an_issuer
 from tests.seam import Call, Gateway, Upstream, seam
 
+from taskgate.identity import server_tokens
 from taskgate.identity.documents import Documents
 from taskgate.identity.kept_logins import Assertions, FileRows, KeptLogins, Login
-from taskgate.identity.server_tokens import ClientCredentials, Means, ServerTokens
+from taskgate.identity.server_tokens import ClientCredentials, Means, ServerTokens, StoredLogin
 from taskgate.inbound.identity import house_secret
+from taskgate.ports.credentials import LoginNeeded
 
 
 class TokenIssuer:
@@ -220,3 +224,54 @@ async def test_a_server_that_wants_no_login_after_all_is_used_without_one() -> N
     async with Gateway(given, {"notes": open_to_all}) as gate:
         caller = await gate.caller("2025")
         assert (await caller.call("notes__read")).text == "a note"
+
+
+class _ConnectedMeanwhile(KeptLogins):
+    """Somebody connects the account that all share while a gateway, not having found one, looks for another to borrow."""
+
+    def of_server(self, server: str) -> dict[str, Login]:
+        self.keep(server, Login("https://issuer.example", "gate", "just-connected", None))
+        return super().of_server(server)
+
+
+async def test_the_shared_account_may_be_connected_while_another_one_is_looked_for(tmp_path: Path) -> None:
+    kept = _ConnectedMeanwhile(FileRows(tmp_path / "logins"), b"k" * 32)
+    mine = ServerTokens(StoredLogin("notes", "http://127.0.0.1:1/mcp", per_principal=True), _means(kept))
+    async with asyncio.timeout(60):
+        await mine.ready()
+    assert mine.headers == ((b"authorization", b"Bearer just-connected"),)
+
+
+class _HeldByAnother(KeptLogins):
+    """Another process has stopped while it had the file to itself."""
+
+    def __init__(self, rows: FileRows) -> None:
+        super().__init__(rows, b"k" * 32)
+        self.goes_on = threading.Event()
+
+    def load(self, server: str, principal: str = "") -> Login | None:
+        self.goes_on.wait()
+        return super().load(server, principal)
+
+
+async def test_logins_that_cannot_be_read_are_not_waited_for_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server_tokens, "FETCH_S", 0.05)
+    kept = _HeldByAnother(FileRows(tmp_path / "logins"))
+    mine = ServerTokens(StoredLogin("notes", "http://127.0.0.1:1/mcp", per_principal=True), _means(kept))
+    try:
+        with pytest.raises(LoginNeeded, match="took too long"):
+            async with asyncio.timeout(60):
+                await mine.ready()
+    finally:
+        kept.goes_on.set()
+    kept.keep("notes", Login("https://issuer.example", "gate", "there-now", None))
+    monkeypatch.undo()
+    await mine.ready()
+    assert mine.headers == ((b"authorization", b"Bearer there-now"),)
+
+
+def _means(kept: KeptLogins) -> Means:
+    """Where no issuer is asked."""
+    return Means(lambda *_: Documents(httpx2.AsyncClient), kept, Assertions(b"k" * 32, lambda: "https://gate.example"))

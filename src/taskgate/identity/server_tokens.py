@@ -25,6 +25,7 @@ RENEW_BEFORE: Final = 0.2
 """Which part of a token's life is left when the next one is fetched."""
 TRY_AGAIN_AFTER_S: Final = 5.0
 CLAIM_S: Final = 20.0
+FETCH_S: Final = 90.0  # Each step has a time of its own, which is shorter; this one only ends what would never end.
 LOOK_EVERY_S: Final = 0.25
 MOST_PRINCIPALS: Final = 10_000
 _EXCHANGE: Final = "urn:ietf:params:oauth:grant-type:token-exchange"
@@ -234,16 +235,18 @@ class ServerTokens:
     async def _fetch(self) -> _Token:
         settings = self._settings
         try:
-            if isinstance(settings, StoredLogin):
-                self._token = await self._by_login(settings)
-                self._in_use = self._means.logins.in_use(settings.server, self._lender)
-            else:
-                assert not isinstance(settings, ForwardedIdentity)
-                self._token = await self._by_client(settings)
-        except IssuerUnavailable as fault:
+            async with asyncio.timeout(FETCH_S):
+                if isinstance(settings, StoredLogin):
+                    self._token = await self._by_login(settings)
+                    self._in_use = self._means.logins.in_use(settings.server, self._lender)
+                else:
+                    assert not isinstance(settings, ForwardedIdentity)
+                    self._token = await self._by_client(settings)
+        except (IssuerUnavailable, TimeoutError) as fault:
             self._failed_at = clock.monotonic()
             what_to_do = "Look at the server's `auth` and at its issuer, then try again."
-            raise LoginNeeded(settings.server, f"no token could be had ({fault})", what_to_do) from None
+            why = f"no token could be had ({str(fault) or 'it took too long'})"
+            raise LoginNeeded(settings.server, why, what_to_do) from None
         except LoginNeeded:
             self._failed_at = clock.monotonic()
             raise
@@ -289,6 +292,9 @@ class ServerTokens:
         lender = next((principal for principal in sorted(every) if not every[principal].ended), None)
         if lender is None:
             return None
+        if lender == self._principal:
+            # It has been connected since we looked for it. To ask ourselves for a token would be to wait for ourselves.
+            return await self._by_login(settings)
         theirs, refused = self.of(lender), self._token
         try:
             await theirs.ready()
