@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-from collections.abc import AsyncIterator
+import socket
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import httpx2
@@ -109,6 +110,38 @@ async def test_a_session_goes_on_although_another_gateway_has_the_address_of_its
         assert session is not None
         assert session.moves == 1
         assert stage.ledger.count("after") == 1
+
+
+async def test_a_home_that_dies_before_it_was_reached_has_executed_nothing(tmp_path: Path) -> None:
+    """Nobody takes connections at its address, and nobody refuses them: it is found dead while it is still being connected to."""
+    async with gateways(tmp_path, number=1) as stage, stage.a.caller(stateless=False) as client:
+        await until(lambda: stage.a.store.replicas)
+        with full_listener() as address, psycopg.connect(stage.url, autocommit=True) as database:
+            database.execute(
+                "INSERT INTO replicas (owner, address, version, configuration, internal, started_ms, seen_ms)"
+                " SELECT 'gw_before', address, version, configuration, %s, started_ms, seen_ms + 2000 FROM replicas",
+                [address],
+            )
+            database.execute(
+                "INSERT INTO sessions SELECT 'before', tenant, principal, scope, 'gw_before', 0, seen_ms, body FROM sessions"
+            )
+            await until(lambda: len(stage.a.store.replicas) == 2)
+            client.headers["mcp-session-id"] = "before"
+            answer = await client.call("books__once", {"call": "after"})
+        assert "result" in answer.reply, answer.reply
+        assert stage.ledger.count("after") == 1
+
+
+@contextlib.contextmanager
+def full_listener() -> Iterator[str]:
+    """An address at which connecting takes for ever, because nobody takes up those who wait there."""
+    with contextlib.ExitStack() as waiting:
+        listener = waiting.enter_context(socket.create_server(("127.0.0.1", 0), backlog=0))
+        for _ in range(8):
+            early = waiting.enter_context(socket.socket())
+            early.setblocking(False)
+            early.connect_ex(listener.getsockname())
+        yield f"127.0.0.1:{listener.getsockname()[1]}"
 
 
 async def test_a_home_that_was_paused_lets_go_of_what_others_adopted(tmp_path: Path) -> None:

@@ -71,6 +71,10 @@ class _Hop:
     home: str
     work: asyncio.Task[Any]
     home_died: bool = False
+    sent: bool = False
+
+    def sending(self) -> None:
+        self.sent = True
 
     def give_up(self) -> None:
         if not self.home_died:
@@ -340,11 +344,14 @@ class Forwarder:
         self._watch()
         try:
             target = PreparedTarget(origin, request)
-            return await self._http.exchange(target, method, deadline_s=None, on_head=on_head, on_chunk=on_chunk)
+            return await self._http.exchange(
+                target, method, deadline_s=None, on_head=on_head, on_chunk=on_chunk, on_sending=hop.sending
+            )
         except asyncio.CancelledError:
             if not hop.home_died or work.uncancel() > 0:
                 raise
-            raise HttpFailure(Stage.AWAIT_HEAD, "the gateway that was asked is dead", Executed.MAYBE) from None
+            stage, executed = (Stage.AWAIT_HEAD, Executed.MAYBE) if hop.sent else (Stage.CONNECT, Executed.NO)
+            raise HttpFailure(stage, "the gateway that was asked is dead", executed) from None
         finally:
             self._open.discard(hop)
 

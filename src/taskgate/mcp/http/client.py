@@ -292,6 +292,7 @@ class HttpClient:
         on_chunk: OnChunk | None = None,
         due: float | None = None,
         long_lived: bool = False,
+        on_sending: Callable[[], None] | None = None,
     ) -> HttpReply:
         """One request and its reply, or an HttpFailure.
 
@@ -300,7 +301,8 @@ class HttpClient:
         synchronously in the event loop as bytes arrive; an `on_event` that returns True ends the exchange there and
         then; `on_chunk` takes an event stream unread, to pass it on. `due` is the deadline on the loop's clock, for who
         has worked it out already. `long_lived`: it takes none of the connections that are kept for what is answered soon;
-        whoever says so bounds how many there are. Cancelling the caller closes the connection at once.
+        whoever says so bounds how many there are. Cancelling the caller closes the connection at once; `on_sending` runs
+        right before the first byte leaves, so whoever is cancelled earlier knows that nothing was sent.
         """
         if due is None:
             due = math.inf if deadline_s is None else clock.monotonic() + deadline_s
@@ -312,6 +314,8 @@ class HttpClient:
             connection = await pool.obtain(due, long_lived=True)
         else:
             connection = pool.take_idle() or await pool.obtain(due, long_lived=False)
+        if on_sending is not None:
+            on_sending()
         future = connection.begin(
             request, due=due, idle_s=idle_s, on_head=on_head, on_event=on_event, on_chunk=on_chunk
         )
