@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import sqlite3
 from collections.abc import Callable
@@ -158,3 +159,42 @@ async def test_rows_are_exported_as_they_happen() -> None:
         assert numbers == list(range(1, len(numbers) + 1))
         assert len(numbers) > first
         assert (await command("audit", "verify", "--file", str(exported)))[0] == 0
+
+
+async def _many_calls(gate: Gateway) -> None:
+    """A hundred within one second, which are not in the log yet."""
+    caller = await gate.caller("2025")
+    await gate.advance(3)
+    for _ in range(100):
+        await caller.call("a__echo")
+
+
+async def _calls_in(gate: Gateway) -> int:
+    """After a write that somebody waits for, which what is to be written takes along."""
+    await gate.life.app.store.record_now(AuditEntry(1, "test"))
+    return sum(row.entry.event == "call" for row in await gate.life.app.store.audit_rows())
+
+
+@seam
+async def test_the_calls_of_a_second_go_into_the_log_in_pieces() -> None:
+    """Whoever makes a task in the same moment waits for all that is written with it."""
+    async with Gateway({}, {"a": _upstream()}) as gate:
+        await _many_calls(gate)
+        seen = [await _calls_in(gate)]
+        for _ in range(200):
+            await gate.advance(0.01)
+            seen.append(await _calls_in(gate))
+        assert (seen[0], seen[-1]) == (0, 100)
+        assert max(after - before for before, after in itertools.pairwise(seen)) <= 20
+
+
+@seam
+async def test_no_call_is_missing_in_the_log_of_a_gateway_that_stops_between_two_pieces() -> None:
+    async with Gateway({}, {"a": _upstream()}) as gate:
+        await _many_calls(gate)
+        while not await _calls_in(gate):
+            await gate.advance(0.01)
+        assert await _calls_in(gate) < 100
+        await gate.stop()
+        await gate.start()
+        assert await _calls_in(gate) == 100

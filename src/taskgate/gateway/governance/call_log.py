@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from functools import partial
 from typing import Final, NamedTuple
 
 from taskgate import clock
@@ -133,7 +137,11 @@ def _size(outcome: Outcome | None) -> int:
 ROWS_A_ROUND: Final = 200
 KINDS_A_ROUND: Final = 2_000
 READ_A_ROUND: Final = 128 * 1024
-"""Bytes of arguments that are read for their digests in one go; of the rest the bytes themselves are digested."""
+"""Bytes of arguments that are read for their digests in one round; of the rest the bytes themselves are digested."""
+ROWS_A_PIECE: Final = 20
+PIECES_A_ROUND: Final = 10
+PIECE_PAUSE_S: Final = 0.05
+"""A round goes to the log in pieces: whoever makes a task in the same moment waits for all that is written with it."""
 
 _Kind = tuple[Caller, ToolRef, str, Executed]
 
@@ -156,6 +164,8 @@ class CallLog:
         self._calls: list[tuple[_Kind, bytes, bool]] = []
         self._more: dict[tuple[int, int, str, Executed], _Seen] = {}
         self._others = 0
+        self._pending: deque[Callable[[], AuditEntry]] = deque()
+        self._next_piece: asyncio.TimerHandle | None = None
 
     def note(self, request: Request, tool: ToolRef, outcome: str, executed: Executed, size: int) -> None:
         """On the hot path: remember, nothing else. `size` is that of the result."""
@@ -191,15 +201,17 @@ class CallLog:
             self._recorder.plain(request.caller, tool, arguments, bool(request.narrowing.server_lists))
 
     def flush(self, policy_revision: str, *, last: bool) -> None:
-        """Hand what was noted to the log. Called once a second, and at the end."""
+        """Hand what was noted to the log, a part now and the rest within the second. Called once a second, and at the end."""
         self._usage.flush(last=last)
-        self._write(policy_revision)
+        self._end_round(policy_revision)
+        rows = len(self._pending)
+        self._hand_over(rows if last else max(ROWS_A_PIECE, rows // PIECES_A_ROUND))
         self._recorder.flush(last=last)
 
     async def forget_old(self) -> None:
         await self._recorder.forget_old()
 
-    def _write(self, policy_revision: str) -> None:
+    def _end_round(self, revision: str) -> None:
         calls, self._calls = self._calls, []
         more, self._more = self._more, {}
         others, self._others = self._others, 0
@@ -208,21 +220,22 @@ class CallLog:
             read += len(params)
             if self._recorder.on:
                 self._recorder.plain(kind[0], kind[1], _arguments(params), asked_servers)
-            self._log.record(_entry("call", kind, policy_revision, _digest(params, strictly=read <= READ_A_ROUND)))
+            self._pending.append(partial(_call_entry, kind, revision, params, strictly=read <= READ_A_ROUND))
         for seen in more.values():
-            self._log.record(_entry("calls", seen.kind, policy_revision, "", f"{seen.count} more calls of this kind"))
+            reason = f"{seen.count} more calls of this kind"
+            self._pending.append(partial(_entry, "calls", seen.kind, revision, "", reason))
         self._recorder.not_recorded(others + sum(seen.count for seen in more.values()))
         if others:
-            self._log.record(
-                AuditEntry(
-                    0,
-                    "calls",
-                    decision="forward",
-                    reason=f"{others} more calls of other kinds",
-                    outcome="other",
-                    executed="maybe",
-                )
-            )
+            self._pending.append(partial(_others_entry, others))
+
+    def _hand_over(self, most: int) -> None:
+        if self._next_piece is not None:
+            self._next_piece.cancel()
+            self._next_piece = None
+        for _ in range(min(most, len(self._pending))):
+            self._log.record(self._pending.popleft()())
+        if self._pending:
+            self._next_piece = asyncio.get_running_loop().call_later(PIECE_PAUSE_S, self._hand_over, most)
 
 
 def _arguments(params: bytes) -> bytes:
@@ -230,9 +243,14 @@ def _arguments(params: bytes) -> bytes:
     return bytes(arguments) if arguments is not None else b"{}"
 
 
-def _digest(params: bytes, *, strictly: bool) -> str:
+def _call_entry(kind: _Kind, revision: str, params: bytes, *, strictly: bool) -> AuditEntry:
     text = _arguments(params)
-    return arguments_digest(text) if strictly else digest_of_bytes(text)
+    return _entry("call", kind, revision, arguments_digest(text) if strictly else digest_of_bytes(text))
+
+
+def _others_entry(count: int) -> AuditEntry:
+    reason = f"{count} more calls of other kinds"
+    return AuditEntry(0, "calls", decision="forward", reason=reason, outcome="other", executed="maybe")
 
 
 def _entry(event: str, kind: _Kind, revision: str, digest: str, reason: str = "") -> AuditEntry:
