@@ -27,6 +27,7 @@ CLASSES = {
 }
 
 DISK_FULL = "disk-full"
+SESSION_LIMITS = ("sessions", "sessions_per_caller", "anonymous_sessions")
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,12 +114,14 @@ def upstream_command(port: int, ledger: LedgerFile, kind: str) -> list[str | Pat
 
 
 def configuration(port: int, **tasks: Any) -> dict[str, Any]:
-    """Short waits, so that every delivery_mode of the ladder is climbed within a test."""
+    """Short waits, so that every delivery_mode of the ladder is climbed within a test. The load opens a session for each call and
+    ends none, because its callers are to be as many as the machine can bear.
+    """
     return {
         "schema": 1,
         "servers": {"books": {"url": f"http://127.0.0.1:{port}/mcp", "tools": CLASSES}},
         "tasks": {"grace_ms": 150, "promote_after_ms": 150, "poll_interval_ms": 100, **tasks},
-        "limits": {"open_tasks_per_caller": 5000, "drain_timeout": "2s"},
+        "limits": {"open_tasks_per_caller": 5000, "drain_timeout": "2s", **dict.fromkeys(SESSION_LIMITS, 100_000)},
     }
 
 

@@ -15,7 +15,7 @@ from taskgate.core.questions import SAMPLE, spec_shapes, without_related_task
 from taskgate.core.strict_scan import StrictScan
 from taskgate.core.wire import Message, MessageReader, Raw, meta_of
 from taskgate.ports.credentials import HeaderPairs
-from taskgate.ports.upstream import CallFailed, UpstreamCall
+from taskgate.ports.upstream import CallFailed, StreamNotice, UpstreamCall
 from taskgate.turns import LARGE_BYTES, let_others_run
 
 next_number: Final = itertools.count(1).__next__
@@ -27,6 +27,11 @@ class Flight(msgspec.Struct):
     number: int
     timeout_s: float
     request: UpstreamCall | None = None
+
+    def tell(self, news: StreamNotice, retry_ms: int | None = None) -> None:
+        """How the stream of its answer fares, for a caller who has one himself."""
+        if self.request is not None and self.request.on_stream is not None:
+            self.request.on_stream(news, retry_ms)
 
 
 class Receiver(Protocol):

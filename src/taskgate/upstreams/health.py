@@ -242,6 +242,7 @@ def _retry_after(headers: Mapping[bytes, bytes]) -> float | None:
 
 
 _USUAL_PAUSE_S: Final = 1.0
+_PING_S: Final = 5.0
 _CURABLE: Final = frozenset({Cure.SESSION, Cure.CREDENTIALS, Cure.WAIT})
 
 
@@ -264,8 +265,50 @@ class Patient(Protocol):
         ...
 
 
+class SessionRenewal:
+    """The new handshake, while it is under way. Until it is over there is no session that anything could be sent in."""
+
+    __slots__ = ("_renew", "_server", "running")
+
+    def __init__(self, server: str, renew: Callable[[], Awaitable[None]]) -> None:
+        self._server = server
+        self._renew = renew
+        self.running: asyncio.Task[None] | None = None
+
+    async def begin_or_join(self) -> None:
+        """Raises UpstreamError if the server does not shake hands."""
+        if self.running is None:
+            self.running = asyncio.get_running_loop().create_task(self._run())
+            self.running.add_done_callback(_looked_at)
+        await asyncio.shield(self.running)
+
+    async def over(self) -> None:
+        """For a message that has not been sent. Raises CallFailed if there is no session to send it in."""
+        try:
+            while self.running is not None:
+                await asyncio.shield(self.running)
+        except UpstreamError as problem:
+            raise never_sent(self._server, problem) from None
+
+    async def _run(self) -> None:
+        try:
+            await self._renew()
+        finally:
+            self.running = None
+
+
+def _looked_at(done: asyncio.Task[None]) -> None:
+    """Who waited has been told; nobody may be left who did."""
+    if not done.cancelled():
+        done.exception()
+
+
 class SessionLink(Protocol):
     """A link that speaks in sessions."""
+
+    renewal: SessionRenewal
+    refuses_pings: bool
+    """Also in a session that the server has just opened, so that a refusal tells nothing."""
 
     @property
     def server(self) -> str: ...
@@ -277,7 +320,7 @@ class SessionLink(Protocol):
 
     async def renew_credentials(self, refused: CallFailed) -> bool: ...
 
-    async def ping_is_refused(self) -> bool: ...
+    async def ping_refused(self, timeout_s: float) -> bool: ...
 
 
 class InSession:
@@ -298,7 +341,14 @@ class InSession:
         return await self._link.renew_credentials(refused)
 
     async def ping_is_refused(self) -> bool:
-        return await self._link.ping_is_refused()
+        """Or, where another session is in its place already, whether one in that is answered: then it was the session."""
+        link = self._link
+        try:
+            await link.renewal.over()
+            is_present = link.session_id == self._session
+            return not link.refuses_pings and await link.ping_refused(_PING_S) is is_present
+        except CallFailed:
+            return False
 
 
 async def send_again(

@@ -84,6 +84,9 @@ class HttpWire:
     def begin_again(self) -> None:
         """A server that does not know a session refuses even a handshake that names it."""
         self.session_id, self._version, self._headers = None, "", _POST_HEADERS
+        if self._listening is not None:
+            self._listening.cancel()
+            self._listening = None
 
     def _identity(self) -> tuple[tuple[bytes, bytes], ...]:
         version = ((b"mcp-protocol-version", self._version.encode("ascii")),) if self._version else ()
@@ -132,8 +135,7 @@ class HttpWire:
                 return message
             if reply.status == 202 and self._listening is not None:
                 return await self._answer_beside(flight, awaited, self._listening, due)
-            in_session = self.session_id is not None
-            raise refusal(self.server, reply, message, in_session=in_session, proof=proof)
+            raise refusal(self.server, reply, message, in_session=awaited.in_session, proof=proof)
         finally:
             del self._awaiting[awaited.key]
 
@@ -163,10 +165,9 @@ class HttpWire:
     def _unless_resumable(self, failure: HttpFailure, timeout_s: float | None, awaited: _Awaited) -> None:
         """Raises what went wrong, unless the stream can be taken up again, or is no longer needed."""
         if awaited.response is None and (failure.stage is not Stage.READ_BODY or awaited.last_id is None):
-            raise self._explain(failure, timeout_s) from None
+            raise self._explain(failure, timeout_s, awaited.in_session) from None
 
-    def _explain(self, failure: HttpFailure, timeout_s: float | None) -> CallFailed:
-        in_session = self.session_id is not None
+    def _explain(self, failure: HttpFailure, timeout_s: float | None, in_session: bool) -> CallFailed:
         return explain(self.server, failure, timeout_s, in_session=in_session, max_bytes=self._intake.max_bytes)
 
     async def renew_credentials(self, refused: CallFailed) -> bool:
@@ -185,7 +186,7 @@ class HttpWire:
         """The stream ended before the response did: take it up again where it broke."""
         failed = 0
         while (response := awaited.response) is None:
-            _tell(flight, StreamNotice.PAUSED, None)
+            flight.tell(StreamNotice.PAUSED)
             if await awaited.answered_within(min(awaited.retry_s, max(0.0, due - clock.monotonic()))):
                 continue
             left = due - clock.monotonic()
@@ -244,13 +245,14 @@ class HttpWire:
     async def send(self, body: bytes) -> None:
         if self._generation is Generation.STATELESS:
             return
+        in_session = self.session_id is not None
         try:
             every = (*self._headers, *self._credentials.headers)
             reply = await self._client.exchange(self._target, b"POST", every, body, deadline_s=30)
         except HttpFailure as failure:
-            raise self._explain(failure, 30) from None
+            raise self._explain(failure, 30, in_session) from None
         if reply.status >= 400:
-            raise HttpRefusal(self.server, reply.status, in_session=self.session_id is not None)
+            raise HttpRefusal(self.server, reply.status, in_session=in_session)
 
     def listen(self) -> None:
         if self._generation is Generation.STATEFUL and (self._listening is None or self._listening.done()):
@@ -272,10 +274,10 @@ class HttpWire:
                 )
             except HttpFailure as failure:
                 if failure.stage in (Stage.RESOLVE, Stage.CONNECT, Stage.TLS):
-                    self._report_lost(self._explain(failure, None))
+                    self._report_lost(self._explain(failure, None, awaited.in_session))
                     return
             else:
-                if reply.status == 404 and self.session_id is not None:
+                if reply.status == 404 and awaited.in_session:
                     self._report_lost(SessionGone(self.server))
                     return
                 if reply.status != 200:
@@ -321,12 +323,14 @@ class HttpWire:
 class _Awaited:
     """Sorts the events of one stream: the response we wait for, and everything else."""
 
-    __slots__ = ("_flight", "_news", "_wire", "key", "last_id", "response", "retry_s", "unread")
+    __slots__ = ("_flight", "_news", "_wire", "in_session", "key", "last_id", "response", "retry_s", "unread")
 
     def __init__(self, line: HttpWire, flight: Flight | None) -> None:
         self._wire = line
         self._flight = flight
         self._news: asyncio.Event | None = None
+        self.in_session = line.session_id is not None
+        """When it was sent: until its answer comes, that session may be gone and another be there."""
         self.key = b"%d" % flight.number if flight is not None else b""
         self.last_id: str | None = None
         """Of the latest event, and how long to wait before a stream that broke is resumed after it."""
@@ -341,7 +345,7 @@ class _Awaited:
         if event.retry is not None:
             self.retry_s = min(max(event.retry / 1000, _SHORTEST_RETRY_S), _LONGEST_RETRY_S)
         if not event.data and event.id and self._flight is not None:
-            _tell(self._flight, StreamNotice.PRIMED, event.retry)
+            self._flight.tell(StreamNotice.PRIMED, event.retry)
         if not event.data or event.event not in ("message", ""):
             return False
         if len(event.data) >= LARGE_BYTES:
@@ -393,8 +397,3 @@ class _Awaited:
     def wake(self) -> None:
         if self._news is not None:
             self._news.set()
-
-
-def _tell(flight: Flight, news: StreamNotice, retry_ms: int | None) -> None:
-    if flight.request is not None and flight.request.on_stream is not None:
-        flight.request.on_stream(news, retry_ms)

@@ -48,14 +48,13 @@ from taskgate.upstreams.flight import (
     related_task,
     shown_params,
 )
-from taskgate.upstreams.health import InSession, send_again
+from taskgate.upstreams.health import InSession, SessionRenewal, send_again
 
 _METHOD_NOT_FOUND: Final = wire.encode({"code": -32601, "message": "Method not found"})
 _LEVELS: Final = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
 MAX_LINGERING: Final = 1000
 _LOST_SESSION: Final = (400, 404)
 _HANDSHAKE_S: Final = 10.0
-_PING_S: Final = 5.0
 OUR_INFO: Final = {"name": "taskgate", "version": __version__}
 
 
@@ -74,7 +73,7 @@ class StatefulLink:
         self.served = False
         """Whether a caller's request went over it, rather than only our own."""
         self._closed = False
-        self._refuses_pings = False
+        self.refuses_pings = False
         self._timeouts = 0
         """Calls in a row that got no answer within their time."""
         self._wire = line
@@ -83,7 +82,7 @@ class StatefulLink:
         self._lingering: dict[int, Flight] = {}
         self._answering: dict[bytes, asyncio.Task[None]] = {}
         self._background: set[asyncio.Task[None]] = set()
-        self._reopening: asyncio.Task[None] | None = None
+        self.renewal = SessionRenewal(server, self._open_again)
         self._level: str | None = None
         line.attach(self)
 
@@ -98,7 +97,8 @@ class StatefulLink:
         await self._wire.send(wire.notification("notifications/initialized", None))
         self.alive = True
         self._level = None
-        self._wire.listen()
+        if not self._closed:
+            self._wire.listen()
         # The server should know the stream beside the calls before the first call: what is said there goes to whoever opens it.
         await clock.sleep(0)
 
@@ -143,6 +143,8 @@ class StatefulLink:
 
     async def request(self, request: UpstreamCall) -> Reply:
         self.served = self.served or bool(request.asker)
+        if self.renewal.running is not None:
+            await self.renewal.over()
         wished = request.profile.log_level
         if wished is not None and wished != self._level and "logging" in self.capabilities:
             # A server that fails at this has not been sent the call.
@@ -195,11 +197,8 @@ class StatefulLink:
 
     async def new_session_after(self, lost: str | None) -> None:
         """Everyone whose session vanished waits for the one new handshake."""
-        if self._wire.session_id != lost and self.alive:
-            return
-        if self._reopening is None or self._reopening.done():
-            self._reopening = asyncio.create_task(self._open_again())
-        await asyncio.shield(self._reopening)
+        if self.renewal.running is not None or self._wire.session_id == lost or not self.alive:
+            await self.renewal.begin_or_join()
 
     async def _open_again(self) -> None:
         try:
@@ -216,13 +215,14 @@ class StatefulLink:
         """A ping. Any answer will do: a server that does not know it is alive too. A ping that is refused because the server
         has lost the session opens a new one, so that nobody's call has to find out.
         """
+        await self.renewal.over()
         session = self._wire.session_id
-        if self._refuses_pings or not await self._ping_refused(timeout_s):
+        if self.refuses_pings or not await self.ping_refused(timeout_s):
             return
         await self.new_session_after(session)
-        self._refuses_pings = await self._ping_refused(timeout_s)
+        self.refuses_pings = await self.ping_refused(timeout_s)
 
-    async def _ping_refused(self, timeout_s: float) -> bool:
+    async def ping_refused(self, timeout_s: float) -> bool:
         """Whether a ping is refused as in a session that the server does not know; raises if it is not answered at all."""
         number = next_number()
         try:
@@ -232,13 +232,6 @@ class StatefulLink:
                 return True
             raise
         return False
-
-    async def ping_is_refused(self) -> bool:
-        """A server that refuses pings in a session that it has just opened tells nothing by refusing one."""
-        try:
-            return not self._refuses_pings and await self._ping_refused(_PING_S)
-        except CallFailed:
-            return False
 
     async def renew_credentials(self, refused: CallFailed) -> bool:
         return await self._wire.renew_credentials(refused)
@@ -384,6 +377,7 @@ class StatefulLink:
         for task in list(self._answering.values()):
             task.cancel()
         if reason is not None and not self._closed:
+            self._closed = True
             self._listener.on_closed(self, reason)
 
     async def close(self, *, for_good: bool = True) -> None:
