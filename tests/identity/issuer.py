@@ -41,6 +41,7 @@ class Issuer:
         self.url = f"http://127.0.0.1:{port}"
         self.asked: list[str] = []
         self.silent = False
+        self.slow_s = 0.0
         self.keys: list[dict[str, Any]] = [public(RSA, "rsa-1"), public(EC, "ec-1")]
         self.pages: dict[str, Handler] = {
             "/.well-known/openid-configuration": lambda _: (200, json.dumps(self.metadata()).encode()),
@@ -73,6 +74,7 @@ class Issuer:
             self.asked.append(path)
             if self.silent:
                 await asyncio.sleep(3600)
+            await asyncio.sleep(self.slow_s)
             status, reply = self.pages.get(path, lambda _: (404, b"{}"))(body)
             lines = f"HTTP/1.1 {status} X\r\ncontent-length: {len(reply)}\r\nlocation: {self.url}/keys\r\n"
             writer.write(f"{lines}connection: close\r\n\r\n".encode() + reply)

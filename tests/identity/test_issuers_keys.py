@@ -77,6 +77,22 @@ async def test_no_call_fails_while_an_issuer_rotates_its_key() -> None:
             assert statuses == ["hi"] * 160
 
 
+@pytest.mark.parametrize("generation", ["2025", "2026"])
+@seam
+async def test_an_issuer_that_takes_its_time_does_not_make_the_gateway_late(generation: str) -> None:
+    """A call that waited for somebody else is not refused as one that nobody could look at."""
+    async with an_issuer() as issuer:
+        auth = {"auth": {"jwt": [{"issuer": issuer.url, "audiences": ["gate"]}]}, "limits": {"busy_after": "500ms"}}
+        async with Gateway(auth, {"s": server()}) as gate:
+            caller = await gate.caller(generation, token=issuer.token(sub="a"))
+            assert (await caller.call("s__echo", {"text": "hi"})).text == "hi"
+            await gate.advance(700)
+            issuer.slow_s = 0.6
+            caller.headers["authorization"] = f"Bearer {issuer.token({'kid': 'rsa-2'}, OTHER_RSA, sub='a')}"
+            issuer.keys = [public(RSA, "rsa-1"), public(OTHER_RSA, "rsa-2")]
+            assert (await caller.call("s__echo", {"text": "hi"})).text == "hi"
+
+
 @seam
 async def test_keys_are_refreshed_before_they_are_old_and_nobody_waits_for_it() -> None:
     async with an_issuer() as issuer, httpx2.AsyncClient(trust_env=False) as client:

@@ -276,6 +276,35 @@ async def test_plain_calls_wait_for_a_store_that_confirms_what_is_kept_in_memory
 
 
 @seam
+async def test_a_plain_call_goes_on_while_a_change_of_another_gateway_is_being_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What was current a moment ago is not refused as unconfirmed because there is news; what stays unread for long is."""
+    seen = SeenRevisions({"pins": 1}, clock.monotonic())
+
+    async def read_revisions(_store: SqliteStore) -> dict[str, int]:
+        return {"pins": 1}
+
+    async def load() -> None: ...
+
+    monkeypatch.setattr(SqliteStore, "revisions", property(lambda _store: seen))
+    monkeypatch.setattr(SqliteStore, "read_revisions", read_revisions)
+    monkeypatch.setattr(wiring, "changed_elsewhere", lambda *_parts, **_more: {"pins": load})
+    notes = server()
+    async with Gateway({}, {"notes": notes}) as gate:
+        caller = await gate.caller("2025")
+        await gate.advance(60)
+        seen = seen.then({"pins": 1}, clock.monotonic())
+        await gate.advance(0.5)
+        seen = seen.then({"pins": 2}, clock.monotonic())
+        assert (await caller.call("notes__quick")).text == "done"
+        await gate.advance(CONFIRMED_WITHIN_S)
+        seen = seen.then({"pins": 2}, clock.monotonic())
+        assert (await caller.call("notes__quick")).error["data"]["error_type"] == "store_unavailable"
+        assert notes.count("quick") == 1
+
+
+@seam
 async def test_a_task_that_is_forbidden_between_two_rounds_ends_as_done_in_part() -> None:
     notes = Upstream("2026")
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import tempfile
+import json
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -28,7 +27,7 @@ BALANCERS = [
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module", params=BALANCERS)
-async def balancer(request: pytest.FixtureRequest) -> AsyncIterator[str]:
+async def balancer(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[str]:
     """Its address: the one of these tests, or a real one with its example file."""
     async with AsyncExitStack() as stack:
         servers: dict[str, Any] = {}
@@ -36,7 +35,7 @@ async def balancer(request: pytest.FixtureRequest) -> AsyncIterator[str]:
             if reason_for(upstream.peer) is None:
                 servers[upstream.name] = {"url": await stack.enter_async_context(upstream.http())}
         scopes = {name: {"default_servers": [name], "names": "plain", "helper_tools": "never"} for name in servers}
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="sdk-replicas-")))
+        folder = tmp_path_factory.mktemp("sdk-replicas")
         config = {"schema": 1, "servers": servers, "scopes": scopes, **LIMITS}
         gateways, found, _ = await stack.enter_async_context(replicas_of(config, folder, launcher=PATIENT))
         if request.param == "our own":
@@ -62,4 +61,5 @@ def pairings() -> list[Any]:
 @pytest.mark.parametrize(("caller", "upstream"), pairings())
 async def test_a_client_holds_every_conversation(balancer: str, caller: Caller, upstream: str) -> None:
     observations = await caller.play(script(), url=f"{balancer}/{upstream}")
-    assert complaints(observations) == {}
+    found = complaints(observations)
+    assert found == {}, json.dumps(found, indent=1)

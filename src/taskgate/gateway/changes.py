@@ -203,10 +203,9 @@ class SharedCaches:
 
     def _confirm(self) -> bool:
         seen = self._store.revisions
-        if seen is None or any(seen.numbers.get(topic, 0) > revision for topic, revision in self._loaded.items()):
-            return False
-        self._confirmed_at = seen.at
-        return clock.monotonic() - seen.at <= CONFIRMED_WITHIN_S
+        if seen is not None:
+            self._confirmed_at = max(self._confirmed_at, seen.current_at(self._loaded))
+        return clock.monotonic() - self._confirmed_at <= CONFIRMED_WITHIN_S
 
 
 def shared_caches(

@@ -61,11 +61,30 @@ def read_list_hint(name: str) -> tuple[str, str]:
     return server, kind
 
 
+_KEPT_LOOKS: Final = 16
+
+
 class SeenRevisions(NamedTuple):
     """The revisions of `CACHED` as they were last read, and when, by the monotonic clock; a topic without a row is at 0."""
 
     numbers: Mapping[str, int]
     at: float
+    earlier: tuple[SeenRevisions, ...] = ()
+    """The last looks that saw something else, oldest first."""
+
+    def then(self, numbers: Mapping[str, int], at: float) -> SeenRevisions:
+        """With the next look. Of looks that saw the same the last one tells the most."""
+        if numbers == self.numbers:
+            return SeenRevisions(numbers, at, self.earlier)
+        return SeenRevisions(numbers, at, (*self.earlier, SeenRevisions(self.numbers, self.at))[-_KEPT_LOOKS:])
+
+    def current_at(self, loaded: Mapping[str, int]) -> float:
+        """When copies with these revisions were last seen to be current. A change that is still being read leaves them as old as
+        the look before it."""
+        for look in (self, *reversed(self.earlier)):
+            if all(look.numbers.get(topic, 0) <= number for topic, number in loaded.items()):
+                return look.at
+        return float("-inf")
 
 
 class Wakeups(Protocol):

@@ -145,9 +145,9 @@ class Post:
         """It came from another gateway, which speaks for this caller."""
         self.admitted = caller
 
-    def arrives_now(self) -> None:
+    def waited_since(self, began: float) -> None:
         """It had to wait for something other than us, which does not count against it."""
-        self.arrived = clock.monotonic()
+        self.arrived += clock.monotonic() - began
 
     def resumable_from(self, stream_buffers: StreamBuffers | None, *, primed: bool) -> None:
         """Where the stream is kept that the answer may become; `primed` gives the caller a point to resume from at once."""

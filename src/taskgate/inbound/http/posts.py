@@ -15,6 +15,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import Final
 
+from taskgate import clock
 from taskgate.core import wire
 from taskgate.core.errors import CallerError, TaskgateError
 from taskgate.core.generations import STATELESS_REVISIONS, Generation, check_headers, has_envelope, read_envelope
@@ -80,9 +81,11 @@ class PostHandler:
             try:
                 caller = post.admitted or self._entrance.admit(post.path, post.headers, post.arrival, post.every_header)
             except NotVerifiedYet as unverified:
+                began = clock.monotonic()
                 caller = await self._entrance.admit_unverified(
                     unverified, post.path, post.headers, post.arrival, post.every_header
                 )
+                post.waited_since(began)
             message = self._read(post)
             if len(post.body) >= LARGE_BYTES:
                 await let_others_run()
@@ -176,10 +179,11 @@ class PostHandler:
         """For the caller as its present credential describes it: roles may have changed since the session began."""
         session = self._entrance.session(post.headers, caller, message.id)
         if session is None:
+            began = clock.monotonic()
             session = await self._elsewhere(post, caller, message)
             if session is None:
                 return
-            post.arrives_now()
+            post.waited_since(began)
         if message.kind is not Kind.REQUEST:
             await self._take(session, message)
             post.respond(202)
@@ -230,10 +234,13 @@ class PostHandler:
         return found
 
     async def _took(self, forwarder: Forwarder, post: Post, caller: Caller, message: Message) -> bool:
+        began = clock.monotonic()
         try:
-            return await forwarder.took(post, caller, message)
+            took = await forwarder.took(post, caller, message)
         except TaskgateError as problem:
             raise self._entrance.failed(problem, message.id, Generation.STATELESS) from None
+        post.waited_since(began)
+        return took
 
     async def _take(self, session: Session, message: Message) -> None:
         if message.kind is Kind.RESPONSE:

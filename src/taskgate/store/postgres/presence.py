@@ -187,7 +187,7 @@ class Presence:
     def _look_at_revisions(self, connection: Connection) -> None:
         """Each renewal confirms which copies are current; a change whose announcement was lost is found here."""
         at = clock.monotonic()
-        seen = SeenRevisions(dict(connection.execute(SQL["revisions"]).fetchall()), at)
+        seen = self.revisions.then(dict(connection.execute(SQL["revisions"]).fetchall()), at)
         changed = [topic for topic, number in seen.numbers.items() if self.revisions.numbers.get(topic) != number]
         self.revisions = seen
         for topic in changed:
