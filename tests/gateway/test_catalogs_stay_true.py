@@ -84,14 +84,29 @@ async def test_a_name_that_is_not_listed_is_a_reason_to_ask_its_server_again() -
     async with changeable(lists={"tools/list": [tool("old")]}) as server, changeable(lists={"tools/list": []}) as other:
         async with running_gateway(config(server, other)) as gateway, RawClient(gateway.url) as caller:
             assert await names(caller) == {"s1__old"}
+            # Another gateway may have listed it meanwhile: that our lists are young is no reason to refuse it. That asking takes
+            # a second is none, either.
             server.lists["tools/list"] = [tool("new")]
+            server.slow["tools/list"] = 1.0
             before = other.count("tools/list")
-            async with asyncio.timeout(30):
-                while "error" in (answer := await caller.call("s1__new", {})).reply:
-                    assert answer.error["data"]["error_type"] == "unknown_tool"
-                    await asyncio.sleep(0.2)
-            assert answer.result["content"][0]["text"] == "ran new"
+            assert (await caller.call("s1__new", {})).result["content"][0]["text"] == "ran new"
             assert other.count("tools/list") == before
+            # But whoever invents names does not have it asked all the time.
+            before = server.count("tools/list")
+            for number in range(20):
+                answer = await caller.call(f"s1__invented{number}", {})
+                assert answer.error["data"]["error_type"] == "unknown_tool"
+            assert server.count("tools/list") == before
+
+
+async def test_a_name_that_is_newer_than_the_lists_on_their_way_is_found() -> None:
+    async with changeable(lists={"tools/list": [tool("old")]}) as server:
+        async with running_gateway(config(server, list_max_age="2s")) as gateway, RawClient(gateway.url) as caller:
+            assert await names(caller) == {"s1__old"}
+            server.slow["tools/list"] = 1.0
+            await server.until_heard("tools/list", server.count("tools/list") + 1)
+            server.lists["tools/list"] = [tool("new")]
+            assert (await caller.call("s1__new", {})).result["content"][0]["text"] == "ran new"
 
 
 @pytest.mark.parametrize("stateless", [False, True])

@@ -29,6 +29,8 @@ class ChangeableServer:
     """How other methods are answered, by method."""
     hanging: set[str] = field(default_factory=set)
     failing: set[str] = field(default_factory=set)
+    slow: dict[str, float] = field(default_factory=dict)
+    """Methods whose answer, as it was when they were heard, takes so many seconds."""
     stateless: bool = False
     session: str | None = None
     lost_status: int = 404
@@ -81,7 +83,9 @@ class ChangeableServer:
             return await self._reply(writer, self.lost_status, {"jsonrpc": "2.0", "id": None, "error": error})
         if "id" not in message:
             return await self._reply(writer, 202, None)
-        return await self._reply(writer, 200, {"jsonrpc": "2.0", "id": message["id"], **self._answer(message)})
+        answer = {"jsonrpc": "2.0", "id": message["id"], **self._answer(message)}
+        await asyncio.sleep(self.slow.get(method, 0))
+        return await self._reply(writer, 200, answer)
 
     def _answer(self, message: dict[str, Any]) -> dict[str, Any]:
         answer = self._answer_of(message)

@@ -8,6 +8,7 @@ import gc
 import ipaddress
 import os
 import ssl
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -223,6 +224,17 @@ async def test_an_idle_connection_is_given_up_after_its_time() -> None:
         await client.exchange(target, body=b"{}", deadline_s=5)
         assert client.idle_connections(target.origin) == 1
         await until(lambda: client.open_connections(target.origin) == 0)
+        await client.close()
+
+
+async def test_an_idle_connection_is_not_used_after_its_time_although_the_loop_was_held_up() -> None:
+    client = HttpClient(idle_s=0.1)
+    async with serving(answering(OK, OK)) as server:
+        target = Target.parse(server.url)
+        await client.exchange(target, body=b"{}", deadline_s=5)
+        time.sleep(0.15)  # Nothing runs meanwhile, no timer either.
+        await client.exchange(target, body=b"{}", deadline_s=5)
+        assert server.connections == 2
         await client.close()
 
 

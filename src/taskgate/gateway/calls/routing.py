@@ -54,8 +54,15 @@ class Lookup:
     async def _listed_late(self, request: Request, view: View, name: str) -> ToolRef | None:
         """The name may be newer than the lists, or its server was away: that is a reason to ask again those that it may belong
         to."""
-        server = view.server_named_in(name)
-        found = (await self.look_for_name(request, view, name) or view).tool(name)
+        server, found = view.server_named_in(name), view.tool(name)
+        for _ in range(2):
+            # Twice, because lists that were being fetched when the name came may be older than the name.
+            fresh = await self.look_for_name(request, view, name)
+            if fresh is None:
+                break
+            found = fresh.tool(name)
+            if found is not None and found.entry is not None:
+                break
         if found is None and server is not None and self.catalogs.offer(server) is None:
             raise self.catalogs.failure(server) or _not_listed(server)
         return found

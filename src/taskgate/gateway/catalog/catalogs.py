@@ -28,7 +28,7 @@ from taskgate.telemetry.metrics import Metrics
 
 COALESCE_S: Final = 0.05
 LEAST_AGE_S: Final = 5.0
-"""Lists younger than this are not fetched again for their age or for an unknown name."""
+"""Lists younger than this are not fetched again for their age, and a server is not asked more often for unknown names."""
 ANNOUNCED_FACTOR: Final = 10
 """Lists of a server that announces changes may be that many times older: announcements can be lost."""
 CONNECT_S: Final = 30.0
@@ -219,7 +219,7 @@ class Catalogs:
                 if state.due(now):
                     self._fetch(server)
                 if state.fetch is not None and not state.fetch.done():
-                    waits[state.fetch] = state.wait_s(now, listing)
+                    waits[state.fetch] = state.wait_s(now, listing=listing)
         await asyncio.gather(*(asyncio.wait({fetch}, timeout=left) for fetch, left in waits.items() if left > 0))
         for server in servers if listing else ():
             if server in self._upstreams and self.offer(server) is None:
@@ -248,17 +248,16 @@ class Catalogs:
             raise problem
 
     async def look_again(self, servers: Iterable[str]) -> bool:
-        """Somebody named what is not listed: ask those servers whose lists are not of this moment, and wait for them as one who
-        lists does. True if any was asked.
+        """Somebody named what is not listed: ask those servers, and wait for them a little longer than one who lists does, because
+        a refusal would be wrong where a list would only be old. True if any was asked.
+
+        However young the lists are: another gateway may have listed what this one has not heard of. But for a name only now and
+        then, or whoever invents names could have servers asked all the time.
         """
         now = clock.monotonic()
         states = {server: self._state(server) for server in servers if server in self._upstreams}
-        asked = [
-            server
-            for server, state in states.items()
-            if state.fetching or state.offer is None or now - state.fetched > LEAST_AGE_S
-        ]
-        waits = {self._fetch(server): states[server].wait_s(now, listing=True) for server in asked}
+        asked = [server for server, state in states.items() if state.asked_for_a_name(now, LEAST_AGE_S)]
+        waits = {self._fetch(server): states[server].wait_s(now, naming=True) for server in asked}
         await asyncio.gather(*(asyncio.wait({fetch}, timeout=left) for fetch, left in waits.items() if left > 0))
         return bool(asked)
 

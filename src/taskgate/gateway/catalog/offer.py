@@ -138,6 +138,8 @@ FIRST_LIST_WAIT_S: Final = 8.0
 """How long a caller who lists waits for a server of which nothing is known, counted from the first attempt to ask it."""
 BRIEF_WAIT_S: Final = 0.25
 """How long anybody waits for lists that are being fetched again, counted from the moment the fetch began."""
+NAME_WAIT_S: Final = 2.0
+"""How long whoever names what is not listed waits for such a fetch."""
 RETRY_S: Final = 2.0
 LONGEST_RETRY_S: Final = 60.0
 
@@ -154,6 +156,8 @@ class ListState:
     expires: float = 0.0
     fetched: float = float("-inf")
     """When the last fetch ended, well or not."""
+    named: float = float("-inf")
+    """When the server was last asked because somebody named what is not listed."""
     stale: bool = False
     connecting: bool = False
     """A fetch waits for its connection: news of that connection is no reason to fetch again."""
@@ -174,10 +178,20 @@ class ListState:
             return False
         return self.offer is None or self.stale or bool(self.offer.failed) or now > self.expires
 
-    def wait_s(self, now: float, listing: bool) -> float:
+    def wait_s(self, now: float, *, listing: bool = False, naming: bool = False) -> float:
         """How much longer a caller waits for the fetch under way."""
-        first = listing and self.offer is None and self.failures == 0
-        return self.began + (FIRST_LIST_WAIT_S if first else BRIEF_WAIT_S) - now
+        if (listing or naming) and self.offer is None and self.failures == 0:
+            return self.began + FIRST_LIST_WAIT_S - now
+        return self.began + (NAME_WAIT_S if naming else BRIEF_WAIT_S) - now
+
+    def asked_for_a_name(self, now: float, least_s: float) -> bool:
+        """Whether somebody who names what is not listed is a reason to ask the server, or to wait for the fetch under way."""
+        if self.fetching:
+            return True
+        if self.offer is not None and now - self.named <= least_s:
+            return False
+        self.named = now
+        return True
 
     def restored(self, offer: Offer) -> None:
         """What the last run knew: shown, and to be asked for at once."""

@@ -78,8 +78,11 @@ class HttpConnection(asyncio.Protocol):
     # What the pool and the client ask for.
 
     def is_usable(self) -> bool:
-        """False once the peer has closed or said something unasked, even if the loop has not yet noticed."""
+        """False once the peer has closed or said something unasked, or it was kept for too long: also where the loop was held up
+        and has not yet noticed."""
         if self._phase is not Phase.IDLE or self._transport is None or self._transport.is_closing():
+            return False
+        if clock.monotonic() >= self._due:
             return False
         news = self._poll.poll(0)
         # A TLS peer may have sent a session ticket, which is no answer to anything.
