@@ -76,6 +76,21 @@ async def test_check_builds_the_channels_too(tmp_path: Path) -> None:
     assert "approval.default.channels" in said
 
 
+async def test_check_tells_of_a_program_that_is_not_there(tmp_path: Path) -> None:
+    servers = {
+        "there": {"command": sys.executable},
+        "lost": {"command": "no-such-program"},
+        "off": {"command": "nor-this"},
+    }
+    config = configuration(tmp_path, servers={**servers, "off": {**servers["off"], "enabled": False}})
+    code, out, said = await command("check", "-c", config, env={"TASKGATE_STATE_DIR": str(tmp_path / "state")})
+    assert (code, "in order" in out) == (0, True)
+    told = [line for line in said.splitlines() if "would not start" in line]
+    assert told == [
+        "warning: servers.lost: the command 'no-such-program' was not found or is not executable; this server would not start here"
+    ]
+
+
 async def test_nothing_to_serve_is_not_in_order(tmp_path: Path) -> None:
     config = configuration(tmp_path, servers={})
     env = {"TASKGATE_STATE_DIR": str(tmp_path / "state")}

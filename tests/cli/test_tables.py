@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import pytest
 
 from taskgate.cli import approvals, call, say
+from taskgate.cli.follow import Display
 from taskgate.cli.target import Target
-from taskgate.client import Tool
+from taskgate.client import ServerError, TaskStatus, TaskUpdate, Tool
 
 LONG = "warehouse_of_the_north__move_everything_to_another_shelf"
 
@@ -38,6 +40,32 @@ def test_the_name_of_a_tool_is_not_broken(capsys: pytest.CaptureFixture[str]) ->
     tool = Tool.from_wire({"name": LONG, "description": "Moves. " * 40, "inputSchema": {"type": "object"}})
     call._print_table([tool], Target("http://127.0.0.1:7467/mcp", None, None))
     assert LONG in capsys.readouterr().out
+
+
+def test_a_column_that_would_be_empty_is_left_out(capsys: pytest.CaptureFixture[str]) -> None:
+    target = Target("http://127.0.0.1:7467/mcp", None, None)
+    described: dict[str, Any] = {"name": "look", "description": "Looks.", "inputSchema": {"type": "object"}}
+    call._print_table([Tool.from_wire(described)], target)
+    assert "As a task" not in capsys.readouterr().out
+    call._print_table([Tool.from_wire({**described, "execution": {"taskSupport": "optional"}})], target)
+    assert "optional" in capsys.readouterr().out
+
+
+def test_a_message_and_its_progress_are_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    display = Display("look", as_json=False)
+    seen = [("working", "a", 1.0), ("working", "b", 1.0), ("working", "b", 2.0), ("completed", "", 2.0)]
+    for status, message, progress in seen:
+        display.update(TaskUpdate("tg_1", TaskStatus(status), message, progress, 4.0))
+    lines = [line.partition(" s  ")[2] for line in capsys.readouterr().err.splitlines()]
+    assert lines == ["working  25%  a", "working  50%  b", "completed"]
+
+
+def test_a_failure_says_what_it_is_once(capsys: pytest.CaptureFixture[str]) -> None:
+    unknown = {"error_type": "outcome_unknown"}
+    say.failure(ServerError(-32000, "Outcome unknown. It may have run.", unknown), as_json=False)
+    say.failure(ServerError(-32000, "It may have run.", unknown), as_json=False)
+    said = ["Outcome unknown. It may have run. (-32000)", "Outcome unknown: It may have run. (-32000)"]
+    assert capsys.readouterr().err.splitlines() == said
 
 
 def test_what_stands_first_in_a_row_is_not_broken(capsys: pytest.CaptureFixture[str]) -> None:

@@ -228,7 +228,11 @@ def _print_table(listed: list[Tool], target: Target) -> None:
         words = say.one_line(tool.description)
         shown = words if len(words) <= 100 else words[:99] + "…"
         rows.append((tool.name, "" if tool.task_support == "forbidden" else tool.task_support, shown))
-    say.table(("Tool", "As a task", "What it does"), rows)
+    if any(task_support for _, task_support, _ in rows):
+        say.table(("Tool", "As a task", "What it does"), rows)
+    else:
+        # Only 2025 servers say it of each tool.
+        say.table(("Tool", "What it does"), [(name, words) for name, _, words in rows])
 
 
 def register(app: typer.Typer) -> None:

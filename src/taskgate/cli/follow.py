@@ -76,18 +76,27 @@ class Display:
         self._tell("progress", progress=progress.progress, total=progress.total, message=progress.message)
 
     def update(self, update: TaskUpdate) -> None:
+        # What a server says with its progress comes a moment earlier than the progress: the two are one line.
+        before = (self._status, self._progress)
+        progress_follows = update.progress is not None and (str(update.status), update.progress) == before
         self._status, self._message = str(update.status), say.one_line(update.message or "")
         self._progress, self._total, self._expires = update.progress, update.total, _moment(update.expires_in)
-        self._tell(
-            "status",
-            taskId=update.task_id,
-            status=str(update.status),
-            message=update.message,
-            progress=update.progress,
-            total=update.total,
-            expires_in=update.expires_in,
-            questions=[{"key": q.key, "method": q.method, "params": dict(q.params)} for q in update.questions.values()],
-        )
+        if update.status.is_terminal:
+            # How far it had come when it last said so is not where it ended.
+            self._progress = self._total = None
+        if self._as_json or not progress_follows:
+            self._tell(
+                "status",
+                taskId=update.task_id,
+                status=str(update.status),
+                message=update.message,
+                progress=update.progress,
+                total=update.total,
+                expires_in=update.expires_in,
+                questions=[
+                    {"key": q.key, "method": q.method, "params": dict(q.params)} for q in update.questions.values()
+                ],
+            )
         if update.warning and not self._as_json:
             say.note(f"Warning: {say.clean(update.warning)}")
 

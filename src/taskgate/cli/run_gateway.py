@@ -213,7 +213,7 @@ def _or_exit(
         leave(logs.log.without_secrets(problem.message), ExitCode.USAGE)
     except OSError as problem:
         said = logs.log.without_secrets(f"Cannot listen on {address}: {problem.strerror or problem}.")
-        leave(f"{said} Try --port 0 for a free port.", ExitCode.CANNOT_CONNECT)
+        leave(f"{said} {_PORT_TAKEN}", ExitCode.CANNOT_CONNECT)
 
 
 def _leave(why: str, code: ExitCode) -> NoReturn:
@@ -249,6 +249,7 @@ def _free(port: int) -> int:
 FIRST_PAUSE_S: Final = 0.2
 LONGEST_PAUSE_S: Final = 5.0
 STEADY_AFTER_S: Final = 10.0
+_PORT_TAKEN: Final = "`taskgate status` shows the gateways that run; --port 0 takes a free port."
 _NEEDS_DATABASE: Final = (
     "--workers needs a store that several processes can share: set store.url to postgresql://... "
     "With a SQLite store one process serves alone; leave out --workers."
@@ -381,7 +382,7 @@ def run_workers(
         listening = bind(address, number)
         listening.listen(4096)
     except OSError as problem:
-        typer.echo(f"Cannot listen on {address}:{number}: {problem.strerror}. Try --port 0 for a free port.", err=True)
+        typer.echo(f"Cannot listen on {address}:{number}: {problem.strerror}. {_PORT_TAKEN}", err=True)
         raise typer.Exit(ExitCode.CANNOT_CONNECT) from None
 
     sockets = tempfile.mkdtemp(prefix="taskgate-workers-")

@@ -152,7 +152,8 @@ def failure(error: ClientError, *, as_json: bool, gateway: bool = False) -> Exit
         data = error.data if isinstance(error, ServerError) else None
         event("error", **details, exit_code=int(code), **({"data": data} if data is not None else {}))
     else:
-        note(f"{_headline(code)}: {clean(error)}")
+        headline, text = _headline(code), clean(error)
+        note(text if text.startswith(headline) else f"{headline}: {text}")
         if gateway and type(error).__name__ == "CannotConnect":
             note("Is it running? Start it with: taskgate serve. `taskgate status` lists the gateways that run.")
         if isinstance(error, HttpRefusal) and error.status == 401:

@@ -94,13 +94,33 @@ def check(config: ConfigOption = None) -> None:
         typer.echo(f"left out: {left_out.server}: {left_out.reason} {left_out.detail}".rstrip(), err=True)
     if count == 0:
         raise _wrong(NO_SERVERS)
+    _note_missing_programs(loaded)
     _note_busy_port(loaded)
-    typer.echo(f"The configuration is in order: {count} server(s).")
+    what = "The configuration" if loaded.path is not None else "No file was found; the bundled demo"
+    typer.echo(f"{what} is in order: {count} server(s).")
 
 
 def _wrong(why: str) -> typer.Exit:
     typer.echo(why, err=True)
     return typer.Exit(ExitCode.USAGE)
+
+
+def _note_missing_programs(loaded: LoadedConfig) -> None:
+    """A program that is not there keeps its server from starting and nobody else, so it is no reason to refuse the file."""
+    from taskgate.mcp.failures import ChildFailure
+    from taskgate.mcp.stdio.process import ChildSpec, child_environment, find_program
+
+    for name, server in loaded.root.servers.items():
+        if server.command is None or not server.enabled:
+            continue
+        folder = loaded.path.parent if loaded.path is not None else None
+        cwd = str(folder / server.cwd) if folder is not None and server.cwd is not None else server.cwd
+        spec = ChildSpec(server.command, env=server.env, cwd=cwd)
+        try:
+            find_program(spec, child_environment(spec))
+        except ChildFailure as missing:
+            said = loaded.secret_values.text(missing.message)
+            typer.echo(f"warning: servers.{name}: {said}; this server would not start here", err=True)
 
 
 def _note_busy_port(loaded: LoadedConfig) -> None:

@@ -253,7 +253,7 @@ async def _fast(session: Session) -> None:
 
 
 async def _slow(session: Session) -> None:
-    _scene(2, "A slow call becomes a task that survives a crash")
+    _scene(2, "A slow call becomes a task")
     handle = await session.call_tool_as_task("demo__slow_report", {"seconds": 3}, ttl=60_000)
     _say(f"demo__slow_report is now task {handle.task_id}; the caller is free to do other things")
     async for update in handle.updates():

@@ -353,7 +353,7 @@ class Tasks(Section):
     )
     execute_on: Literal["demand", "approval", "result"] = Field(
         default="demand",
-        description="When an approved task runs: at the first look at it, at once, or when its result is asked for.",
+        description="When an approved task runs: at its caller's next look at it, at once, or when its result is asked for.",
     )
     poll_interval_ms: Milliseconds = Field(
         default=1_000, ge=100, description="What callers are told to wait between polls; rises with load."

@@ -218,7 +218,10 @@ class Approvals:
             state=answer.held.approval.state.value,
             channel=channel,
         )
-        return Ruling(accepted_text(answer.held.approval, workflow, given), "", answer.held, given)
+        task = answer.change.task if answer.change is not None else None
+        waits = task is not None and task.state is TaskState.APPROVED and not self.runs_at_once(task)
+        text = accepted_text(answer.held.approval, workflow, given, waits_for_caller=waits)
+        return Ruling(text, "", answer.held, given)
 
     async def time_passed(self, approval_id: str) -> None:
         """Its clock ran out: silence is a no, or whatever its workflow says."""

@@ -40,6 +40,7 @@ class Ruling:
     grant: Grant | None = None
 
 
+WAITS_FOR_CALLER: Final = "It runs when its caller asks for the task again."
 _WHY: Final[Mapping[Refusal, str]] = {
     Refusal.ALREADY_VOTED: "You have approved this call already. Somebody else must agree too.",
     Refusal.NOT_AN_APPROVER: "You may not decide on this call.",
@@ -60,13 +61,15 @@ def refused_text(why: Refusal, approval: Approval) -> str:
     return f"This call is {state} already{f' (by {by})' if by else ''}."
 
 
-def accepted_text(approval: Approval, workflow: Workflow, grant: Grant | None) -> str:
+def accepted_text(approval: Approval, workflow: Workflow, grant: Grant | None, *, waits_for_caller: bool) -> str:
+    """`waits_for_caller`: it is a task that its caller went away from, and that runs when it comes back."""
     if approval.state is State.DENIED:
         return "Denied. The tool will not run."
     if approval.state is State.OPEN:
         yes = sum(1 for vote in approval.votes if vote.verdict is Verdict.APPROVE)
         return f"Noted: {yes} of {workflow.approvals_needed} approvals."
-    return "Approved." if grant is None else f"Approved, and granted until it is revoked or over (grant {grant.id})."
+    said = "Approved." if grant is None else f"Approved, and granted until it is revoked or over (grant {grant.id})."
+    return f"{said} {WAITS_FOR_CALLER}" if waits_for_caller else said
 
 
 PREFIX: Final = "gr_"
