@@ -40,16 +40,17 @@ help:
 	@echo "make screenshots  pictures of every page of the console (needs Chromium)"
 	@echo "make faults  every way in which a server over HTTP or stdio can fail, beside a ledger of what really ran"
 
+# --no-deps: the lock names everything, and pip must not resolve an extra such as coverage[toml] to a release newer than it.
 $(STAMP): requirements/runtime.txt requirements/dev.txt pyproject.toml
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements/dev.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -e .
 	@touch $@
 
 # Not quiet: on a slow line a newcomer should see that something is going on.
 $(VENV)/.runtime: requirements/runtime.txt pyproject.toml
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --disable-pip-version-check --require-hashes -r requirements/runtime.txt
+	$(BIN)/python -m pip install --disable-pip-version-check --no-deps --require-hashes -r requirements/runtime.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -e .
 	@touch $@
 
