@@ -111,6 +111,9 @@ def _row(verdict: Verdict) -> str:
 
 def main(words: list[str]) -> int:
     chosen = [mutant for mutant in mutants() if not words or any(word in mutant.name for word in words)]
+    if not chosen:
+        print(f"No mutant has a name with {' or '.join(words)} in it. The names are in tests/mutants/mutants.yaml.")
+        return 1
     here = Source(ROOT)
     try:
         for mutant in chosen:

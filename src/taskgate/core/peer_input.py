@@ -9,13 +9,14 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from taskgate.core.errors import UpstreamError
+from taskgate.mcp.addresses import is_public
 
 # Whether an address that a peer gives may be used, and what to warn of.
 #
 # Addresses that a server wants a person to open are shown, and never fetched by us. Such a one must be https (plain
 # http to this very machine if the operator allows it), must not hide its host behind a name and password, an odd way to
 # write a number, or letters that look like others. What remains doubtful is shown with a warning. The address of a
-# server that a caller adds is judged likewise, and is connected to only at numbers that `taskgate.mcp.failures`
+# server that a caller adds is judged likewise, and is connected to only at numbers that `taskgate.mcp.addresses`
 # passes. Only addresses that come from peers are judged here, never the operator's own.
 
 MAX_URL = 2048
@@ -99,8 +100,7 @@ def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
 
 def _address_warnings(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> tuple[str, ...]:
     warnings = ["The address has a number instead of a name."]
-    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
-    if not (mapped or address).is_global:
+    if not is_public(address):
         warnings.append("The address leads into this machine or a private network.")
     return tuple(warnings)
 

@@ -19,7 +19,7 @@ from taskgate.core.peer_input import check_peer_url
 from taskgate.core.scoping.registry import Registry, RegistryRecord, TransportKind
 from taskgate.core.scoping.subset import Reason, Subset
 from taskgate.gateway.plan import Plan
-from taskgate.mcp.failures import is_public_address
+from taskgate.mcp.addresses import is_public_address
 from taskgate.ports.store import KeptServer, ServerStore, Store
 from taskgate.ports.upstream import Upstream
 from taskgate.telemetry.logs import log

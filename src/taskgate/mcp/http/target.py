@@ -13,7 +13,8 @@ from functools import lru_cache
 from typing import Any, NamedTuple, TypeVar, cast
 
 from taskgate import clock
-from taskgate.mcp.failures import Executed, HttpFailure, Stage, is_public_address
+from taskgate.mcp.addresses import is_public_address
+from taskgate.mcp.failures import Executed, HttpFailure, Stage
 from taskgate.mcp.http.connection import NO_ANSWER, HttpConnection, reason_of
 
 _TOKEN = b"!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
