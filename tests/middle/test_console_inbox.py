@@ -172,3 +172,18 @@ async def test_a_tool_is_tried_as_oneself_and_a_slow_or_held_call_becomes_a_task
         )
         assert reply.json()["task_id"].startswith("tg_")
         assert (await gate.operator("POST", "/api/v1/tools/call", {"tool": "x", "scope": "none"})).status == 400
+
+
+@seam
+async def test_approval_page_states_whom_a_grant_would_cover() -> None:
+    anonymous = {"governance": HELD["governance"]}
+    for config, covered in (
+        (HELD, "this caller and this tool"),
+        (anonymous, "every anonymous caller in this scope and this tool"),
+    ):
+        async with Gateway(config, {"shop": shop()}) as gate:
+            caller = await gate.caller("2025", token=AGENT if "tokens" in config else None, capabilities=TASKS)
+            await caller.call("shop__wipe", {}, task={"ttl": 600000})
+            (approval,) = (await gate.operator("GET", "/api/approvals")).json()
+            boss = await operator(gate)
+            assert covered in await boss.text(f"/approvals/{approval['id']}")

@@ -15,6 +15,7 @@ from taskgate.core.tasks.task import is_task_id
 from taskgate.dashboard.records import grant_row, task_row
 from taskgate.dashboard.routes import ROWS, TEXT, Route, Visit, closed_object, get, post
 from taskgate.dashboard.web import Answer, json_answer, problem
+from taskgate.gateway.events import DataErased
 from taskgate.gateway.gateway import Gateway
 from taskgate.gateway.governance.standing_grants import REVOKED, Revoked
 from taskgate.gateway.plan import KnownToken
@@ -236,6 +237,7 @@ class DataApi:
             if await self._gateway.accounts.disconnect(server, principal)
         ]
         await self._gateway.people.forget(principal)
+        self._gateway.events.publish(DataErased(principal))
         return json_answer({"principal": principal, "erased": msgspec.structs.asdict(done), "accounts": accounts})
 
     async def _cancel(self, open_ids: tuple[str, ...], by: str) -> None:

@@ -160,6 +160,13 @@ class SessionEnded(HubEvent):
 
 
 @dataclass(frozen=True, slots=True)
+class DataErased(HubEvent):
+    """An admin erased what is kept about a principal."""
+
+    principal: str
+
+
+@dataclass(frozen=True, slots=True)
 class TemporaryScopesChanged(HubEvent):
     """A scope was handed over at run time, or one of these has ended. All other scopes are what they were."""
 

@@ -227,7 +227,7 @@ def use_cases(
     """The use cases, each with what it needs."""
     lookup = Lookup(base.plan, lists.catalogs, lists.views)
     sending = Sending(base.plan, base.upstreams, relay, base.budgets, lists.handed_out)
-    completions, held = Completions(base.plan), HeldReadings(governed.gate, tasks, base.plan, base.events)
+    completions, held = Completions(base.plan, base.events), HeldReadings(governed.gate, tasks, base.plan, base.events)
     readings = Readings(lookup, sending, held, completions)
     arguments = ArgumentChecks(base.plan, lists.validation, completions)
     durable = DurableCalls(

@@ -161,7 +161,7 @@ class ToolCalls:
             await self._validation.output(tool.entry, tool.wire, result)
         if self._budgets.outputs:
             result = await self._budgets.cut(tool.server, result)
-        await self._sending.note_links(request.caller, tool.server, result)
+        await self._sending.note_links(request, tool.server, result)
         return result, await looked_at(result)
 
     async def _failed(

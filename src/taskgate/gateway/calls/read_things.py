@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from taskgate.core import wire
-from taskgate.core.catalog.entry import CatalogEntry, EntryKind
+from taskgate.core.catalog.entry import MARK, CatalogEntry, EntryKind
 from taskgate.core.catalog.tool_listing import TaskSupport
 from taskgate.core.errors import CallerError, UpstreamError
 from taskgate.core.governance.decision import Denied, Forward
@@ -20,7 +20,7 @@ from taskgate.gateway.catalog.validate import Completions, HandedOut, Validation
 from taskgate.gateway.catalog.views import View
 from taskgate.gateway.governance.evaluate import Asked
 from taskgate.gateway.governance.gate import HeldReadings
-from taskgate.gateway.requests.request import Request, fair_key
+from taskgate.gateway.requests.request import Request, fair_key_of, memory_key
 from taskgate.turns import LARGE_BYTES
 
 
@@ -56,7 +56,7 @@ class Readings:
         await self.agreed(request, PatternKind.PROMPT, prompt.server, prompt.name, shown=prompt.wire)
         arguments = request.params.get("arguments")
         if type(arguments) is dict and arguments and self.lookup.plan.value.features.learn:
-            self.completions.note(fair_key(request), prompt.server, prompt.name, arguments)
+            self.completions.note(memory_key(request), prompt.server, prompt.name, arguments)
         params = request.members()
         params["name"] = wire.raw(prompt.name)
         return await self.carried(request, prompt.server, prompt.name, params)
@@ -64,7 +64,7 @@ class Readings:
     async def owner_of(self, request: Request, uri: str) -> str:
         """The server that a URI belongs to, if this caller may use it."""
         view = await self.lookup.view(request)
-        handed_out_by = self.sending.handed_out_by(request.caller, uri)
+        handed_out_by = self.sending.handed_out_by(request, uri)
         server = view.owner_of(uri, handed_out_by)
         if server is None:
             view = await self.lookup.look_for_uri(request, view) or view
@@ -98,7 +98,7 @@ class Readings:
         """The result, with its links noted: its caller may read them."""
         call = self.sending.prepared(request, server, request.message.method, params, name)
         result = await self.sending.carry(request, server, call)
-        await self.sending.note_links(request.caller, server, result)
+        await self.sending.note_links(request, server, result)
         return result
 
 
@@ -124,10 +124,10 @@ class ToolFacts:
 
     async def check_output(self, task: Task, result: bytes) -> bytes:
         """What a task's tool gave, held against its schema; where that is enforced, a misfit becomes an error result."""
-        if len(result) < LARGE_BYTES:
-            self._handed_out.note(task.principal, task.scope, task.server, result)
-        else:
-            await self._handed_out.note_large(task.principal, task.scope, task.server, result)
+        if len(result) >= LARGE_BYTES:
+            await self._handed_out.note_large(fair_key_of(task), task.scope, task.server, result)
+        elif MARK in result:
+            self._handed_out.note(fair_key_of(task), task.scope, task.server, result)
         entry = self._entry(task.server, task.tool) if self._validation.on else None
         if entry is None or "outputSchema" not in entry.definition:
             return result

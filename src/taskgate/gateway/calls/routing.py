@@ -10,8 +10,8 @@ import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from taskgate.core.catalog.entry import MARK
 from taskgate.core.errors import CallerError, Executed, UpstreamError
-from taskgate.core.identity import Caller
 from taskgate.core.wire import Members
 from taskgate.gateway.catalog.catalogs import Catalogs
 from taskgate.gateway.catalog.validate import HandedOut
@@ -127,16 +127,16 @@ class Sending:
         async with line.slot(fair_key(request), call.timeout_s):
             return await self.relay.carry(request, upstream, call)
 
-    async def note_links(self, caller: Caller, server: str, result: bytes) -> None:
+    async def note_links(self, request: Request, server: str, result: bytes) -> None:
         """What this caller is given links to it may read."""
-        if len(result) < LARGE_BYTES:
-            self.handed_out.note(caller.principal, caller.scope, server, result)
-        else:
-            await self.handed_out.note_large(caller.principal, caller.scope, server, result)
+        if len(result) >= LARGE_BYTES:
+            await self.handed_out.note_large(fair_key(request), request.caller.scope, server, result)
+        elif MARK in result:
+            self.handed_out.note(fair_key(request), request.caller.scope, server, result)
 
-    def handed_out_by(self, caller: Caller, uri: str) -> str | None:
+    def handed_out_by(self, request: Request, uri: str) -> str | None:
         """The server whose result gave this caller the URI."""
-        return self.handed_out.owner(caller.principal, caller.scope, uri)
+        return self.handed_out.owner(fair_key(request), request.caller.scope, uri)
 
 
 def _not_listed(server: str) -> UpstreamError:

@@ -9,16 +9,17 @@ from typing import Any, Final
 
 from taskgate import clock
 from taskgate.core import wire
-from taskgate.core.catalog.entry import MARK, CatalogEntry, uris_between, uris_in
+from taskgate.core.catalog.entry import CatalogEntry, uris_between, uris_in
 from taskgate.core.catalog.schema_check import InvalidArguments, InvalidOutput, SchemaCheck, UnusableSchema, Violation
 from taskgate.core.completion import CandidateIndex
 from taskgate.core.completion_memory import CompletionPlace, Usage, UsageMemory
 from taskgate.core.errors import TaskgateError
 from taskgate.core.wire import Raw
 from taskgate.gateway.catalog.view import ToolRef
+from taskgate.gateway.events import DataErased, EventHub, SessionEnded
 from taskgate.gateway.plan import Live, Plan, Validate
 from taskgate.gateway.requests.large_results import members_of
-from taskgate.gateway.requests.request import Request, fair_key
+from taskgate.gateway.requests.request import Request, memory_key
 from taskgate.telemetry.logs import log
 from taskgate.turns import LARGE_BYTES, let_others_run
 
@@ -187,16 +188,19 @@ _Note = tuple[str, str, str, Mapping[str, Any], float]
 
 
 class Completions:
-    def __init__(self, plan: Live[Plan]) -> None:
+    def __init__(self, plan: Live[Plan], events: EventHub) -> None:
         self._plan = plan
         self._memory = UsageMemory()
         self._notes: deque[_Note] = deque(maxlen=MAX_NOTES)
         self._indexes: OrderedDict[Hashable, tuple[object, CandidateIndex]] = OrderedDict()
         self._answers: OrderedDict[Hashable, tuple[float, bytes]] = OrderedDict()
+        events.subscribe(SessionEnded, lambda event: self.forget(event.session.key))
+        events.subscribe(DataErased, lambda event: self.forget(event.principal))
 
     def note(self, caller: str, server: str, name: str, arguments: Mapping[str, Any]) -> None:
-        """These arguments were used; what of them is worth remembering is decided later."""
-        self._notes.append((caller, server, name, arguments, clock.monotonic()))
+        """These arguments were used; what of them is worth remembering is decided later. `caller` is a `memory_key`."""
+        if caller:
+            self._notes.append((caller, server, name, arguments, clock.monotonic()))
 
     def digest(self) -> None:
         """Read the notes."""
@@ -212,8 +216,8 @@ class Completions:
         return self._memory.used(caller, place)
 
     def forget(self, caller: str) -> None:
-        """A caller is gone for good, and with it what it used."""
-        self.digest()
+        """Forget what a caller used: its session has ended, or its data are erased."""
+        self._notes = deque((note for note in self._notes if note[0] != caller), MAX_NOTES)
         self._memory.forget(caller)
 
     def index(self, key: Hashable, source: object, values: Callable[[], Iterable[str]]) -> CandidateIndex:
@@ -254,13 +258,14 @@ class ArgumentChecks:
         if tool.entry is not None and features.validate is not Validate.OFF:
             self._validation.arguments(tool.entry, tool.wire, arguments, request.message.raw_params or b"")
         if arguments and features.learn and len(request.message.raw_params or b"") <= MAX_NOTED_BYTES:
-            self._completions.note(fair_key(request), tool.server, tool.name, arguments)
+            self._completions.note(memory_key(request), tool.server, tool.name, arguments)
 
 
 # Which server a URI came from that a caller was given in a result: servers need not list what they link to.
 #
-# Remembered for each principal and scope, the latest first, and gone after a restart. What may be read is decided
-# elsewhere.
+# Remembered for each caller and scope, the latest first, and gone after a restart: for anonymous callers by conversation, or by
+# address where there is none, so that a result for one does not decide where a URI leads for another. What may be read is
+# decided elsewhere.
 
 MAX_REMEMBERED: Final = 20_000
 _PART_BYTES: Final = 1 << 20
@@ -270,24 +275,23 @@ class HandedOut:
     def __init__(self) -> None:
         self._servers: OrderedDict[tuple[str, str, str], str] = OrderedDict()
 
-    def note(self, principal: str, scope: str, server: str, result: bytes) -> None:
-        """A result of this server goes to this caller. Almost free where it holds no URI."""
-        if MARK in result:
-            self._keep(principal, scope, server, uris_in(result))
+    def note(self, caller: str, scope: str, server: str, result: bytes) -> None:
+        """A result of this server goes to this caller (a `fair_key`)."""
+        self._keep(caller, scope, server, uris_in(result))
 
-    async def note_large(self, principal: str, scope: str, server: str, result: bytes) -> None:
+    async def note_large(self, caller: str, scope: str, server: str, result: bytes) -> None:
         """The same for a result that is too large to be read in one go."""
         for begin in range(0, len(result), _PART_BYTES):
-            self._keep(principal, scope, server, uris_between(result, begin, begin + _PART_BYTES))
+            self._keep(caller, scope, server, uris_between(result, begin, begin + _PART_BYTES))
             await let_others_run()
 
-    def _keep(self, principal: str, scope: str, server: str, uris: list[str]) -> None:
+    def _keep(self, caller: str, scope: str, server: str, uris: list[str]) -> None:
         for uri in uris:
-            key = (principal, scope, uri)
+            key = (caller, scope, uri)
             self._servers[key] = server
             self._servers.move_to_end(key)
         while len(self._servers) > MAX_REMEMBERED:
             self._servers.popitem(last=False)
 
-    def owner(self, principal: str, scope: str, uri: str) -> str | None:
-        return self._servers.get((principal, scope, uri))
+    def owner(self, caller: str, scope: str, uri: str) -> str | None:
+        return self._servers.get((caller, scope, uri))

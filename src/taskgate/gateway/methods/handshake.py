@@ -29,7 +29,7 @@ from taskgate.gateway.dynamic_servers import DynamicServers
 from taskgate.gateway.own_tools import table
 from taskgate.gateway.own_tools.look_around import NEEDS_PERMISSION
 from taskgate.gateway.requests.replies import audience_of
-from taskgate.gateway.requests.request import Request, fair_key
+from taskgate.gateway.requests.request import Request, memory_key
 from taskgate.ports.upstream import RelayedError
 
 SERVER: Final = {"name": "taskgate", "title": "Taskgate", "version": __version__}
@@ -241,9 +241,9 @@ class Completing:
     async def complete(self, request: Request) -> bytes:
         asked = read_asked(request.params)
         view = await self.lookup.view(request)
-        caller = fair_key(request)
+        remembered_as = memory_key(request)
         revisions = (self.lookup.plan.value.revision, self.lookup.catalogs.revision.number)
-        key = (caller, request.generation, revisions, request.caller.scope, request.narrowing, asked)
+        key = (remembered_as, request.generation, revisions, request.caller.scope, request.narrowing, asked)
         recent = self.completions.recent(key)
         if recent is not None:
             return recent
@@ -256,10 +256,11 @@ class Completing:
             raise CallerError(
                 "unknown_reference", "The ref names no prompt, tool or resource template that is offered here."
             )
-        used = self.completions.used(caller, source.place) if source.place is not None else {}
+        used = self.completions.used(remembered_as, source.place) if source.place is not None else {}
         ours = rank(source.index, asked.typed, used, now=clock.monotonic(), given=dict(asked.given))
         answer = await self._with_owner(request, source, ours)
-        self.completions.keep(key, answer)
+        if remembered_as:
+            self.completions.keep(key, answer)
         return answer
 
     def _source(self, request: Request, view: View, asked: CompletionAsked) -> Source | None:
@@ -285,7 +286,7 @@ class Completing:
 
     def _unlisted_owner(self, request: Request, view: View, uri: str) -> str | None:
         """Whom to ask about a template or URI that is not listed as a template: one that answers such questions."""
-        server = view.owner_of(uri, self.sending.handed_out_by(request.caller, uri))
+        server = view.owner_of(uri, self.sending.handed_out_by(request, uri))
         return server if server is not None and (uri in view.resources or _able(view, server)) else None
 
     def _names(self, view: View, asked: CompletionAsked) -> Source:

@@ -230,6 +230,15 @@ def fair_key(request: Request) -> str:
     return request.caller.limit_key if key.startswith(NO_CONVERSATION) else key
 
 
+def memory_key(request: Request) -> str:
+    """Under which name the values that a caller used are remembered for it.
+
+    Empty for an anonymous caller without a conversation: nothing tells it apart from others, so nothing is remembered.
+    """
+    key = request.caller_key
+    return "" if key.startswith(NO_CONVERSATION) else key
+
+
 def fair_key_of(task: Task) -> str:
     return (task.limited_as or task.caller) if task.caller.startswith(NO_CONVERSATION) else task.caller
 
