@@ -75,8 +75,8 @@ class Lifecycle:
         warn_of_exposure(self.app.loaded.root, host)
         listening = port if isinstance(port, socket.socket) else bind(host, port)
         dashboard = self._dashboard(host, listening.getsockname()[1])
-        site = Site(self.endpoint, self._state, self.app.metrics.exposition, dashboard)
-        self._server = QuietServer(served_by(site, self._connection(), self._tls.context if self._tls else None))
+        self.site = Site(self.endpoint, self._state, self.app.metrics.exposition, dashboard)
+        self._server = QuietServer(served_by(self.site, self._connection(), self._tls.context if self._tls else None))
         self._catch_signals()
         chores = [asyncio.create_task(self._keep_house()), asyncio.create_task(self._watch_files())]
         self.app.open_channels()

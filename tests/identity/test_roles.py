@@ -52,7 +52,8 @@ async def test_every_route_of_the_api_opens_to_the_roles_that_it_needs(role: str
                 if path == "/api/tasks":
                     assert (found != 403) == allows({role}, Permission.SEE)
                     continue
-                assert (found != 403) == (route.needs is None or allows({role}, route.needs)), (
+                needed = route.access.permission
+                assert (found != 403) == (needed is None or allows({role}, needed)), (
                     route.method,
                     path,
                     found,
@@ -63,7 +64,7 @@ async def test_every_route_of_the_api_opens_to_the_roles_that_it_needs(role: str
 async def test_pages_of_people_ask_for_the_same_permissions() -> None:
     async with Gateway(people(), {"s": upstream()}) as gate:
         pages = gate.life.dashboard._pages
-        needs = {(route.method, route.path): route.needs for route in pages.table.routes}
+        needs = {(route.method, route.path): route.access.permission for route in pages.table.routes}
         assert needs["POST", "/approvals/{id}/approve"] is Permission.DECIDE
         assert needs["POST", "/definitions/accept"] is Permission.ACT
         assert all(

@@ -44,7 +44,9 @@ async def test_every_route_of_the_table_is_described_and_closed_to_strangers() -
         )
         for route in table.routes:
             described = document["paths"][route.path][route.method.lower()]
-            assert described["x-needs"] == (route.needs.value if route.needs is not None else None)
+            needed = route.access.permission
+            assert described["x-needs"] == (needed.value if needed is not None else None)
+            assert described["x-access"] == route.access.value
             assert {p["name"] for p in described["parameters"] if p["in"] == "path"} == set(
                 re.findall(r"{(\w+)}", route.path)
             )

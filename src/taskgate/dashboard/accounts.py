@@ -12,10 +12,11 @@ import secrets
 from collections.abc import Callable
 from typing import Final
 
-from taskgate.core.governance.approval import Approver
+from taskgate.access.routes import RouteKind
+from taskgate.core.access import Access
 from taskgate.core.identity import Permission
 from taskgate.dashboard.records import Records
-from taskgate.dashboard.routes import TEXT, Route, Visit, closed_object, get, post
+from taskgate.dashboard.routes import TEXT, Route, Visit, closed_object, delete, get, post
 from taskgate.dashboard.web import Answer, WebRequest, json_answer, problem
 from taskgate.ports.credentials import AccountConnector, AccountLoginRefused, ConnectRequest
 
@@ -24,6 +25,7 @@ CALLBACK: Final = "/oauth/callback"
 CLIENT_DOCUMENT: Final = "/oauth/client.json"
 SIGNING_KEYS: Final = "/.well-known/jwks.json"
 COOKIE: Final = "taskgate_connect"
+ConnectCookie = Callable[[WebRequest], tuple[bytes, bytes] | None]
 _PUBLIC: Final = ((b"access-control-allow-origin", b"*"),)
 _LONGEST_NAME: Final = 400
 _WHOSE: Final = closed_object(principal=TEXT)
@@ -36,32 +38,73 @@ _PAGE: Final = """<!doctype html><html lang="en"><head><meta charset="utf-8"><ti
 
 
 class AccountPages:
-    def __init__(self, accounts: AccountConnector, records: Records, is_https: Callable[[], bool]) -> None:
+    def __init__(
+        self, accounts: AccountConnector, records: Records, is_https: Callable[[], bool], connect_cookie: ConnectCookie
+    ) -> None:
+        """`connect_cookie` makes the header by which the callback recognizes the login of whoever opened the page."""
         self._accounts = accounts
         self._records = records
         self._is_https = is_https
+        self._connect_cookie = connect_cookie
 
-    async def answer(self, request: WebRequest, who: Approver | None) -> Answer | None:
-        """None if the address is not ours. `who` is logged in here, which nobody needs to be."""
-        path, method = request.path, request.method
-        if path.startswith(CONNECT):
-            return await self._connect(request, who, path.removeprefix(CONNECT))
-        if path == CALLBACK and method == "GET":
-            return await self._callback(request)
-        if path == CLIENT_DOCUMENT and method == "GET":
-            return json_answer(self._accounts.client_document(), headers=_PUBLIC)
-        if path == SIGNING_KEYS and method == "GET":
-            return json_answer(await self._accounts.signing_keys(), headers=_PUBLIC)
-        return None
+    def page_routes(self) -> tuple[Route, ...]:
+        """Outside `/api`: the pages on which people connect accounts, and the documents that machines look up."""
+        pages, documents = RouteKind.PAGE, RouteKind.DOCUMENT
+        return (
+            *(
+                Route(
+                    method=method,
+                    path=CONNECT + "{ticket}",
+                    access=Access.PUBLIC,
+                    kind=pages,
+                    handler=self._connect,
+                    summary="Connect an account at a server.",
+                    optional_login=True,
+                )
+                for method in ("GET", "POST")
+            ),
+            Route(
+                method="GET",
+                path=CALLBACK,
+                access=Access.PUBLIC,
+                kind=pages,
+                handler=self._callback,
+                summary="Where a server's login sends the browser back to.",
+            ),
+            Route(
+                method="GET",
+                path=CLIENT_DOCUMENT,
+                access=Access.PUBLIC,
+                kind=documents,
+                handler=self._client_document,
+                summary="This gateway as an OAuth client (client id metadata document).",
+            ),
+            Route(
+                method="GET",
+                path=SIGNING_KEYS,
+                access=Access.PUBLIC,
+                kind=documents,
+                handler=self._signing_keys,
+                summary="The public keys of what this gateway signs (RFC 7517).",
+            ),
+        )
 
-    async def _connect(self, request: WebRequest, who: Approver | None, ticket: str) -> Answer:
+    async def _client_document(self, _visit: Visit) -> Answer:
+        return json_answer(self._accounts.client_document(), headers=_PUBLIC)
+
+    async def _signing_keys(self, _visit: Visit) -> Answer:
+        return json_answer(await self._accounts.signing_keys(), headers=_PUBLIC)
+
+    async def _connect(self, visit: Visit) -> Answer:
+        request, who, ticket = visit.request, visit.person, visit.values["ticket"]
         asked = await self._accounts.asked(ticket)
         if asked is None or (who is not None and not who.reaches(asked.principal)):
             return _message(404, "Nothing to connect", "This page is too old, or was never given out.")
         if who is not None and not who.may(Permission.ACT) and who.id != asked.principal:
             return _message(403, "Not for you", "This page is meant for somebody else. Log out here, or ask them.")
         if request.method != "POST":
-            return _asks(asked)
+            kept = self._connect_cookie(request)
+            return _asks(asked, (kept,) if kept is not None else ())
         browser = request.cookie(COOKIE) or secrets.token_urlsafe(24)
         try:
             address = await self._accounts.begin(ticket, browser)
@@ -71,7 +114,8 @@ class AccountPages:
         cookie = f"{COOKIE}={browser}; Path=/oauth; Max-Age=900; HttpOnly; SameSite=Lax{secure}"
         return _leads_on(address, (b"set-cookie", cookie.encode("ascii")))
 
-    async def _callback(self, request: WebRequest) -> Answer:
+    async def _callback(self, visit: Visit) -> Answer:
+        request = visit.request
         try:
             done = await self._accounts.finish(request.query, request.cookie(COOKIE) or "")
         except AccountLoginRefused as refusal:
@@ -84,23 +128,16 @@ class AccountPages:
     def routes(self) -> tuple[Route, ...]:
         path, whose = "/servers/{name}/accounts", {"principal": "whose; nobody named: the one that all share"}
         return (
-            get(path, Permission.SEE, self._list, "Whose accounts at a server are connected, and how they are."),
+            get(path, Access.SEE, self._list, "Whose accounts at a server are connected, and how they are."),
             post(
                 path,
-                Permission.ACT,
+                Access.ACT,
                 self._hand_out,
                 "A page on which somebody connects an account.",
                 _WHOSE,
                 status=201,
             ),
-            Route(
-                method="DELETE",
-                path=f"/api/v1{path}",
-                needs=Permission.ACT,
-                handler=self._disconnect,
-                summary="Forget somebody's account at a server.",
-                query=whose,
-            ),
+            delete(path, Access.ACT, self._disconnect, "Forget somebody's account at a server.", query=whose),
         )
 
     async def _list(self, visit: Visit) -> Answer:
@@ -126,7 +163,7 @@ class AccountPages:
         return json_answer({"disconnected": done})
 
 
-def _asks(asked: ConnectRequest) -> Answer:
+def _asks(asked: ConnectRequest, headers: tuple[tuple[bytes, bytes], ...]) -> Answer:
     whose = f"in the name of <strong>{html.escape(asked.principal)}</strong>" if asked.principal else "for all callers"
     more = f"<p>It asks for: <code>{html.escape(asked.scope)}</code></p>" if asked.scope else ""
     body = (
@@ -135,7 +172,7 @@ def _asks(asked: ConnectRequest) -> Answer:
         "<p>Go on only if you asked for this yourself.</p>"
         '<form method="post"><button>Connect my account</button></form>'
     )
-    return _page(200, "Connect your account", body)
+    return _page(200, "Connect your account", body, headers=headers)
 
 
 def _leads_on(address: str, *headers: tuple[bytes, bytes]) -> Answer:

@@ -8,6 +8,8 @@ from typing import Any, Final
 
 import msgspec
 
+from taskgate.access.routes import RouteKind
+from taskgate.core.access import Access
 from taskgate.core.errors import CallerError
 from taskgate.core.governance.approval import PAGE_CHANNEL, Approver, Verdict
 from taskgate.core.identity import Permission
@@ -25,7 +27,6 @@ from taskgate.dashboard.routes import (
     closed_object,
     get,
     post,
-    refusal,
 )
 from taskgate.dashboard.rules_pages import ScopesApi
 from taskgate.dashboard.tasks_api import NowApi, TasksApi
@@ -52,7 +53,7 @@ _PAGED: Final = {
     "limit": "how many rows, up to 1000",
 }
 _DIGITS: Final = frozenset("0123456789")
-_NOTHING_HERE: Final = "There is nothing at this address."
+NOTHING_HERE: Final = "There is nothing at this address."
 
 
 class Api:
@@ -83,47 +84,44 @@ class Api:
             ]
         )
 
-    async def answer(self, request: WebRequest, who: Approver) -> Answer | EventAnswer:
-        """One request of a known person. What stands at `/api/...` without a version is the same as at `/api/v1/...`."""
-        found = self.find(request)
-        if found is None:
-            return problem(404, _NOTHING_HERE)
-        if found.route.needs is not None and not who.may(found.route.needs):
-            return problem(403, refusal(found.route.needs))
+    async def answer(self, found: Found, visit: Visit) -> Answer | EventAnswer:
+        """One authorized request."""
         try:
-            return await found.route.handler(Visit(request, who, found.values))
+            return await found.route.handler(visit)
         except (ValueError, TypeError, msgspec.DecodeError, msgspec.ValidationError) as error:
             return problem(400, f"The request cannot be read: {error}")
         except CallerError as error:
             return problem(400, error.message)
 
     def find(self, request: WebRequest) -> Found | None:
+        """What stands at `/api/...` without a version is the same as at `/api/v1/...`."""
         found = self.table.find(request.method, request.path)
         if found is None and not request.path.startswith(f"/api/{VERSION}/"):
             found = self.table.find(request.method, f"/api/{VERSION}" + request.path.removeprefix("/api"))
         return found
 
     def _routes(self) -> tuple[Route, ...]:
-        see, decide = Permission.SEE, Permission.DECIDE
+        see, decide = Access.SEE, Access.DECIDE
         everything = {"all": "1 adds those that are over"}
         return (
-            get("/openapi.json", None, self._openapi, "This table."),
+            get("/openapi.json", Access.LOGIN, self._openapi, "This table."),
             get(
                 "/approvals", see, self._list, "Calls that wait for a decision.", answer=ROWS, query=everything | _PAGED
             ),
-            get("/inbox", None, self._inbox_rows, "Approvals and questions that wait for you, in one answer."),
+            get("/inbox", Access.LOGIN, self._inbox_rows, "Approvals and questions that wait for you, in one answer."),
             get("/approvals/{id}", see, self._show, "One held call with its arguments, hidden fields marked."),
             post("/approvals/{id}/approve", decide, self._approve, "Agree to a held call.", _DECISION),
             post("/approvals/{id}/deny", decide, self._deny, "Refuse a held call.", _DECISION),
             get("/grants", see, self._grants, "Standing grants.", answer=ROWS, query=everything),
             post("/grants/{id}/revoke", decide, self._revoke, "End a standing grant.", closed_object()),
             get("/pins", see, self._pins, "Tool definitions that are not what was pinned.", answer=ROWS),
-            post("/pins/accept", Permission.ACT, self._accept_pin, "Accept a changed definition.", _DEFINITION),
+            post("/pins/accept", Access.ACT, self._accept_pin, "Accept a changed definition.", _DEFINITION),
             post("/login-links", see, self._login_link, "A link that logs you into the console once.", closed_object()),
             Route(
                 method="GET",
                 path="/api/tasks",
-                needs=see,
+                access=see,
+                kind=RouteKind.API,
                 handler=self._tasks,
                 answer=ROWS,
                 summary="Tasks of everybody, as version 0.1 listed them; see /api/v1/tasks.",
@@ -232,13 +230,23 @@ class Api:
         base = self._inbox.approvals.page_url("").removesuffix("/approvals/")
         return f"{base}/login?code={code}"
 
-    async def callback(self, request: WebRequest, workflow: str, number: str) -> Answer:
-        """A signed word from outside; the channel checks the signature."""
-        channels = self._inbox.approvals.announcer.channels.get(workflow, ())
+    def webhook_route(self) -> Route:
+        return Route(
+            method="POST",
+            path="/api/approvals/callback/{workflow}/{number}",
+            access=Access.PUBLIC,
+            kind=RouteKind.WEBHOOK,
+            handler=self._callback,
+            summary="A decision from another service, which the workflow's channel verifies by its signature.",
+        )
+
+    async def _callback(self, visit: Visit) -> Answer:
+        request, number = visit.request, visit.values["number"]
+        channels = self._inbox.approvals.announcer.channels.get(visit.values["workflow"], ())
         index = int(number) if number in _DIGITS else -1
         channel = channels[index] if 0 <= index < len(channels) else None
         if not isinstance(channel, CallbackChannel):
-            return problem(404, _NOTHING_HERE)
+            return problem(404, NOTHING_HERE)
         headers = {k.decode("latin-1"): v.decode("latin-1") for k, v in request.headers.items()}
         reply = await asyncio.wait_for(channel.receive(headers, request.body), 30)
         return Answer(reply.status, reply.body, "application/json")

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from typing import Any, Final
 from urllib.parse import quote
 
+from taskgate.core.access import Access
 from taskgate.core.errors import CallerError
 from taskgate.core.governance.approval import PAGE_CHANNEL, Refusal, Verdict
 from taskgate.core.governance.card import excerpt, show_json
 from taskgate.core.governance.redaction import FieldChange
-from taskgate.core.identity import Permission
 from taskgate.dashboard.frame import Frame, clear, span
 from taskgate.dashboard.records import Inbox, Shown, grant_row, vote_row
 from taskgate.dashboard.routes import Route, Visit, form_route, page_route
@@ -36,14 +36,14 @@ class ApprovalPages:
 
     def routes(self) -> tuple[Route, ...]:
         return (
-            page_route("/approvals", Permission.SEE, self._list),
-            page_route("/approvals/{id}", Permission.SEE, self._show),
-            form_route("/approvals/{id}/approve", Permission.DECIDE, self._approve),
-            form_route("/approvals/{id}/deny", Permission.DECIDE, self._deny),
-            page_route("/grants", Permission.SEE, self._grants),
-            form_route("/grants/{id}/revoke", Permission.DECIDE, self._revoke),
-            page_route("/definitions", Permission.SEE, self._definitions),
-            form_route("/definitions/accept", Permission.ACT, self._accept),
+            page_route("/approvals", Access.SEE, self._list),
+            page_route("/approvals/{id}", Access.SEE, self._show),
+            form_route("/approvals/{id}/approve", Access.DECIDE, self._approve),
+            form_route("/approvals/{id}/deny", Access.DECIDE, self._deny),
+            page_route("/grants", Access.SEE, self._grants),
+            form_route("/grants/{id}/revoke", Access.DECIDE, self._revoke),
+            page_route("/definitions", Access.SEE, self._definitions),
+            form_route("/definitions/accept", Access.ACT, self._accept),
         )
 
     async def _list(self, visit: Visit) -> Answer:

@@ -9,6 +9,7 @@ from urllib.parse import urlencode
 import msgspec
 
 from taskgate import __version__, clock
+from taskgate.core.access import Access
 from taskgate.core.audit import AuditFilter, Row, Whole, cef_line, export_line, verify
 from taskgate.core.budgets import AMOUNTS, GROUPS, OTHERS, UsageRow, as_csv, day_of, days_before, summed
 from taskgate.core.governance.approval import Approver
@@ -82,7 +83,7 @@ class Audit:
         return {"rows": number, "head": digest, "whole": whole, "verified": min(number, VERIFIED), "problem": wrong}
 
     def routes(self) -> tuple[Route, ...]:
-        see = Permission.SEE
+        see = Access.SEE
         return (
             get("/audit", see, self._search, "Rows of the audit log, newest first.", query=_QUERY),
             get("/audit/chain", see, self._chain, "The end of the chain, and whether its last rows are whole."),
@@ -116,7 +117,7 @@ class AuditPages:
         self._frame = frame
 
     def routes(self) -> tuple[Route, ...]:
-        return (page_route("/audit", Permission.SEE, self._show),)
+        return (page_route("/audit", Access.SEE, self._show),)
 
     async def _show(self, visit: Visit) -> Answer:
         try:
@@ -189,7 +190,7 @@ class Usage:
         return summed(rows, tuple(part.strip() for part in by.split(","))), days, by
 
     def routes(self) -> tuple[Route, ...]:
-        return (get("/usage", None, self._json, "Who used what, added up.", answer=ROWS, query=_USAGE_QUERY),)
+        return (get("/usage", Access.LOGIN, self._json, "Who used what, added up.", answer=ROWS, query=_USAGE_QUERY),)
 
     async def _json(self, visit: Visit) -> Answer:
         if visit.asked("format") == "prometheus":
@@ -214,7 +215,7 @@ class UsagePages:
         self._frame = frame
 
     def routes(self) -> tuple[Route, ...]:
-        return (page_route("/usage", None, self._show),)
+        return (page_route("/usage", Access.LOGIN, self._show),)
 
     async def _show(self, visit: Visit) -> Answer:
         try:

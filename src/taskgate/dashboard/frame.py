@@ -18,9 +18,10 @@ from typing import Any, Final
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from taskgate import clock
+from taskgate.core.access import Access
 from taskgate.core.governance.approval import Approver
 from taskgate.core.governance.card import show_json
-from taskgate.core.identity import Permission, Role
+from taskgate.core.identity import Role
 from taskgate.core.peer_input import visible
 from taskgate.dashboard.login import Login
 from taskgate.dashboard.routes import Visit
@@ -39,7 +40,7 @@ class About:
 
     title: str
     path: str
-    needs: Permission | None
+    access: Access
     api: str
     command: str
     topics: tuple[str, ...] = ()
@@ -48,23 +49,23 @@ class About:
 
 
 ABOUT: Final[Mapping[str, About]] = {
-    "now": About("Now", "/now", None, "/api/v1/now", "taskgate status", ("tasks", "inbox", "servers")),
-    "tasks": About("Tasks", "/tasks", None, "/api/v1/tasks", "taskgate tasks list --all", ("tasks",)),
-    "inbox": About("Inbox", "/inbox", None, "/api/v1/inbox", "taskgate approvals list", ("inbox", "tasks")),
-    "servers": About("Servers", "/servers", Permission.SEE, "/api/v1/servers", "taskgate servers status", ("servers",)),
-    "scopes": About("Scopes", "/scopes", Permission.ACT, "/api/v1/scopes", "taskgate scopes list", ("scopes",)),
-    "rules": About("Rules", "/rules", Permission.SEE, "/api/v1/rules", "taskgate policy rehearse NEW.yaml", ()),
-    "usage": About("Usage", "/usage", None, "/api/v1/usage", "taskgate usage"),
-    "waterfall": About("Waterfall", "/waterfall", Permission.SEE, "/api/v1/waterfall", "taskgate status --json"),
-    "audit": About("Audit", "/audit", Permission.SEE, "/api/v1/audit", "taskgate audit search"),
-    "system": About("System", "/system", Permission.SEE, "/api/v1/system", "taskgate status"),
-    "try": About("Try", "/try", None, "/api/v1/tools", "taskgate call"),
+    "now": About("Now", "/now", Access.LOGIN, "/api/v1/now", "taskgate status", ("tasks", "inbox", "servers")),
+    "tasks": About("Tasks", "/tasks", Access.LOGIN, "/api/v1/tasks", "taskgate tasks list --all", ("tasks",)),
+    "inbox": About("Inbox", "/inbox", Access.LOGIN, "/api/v1/inbox", "taskgate approvals list", ("inbox", "tasks")),
+    "servers": About("Servers", "/servers", Access.SEE, "/api/v1/servers", "taskgate servers status", ("servers",)),
+    "scopes": About("Scopes", "/scopes", Access.ACT, "/api/v1/scopes", "taskgate scopes list", ("scopes",)),
+    "rules": About("Rules", "/rules", Access.SEE, "/api/v1/rules", "taskgate policy rehearse NEW.yaml", ()),
+    "usage": About("Usage", "/usage", Access.LOGIN, "/api/v1/usage", "taskgate usage"),
+    "waterfall": About("Waterfall", "/waterfall", Access.SEE, "/api/v1/waterfall", "taskgate status --json"),
+    "audit": About("Audit", "/audit", Access.SEE, "/api/v1/audit", "taskgate audit search"),
+    "system": About("System", "/system", Access.SEE, "/api/v1/system", "taskgate status"),
+    "try": About("Try", "/try", Access.LOGIN, "/api/v1/tools", "taskgate call"),
     "approvals": About(
-        "Approvals", "/approvals", Permission.SEE, "/api/v1/approvals", "taskgate approvals list", ("inbox",), False
+        "Approvals", "/approvals", Access.SEE, "/api/v1/approvals", "taskgate approvals list", ("inbox",), False
     ),
-    "grants": About("Grants", "/grants", Permission.SEE, "/api/v1/grants", "taskgate approvals grants", (), False),
+    "grants": About("Grants", "/grants", Access.SEE, "/api/v1/grants", "taskgate approvals grants", (), False),
     "definitions": About(
-        "Definitions", "/definitions", Permission.SEE, "/api/v1/pins", "taskgate pins list", ("definitions",), False
+        "Definitions", "/definitions", Access.SEE, "/api/v1/pins", "taskgate pins list", ("definitions",), False
     ),
 }
 
@@ -141,7 +142,11 @@ class Frame:
     def _menu(self, who: Approver | None) -> list[tuple[str, About]]:
         if who is None:
             return []
-        open_to = [(name, page) for name, page in ABOUT.items() if page.needs is None or who.may(page.needs)]
+        open_to = [
+            (name, page)
+            for name, page in ABOUT.items()
+            if page.access.permission is None or who.may(page.access.permission)
+        ]
         return [(name, page) for name, page in open_to if page.in_menu and self._served(page.path)]
 
 

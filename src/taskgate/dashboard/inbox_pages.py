@@ -13,6 +13,7 @@ from urllib.parse import parse_qs
 
 import msgspec
 
+from taskgate.core.access import Access
 from taskgate.core.catalog.entry import EntryKind
 from taskgate.core.errors import CallerError
 from taskgate.core.governance.approval import PAGE_CHANNEL, Verdict
@@ -207,9 +208,9 @@ class InboxPages:
 
     def routes(self) -> tuple[Route, ...]:
         return (
-            page_route("/inbox", None, self._list),
-            form_route("/inbox/together", Permission.DECIDE, self._together),
-            form_route("/inbox/questions/{id}", None, self._answer),
+            page_route("/inbox", Access.LOGIN, self._list),
+            form_route("/inbox/together", Access.DECIDE, self._together),
+            form_route("/inbox/questions/{id}", Access.LOGIN, self._answer),
         )
 
     async def _list(self, visit: Visit, note: str | None = None, status: int = 200) -> Answer:

@@ -32,6 +32,9 @@ _SECURE: Final = "__Host-taskgate_session"
 LOGIN_COOKIE: Final = "taskgate_login"
 """What a browser keeps while its user is at the provider. Unlike a session it comes back from another site, so it is not Strict."""
 LOGIN_WITHIN_S: Final = 600
+CONNECT_COOKIE: Final = "taskgate_connecting"
+"""The login of a person who connects an account. It is Lax, because it must come back from the server's login."""
+CONNECT_WITHIN_S: Final = 900
 
 ByName = Callable[[str], Approver | None]
 Fits = Callable[[str], bool]
@@ -140,9 +143,27 @@ class Login:
         text = f"{self.cookie_name}={value}; Path=/; Max-Age={seconds}; HttpOnly; SameSite=Strict{secure}"
         return text.encode("ascii")
 
+    def connect_cookie(self, cookie: str | None) -> tuple[bytes, bytes] | None:
+        """A header that lets `who_connects` recognize the session of this cookie, on `/oauth` only and for a quarter of an hour."""
+        session = self._session(cookie)
+        if session is None:
+            return None
+        expires = min(session.expires, self._store.now_ms() // 1000 + CONNECT_WITHIN_S)
+        payload = msgspec.json.encode(msgspec.structs.replace(session, expires=expires))
+        value = _b64(payload) + "." + _b64(self._sign(b"connect", payload))
+        secure = "; Secure" if self._secure() else ""
+        text = f"{CONNECT_COOKIE}={value}; Path=/oauth; Max-Age={CONNECT_WITHIN_S}; HttpOnly; SameSite=Lax{secure}"
+        return b"set-cookie", text.encode("ascii")
+
+    async def who_connects(self, cookie: str | None) -> Approver | None:
+        """The person behind a cookie from `connect_cookie`, while the session that it was made from lasts."""
+        return await self._who(self._session(cookie, b"connect"))
+
     async def who(self, cookie: str | None) -> Approver | None:
         """The person behind a cookie, if it is ours, its session is not over, and they may still do what they could."""
-        session = self._session(cookie)
+        return await self._who(self._session(cookie))
+
+    async def _who(self, session: _Session | None) -> Approver | None:
         if session is None or session.expires * 1000 <= self._store.now_ms():
             return None
         row = await self._store.find_identity_record(CONSOLE_SESSION, session.row)
@@ -154,8 +175,8 @@ class Login:
             return None
         return replace(who, logged_in=True, authenticated_at=kept.at)
 
-    def _session(self, cookie: str | None) -> _Session | None:
-        payload = self._payload(cookie, b"session")
+    def _session(self, cookie: str | None, purpose: bytes = b"session") -> _Session | None:
+        payload = self._payload(cookie, purpose)
         if payload is None:
             return None
         try:

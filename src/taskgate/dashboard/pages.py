@@ -10,6 +10,7 @@ from typing import Final
 import msgspec
 
 from taskgate import clock
+from taskgate.core.access import Access
 from taskgate.core.governance.approval import Approver
 from taskgate.core.identity import Permission
 from taskgate.dashboard.api import Api
@@ -26,7 +27,7 @@ from taskgate.dashboard.servers_pages import Servers, ServersPages
 from taskgate.dashboard.system_pages import System, SystemPages
 from taskgate.dashboard.task_pages import TaskPages
 from taskgate.dashboard.try_pages import TryPages
-from taskgate.dashboard.web import Answer, EventAnswer, WebRequest
+from taskgate.dashboard.web import Answer, WebRequest
 from taskgate.gateway.events import (
     ApprovalOpened,
     ApprovalOver,
@@ -95,16 +96,6 @@ class Pages:
             ]
         )
 
-    async def answer(self, request: WebRequest, who: Approver) -> Answer | EventAnswer:
-        """One page, or one form of ours."""
-        found = self.table.find(request.method, request.path)
-        if found is None:
-            return self.frame.message(request, who, 404, "Nothing here", "There is nothing at this address.")
-        if found.route.needs is not None and not who.may(found.route.needs):
-            text = f"This needs a role that may {found.route.needs.value}. A page that is meant for you opens by its own link."
-            return self.frame.message(request, who, 403, "Not you", text)
-        return await found.route.handler(Visit(request, who, found.values))
-
     async def _waiting(self, who: Approver) -> int:
         """How much waits in this person's inbox."""
         questions = len(self._api.questions.asked_of(who))
@@ -112,9 +103,9 @@ class Pages:
 
     def _elicitation_routes(self) -> tuple[Route, ...]:
         return (
-            page_route("/elicitations/{id}", None, self._elicitation),
-            page_route("/elicitations/{id}/{word}", None, self._elicitation),
-            form_route("/elicitations/{id}/{word}", None, self._elicitation),
+            page_route("/elicitations/{id}", Access.LOGIN, self._elicitation),
+            page_route("/elicitations/{id}/{word}", Access.LOGIN, self._elicitation),
+            form_route("/elicitations/{id}/{word}", Access.LOGIN, self._elicitation),
         )
 
     async def _elicitation(self, visit: Visit) -> Answer:

@@ -7,9 +7,10 @@ from typing import Any, Final
 
 import msgspec
 
+from taskgate.core.access import Access
 from taskgate.core.audit import AuditEntry
 from taskgate.core.errors import CallerError
-from taskgate.core.identity import ANONYMOUS, Permission
+from taskgate.core.identity import ANONYMOUS
 from taskgate.core.tasks.endings import iso
 from taskgate.core.tasks.task import is_task_id
 from taskgate.dashboard.records import grant_row, task_row
@@ -32,7 +33,7 @@ class PeopleApi:
         self._people = gateway.people
 
     def routes(self) -> tuple[Route, ...]:
-        admin = Permission.CONFIGURE
+        admin = Access.CONFIGURE
         return (
             get("/tokens", admin, self._tokens, "The tokens of the configuration, and what was revoked."),
             post("/tokens/revoke", admin, self._revoke, "End a token before its time.", _REVOKE),
@@ -118,7 +119,7 @@ class DataApi:
         }
 
     def routes(self) -> tuple[Route, ...]:
-        admin = Permission.CONFIGURE
+        admin = Access.CONFIGURE
         return (
             get("/data/export", admin, self._export, "All of one person's data.", answer=_PAGE, query=_QUERY),
             post("/data/erase", admin, self._erase, "Forget one person's data; the audit chain stays.", _ERASE),

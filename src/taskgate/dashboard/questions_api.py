@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from taskgate.core.access import Access
 from taskgate.core.errors import CallerError
 from taskgate.core.governance.approval import Approver
 from taskgate.core.governance.card import show_json
@@ -38,12 +39,12 @@ class QuestionsApi:
         return (
             get(
                 "/questions",
-                None,
+                Access.LOGIN,
                 self._list,
                 "Questions that wait: everybody's for who may see, or yours.",
                 answer=ROWS,
             ),
-            post("/questions/{id}", None, self._answer, "Answer a question, or refuse to.", _ANSWER),
+            post("/questions/{id}", Access.LOGIN, self._answer, "Answer a question, or refuse to.", _ANSWER),
         )
 
     def asked_of(self, who: Approver) -> list[Waiting]:

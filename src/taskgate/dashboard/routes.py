@@ -1,15 +1,18 @@
-"""The table of everything that can be asked for: method, path, who may, what answers, and what goes in and out.
+"""The routes of pages and the JSON API: declaration, handler, and what goes in and out.
 
-Pages and the API are both declared as routes. A request that no route fits does not exist; what it needs is checked before the
-handler runs. `/api/v1/openapi.json` is made from the same table, so it cannot say anything else than what is served.
+A request that matches no route gets 404; the access class of its route is checked before the handler runs.
+`/api/v1/openapi.json` is generated from the same table.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any, Final, Protocol
 
+from taskgate.access.routes import DeclaredRoute, RouteKind, check_distinct
+from taskgate.core.access import Access
 from taskgate.core.governance.approval import Approver
 from taskgate.core.identity import Permission
 from taskgate.dashboard.web import Answer, EventAnswer, WebRequest
@@ -28,11 +31,18 @@ def refusal(needs: Permission) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Visit:
-    """One request of a known person: the values that stand in the path's places come along by name."""
+    """One authorized request, with the values of the places in its path by name."""
 
     request: WebRequest
-    who: Approver
+    person: Approver | None
+    """The holder of the credential; None on public routes, and for anonymous callers where the route serves them."""
     values: Mapping[str, str]
+
+    @property
+    def who(self) -> Approver:
+        """The person, on routes that are served to known people only."""
+        assert self.person is not None
+        return self.person
 
     @property
     def only(self) -> str | None:
@@ -44,18 +54,19 @@ class Visit:
         return self.request.query.get(name, "").strip() or None
 
 
+class LoginCookie(StrEnum):
+    CONSOLE = "console"
+    """The session cookie of the console. It is Strict: browsers do not send it when another site leads here."""
+    CONNECT = "connect"
+    """The same session, for `/oauth` only. It is Lax, so that it comes back from a server's login."""
+
+
 Handler = Callable[[Visit], Awaitable[Answer | EventAnswer]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Route:
-    method: str
-    path: str
-    """Parts in braces stand for any one part."""
-    needs: Permission | None
-    """What one must be allowed to do; None is open to everybody who is known, for what is their own."""
+class Route(DeclaredRoute):
     handler: Handler
-    summary: str
     query: Mapping[str, str] = field(default_factory=dict)
     """Parameters of the address, and what each is for."""
     body: Schema | None = None
@@ -63,26 +74,10 @@ class Route:
     status: int = 200
     stream: bool = False
     """Whether the answer is a stream of events."""
-    parts: tuple[str, ...] = field(init=False)
-
-    def __post_init__(self) -> None:
-        # Every page asks a dozen times what is served, for its menu: the path is taken apart once.
-        object.__setattr__(self, "parts", tuple(part for part in self.path.split("/") if part))
-
-    @property
-    def places(self) -> tuple[str, ...]:
-        return tuple(part[1:-1] for part in self.parts if part.startswith("{"))
-
-    def fits(self, parts: tuple[str, ...]) -> dict[str, str] | None:
-        if len(parts) != len(self.parts):
-            return None
-        values: dict[str, str] = {}
-        for own, given in zip(self.parts, parts, strict=True):
-            if own.startswith("{"):
-                values[own[1:-1]] = given
-            elif own != given:
-                return None
-        return values
+    cookie: LoginCookie = LoginCookie.CONSOLE
+    """The cookie that proves a login on this route."""
+    optional_login: bool = False
+    """Whether a public route is told who is logged in, if anybody is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,13 +91,9 @@ class RouteTable:
 
     def __init__(self, routes: Iterable[Route]) -> None:
         self.routes = tuple(sorted(routes, key=lambda route: [part.startswith("{") for part in route.parts]))
+        check_distinct(self.routes)
         self._by_length: dict[tuple[str, int], list[Route]] = {}
-        seen: set[tuple[str, tuple[str, ...]]] = set()
         for route in self.routes:
-            shape = (route.method, tuple("{}" if part.startswith("{") else part for part in route.parts))
-            if shape in seen:
-                raise ValueError(f"{route.method} {route.path} is declared twice")
-            seen.add(shape)
             self._by_length.setdefault((route.method, len(route.parts)), []).append(route)
 
     def find(self, method: str, path: str) -> Found | None:
@@ -131,8 +122,9 @@ class RouteTable:
 
 
 _DESCRIPTION: Final = (
-    "What the console shows and does, for scripts. `x-needs` names what a role must allow; without one, "
-    "everybody with a token may ask, and sees their own things."
+    "What the console shows and does, for scripts. `x-access` is the access class of a route: `public`; `login`, any credential, "
+    "which gets its own things; `call`, a credential that may call tools in the scope that the request names; or the permission "
+    "that a role must give (also in `x-needs`)."
 )
 
 
@@ -143,7 +135,8 @@ def _operation(route: Route) -> dict[str, Any]:
     shown: dict[str, Any] = {
         "summary": route.summary,
         "operationId": _operation_id(route),
-        "x-needs": route.needs.value if route.needs is not None else None,
+        "x-access": route.access.value,
+        "x-needs": route.access.permission.value if route.access.permission is not None else None,
         "parameters": places + query,
         "responses": {
             str(route.status): {"description": "Done.", "content": {kind: {"schema": route.answer}}},
@@ -169,23 +162,40 @@ def closed_object(required: Iterable[str] = (), **properties: Schema) -> Schema:
     return {"type": "object", "properties": properties, "required": list(required), "additionalProperties": False}
 
 
-def get(path: str, needs: Permission | None, handler: Handler, summary: str, **more: Any) -> Route:
+def get(path: str, access: Access, handler: Handler, summary: str, **more: Any) -> Route:
     """Something of the API that is read."""
-    return Route(method="GET", path=f"/api/v1{path}", needs=needs, handler=handler, summary=summary, **more)
+    return _api("GET", path, access, handler, summary, **more)
 
 
-def post(path: str, needs: Permission | None, handler: Handler, summary: str, body: Schema, **more: Any) -> Route:
+def post(path: str, access: Access, handler: Handler, summary: str, body: Schema, **more: Any) -> Route:
     """Something of the API that is done."""
-    return Route(method="POST", path=f"/api/v1{path}", needs=needs, handler=handler, summary=summary, body=body, **more)
+    return _api("POST", path, access, handler, summary, body=body, **more)
 
 
-def page_route(path: str, needs: Permission | None, handler: Handler) -> Route:
-    return Route(method="GET", path=path, needs=needs, handler=handler, summary="A page.")
+def delete(path: str, access: Access, handler: Handler, summary: str, **more: Any) -> Route:
+    """Something of the API that is removed."""
+    return _api("DELETE", path, access, handler, summary, **more)
 
 
-def form_route(path: str, needs: Permission | None, handler: Handler) -> Route:
-    """What a form of a page is sent to; the token that guards it has been checked."""
-    return Route(method="POST", path=path, needs=needs, handler=handler, summary="A form.")
+def _api(method: str, path: str, access: Access, handler: Handler, summary: str, **more: Any) -> Route:
+    return Route(
+        method=method,
+        path=f"/api/v1{path}",
+        access=access,
+        kind=RouteKind.API,
+        handler=handler,
+        summary=summary,
+        **more,
+    )
+
+
+def page_route(path: str, access: Access, handler: Handler, summary: str = "A page.") -> Route:
+    return Route(method="GET", path=path, access=access, kind=RouteKind.PAGE, handler=handler, summary=summary)
+
+
+def form_route(path: str, access: Access, handler: Handler, summary: str = "A form.") -> Route:
+    """The target of a form on a page; its `form_token` is checked before the handler runs."""
+    return Route(method="POST", path=path, access=access, kind=RouteKind.FORM, handler=handler, summary=summary)
 
 
 # What the console may ask about the configuration, which it does not read itself: whoever started the gateway answers.

@@ -7,6 +7,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
 from taskgate import clock
+from taskgate.core.access import Access
 from taskgate.core.budgets import day_of, days_before, summed
 from taskgate.core.catalog.entry import EntryKind
 from taskgate.core.governance.approval import Approver, State
@@ -28,6 +29,7 @@ from taskgate.dashboard.routes import (
     Route,
     Visit,
     closed_object,
+    delete,
     form_route,
     get,
     page_route,
@@ -151,15 +153,15 @@ class RulesApi:
         self._records = rules.records
 
     def routes(self) -> tuple[Route, ...]:
-        see, body = Permission.SEE, closed_object(("governance",), governance=TEXT, since=TEXT)
+        see, body = Access.SEE, closed_object(("governance",), governance=TEXT, since=TEXT)
         pages = {"since": "such as 7d", "after": "where the next page begins", "limit": "how many, up to 1000"}
         return (
             get("/rules", see, self._list, "The rules in force, and how many recorded calls each decided."),
             get("/rules/suggestions", see, self._suggestions, "Where to ask less, and where to ask more."),
-            get("/rules/recorded", Permission.ACT, self._recorded, "Calls on record, redacted.", query=pages),
+            get("/rules/recorded", Access.ACT, self._recorded, "Calls on record, redacted.", query=pages),
             post(
                 "/rules/rehearse",
-                Permission.ACT,
+                Access.ACT,
                 self._rehearse,
                 "What a changed `governance` section (YAML) would have said to the recorded calls.",
                 body,
@@ -195,8 +197,8 @@ class RulesPages:
 
     def routes(self) -> tuple[Route, ...]:
         return (
-            page_route("/rules", Permission.SEE, self._show),
-            form_route("/rules", Permission.ACT, self._rehearse),
+            page_route("/rules", Access.SEE, self._show),
+            form_route("/rules", Access.ACT, self._rehearse),
         )
 
     async def _show(self, visit: Visit) -> Answer:
@@ -249,18 +251,12 @@ class ScopesApi:
         self._temporary = gateway.temporary_scopes
 
     def routes(self) -> tuple[Route, ...]:
-        act = Permission.ACT
+        act = Access.ACT
         return (
             get("/scopes", act, self._list, "The scopes in force, and what each comes to."),
             post("/scopes", act, self._hand_over, "Hand a scope over for a time.", _WISH, status=201),
             get("/scopes/{name}", act, self._show, "One scope."),
-            Route(
-                method="DELETE",
-                path="/api/v1/scopes/{name}",
-                needs=act,
-                handler=self._delete,
-                summary="End a scope that was handed over.",
-            ),
+            delete("/scopes/{name}", act, self._delete, "End a scope that was handed over."),
         )
 
     async def _list(self, visit: Visit) -> Answer:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
+from taskgate.core.access import Access
 from taskgate.core.audit import AuditEntry
 from taskgate.core.catalog.entry import EntryKind
 from taskgate.core.errors import TaskgateError
@@ -122,16 +123,16 @@ class Servers:
         return None
 
     def routes(self) -> tuple[Route, ...]:
-        act, none = Permission.ACT, closed_object()
+        act, none = Access.ACT, closed_object()
         return (
             get(
                 "/servers",
-                Permission.SEE,
+                Access.SEE,
                 self._list,
                 "State, health, latency and the last words of every server.",
                 answer=ROWS,
             ),
-            get("/servers/{name}", Permission.SEE, self._show, "One server with its tools, lists and budgets."),
+            get("/servers/{name}", Access.SEE, self._show, "One server with its tools, lists and budgets."),
             post("/servers/{name}/reconnect", act, self._reconnect, "Reach it now, whatever the back-off says.", none),
             post("/servers/{name}/drain", act, self._drain, "Take it out of every scope; calls under way end.", none),
             post("/servers/{name}/enable", act, self._enable, "Undo drain.", none),
@@ -171,9 +172,9 @@ class ServersPages:
 
     def routes(self) -> tuple[Route, ...]:
         return (
-            page_route("/servers", Permission.SEE, self._list),
-            page_route("/servers/{name}", Permission.SEE, self._show),
-            form_route("/servers/{name}/{action}", Permission.ACT, self._act),
+            page_route("/servers", Access.SEE, self._list),
+            page_route("/servers/{name}", Access.SEE, self._show),
+            form_route("/servers/{name}/{action}", Access.ACT, self._act),
         )
 
     async def _list(self, visit: Visit) -> Answer:

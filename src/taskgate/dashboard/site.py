@@ -1,8 +1,7 @@
-"""Everything on the port that people look at: `/approvals` and its neighbours, and `/api` for scripts.
+"""The console and the JSON API: one table of routes, and the checks that every request passes before its handler runs.
 
-Authorisation is attached here, before any route: everything is for the operator and approvers, except the pages that are meant for
-one user, whoever that is. Bearer tokens come from scripts, cookies from browsers; a cookie changes something only together with the
-token of a form of ours.
+Bearer tokens come from scripts, cookies from browsers. A request with a cookie changes something only if it also carries the form
+token of one of our pages.
 """
 
 from __future__ import annotations
@@ -14,16 +13,29 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
 from taskgate import clock
+from taskgate.access.routes import RouteKind
+from taskgate.core.access import Access
 from taskgate.core.delivery import safe_return
 from taskgate.core.errors import TaskgateError
 from taskgate.core.governance.approval import Approver
 from taskgate.core.identity import permissions_of
 from taskgate.dashboard.accounts import AccountPages
-from taskgate.dashboard.api import Api
-from taskgate.dashboard.login import LOGIN_COOKIE, Fits, Login, Passphrase
+from taskgate.dashboard.api import NOTHING_HERE, Api
+from taskgate.dashboard.login import CONNECT_COOKIE, LOGIN_COOKIE, Fits, Login, Passphrase
 from taskgate.dashboard.pages import LiveUpdates, Steering
 from taskgate.dashboard.records import Inbox, Records
-from taskgate.dashboard.routes import Configuration, Visit, get
+from taskgate.dashboard.routes import (
+    Configuration,
+    Found,
+    LoginCookie,
+    Route,
+    RouteTable,
+    Visit,
+    form_route,
+    get,
+    page_route,
+    refusal,
+)
 from taskgate.dashboard.web import (
     Answer,
     BodyTooLarge,
@@ -44,7 +56,6 @@ from taskgate.telemetry.logs import log
 if TYPE_CHECKING:
     from taskgate.dashboard.pages import Pages
 
-CALLBACK: Final = "/api/approvals/callback/"
 STATIC: Final = "/static/"
 START: Final = "/now"
 LOGIN_BEGIN: Final = "/login/oidc"
@@ -79,10 +90,11 @@ class Dashboard:
         self._passphrase = Passphrase(fits)
         self.live = LiveUpdates(gateway.events)
         self._steering = Steering(gateway, records, configuration)
-        self.accounts = AccountPages(gateway.accounts, records, self._is_https)
-        events = get("/events", None, self._events, "Which kinds of things change, as they do.", stream=True)
+        self.accounts = AccountPages(gateway.accounts, records, self._is_https, self._connect_cookie)
+        events = get("/events", Access.LOGIN, self._events, "Which kinds of things change, as they do.", stream=True)
         more = (events, *self._steering.routes(), *self.accounts.routes())
         self.api = Api(gateway, self._inbox, self.login, self._passphrase, more)
+        self._entry = RouteTable(self._entry_routes())
 
     @cached_property
     def _pages(self) -> Pages:
@@ -90,6 +102,11 @@ class Dashboard:
         from taskgate.dashboard.pages import Pages
 
         return Pages(self._gateway, self._inbox, self.login, self.api, self._steering)
+
+    @property
+    def routes(self) -> tuple[Route, ...]:
+        """Every route of the console and the API."""
+        return (*self._entry.routes, *self.api.table.routes, *self._pages.table.routes)
 
     def _named(self, name: str) -> Approver | None:
         governing = self._gateway.plan.value.governing
@@ -100,6 +117,9 @@ class Dashboard:
     def _is_https(self) -> bool:
         url = self._gateway.plan.value.governing.public_url
         return url is not None and url.startswith("https:")
+
+    def _connect_cookie(self, request: WebRequest) -> tuple[bytes, bytes] | None:
+        return self.login.connect_cookie(request.cookie(self.login.cookie_name))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Around one request: whatever breaks is answered and logged."""
@@ -119,26 +139,24 @@ class Dashboard:
         path = request.path
         if request.method not in _METHODS and not (request.method == "DELETE" and path.startswith("/api/v1/")):
             return Answer(405, headers=((b"allow", b"GET, POST"),))
-        if path.startswith(CALLBACK) and request.method == "POST":
-            workflow, _, number = path.removeprefix(CALLBACK).partition("/")
-            return await self.api.callback(request, workflow, number)
-        if path == "/api" or path.startswith("/api/"):
-            return await self._answer_api(request)
-        own = await self.accounts.answer(request, await self.login.who(request.cookie(self.login.cookie_name)))
-        if own is not None:
-            return own
-        if _is_meant_for_mcp(request):
-            return problem(404, f"There is nothing at {request.path[:80]}. MCP is served at /mcp.")
-        return await self._answer_page(request)
+        found = self._entry.find(request.method, path)
+        if found is None and (path == "/api" or path.startswith("/api/")):
+            return await self._answer_api(request, self.api.find(request))
+        if found is None or found.route.kind in (RouteKind.PAGE, RouteKind.FORM):
+            if _is_meant_for_mcp(request):
+                return problem(404, f"There is nothing at {request.path[:80]}. MCP is served at /mcp.")
+            return await self._answer_page(request, found or self._pages.table.find(request.method, path))
+        return await found.route.handler(Visit(request, None, found.values))
 
-    async def _answer_api(self, request: WebRequest) -> Answer | EventAnswer:
+    async def _answer_api(self, request: WebRequest, found: Found | None) -> Answer | EventAnswer:
         bearer = request.headers.get(b"authorization")
         cookie = request.cookie(self.login.cookie_name)
         who = await self._by_bearer(bearer) if bearer is not None else await self.login.who(cookie)
         if who is None:
-            followed = _followed_task(request) if bearer is None else None
-            if followed is not None and await self.api.tasks.may_follow(followed, None):
-                return await self.api.tasks.events(followed)
+            if found is not None and found.route.anonymous and bearer is None:
+                answer = await self.api.answer(found, Visit(request, None, found.values))
+                if isinstance(answer, EventAnswer):
+                    return answer
             return _unknown(401 if bearer is None else 403)
         if request.method != "GET":
             if request.method == "POST" and not request.is_json:
@@ -146,8 +164,13 @@ class Dashboard:
             token = request.headers.get(b"x-form-token", b"").decode("latin-1")
             if bearer is None and not self.login.good_form(cookie, token):
                 return problem(403, "A session of the pages needs the header x-form-token for this.")
+        if found is None:
+            return problem(404, NOTHING_HERE)
+        needed = found.route.access.permission
+        if needed is not None and not who.may(needed):
+            return problem(403, refusal(needed))
         locked = bearer is not None and self._passphrase.needed_by(who)
-        return await self.api.answer(replace(request, locked=locked), who)
+        return await self.api.answer(found, Visit(replace(request, locked=locked), who, found.values))
 
     async def _events(self, visit: Visit) -> Answer | EventAnswer:
         """The stream of an open page. It ends when the login or the token behind it does."""
@@ -162,29 +185,72 @@ class Dashboard:
             return problem(503, "Too many pages are open at this gateway.")
         return EventAnswer(self.live.stream(last_id, visit.who, still_may))
 
-    async def _answer_page(self, request: WebRequest) -> Answer | EventAnswer:
-        path, pages = request.path, self._pages
-        if path.startswith(STATIC):
-            from taskgate.dashboard.frame import static_answer
-
-            accepted = request.headers.get(b"accept-encoding", b"")
-            return static_answer(path.removeprefix(STATIC), accepted) or Answer(404)
+    async def _answer_page(self, request: WebRequest, found: Found | None) -> Answer | EventAnswer:
+        pages = self._pages
         cookie = request.cookie(self.login.cookie_name)
-        if request.method == "POST" and not self.login.good_form(cookie, request.form().get("form_token")):
+        guarded = request.method == "POST" and (found is None or found.route.kind is RouteKind.FORM)
+        if guarded and not self.login.good_form(cookie, request.form().get("form_token")):
             return pages.frame.message(
                 request, None, 403, "Try again", "This form is too old or not from here. Open the page again."
             )
-        if path in ("/login", LOGIN_BEGIN, LOGIN_CALLBACK):
-            return await self._on_the_way_in(request)
-        who = await self.login.who(cookie)
+        access = found.route.access if found is not None else Access.LOGIN
+        if found is not None and access is Access.PUBLIC:
+            person = await self.login.who(cookie) if found.route.optional_login else None
+            return await found.route.handler(Visit(request, person, found.values))
+        who = await self._logged_in(request, found)
         if who is None:
             return self._login_page(request, status=401) if request.method == "POST" else _to_login(request)
-        if path == "/logout" and request.method == "POST":
-            everywhere = request.form().get("everywhere") == "1"
-            return redirect("/login", (b"set-cookie", await self.login.end(cookie, everywhere=everywhere)))
-        if path == "/":
-            return redirect(START)
-        return await pages.answer(request, who)
+        if found is None:
+            return pages.frame.message(request, who, 404, "Nothing here", "There is nothing at this address.")
+        if access.permission is not None and not who.may(access.permission):
+            text = f"This needs a role that may {access.permission.value}. A page that is meant for you opens by its own link."
+            return pages.frame.message(request, who, 403, "Not you", text)
+        return await found.route.handler(Visit(request, who, found.values))
+
+    async def _logged_in(self, request: WebRequest, found: Found | None) -> Approver | None:
+        if found is not None and found.route.cookie is LoginCookie.CONNECT:
+            return await self.login.who_connects(request.cookie(CONNECT_COOKIE))
+        return await self.login.who(request.cookie(self.login.cookie_name))
+
+    # Entry: what is served to people who are not logged in yet, and what leads there and back
+
+    def _entry_routes(self) -> tuple[Route, ...]:
+        public, login = Access.PUBLIC, Access.LOGIN
+        return (
+            Route(
+                method="GET",
+                path=STATIC + "{name}",
+                access=public,
+                kind=RouteKind.DOCUMENT,
+                handler=self._static,
+                summary="Style sheet and script of the pages.",
+            ),
+            page_route("/login", public, self._log_in, "The login page."),
+            form_route("/login", public, self._log_in, "Log in with a token or a one-time code."),
+            page_route(LOGIN_BEGIN, public, self._on_the_way_in, "Begin a login with the OpenID provider."),
+            page_route(
+                LOGIN_CALLBACK, public, self._on_the_way_in, "Where the OpenID provider sends the browser back to."
+            ),
+            form_route("/logout", login, self._log_out, "Log out here, or everywhere."),
+            page_route("/", login, self._home, "Leads to the first page of the console."),
+            self.api.webhook_route(),
+            *self.accounts.page_routes(),
+        )
+
+    async def _static(self, visit: Visit) -> Answer:
+        from taskgate.dashboard.frame import static_answer
+
+        accepted = visit.request.headers.get(b"accept-encoding", b"")
+        return static_answer(visit.values["name"], accepted) or Answer(404)
+
+    async def _home(self, _visit: Visit) -> Answer:
+        return redirect(START)
+
+    async def _log_out(self, visit: Visit) -> Answer:
+        request = visit.request
+        everywhere = request.form().get("everywhere") == "1"
+        ended = await self.login.end(request.cookie(self.login.cookie_name), everywhere=everywhere)
+        return redirect("/login", (b"set-cookie", ended))
 
     def _login_page(self, request: WebRequest, code: str = "", note: str | None = None, status: int = 200) -> Answer:
         wished = request.form().get("next") if request.method == "POST" else request.query.get("next")
@@ -200,11 +266,9 @@ class Dashboard:
             fresh=request.query.get("fresh") == "1",
         )
 
-    async def _on_the_way_in(self, request: WebRequest) -> Answer:
-        provider = self._provider()
-        if request.path == "/login":
-            return await self._log_in(request)
-        if provider is None or request.method != "GET":
+    async def _on_the_way_in(self, visit: Visit) -> Answer:
+        request, provider = visit.request, self._provider()
+        if provider is None:
             return self._login_page(request, status=404)
         try:
             return await (self._to_provider if request.path == LOGIN_BEGIN else self._from_provider)(request, provider)
@@ -237,8 +301,9 @@ class Dashboard:
     def _callback_url(self) -> str:
         return f"{self._gateway.address.base()}{LOGIN_CALLBACK}"
 
-    async def _log_in(self, request: WebRequest) -> Answer:
+    async def _log_in(self, visit: Visit) -> Answer:
         """A GET only shows the form, so that nothing that merely opens links can use a code up."""
+        request = visit.request
         if request.method != "POST":
             return self._login_page(request, request.query.get("code", ""))
         form = request.form()
@@ -262,15 +327,6 @@ class Dashboard:
 def _unknown(status: int) -> Answer:
     text = b'{"error":"Only people who are known may come here. Send a bearer token of one."}'
     return Answer(status, text, "application/json", _REALM if status == 401 else ())
-
-
-def _followed_task(request: WebRequest) -> str | None:
-    """The task whose events are asked for."""
-    match request.method, [part for part in request.path.split("/") if part]:
-        case "GET", ["api", "v1", "tasks", task_id, "events"] | ["api", "tasks", task_id, "events"]:
-            return task_id
-        case _:
-            return None
 
 
 def _is_meant_for_mcp(request: WebRequest) -> bool:

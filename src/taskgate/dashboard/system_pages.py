@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
 from taskgate import __version__, clock
+from taskgate.core.access import Access
 from taskgate.core.audit import AuditEntry
 from taskgate.core.catalog.entry import STATELESS_AUDIENCE, EntryKind
 from taskgate.core.diagrams import KEPT, Span, Window, in_window, svg
@@ -95,18 +96,18 @@ class System:
 
     def routes(self) -> tuple[Route, ...]:
         return (
-            get("/system", Permission.SEE, self._show, "Versions, store, replicas, limits in use, and problems."),
+            get("/system", Access.SEE, self._show, "Versions, store, replicas, limits in use, and problems."),
             post(
                 "/system/reload",
-                Permission.CONFIGURE,
+                Access.CONFIGURE,
                 self._reload,
                 "Read the configuration file again.",
                 closed_object(),
             ),
-            get("/scopes/{name}/tools", Permission.ACT, self._scope, "What a scope sees, in bytes, and why not more."),
+            get("/scopes/{name}/tools", Access.ACT, self._scope, "What a scope sees, in bytes, and why not more."),
             get(
                 "/waterfall",
-                Permission.SEE,
+                Access.SEE,
                 self._waterfall,
                 "The latest requests and their calls.",
                 answer=ROWS,
@@ -188,11 +189,11 @@ class SystemPages:
 
     def routes(self) -> tuple[Route, ...]:
         return (
-            page_route("/system", Permission.SEE, self._show),
-            form_route("/system/reload", Permission.CONFIGURE, self._reload),
-            page_route("/scopes", Permission.ACT, self._scopes),
-            page_route("/scopes/{name}", Permission.ACT, self._scope),
-            page_route("/waterfall", Permission.SEE, self._waterfall),
+            page_route("/system", Access.SEE, self._show),
+            form_route("/system/reload", Access.CONFIGURE, self._reload),
+            page_route("/scopes", Access.ACT, self._scopes),
+            page_route("/scopes/{name}", Access.ACT, self._scope),
+            page_route("/waterfall", Access.SEE, self._waterfall),
         )
 
     async def _show(self, visit: Visit, note: str | None = None, note_kind: str = "") -> Answer:

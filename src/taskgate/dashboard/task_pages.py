@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from taskgate.core import wire
+from taskgate.core.access import Access
 from taskgate.core.governance.card import excerpt, show_json
 from taskgate.core.identity import Permission
 from taskgate.core.tasks.state import TaskState
@@ -59,10 +60,10 @@ class TaskPages:
 
     def routes(self) -> tuple[Route, ...]:
         return (
-            page_route("/now", None, self._now),
-            page_route("/tasks", None, self._list),
-            page_route("/tasks/{id}", None, self._show),
-            form_route("/tasks/{id}/cancel", None, self._cancel),
+            page_route("/now", Access.LOGIN, self._now),
+            page_route("/tasks", Access.LOGIN, self._list),
+            page_route("/tasks/{id}", Access.LOGIN, self._show),
+            form_route("/tasks/{id}/cancel", Access.LOGIN, self._cancel),
         )
 
     async def _now(self, visit: Visit) -> Answer:

@@ -13,6 +13,7 @@ import msgspec
 
 from taskgate import clock
 from taskgate.core import wire
+from taskgate.core.access import Access
 from taskgate.core.diagrams import Span
 from taskgate.core.governance.approval import Approver
 from taskgate.core.identity import ANONYMOUS, Permission
@@ -50,10 +51,35 @@ class TasksApi:
 
     def routes(self) -> tuple[Route, ...]:
         return (
-            get("/tasks", None, self._page, "Tasks, newest first: everybody's, or yours.", answer=_PAGE, query=FILTERS),
-            get("/tasks/{id}", None, self._show, "One task with its arguments (hidden fields marked) and questions."),
-            get("/tasks/{id}/events", None, self._events, "Its status as it changes.", stream=True),
-            post("/tasks/{id}/cancel", None, self._cancel, "Cancel it: yours, or anybody's for who may act.", _REASON),
+            get(
+                "/tasks",
+                Access.LOGIN,
+                self._page,
+                "Tasks, newest first: everybody's, or yours.",
+                answer=_PAGE,
+                query=FILTERS,
+            ),
+            get(
+                "/tasks/{id}",
+                Access.LOGIN,
+                self._show,
+                "One task with its arguments (hidden fields marked) and questions.",
+            ),
+            get(
+                "/tasks/{id}/events",
+                Access.LOGIN,
+                self._events,
+                "Its status as it changes.",
+                stream=True,
+                anonymous=True,
+            ),
+            post(
+                "/tasks/{id}/cancel",
+                Access.LOGIN,
+                self._cancel,
+                "Cancel it: yours, or anybody's for who may act.",
+                _REASON,
+            ),
         )
 
     async def find(self, visit: Visit, task_id: str) -> Task | None:
@@ -122,20 +148,14 @@ class TasksApi:
         return await self._gateway.tasks.methods.cancel_task(task, told)
 
     async def _events(self, visit: Visit) -> Answer | EventAnswer:
-        task = await self.find(visit, visit.values["id"])
+        task_id = visit.values["id"]
+        task = await (self._find_anonymous(task_id) if visit.person is None else self.find(visit, task_id))
         return EventAnswer(self._follow(task)) if task is not None else problem(404, _NO_SUCH_TASK)
 
-    async def events(self, task_id: str) -> Answer | EventAnswer:
-        task = await self._find(task_id)
-        return EventAnswer(self._follow(task)) if task is not None else problem(404, _NO_SUCH_TASK)
-
-    async def may_follow(self, task_id: str, principal: str | None) -> bool:
-        """Whether a caller may follow this task: its own, or, for anonymous callers, one whose unguessable id it knows."""
-        task = await self._find(task_id)
-        return task is not None and task.principal == (principal if principal is not None else ANONYMOUS)
-
-    async def _find(self, task_id: str) -> Task | None:
-        return await self._store.get(task_id) if is_task_id(task_id) else None
+    async def _find_anonymous(self, task_id: str) -> Task | None:
+        """Anonymous callers prove by the unguessable id that a task is theirs; it opens anonymous tasks only."""
+        task = await self._store.get(task_id) if is_task_id(task_id) else None
+        return task if task is not None and task.principal == ANONYMOUS else None
 
     async def _follow(self, task: Task) -> AsyncIterator[bytes]:
         """`task_status` whenever something changes, `:ping` while nothing does, the end with the task."""
@@ -208,7 +228,12 @@ class NowApi:
 
     def routes(self) -> tuple[Route, ...]:
         return (
-            get("/now", None, self._now, "What runs, waits and has just failed; for who may see, traffic by server."),
+            get(
+                "/now",
+                Access.LOGIN,
+                self._now,
+                "What runs, waits and has just failed; for who may see, traffic by server.",
+            ),
         )
 
     async def open_and_failed(self, visit: Visit) -> tuple[Sequence[Task], Sequence[Task]]:

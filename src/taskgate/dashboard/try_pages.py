@@ -8,10 +8,11 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from taskgate.core import wire
+from taskgate.core.access import Access
 from taskgate.core.generations import CAPABILITIES, CLIENT_INFO, TASKS_EXTENSION, VERSION, read_envelope
 from taskgate.core.governance.approval import Approver
 from taskgate.core.governance.card import excerpt, show_json
-from taskgate.core.identity import Caller, Permission
+from taskgate.core.identity import Caller
 from taskgate.core.wire import META, Kind, Message, Raw
 from taskgate.dashboard.frame import Frame, clear
 from taskgate.dashboard.inbox_pages import WHOLE, BadForm, filled_in, form_of, form_values
@@ -71,12 +72,12 @@ class ConsoleCalls:
         return (
             get(
                 "/tools",
-                Permission.ACT,
+                Access.ACT,
                 self._tools,
                 "What can be called in a scope.",
                 query={"scope": "which; the default one"},
             ),
-            post("/tools/call", Permission.ACT, self._call, "Call a tool as yourself in a scope.", _CALL),
+            post("/tools/call", Access.ACT, self._call, "Call a tool as yourself in a scope.", _CALL),
         )
 
     def scope_of(self, who: Approver, asked: str | None) -> str:
@@ -177,7 +178,7 @@ class TryPages:
         self._calls = calls
 
     def routes(self) -> tuple[Route, ...]:
-        return (page_route("/try", Permission.ACT, self._show), form_route("/try", Permission.ACT, self._call))
+        return (page_route("/try", Access.ACT, self._show), form_route("/try", Access.ACT, self._call))
 
     async def _show(self, visit: Visit) -> Answer:
         try:

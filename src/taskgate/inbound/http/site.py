@@ -8,16 +8,18 @@ import os
 import secrets
 import socket
 import ssl
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import uvicorn
 
 from taskgate import clock
+from taskgate.access.routes import DeclaredRoute, RouteKind
 from taskgate.core import wire
+from taskgate.core.access import Access
 from taskgate.core.identity import Caller
 from taskgate.gateway.plan import Limits
 from taskgate.inbound.http.arrival import Arrival, OpenConnections, Receive, Scope, Send, respond, respond_json
@@ -28,10 +30,45 @@ from taskgate.inbound.http.mcp_endpoint import McpEndpoint
 from taskgate.inbound.http.post import Post
 from taskgate.telemetry.logs import log
 
-Pages = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+class Pages(Protocol):
+    """The console and the JSON API."""
+
+    @property
+    def routes(self) -> Sequence[DeclaredRoute]: ...
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None: ...
+
+
 _REFUSED: Final = b'{"error":"This Host or Origin is not allowed here. See allowed_hosts."}'
 _ANYBODY: Final = (b"access-control-allow-origin", b"*")
 _TEXT: Final = (b"content-type", b"text/plain; version=0.0.4; charset=utf-8")
+
+
+def _public(path: str, kind: RouteKind, summary: str) -> DeclaredRoute:
+    return DeclaredRoute(method="GET", path=path, access=Access.PUBLIC, kind=kind, summary=summary)
+
+
+MCP_ROUTES: Final = tuple(
+    DeclaredRoute(method=method, path=path, access=Access.CALL, kind=RouteKind.MCP, summary=summary, anonymous=True)
+    for path in ("/mcp", "/mcp/{scope}")
+    for method, summary in (
+        ("POST", "One MCP message."),
+        ("GET", "The event stream of a session, or the rest of one that broke."),
+        ("DELETE", "End a session."),
+    )
+)
+PROBE_ROUTES: Final = (
+    _public("/health", RouteKind.PROBE, "Whether the process runs."),
+    _public("/healthz", RouteKind.PROBE, "The same as /health."),
+    _public("/ready", RouteKind.PROBE, "Whether requests are served, and how servers and store are."),
+    _public("/readyz", RouteKind.PROBE, "The same as /ready."),
+    _public("/metrics", RouteKind.PROBE, "Metrics for Prometheus."),
+)
+METADATA_ROUTES: Final = tuple(
+    _public(WELL_KNOWN + rest, RouteKind.DOCUMENT, "A scope as an OAuth resource (RFC 9728).")
+    for rest in ("", "/mcp", "/mcp/{scope}")
+)
 
 
 class Site:
@@ -48,6 +85,12 @@ class Site:
         self._ready = ready
         self._metrics = metrics
         self._pages = pages
+
+    @property
+    def routes(self) -> tuple[DeclaredRoute, ...]:
+        """Every route that this port serves."""
+        own = (*MCP_ROUTES, *PROBE_ROUTES, *METADATA_ROUTES)
+        return (*own, *self._pages.routes) if self._pages is not None else own
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
