@@ -62,8 +62,8 @@ def test_a_message_and_its_progress_are_one_line(capsys: pytest.CaptureFixture[s
 
 def test_a_failure_says_what_it_is_once(capsys: pytest.CaptureFixture[str]) -> None:
     unknown = {"error_type": "outcome_unknown"}
-    say.failure(ServerError(-32000, "Outcome unknown. It may have run.", unknown), as_json=False)
-    say.failure(ServerError(-32000, "It may have run.", unknown), as_json=False)
+    say.failure(ServerError(-32000, "Outcome unknown. It may have run.", unknown), as_json=False, executed=None)
+    say.failure(ServerError(-32000, "It may have run.", unknown), as_json=False, executed=None)
     said = ["Outcome unknown. It may have run. (-32000)", "Outcome unknown: It may have run. (-32000)"]
     assert capsys.readouterr().err.splitlines() == said
 

@@ -8,8 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import ssl
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
 from pathlib import Path
@@ -20,6 +19,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
+from tests.client.scripted import Request, Scripted, call_script, http, scripted, stateful
 
 from taskgate.client import (
     CannotConnect,
@@ -29,94 +29,19 @@ from taskgate.client import (
     HttpRefusal,
     InvalidReply,
     ReplyTooLarge,
+    ServerError,
     Unauthorized,
     VersionUnsupported,
     connect,
 )
 
 pytestmark = pytest.mark.timeout(20)
-INIT = {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}, "serverInfo": {"name": "s", "version": "1"}}
 
 
-class Request:
-    """One request as the scripted server saw it."""
-
-    def __init__(self, verb: str, path: str, headers: dict[str, str], body: bytes) -> None:
-        self.verb, self.path, self.headers = verb, path, headers
-        self.message: dict[str, Any] = json.loads(body) if body else {}
-
-    @property
-    def method(self) -> str:
-        return str(self.message.get("method"))
-
-    def reply(self, result: Any) -> bytes:
-        return json.dumps({"jsonrpc": "2.0", "id": self.message.get("id"), "result": result}).encode()
-
-
-def http(body: bytes, status: int = 200, kind: str = "application/json", **headers: str) -> bytes:
-    lines = "".join(f"{name.replace('_', '-')}: {value}\r\n" for name, value in headers.items())
-    head = f"HTTP/1.1 {status} X\r\ncontent-type: {kind}\r\n{lines}content-length: {len(body)}\r\n\r\n"
-    return head.encode() + body
-
-
-Script = Callable[[Request], bytes | None]
-
-
-class Scripted:
-    """A server that answers tool calls with whatever bytes the script gives; None closes the connection."""
-
-    def __init__(self, script: Script, handshake: bool) -> None:
-        self.script, self.handshake, self.seen = script, handshake, list[Request]()
-        self.url = ""
-
-    def __call__(self, request: Request) -> bytes | None:
-        self.seen.append(request)
-        if not self.handshake:
-            return self.script(request)
-        if request.verb == "POST" and request.method == "initialize":
-            return http(
-                request.reply(INIT), mcp_session_id=f"session-{sum(r.method == 'initialize' for r in self.seen)}"
-            )
-        if request.verb == "POST" and "id" not in request.message:
-            return http(b"", 202)
-        if request.verb == "DELETE":
-            return http(b"")
-        return self.script(request)
-
-    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            while head := await reader.readuntil(b"\r\n\r\n"):
-                first, *lines = head.decode().strip().split("\r\n")
-                headers = {k.lower(): v.strip() for k, _, v in (line.partition(":") for line in lines)}
-                body = await reader.readexactly(int(headers.get("content-length", 0)))
-                verb, path, _ = first.split()
-                answer = self(Request(verb, path, headers, body))
-                if answer is None:
-                    break
-                writer.write(answer)
-        except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
-            pass
-        finally:
-            writer.close()
-
-
-@asynccontextmanager
-async def scripted(script: Script, handshake: bool = True) -> AsyncIterator[Scripted]:
-    scripted = Scripted(script, handshake)
-    server = await asyncio.start_server(scripted.serve, "127.0.0.1", 0)
-    scripted.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/mcp"
-    try:
-        yield scripted
-    finally:
-        server.close()
-
-
-def call_script(answer: Callable[[Request], bytes | None]) -> Script:
-    return lambda request: answer(request) if request.verb == "POST" else http(b"", 405)
-
-
-def stateful(url: str, **settings: Any) -> Any:
-    return connect(url, generation="stateful", **settings)
+def stated(request: Request, executed: Any) -> bytes:
+    """A JSON-RPC error with this `data.executed`; without data if it is None."""
+    error = {"code": -32000, "message": "no"} | ({} if executed is None else {"data": {"executed": executed}})
+    return json.dumps({"jsonrpc": "2.0", "id": request.message["id"], "error": error}).encode()
 
 
 FAILURES: list[tuple[str, Callable[[Request], bytes | None], type[ClientError], str]] = [
@@ -134,8 +59,18 @@ FAILURES: list[tuple[str, Callable[[Request], bytes | None], type[ClientError], 
     ("forbidden with a JSON error", lambda r: http(b'{"jsonrpc":"2.0","id":null,"error":{}}', 403), Unauthorized, "no"),
     ("too many requests", lambda r: http(b"slow down", 429, retry_after="7"), HttpRefusal, "no"),
     ("an internal error", lambda r: http(b"oops", 500), HttpRefusal, "maybe"),
+    ("a bad request", lambda r: http(b"oops", 400), HttpRefusal, "maybe"),
+    ("an error page of a load balancer", lambda r: http(b"<html>", 503, kind="text/html"), HttpRefusal, "maybe"),
+    ("overloaded, not executed", lambda r: http(stated(r, "no"), 503), HttpRefusal, "no"),
+    ("too many requests after the call", lambda r: http(stated(r, "maybe"), 429), HttpRefusal, "maybe"),
+    ("a JSON-RPC error that states no", lambda r: http(stated(r, "no")), ServerError, "no"),
+    ("a JSON-RPC error that states maybe", lambda r: http(stated(r, "maybe")), ServerError, "maybe"),
+    ("a JSON-RPC error that states yes", lambda r: http(stated(r, "yes")), ServerError, "yes"),
+    ("a JSON-RPC error of another server", lambda r: http(stated(r, None)), ServerError, "maybe"),
+    ("a JSON-RPC error with a wrong value", lambda r: http(stated(r, "never")), ServerError, "maybe"),
+    ("a JSON-RPC error with an object as value", lambda r: http(stated(r, ["no"])), ServerError, "maybe"),
     ("too large", lambda r: http(b"x" * 5000), ReplyTooLarge, "maybe"),
-    ("a redirect elsewhere", lambda r: http(b"", 307, location="http://example.test/mcp"), HttpRefusal, "no"),
+    ("a redirect elsewhere", lambda r: http(b"", 307, location="http://example.test/mcp"), HttpRefusal, "maybe"),
     ("a result that is no object", lambda r: http(r.reply([1])), InvalidReply, "maybe"),
     ("an error that is no object", lambda r: http(r.reply(1).replace(b"result", b"error")), InvalidReply, "maybe"),
 ]
@@ -219,6 +154,14 @@ async def test_a_lost_question_is_repeated_but_a_lost_call_is_not() -> None:
         with pytest.raises(ConnectionLost):
             await session.call_tool("x")
         assert [request.method for request in server.seen].count("tools/call") == 1
+
+
+async def test_lost_request_of_unknown_method_is_not_repeated() -> None:
+    """A vendor's method may run something, such as `tasks/create`."""
+    async with scripted(call_script(lambda request: None)) as server, stateful(server.url) as session:
+        with pytest.raises(ConnectionLost):
+            await session.request("tasks/create", {"action": "charge_card"})
+        assert [request.method for request in server.seen].count("tasks/create") == 1
 
 
 async def test_giving_up_tells_a_stateful_server() -> None:

@@ -113,7 +113,7 @@ async def _call(target: Target, wish: Wish, display: Display, settings: dict[str
                     await _suggest(session, wish.name)
                 raise
     except ClientError as error:
-        return say.failure(error, as_json=wish.as_json, gateway=target.is_gateway)
+        return say.failure(error, as_json=wish.as_json, executed=error.executed, gateway=target.is_gateway)
 
 
 def is_unknown_tool(error: ServerError) -> bool:
@@ -198,7 +198,7 @@ async def _list(target: Target, output: str, *, as_json: bool, everything: bool)
         async with connect(target.address, **target.settings()) as session:
             listed = await session.list_tools()
     except ClientError as error:
-        return say.failure(error, as_json=as_json, gateway=target.is_gateway)
+        return say.failure(error, as_json=as_json, executed=None, gateway=target.is_gateway)
     if target.is_gateway and not everything:
         listed = without_helpers(listed)
     if output == "openai":

@@ -142,13 +142,18 @@ def readable(tool_result: ToolResult) -> str:
     return "\n".join(lines) or "(no content)"
 
 
-def failure(error: ClientError, *, as_json: bool, gateway: bool = False) -> ExitCode:
-    """Print why a command failed, and choose its exit code."""
+def failure(error: ClientError, *, as_json: bool, executed: str | None, gateway: bool = False) -> ExitCode:
+    """Print why a command failed, and choose its exit code.
+
+    `executed`: whether the tool has run; None where the command called none, or where the server did not state it.
+    """
     from taskgate.client.errors import HttpRefusal, ServerError
 
     code = exit_code_for(error)
     if as_json:
-        details = {"error": type(error).__name__, "message": str(error), "executed": error.executed}
+        details = {"error": type(error).__name__, "message": str(error)}
+        if executed is not None:
+            details["executed"] = executed
         data = error.data if isinstance(error, ServerError) else None
         event("error", **details, exit_code=int(code), **({"data": data} if data is not None else {}))
     else:
@@ -156,8 +161,10 @@ def failure(error: ClientError, *, as_json: bool, gateway: bool = False) -> Exit
         note(text if text.startswith(headline) else f"{headline}: {text}")
         if gateway and type(error).__name__ == "CannotConnect":
             note("Is it running? Start it with: taskgate serve. `taskgate status` lists the gateways that run.")
+        if executed == "maybe" and code is not ExitCode.OUTCOME_UNKNOWN:
+            note("The tool may have run: check before you call it again.")
         if isinstance(error, HttpRefusal) and error.status == 401:
-            note("The server wants to know who you are: give --token, or --login to log in with your browser.")
+            note("Authentication required: give --token, or --login to log in with your browser.")
     return code
 
 
@@ -170,7 +177,7 @@ def exit_code_for(error: ClientError) -> ExitCode:
             return ExitCode.CANNOT_CONNECT
         case client.Unauthorized() | client.LoginFailed() | client.InputNeeded() | client.Refused():
             return ExitCode.REFUSED
-        case client.HttpRefusal() if error.status in (429, 503):
+        case client.HttpRefusal() if error.status in (429, 503) and error.executed == "no":
             return ExitCode.REFUSED
         case client.DeadlineExceeded():
             return ExitCode.TIMED_OUT
@@ -189,14 +196,15 @@ def exit_code_for(error: ClientError) -> ExitCode:
 
 def _exit_code_for_answer(error: Any) -> ExitCode:
     kind = error.error_type
-    if kind in _REFUSALS:
-        return ExitCode.REFUSED
     if kind in ("unknown_tool", "unknown_task", "result_expired"):
         return ExitCode.NOT_FOUND
     if kind == "upstream_timeout":
         return ExitCode.TIMED_OUT
-    if kind == "outcome_unknown":
+    if kind == "outcome_unknown" or error.stated == "maybe":
+        # Also of a refusal: it may have come after the call was sent once.
         return ExitCode.OUTCOME_UNKNOWN
+    if kind in _REFUSALS:
+        return ExitCode.REFUSED
     return ExitCode.FAILED
 
 

@@ -256,7 +256,8 @@ def _run(target: Target, work: Work, *, as_json: bool, **settings: Any) -> None:
             async with connect(target.address, **target.settings(), **settings) as session:
                 return await work(session)
         except ClientError as error:
-            return say.failure(error, as_json=as_json, gateway=target.is_gateway)
+            # About the call of a task only its server can say something, from the task's record.
+            return say.failure(error, as_json=as_json, executed=error.stated, gateway=target.is_gateway)
 
     try:
         code = asyncio.run(run())

@@ -115,8 +115,12 @@ async def connect(
             )
         else:
             transport = await _start(target, env, cwd, options, session)
-        dialect = _rejoin(transport, ticket) if ticket is not None else await negotiate(transport, options)
-        await session.begin(transport, dialect)
+        try:
+            dialect = _rejoin(transport, ticket) if ticket is not None else await negotiate(transport, options)
+            await session.begin(transport, dialect)
+        except ClientError as error:
+            error.no_call_was_sent()
+            raise
         yield session
     finally:
         await session.close()

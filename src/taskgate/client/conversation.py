@@ -122,6 +122,24 @@ class Subscriptions:
 
 
 NOTICE_TIMEOUT = 5.0
+ABOUT_EARLIER_CALLS = frozenset({"tasks/get", "tasks/result", "tasks/update", "tasks/cancel"})
+"""Their errors are about the call of a task, which another request carried."""
+SAFE_TO_REPEAT = ABOUT_EARLIER_CALLS | {
+    "ping",
+    "server/discover",
+    "tools/list",
+    "prompts/list",
+    "prompts/get",
+    "resources/list",
+    "resources/templates/list",
+    "resources/read",
+    "resources/subscribe",
+    "resources/unsubscribe",
+    "completion/complete",
+    "logging/setLevel",
+    "tasks/list",
+}
+"""Sent again by the client itself when the connection breaks. Any other method may run something."""
 
 
 class Conversation:
@@ -182,16 +200,27 @@ class Conversation:
         long: bool = False,
     ) -> dict[str, Any]:
         """Send a request and return its result."""
-        params = params or {}
+        try:
+            return await self._answered(method, params or {}, timeout, tool, long)
+        except ClientError as error:
+            if method in ABOUT_EARLIER_CALLS:
+                error.call_was_sent_before()
+            raise
+
+    async def _answered(
+        self, method: str, params: dict[str, Any], timeout: float | None, tool: Tool | None, long: bool
+    ) -> dict[str, Any]:
         limit = self.options.request_timeout if timeout is None else timeout
         dialect = self.dialect
         try:
             message = await self._exchange(method, params, tool, limit, long)
-        except SessionExpired:
-            await self._renew(dialect)  # 404 proves that the request was not executed
+        except SessionExpired as error:
+            if error.executed != "no":
+                raise
+            await self._renew_unsent(dialect)  # 404 proves that the request was not executed
             message = await self._exchange(method, params, tool, limit, long)
         except ConnectionLost:
-            if method == "tools/call" or long:
+            if long or method not in SAFE_TO_REPEAT:
                 raise
             message = await self._exchange(method, params, tool, limit, long)
         return _result_of(message)
@@ -232,6 +261,13 @@ class Conversation:
             if not self._transport.closing_cancels and "task" not in params:
                 notice = {"requestId": request_id, "reason": "the client gave up waiting"}
                 self.spawn(self.notify("notifications/cancelled", notice))
+            raise
+
+    async def _renew_unsent(self, expired: Dialect) -> None:
+        try:
+            await self._renew(expired)
+        except ClientError as error:
+            error.no_call_was_sent()
             raise
 
     async def _renew(self, expired: Dialect) -> None:

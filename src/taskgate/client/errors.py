@@ -1,8 +1,8 @@
-"""Everything that can go wrong for a user of the client, as one tree of exceptions, and the question that one of them carries.
+"""The exceptions of the client, as one tree, and the question that one of them carries.
 
-Each error says what happened and, where a call was under way, whether the tool may have run (`executed`). Nothing
-here talks to a server. Everybody in the package raises these; nobody lets an `OSError` or a decoder's error reach
-the caller.
+Each error states what happened and whether the tool may have run (`executed`). In an error about a task, `executed` is
+about the task's call. Nothing here does I/O. The package raises these only: no `OSError` and no decoder's error reaches
+the program.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
+
+from taskgate.mcp.failures import REFUSALS, Executed
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,15 +35,38 @@ class Question:
 class ClientError(Exception):
     """The root: catch this to catch everything the client raises on purpose."""
 
-    executed = "no"
+    executed: str = "maybe"
+    """Whether the tool has run: `no` only where that is proven, `yes` only where the server stated it, else `maybe`."""
+    stated: str | None = None
+    """The `executed` that the server gave in its error; None if it gave none."""
+
+    def call_was_sent_before(self) -> None:
+        """The error is about a call that an earlier request carried. That this request was not handled proves nothing about it."""
+        if self.stated is None and self.executed == "no":
+            self.executed = "maybe"
+
+    def no_call_was_sent(self) -> None:
+        """The error came before the call was sent."""
+        self.executed = "no"
+
+
+def stated_executed(data: Any) -> str | None:
+    """`executed` in the data of a JSON-RPC error, if it has one of the three values."""
+    value = data.get("executed") if isinstance(data, dict) else None
+    return value if isinstance(value, str) and value in _EXECUTED else None
+
+
+_EXECUTED = frozenset(value.value for value in Executed)
 
 
 class CannotConnect(ClientError):
-    """No conversation could be opened: wrong address, refused connection, a program that does not start."""
+    """No connection could be opened: wrong address, refused connection, a program that does not start."""
+
+    executed = "no"
 
 
 class ConnectionLost(ClientError):
-    """The line broke while an answer was outstanding. `executed` is `no` only where that is certain."""
+    """The connection broke before the answer came. `executed` is `no` only where that is proven."""
 
     def __init__(self, message: str, executed: str = "maybe") -> None:
         super().__init__(message)
@@ -57,35 +82,43 @@ class DeadlineExceeded(ClientError, TimeoutError):
 
 
 class SessionClosed(ClientError):
-    """The session was closed by this program while, or before, something was asked of it."""
+    """This program closed the session. `executed` is `no` if the request had not been sent by then."""
+
+    def __init__(self, message: str, executed: str = "maybe") -> None:
+        super().__init__(message)
+        self.executed = executed
 
 
 class HttpRefusal(ClientError):
     """The server answered with an HTTP status instead of a JSON-RPC reply."""
 
-    def __init__(self, status: int, message: str, retry_after: float | None = None) -> None:
+    def __init__(
+        self, status: int, message: str, retry_after: float | None = None, *, stated: str | None = None
+    ) -> None:
+        """`stated`: the `executed` of a JSON-RPC error in the body, which overrides what the status proves."""
         super().__init__(message)
         self.status = status
         self.retry_after = retry_after
-        self.executed = "maybe" if status >= 500 and status != 503 else "no"
+        self.stated = stated
+        self.executed = stated or ("no" if status in REFUSALS else "maybe")
 
 
 class Unauthorized(HttpRefusal):
-    """HTTP 401 or 403: the server wants other credentials, or does not let this caller in."""
+    """HTTP 401 or 403: the server requires other credentials, or denies this caller access."""
 
 
 class LoginFailed(ClientError):
-    """The server wants a login and it did not come about; nothing was executed."""
+    """The server requires a login, and it was not completed; the call was not executed."""
+
+    executed = "no"
 
 
 class SessionExpired(HttpRefusal):
-    """HTTP 404 for a session id: the server forgot the session and a new handshake is needed."""
+    """HTTP 404 for a session id: the server no longer has the session, and a new handshake is needed."""
 
 
 class InvalidReply(ClientError):
-    """The server sent something that MCP does not allow; what it really did is not known."""
-
-    executed = "maybe"
+    """The server sent something that MCP does not allow; whether the tool ran is not known."""
 
 
 class ReplyTooLarge(InvalidReply):
@@ -95,15 +128,22 @@ class ReplyTooLarge(InvalidReply):
 class VersionUnsupported(ClientError):
     """Client and server share no protocol revision."""
 
+    executed = "no"
+
 
 class ServerError(ClientError):
-    """A JSON-RPC error: the server's own answer, with its code, text and data as they came."""
+    """A JSON-RPC error: the server's own answer, with its code, text and data as they came.
+
+    `executed` is `data.executed`. Most servers other than a Taskgate gateway give none: then it is `maybe`.
+    """
 
     def __init__(self, code: int, message: str, data: Any = None) -> None:
         super().__init__(f"{message} ({code})")
         self.code = code
         self.message = message
         self.data = data
+        self.stated = stated_executed(data)
+        self.executed = self.stated or "maybe"
 
     @property
     def error_type(self) -> str | None:
@@ -113,11 +153,13 @@ class ServerError(ClientError):
 
 
 class TasksNotSupported(ClientError):
-    """The server, or this tool, does not run calls as tasks."""
+    """The server, or this tool, does not run calls as tasks; nothing was sent."""
+
+    executed = "no"
 
 
 class InputNeeded(ClientError):
-    """The server asked questions and no callback was given to answer them."""
+    """The server asked questions and no callback was given to answer them. The call had begun."""
 
     def __init__(self, questions: Mapping[str, Question], message: str = "the server asks for input") -> None:
         super().__init__(message)
@@ -129,9 +171,7 @@ class Refused(ClientError):
 
 
 class TaskError(ClientError):
-    """Something about one task; `task_id` says which."""
-
-    executed = "maybe"
+    """An error about one task, named by `task_id`."""
 
     def __init__(self, task_id: str, message: str) -> None:
         super().__init__(message)

@@ -9,7 +9,7 @@ from typing import Any
 
 from taskgate import clock
 from taskgate.client.conversation import Conversation
-from taskgate.client.errors import DeadlineExceeded, InputNeeded, InvalidReply, Question, ServerError
+from taskgate.client.errors import ClientError, DeadlineExceeded, InputNeeded, InvalidReply, Question, ServerError
 from taskgate.client.poller import Followed, Poller, next_delay
 from taskgate.client.questions import ELICITATION, Answering, answer_all
 from taskgate.client.results import Generation, OnProgress, Options, Progress, Task, TaskUpdate, Tool, read_questions
@@ -188,7 +188,12 @@ async def converse(
     extra: dict[str, Any] = {}
     for number in range(conversation.options.max_rounds + 1):
         remaining = _remaining(deadline)
-        result = await conversation.request(method, {**params, **extra}, timeout=remaining, tool=tool)
+        try:
+            result = await conversation.request(method, {**params, **extra}, timeout=remaining, tool=tool)
+        except ClientError as error:
+            if number:
+                error.call_was_sent_before()
+            raise
         kind = result.get("resultType", "complete")
         if kind != "input_required":
             return _checked(conversation, method, kind, result)
@@ -230,7 +235,7 @@ async def _until_urls_are_done(
     conversation: Conversation, method: str, params: Mapping[str, Any], timeout: float
 ) -> dict[str, Any]:
     deadline = clock.monotonic() + timeout
-    for _ in range(conversation.options.max_rounds):
+    for number in range(conversation.options.max_rounds):
         try:
             return await conversation.request(method, dict(params), timeout=_remaining(deadline))
         except ServerError as error:
@@ -239,6 +244,10 @@ async def _until_urls_are_done(
                 raise
             if not await _urls_opened(conversation, questions, deadline):
                 raise
+        except ClientError as error:
+            if number:
+                error.call_was_sent_before()
+            raise
     raise InvalidReply("the server goes on asking for the same URLs")
 
 

@@ -24,6 +24,11 @@ from taskgate.client.session import Session
 LONGEST_NAME = 64
 _PLAIN = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _ENCODED, _SHORTENED = "mcp_b64_", "mcp_cut_"
+_EXECUTED = {
+    "no": "The tool was not run.",
+    "maybe": "The tool may have run: check before calling it again.",
+    "yes": "The tool was run.",
+}
 
 
 def safe_name(name: str) -> str:
@@ -90,7 +95,9 @@ async def _run(session: Session, call: Mapping[str, Any], known: Sequence[str]) 
         arguments = _arguments(function.get("arguments"))
         result = await session.call_tool(original_name(str(function.get("name")), known), arguments)
         text = ("Error: " if result.is_error else "") + content_text(result)
-    except (ClientError, ValueError) as error:
+    except ClientError as error:
+        text = f"Error: {error} {_EXECUTED[error.executed]}"
+    except ValueError as error:
         text = f"Error: {error}"
     if "call_id" in call:
         return {"type": "function_call_output", "call_id": call["call_id"], "output": text}

@@ -12,7 +12,7 @@ from typing import Any
 
 from taskgate.client.conversation import Conversation
 from taskgate.client.dialects import HEADER_MISMATCH, Dialect, Stateless
-from taskgate.client.errors import Question, ServerError, TaskNotFound, TasksNotSupported
+from taskgate.client.errors import ClientError, Question, ServerError, TaskNotFound, TasksNotSupported
 from taskgate.client.following import Following, converse
 from taskgate.client.inbound import Listener
 from taskgate.client.results import (
@@ -151,7 +151,7 @@ class Session:
             return await self._following.read_task(task_id, timeout)
         except ServerError as error:
             if error.code == UNKNOWN_TASK:
-                raise TaskNotFound(task_id, f"the server does not know task {task_id}") from error
+                raise TaskNotFound(task_id, f"the server has no task {task_id}") from error
             raise
 
     async def get_task_result(self, task_id: str, timeout: float | None = None) -> ToolResult:
@@ -351,6 +351,9 @@ class Session:
                 await self.list_tools()
             except ServerError:
                 self._tools = {}  # a server need not list what it answers
+            except ClientError as error:
+                error.no_call_was_sent()
+                raise
         return (self._tools or {}).get(name)
 
     def _forget_tools(self, params: Mapping[str, Any]) -> None:

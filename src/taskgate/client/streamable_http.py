@@ -182,7 +182,7 @@ class StreamableHttp:
             )
         except HttpFailure as failure:
             if self._closed:
-                raise SessionClosed("the session was closed") from failure
+                raise SessionClosed("the session was closed", failure.executed.value) from failure
             if stream is not None and stream.has_begun and failure.stage is Stage.READ_BODY:
                 return None
             raise read_failure(failure, self._target) from failure

@@ -13,6 +13,7 @@ import asyncio
 import json
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 import msgspec
@@ -28,6 +29,7 @@ from taskgate.client.errors import (
     SessionClosed,
     SessionExpired,
     Unauthorized,
+    stated_executed,
 )
 from taskgate.client.results import Options
 from taskgate.mcp.failures import ChildFailure, HttpFailure, Stage
@@ -160,7 +162,8 @@ class Stdio:
         self._child: Child | None = None
         self._pending: dict[str, asyncio.Future[Message]] = {}
         self._complaints: deque[str] = deque(maxlen=40)
-        self._broken: ClientError | None = None
+        self._broken: Callable[[str], ClientError] | None = None
+        """The error for a request, given whether it was executed; None while the program runs."""
 
     async def start(self) -> None:
         try:
@@ -202,14 +205,14 @@ class Stdio:
         self._write(body)
 
     async def close(self) -> None:
-        self._fail(SessionClosed("the session was closed"))
+        self._fail(partial(SessionClosed, "the session was closed"))
         await self._stop()
 
     def _write(self, body: bytes) -> None:
         if self._broken is not None:
-            raise self._broken
+            raise self._broken("no")
         if self._child is None:
-            raise SessionClosed("the session is not open")
+            raise SessionClosed("the session is not open", "no")
         try:
             self._child.send(body)
         except ChildFailure as failure:
@@ -232,16 +235,18 @@ class Stdio:
                 future.set_result(message)
 
     def _oversized(self, line: Oversize) -> None:
-        self._fail(ReplyTooLarge(f"the server sent a line longer than {self._options.max_reply_bytes} bytes"))
+        text = f"the server sent a line longer than {self._options.max_reply_bytes} bytes"
+        self._fail(lambda executed: ReplyTooLarge(text) if executed == "maybe" else ConnectionLost(text, executed))
 
     def _exited(self, ending: ChildExit) -> None:
-        self._fail(ConnectionLost(f"the server program ended{self._last_words()}"))
+        self._fail(partial(ConnectionLost, f"the server program ended{self._last_words()}"))
 
-    def _fail(self, error: ClientError) -> None:
+    def _fail(self, error: Callable[[str], ClientError]) -> None:
+        """Each request gets an exception of its own: what is known about one is not known about another."""
         self._broken = self._broken or error
         for future in self._pending.values():
             if not future.done():
-                future.set_exception(error)
+                future.set_exception(error("maybe"))
 
     def _last_words(self) -> str:
         text = "\n".join(self._complaints).strip()
@@ -328,11 +333,22 @@ def refusal(reply: HttpReply, in_session: bool) -> ClientError:
         return InvalidReply(f"the server answered a request with HTTP {reply.status} and no JSON")
     text = reply.body[:200].decode("utf-8", "replace").strip()
     message = f"HTTP {reply.status} from the server" + (f": {text}" if text else "")
+    stated = _stated(reply)
     if reply.status in (401, 403):
-        return Unauthorized(reply.status, message)
+        return Unauthorized(reply.status, message, stated=stated)
     if reply.status == 404 and in_session:
-        return SessionExpired(404, message)
-    return HttpRefusal(reply.status, message, _retry_after(reply))
+        return SessionExpired(404, message, stated=stated)
+    return HttpRefusal(reply.status, message, _retry_after(reply), stated=stated)
+
+
+def _stated(reply: HttpReply) -> str | None:
+    """`data.executed` of a JSON-RPC error that came with the refusal."""
+    try:
+        messages = decode_messages(reply.body) if reply.body[:1] == b"{" else []
+    except InvalidReply:
+        return None
+    error = messages[0].get("error") if messages else None
+    return stated_executed(error.get("data")) if isinstance(error, dict) else None
 
 
 def read_failure(failure: HttpFailure, target: Target) -> ClientError:

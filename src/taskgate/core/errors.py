@@ -9,6 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from taskgate.core.tasks.state import ToolClass
+from taskgate.mcp.failures import REFUSALS as REFUSALS
 from taskgate.mcp.failures import Executed as Executed
 
 
@@ -119,9 +120,6 @@ class FailureVerdict(msgspec.Struct, frozen=True):
     cure: Cure | None = None
     answered: bool = False
 
-
-REFUSALS: Final = frozenset({401, 403, 404, 405, 406, 413, 415, 421, 429})
-"""HTTP statuses that a server gives instead of handling the request."""
 
 _CURES: Final = {401: Cure.CREDENTIALS, 429: Cure.WAIT}
 

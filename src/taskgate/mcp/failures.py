@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Final
 
 
 class Executed(StrEnum):
@@ -11,6 +12,10 @@ class Executed(StrEnum):
     NO = "no"
     MAYBE = "maybe"
     YES = "yes"
+
+
+REFUSALS: Final = frozenset({401, 403, 404, 405, 406, 413, 415, 421, 429})
+"""HTTP statuses that a server returns instead of handling the request: they prove that the call was not executed."""
 
 
 class Stage(StrEnum):
