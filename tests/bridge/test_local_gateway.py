@@ -11,6 +11,7 @@ import socket
 import stat
 import sys
 from pathlib import Path
+from typing import Any
 
 import httpx2
 import pytest
@@ -80,6 +81,40 @@ async def test_a_gateway_that_dies_leaves_no_request_without_an_answer(tmp_path:
         assert await mirrored(client, 3, "after") == "after"
         assert made.gateway()["pid"] != first
         assert await client.hang_up() == 0
+
+
+async def test_every_request_of_burst_is_answered_when_gateway_is_killed_in_it(tmp_path: Path) -> None:
+    """Lines are on their way in every stage: in the client's pipe, in the bridge, in the socket, and in the gateway."""
+    count = 6000
+    async with stage(tmp_path) as made:
+        client = await made.client()
+        assert await mirrored(client, "before", 1) == 1
+        assert client.process.stdout is not None
+        assert client.process.stdin is not None
+
+        async def write() -> None:
+            for number in range(count):
+                client.ask(
+                    number, "ping" if number % 3 else "tools/call", name="a__mirror", arguments={"value": number}
+                )
+                if number % 200 == 199:
+                    await client.process.stdin.drain()  # type: ignore[union-attr]
+
+        writing = asyncio.create_task(write())
+        heard: dict[int, dict[str, Any]] = {}
+        async with asyncio.timeout(WAIT_S * 2):
+            while len(heard) < count:
+                line = await client.process.stdout.readline()
+                assert line, "the bridge ended"
+                message = json.loads(line)
+                assert message["id"] not in heard, "answered twice"
+                heard[message["id"]] = message
+                if len(heard) in (count // 10, count // 2):
+                    end(made.gateway()["pid"], signal.SIGKILL)
+        await writing
+        lost = [message["error"]["data"] for message in heard.values() if "error" in message]
+        assert {(data["error_type"], data["executed"]) for data in lost} <= {("outcome_unknown", "maybe")}
+        assert await mirrored(client, "after", 2) == 2
 
 
 async def test_a_gateway_that_nobody_needs_ends_and_comes_back_when_somebody_does(tmp_path: Path) -> None:

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from taskgate.bridge.main import Splitter, options
+from taskgate.bridge.lines import Splitter
+from taskgate.bridge.main import options
 from taskgate.bridge.meeting import is_older
 from taskgate.bridge.pending import Pending, Seen, answered, encode, failure, look, unsent
 

@@ -10,6 +10,8 @@ import os
 import re
 from typing import Any, NamedTuple
 
+from taskgate.mcp.earlier_calls import is_about_tasks, is_later_round
+
 _ID = rb'("(?:[^"\\]|\\.)*"|-?\d+(?:\.\d+)?)'
 _START = rb'\s*\{\s*"jsonrpc"\s*:\s*"2\.0"\s*,\s*'
 _REQUEST = re.compile(_START + rb'"id"\s*:\s*' + _ID + rb'\s*,\s*"method"\s*:\s*"([^"\\]*)"')
@@ -19,7 +21,8 @@ _REPLY = re.compile(_START + rb'"id"\s*:\s*' + _ID + rb'\s*,\s*"(?:result|error)
 _REPLY_FIRST = re.compile(rb'\s*\{\s*"(?:result|error)"')
 _END_BYTES = 300
 KEPT_BYTES = 64 * 1024
-MOST_OPEN = 4096
+KEPT_IN_ALL = 16 << 20
+MOST_OPEN = 65_536
 STATELESS = b"io.modelcontextprotocol/protocolVersion"
 
 # May be asked again of the next gateway: they change nothing, or nothing that matters if it happens twice.
@@ -44,7 +47,7 @@ HARMLESS = frozenset(
 
 
 class Sent(NamedTuple):
-    """A request of the client that is open. `line` is None if it was too long to keep."""
+    """A request of the client that is open. `line` is None if there was no room to keep it."""
 
     id: bytes
     method: str
@@ -138,28 +141,46 @@ class Pending:
         self._watched: dict[str, bytes] = {}
         self._asked_twice: set[bytes] = set()
         self._own: set[bytes] = set()
+        self._kept_bytes = 0
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no further request can be remembered, so that none may be sent."""
+        return len(self.open) >= MOST_OPEN
 
     def sent(self, line: bytes) -> None:
-        """A whole line was handed to a gateway."""
+        """A whole line was written to a gateway."""
         seen = look(line)
         if seen.id in self._own:
             return
         if seen.id is not None:
-            kept = line if len(line) <= KEPT_BYTES else None
+            self._close(seen.id)
+            fits = len(line) <= KEPT_BYTES and self._kept_bytes + len(line) <= KEPT_IN_ALL
+            kept = line if fits else None
+            self._kept_bytes += len(line) if fits else 0
             self.open[seen.id] = Sent(seen.id, seen.method, STATELESS in line, kept, seen.id in self._asked_twice)
-            if len(self.open) > MOST_OPEN:
-                del self.open[next(iter(self.open))]
         if seen.method == "notifications/cancelled":
-            # Nobody waits for the answer to what was cancelled.
-            self.open.pop(encode(_param(line, "requestId")), None)
+            # The client expects no answer to what it cancelled.
+            self._close(encode(_param(line, "requestId")))
         self._remember(seen, line)
+
+    def dropped(self, line: bytes) -> None:
+        """A line that is no request will not be sent: what it changes in the session is kept for the next gateway."""
+        seen = look(line)
+        if seen.method == "notifications/initialized":
+            self._remember(seen, line)
+
+    def _close(self, request_id: bytes) -> None:
+        known = self.open.pop(request_id, None)
+        if known is not None and known.line is not None:
+            self._kept_bytes -= len(known.line)
 
     def received(self, line: bytes) -> bool:
         """A line came from the gateway: is it for the client?"""
         known = answered(line)
         if known is None:
             return True
-        self.open.pop(known, None)
+        self._close(known)
         self._asked_twice.discard(known)
         if known in self._own:
             self._own.discard(known)
@@ -195,7 +216,7 @@ class Pending:
         return found
 
     def forget(self, sent: Sent) -> None:
-        """The client was told that this failed, so no gateway may be told that it happened."""
+        """The client got an error for this, so it is not replayed to the next gateway."""
         self._asked_twice.discard(sent.id)
         if sent.method in self._opening:
             del self._opening[sent.method]
@@ -205,6 +226,7 @@ class Pending:
         again = [sent for sent in self.open.values() if sent.method in HARMLESS and sent.line and not sent.again]
         over = [sent for sent in self.open.values() if sent not in again]
         self.open.clear()
+        self._kept_bytes = 0
         self._own.clear()
         self._asked_twice = {sent.id for sent in again}
         return again, over
@@ -216,10 +238,57 @@ def unsent(line: bytes) -> Sent | None:
     return Sent(seen.id, seen.method, STATELESS in line, line) if seen.id is not None else None
 
 
-def failure(request: Sent, error_type: str, message: str, executed: str) -> bytes:
+# The errors of the bridge. `executed` is about the call: the request's own, or an earlier one that the request refers to.
+# The bridge knows nothing about earlier calls: an error about a task has no `executed`, and one of a later round is never `no`.
+
+_CODES = {"overloaded": -32013}
+
+
+def died(request: Sent) -> bytes:
+    """The gateway ended while it handled this request."""
+    if is_about_tasks(request.method, _params(request)):
+        message = "The local gateway ended while it handled this request. Tasks are kept: ask again."
+        return failure(request, "gateway_unreachable", message, None)
+    if request.method in HARMLESS:
+        message = "The local gateway ended while it handled this request. No tool was run for it. Send it again."
+        return failure(request, "gateway_unreachable", message, "no")
+    message = "The local gateway ended while this call was under way. It may or may not have taken effect."
+    return failure(request, "outcome_unknown", message, "maybe")
+
+
+def unreached(request: Sent, why: str, *, was_sent: bool) -> bytes:
+    """No gateway can be reached. `was_sent`: one that has ended since may have had the request, which is harmless."""
+    params = _params(request)
+    if is_about_tasks(request.method, params):
+        return failure(request, "gateway_unreachable", f"{why} Tasks are kept: ask again later.", None)
+    if is_later_round(params):
+        message = f"{why} These answers were not sent; what the call did before it asked may have taken effect."
+        return failure(request, "gateway_unreachable", message, "maybe")
+    message = f"{why} No tool was run for it." if was_sent else f"{why} It was not executed."
+    return failure(request, "gateway_unreachable", message, "no")
+
+
+def overloaded(request: Sent) -> bytes:
+    """Too many requests are open to send another one."""
+    params, why = _params(request), f"At most {MOST_OPEN} requests can be open at once; wait for some to be answered."
+    if is_about_tasks(request.method, params):
+        return failure(request, "overloaded", why, None)
+    if is_later_round(params):
+        return failure(request, "overloaded", why, "maybe")
+    return failure(request, "overloaded", f"{why} It was not executed.", "no")
+
+
+def _params(request: Sent) -> dict[str, Any]:
+    params = parse(request.line).get("params") if request.line is not None else None
+    return params if isinstance(params, dict) else {}
+
+
+def failure(request: Sent, error_type: str, message: str, executed: str | None) -> bytes:
     """An error of the bridge's own, in the form of the gateway's."""
-    code = -32603 if request.stateless else -32000
-    reference = os.urandom(8).hex()
-    data = {"error_type": error_type, "correlation_id": reference, "executed": executed, "legacy_code": -32000}
+    code = -32603 if request.stateless else _CODES.get(error_type, -32000)
+    data: dict[str, Any] = {"error_type": error_type, "correlation_id": os.urandom(8).hex()}
+    if executed is not None:
+        data["executed"] = executed
+    data["legacy_code"] = _CODES.get(error_type, -32000)
     error = encode({"code": code, "message": message, "data": data})
     return b'{"jsonrpc":"2.0","id":' + request.id + b',"error":' + error + b"}\n"

@@ -10,9 +10,10 @@ import os
 import select
 import socket
 import sys
+from collections.abc import Callable
 
 from taskgate import __version__
-from taskgate.bridge.meeting import HELLO_BYTES, HELLO_S, SPOKEN, Meeting, hello, make_room, monotonic, read, sleep
+from taskgate.bridge.meeting import HELLO_BYTES, HELLO_S, SPOKEN, Meeting, hello, make_room, monotonic, read
 
 START_S = 30.0
 """For a cold start on a busy machine, or for another bridge's start."""
@@ -21,6 +22,14 @@ READY_VARIABLE = "TASKGATE_READY_FD"
 CANNOT_START = 3
 LOG_BYTES = 4 << 20
 _LAST_WORDS = 4096
+
+
+Wait = Callable[[int | None, float], bool]
+"""Waits until a descriptor can be read or the seconds are over; whether it can be read."""
+
+
+def plain_wait(descriptor: int | None, seconds: float) -> bool:
+    return bool(select.select([] if descriptor is None else [descriptor], [], [], max(0.0, seconds))[0])
 
 
 class NoGateway(Exception):
@@ -38,30 +47,30 @@ class Line:
         self.socket, self.rest = made, rest
 
 
-def reach(meeting: Meeting, scope: str | None) -> Line:
+def reach(meeting: Meeting, scope: str | None, wait: Wait = plain_wait) -> Line:
     """A line to the gateway, which is started if there is none. Raises NoGateway."""
     deadline = monotonic() + START_S
     while monotonic() < deadline:
-        line = _greet(meeting, scope)
+        line = _greet(meeting, scope, wait)
         if line is not None:
             return line
         starting = meeting.try_lock("start")
         if starting is None:
-            sleep(LOOK_EVERY_S)
+            wait(None, LOOK_EVERY_S)
             continue
         try:
-            # Whoever held the lock until now may have started it.
-            line = _greet(meeting, scope)
+            # The bridge that held the lock until now may have started it.
+            line = _greet(meeting, scope, wait)
             if line is not None:
                 return line
-            _start(meeting, deadline)
+            _start(meeting, deadline, wait)
         finally:
             os.close(starting)
     raise NoGateway(f"The local gateway could not be reached within {START_S:g} s. Its log: {meeting.log_path}")
 
 
-def _greet(meeting: Meeting, scope: str | None) -> Line | None:
-    """Say hello to the gateway that is there. None if there is none, or if it makes room for another."""
+def _greet(meeting: Meeting, scope: str | None, wait: Wait) -> Line | None:
+    """Begin with the gateway that is there. None if there is none, or if it makes room for another."""
     found = meeting.connect()
     if found is None:
         return None
@@ -69,7 +78,7 @@ def _greet(meeting: Meeting, scope: str | None) -> Line | None:
     try:
         made.settimeout(HELLO_S)
         made.sendall(hello(__version__, scope, os.getcwd(), os.environ, key))
-        said, rest = _first_line(made)
+        said, rest = _first_line(made, wait)
     except (OSError, ValueError):
         made.close()
         return None
@@ -84,9 +93,11 @@ def _greet(meeting: Meeting, scope: str | None) -> Line | None:
     return None
 
 
-def _first_line(made: socket.socket) -> tuple[dict[str, object], bytes]:
+def _first_line(made: socket.socket, wait: Wait) -> tuple[dict[str, object], bytes]:
     said = b""
     while b"\n" not in said:
+        if not wait(made.fileno(), HELLO_S):
+            raise ValueError("no first line came in time")
         chunk = made.recv(65536)
         if not chunk or len(said) > HELLO_BYTES:
             raise ValueError("no first line came")
@@ -112,8 +123,8 @@ def _ask_to_make_room(meeting: Meeting) -> None:
         made.close()
 
 
-def _start(meeting: Meeting, deadline: float) -> None:
-    """Start a gateway and wait until it says that it can be reached."""
+def _start(meeting: Meeting, deadline: float, wait: Wait) -> None:
+    """Start a gateway and wait until it reports that it can be reached."""
     hears, tells = os.pipe()
     try:
         child = os.fork()
@@ -121,7 +132,7 @@ def _start(meeting: Meeting, deadline: float) -> None:
             _become_gateway(meeting, hears, tells)
         os.close(tells)
         os.waitpid(child, 0)
-        said = _heard(hears, deadline)
+        said = _heard(hears, deadline, wait)
     finally:
         os.close(hears)
     if said.startswith(b"ready"):
@@ -132,12 +143,12 @@ def _start(meeting: Meeting, deadline: float) -> None:
     raise NoGateway(f"The local gateway ended while it started. {_last_words(meeting)}")
 
 
-def _heard(hears: int, deadline: float) -> bytes:
-    """What the gateway says about its start: everything up to the end of the pipe, or a whole line."""
+def _heard(hears: int, deadline: float, wait: Wait) -> bytes:
+    """The gateway's report of its start: everything up to the end of the pipe, or a whole line."""
     said = b""
     while not said.endswith(b"\n"):
         left = deadline - monotonic()
-        if left <= 0 or not select.select([hears], [], [], left)[0]:
+        if left <= 0 or not wait(hears, left):
             return said
         chunk = os.read(hears, 4096)
         if not chunk:

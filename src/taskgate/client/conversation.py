@@ -38,6 +38,7 @@ from taskgate.client.questions import Answering
 from taskgate.client.results import Generation, Options, Tool
 from taskgate.client.streamable_http import StreamableHttp
 from taskgate.client.transport import Message, Transport, encode
+from taskgate.mcp.earlier_calls import ABOUT_TASKS, is_about_tasks
 
 # More ids than this are not worth a stream: they are polled.
 MOST_TASKS = 100
@@ -122,9 +123,7 @@ class Subscriptions:
 
 
 NOTICE_TIMEOUT = 5.0
-ABOUT_EARLIER_CALLS = frozenset({"tasks/get", "tasks/result", "tasks/update", "tasks/cancel"})
-"""Their errors are about the call of a task, which another request carried."""
-SAFE_TO_REPEAT = ABOUT_EARLIER_CALLS | {
+SAFE_TO_REPEAT = ABOUT_TASKS | {
     "ping",
     "server/discover",
     "tools/list",
@@ -137,7 +136,6 @@ SAFE_TO_REPEAT = ABOUT_EARLIER_CALLS | {
     "resources/unsubscribe",
     "completion/complete",
     "logging/setLevel",
-    "tasks/list",
 }
 """Sent again by the client itself when the connection breaks. Any other method may run something."""
 
@@ -203,7 +201,7 @@ class Conversation:
         try:
             return await self._answered(method, params or {}, timeout, tool, long)
         except ClientError as error:
-            if method in ABOUT_EARLIER_CALLS:
+            if is_about_tasks(method, params or {}):
                 error.call_was_sent_before()
             raise
 

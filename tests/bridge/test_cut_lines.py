@@ -1,0 +1,388 @@
+"""A gateway that dies at every possible byte of what the bridge writes: no request is lost, and none is executed twice.
+
+The streams are real pipes and Unix sockets. The kernel decides by itself how much of a write it takes, so the number of bytes that
+the first gateway gets is set by limiting what `os.write` is given; the failures after that are the kernel's own.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import socket
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from taskgate.bridge import lines as written_lines
+from taskgate.bridge import relay as relays
+from taskgate.bridge.pending import encode
+from taskgate.bridge.relay import HungUp, Relay
+from taskgate.bridge.starter import Line, NoGateway, Wait
+
+WAIT_S = 60.0
+HARMLESS = "tools/list"
+
+
+def request(request_id: Any, method: str = "tools/call", **params: Any) -> bytes:
+    return encode({"jsonrpc": "2.0", "id": request_id, "method": method, "params": params}) + b"\n"
+
+
+BURST = [
+    request(1, name="charge"),
+    request(2, HARMLESS),
+    encode({"jsonrpc": "2.0", "method": "notifications/progress", "params": {}}) + b"\n",
+    request(3, name="charge"),
+    request(4, "tasks/get", taskId="tg_1"),
+    request(5, "tasks/cancel", taskId="tg_1"),
+    request("six", name="charge"),
+]
+REQUESTS = [1, 2, 3, 4, 5, "six"]
+REPEATED = {2, 4}
+"""Asked again of the next gateway: they run nothing."""
+BYTES = sum(map(len, BURST))
+
+
+class Gateway:
+    """The far end of a line: what it got in whole lines is executed, and is answered if `answers`."""
+
+    def __init__(self, *, answers: bool) -> None:
+        near, self.far = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        near.setblocking(False)
+        self.far.setblocking(False)
+        self.line = Line(near, b"")
+        self.answers = answers
+        self.executed: list[Any] = []
+        self.rest = b""
+
+    def run(self) -> None:
+        """Handle what has arrived."""
+        while True:
+            try:
+                chunk = self.far.recv(65536)
+            except BlockingIOError:
+                return
+            if not chunk:
+                return
+            *whole, self.rest = (self.rest + chunk).split(b"\n")
+            for line in whole:
+                message = json.loads(line)
+                if "id" in message:
+                    self.executed.append(message["id"])
+                    if self.answers:
+                        reply = encode({"jsonrpc": "2.0", "id": message["id"], "result": {"done": True}})
+                        self.far.send(reply + b"\n")
+
+    def die(self) -> None:
+        self.run()
+        self.far.close()
+
+
+class Stage:
+    """A relay between two pipes of a client and the gateways of a test."""
+
+    def __init__(self, gateways: list[Gateway], reach: Callable[[Wait], Line] | None = None) -> None:
+        self.source, self.types = os.pipe()
+        self.reads, self.sink = os.pipe()
+        for descriptor in (self.reads, self.sink):
+            os.set_blocking(descriptor, False)
+        self.gateways = gateways
+        self.reached = 1
+        self.heard: list[dict[str, Any]] = []
+        self._rest = b""
+        self.relay = Relay(gateways[0].line, reach or self._reach, "the.log", self.source, self.sink)
+
+    def _reach(self, _wait: Wait) -> Line:
+        if self.reached >= len(self.gateways):
+            raise NoGateway("There is no gateway.")
+        self.reached += 1
+        return self.gateways[self.reached - 1].line
+
+    def turn(self) -> None:
+        self.relay._turn(0.0)
+        for gateway in self.gateways[: self.reached]:
+            if gateway.far.fileno() != -1:
+                gateway.run()
+        self.read()
+
+    def read(self) -> None:
+        while select.select([self.reads], [], [], 0)[0]:
+            chunk = os.read(self.reads, 65536)
+            if not chunk:
+                return
+            *whole, self._rest = (self._rest + chunk).split(b"\n")
+            self.heard += map(json.loads, whole)
+
+    def until_answered(self, count: int) -> None:
+        for _ in range(2000):
+            if len(self.heard) >= count:
+                return
+            self.turn()
+        raise AssertionError(f"only {[message['id'] for message in self.heard]} were answered")
+
+    def close(self) -> None:
+        for descriptor in (self.source, self.types, self.reads, self.sink):
+            os.close(descriptor)
+        for gateway in self.gateways:
+            gateway.far.close()
+            gateway.line.socket.close()
+
+
+@pytest.fixture
+def stages() -> Iterator[list[Stage]]:
+    made: list[Stage] = []
+    yield made
+    for stage in made:
+        stage.close()
+
+
+class CutAfter:
+    """`os.write` that lets so many bytes pass to one descriptor; then the other end dies, and the kernel refuses the rest."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, descriptor: int, count: int, die: Callable[[], None]) -> None:
+        self._descriptor, self._left, self._die = descriptor, count, die
+        self._write = os.write
+        monkeypatch.setattr(written_lines.os, "write", self)
+
+    def __call__(self, descriptor: int, data: bytes | memoryview) -> int:
+        if descriptor != self._descriptor or self._die is None:
+            return self._write(descriptor, data)
+        if self._left == 0:
+            self._die()
+            self._descriptor = -1
+            return self._write(descriptor, data)
+        count = self._write(descriptor, data[: self._left])
+        self._left -= count
+        return count
+
+
+def complete_within(count: int) -> list[Any]:
+    """The requests whose last byte is among the first `count` bytes of the burst."""
+    found, end = [], 0
+    for line in BURST:
+        end += len(line)
+        if end <= count and b'"id"' in line:
+            found.append(json.loads(line)["id"])
+    return found
+
+
+@pytest.mark.parametrize("answers", [False, True], ids=["silent", "answered"])
+def test_death_at_every_byte_loses_nothing_and_repeats_nothing(
+    stages: list[Stage], monkeypatch: pytest.MonkeyPatch, answers: bool
+) -> None:
+    """The first gateway gets exactly so many bytes, executes what is complete, and dies; `answered`: after it has answered."""
+    for count in range(BYTES):
+        with monkeypatch.context() as patch:
+            first, second = Gateway(answers=answers), Gateway(answers=True)
+            stage = Stage([first, second])
+            stages.append(stage)
+            CutAfter(patch, first.line.socket.fileno(), count, first.die)
+            os.write(stage.types, b"".join(BURST))
+            stage.until_answered(len(REQUESTS))
+            stage.turn()
+            heard = {message["id"]: message for message in stage.heard}
+            assert Counter(message["id"] for message in stage.heard) == Counter(REQUESTS), count
+            complete = complete_within(count)
+            assert first.executed == complete, count
+            lost = [] if answers else complete
+            repeated = [each for each in lost if each in REPEATED]
+            # Never both: what the first gateway had completely is not sent to the second one, unless it is harmless.
+            assert second.executed == repeated + [each for each in REQUESTS if each not in complete], count
+            for request_id, message in heard.items():
+                if request_id in lost and request_id not in REPEATED:
+                    expected = None if request_id == 5 else "maybe"
+                    assert message["error"]["data"].get("executed") == expected, (count, request_id)
+                else:
+                    assert message["result"] == {"done": True}, (count, request_id)
+            stages.pop().close()
+
+
+def test_death_at_every_byte_of_replay_loses_nothing(stages: list[Stage], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second gateway dies while it is brought to where the first one was: the third gets one whole opening."""
+    opening = [request(0, "initialize", protocolVersion="2025-11-25")]
+    opening.append(encode({"jsonrpc": "2.0", "method": "notifications/initialized"}) + b"\n")
+    for count in range(0, 400, 3):
+        with monkeypatch.context() as patch:
+            first, second, third = Gateway(answers=True), Gateway(answers=False), Gateway(answers=True)
+            stage = Stage([first, second, third])
+            stages.append(stage)
+            os.write(stage.types, b"".join(opening))
+            stage.until_answered(1)
+            while stage.relay._to_gateway.lines or first.rest:
+                stage.turn()
+            CutAfter(patch, second.line.socket.fileno(), count, second.die)
+            first.die()
+            os.write(stage.types, request(1, HARMLESS) + request(2, name="charge"))
+            while stage.reached < 3 and 2 not in second.executed:
+                stage.turn()
+            if second.far.fileno() != -1:
+                second.die()
+            stage.until_answered(3)
+            stage.turn()
+            assert Counter(message["id"] for message in stage.heard) == Counter([0, 1, 2]), count
+            own = [each for each in third.executed if str(each).startswith("taskgate-bridge")]
+            assert own == ["taskgate-bridge-3-0"], count
+            assert (second.executed + third.executed).count(2) == 1, count
+            stages.pop().close()
+
+
+def test_lost_call_is_answered_before_new_gateway_is_looked_for(stages: list[Stage]) -> None:
+    first = Gateway(answers=False)
+    seen: list[Any] = []
+
+    def reach(_wait: Wait) -> Line:
+        stage.read()
+        seen.extend(message["id"] for message in stage.heard)
+        raise NoGateway("There is no gateway.")
+
+    stage = Stage([first], reach)
+    stages.append(stage)
+    os.write(stage.types, request(1, name="charge"))
+    while not first.executed:
+        stage.turn()
+    first.die()
+    stage.until_answered(1)
+    assert seen == [1]
+    assert stage.heard[0]["error"]["data"]["executed"] == "maybe"
+
+
+def test_lost_calls_reach_slow_client_while_new_gateway_starts(stages: list[Stage]) -> None:
+    """More answers than the client's pipe holds: the rest is written while the start of the gateway is waited for."""
+    first, second = Gateway(answers=False), Gateway(answers=True)
+    calls = 4000
+    answered_meanwhile = 0
+
+    def reach(wait: Wait) -> Line:
+        nonlocal answered_meanwhile
+        begins, ready = os.pipe()
+        for _ in range(10_000):
+            wait(None, 0.0005)
+            stage.read()
+            if len(stage.heard) == calls:
+                break
+        answered_meanwhile = len(stage.heard)
+        os.write(ready, b"x")
+        assert wait(begins, WAIT_S)
+        os.close(begins)
+        os.close(ready)
+        stage.reached = 2
+        return second.line
+
+    stage = Stage([first, second], reach)
+    stages.append(stage)
+    burst = b"".join(request(number, name="charge") for number in range(calls))
+    while burst:
+        burst = burst[os.write(stage.types, burst[:60_000]) :]
+        while stage.relay._to_gateway.lines or select.select([stage.source], [], [], 0)[0]:
+            stage.turn()
+    while len(first.executed) < calls:
+        stage.turn()
+    first.die()
+    stage.relay._turn(0.0)
+    assert answered_meanwhile == calls
+    assert {message["error"]["data"]["executed"] for message in stage.heard} == {"maybe"}
+
+
+def test_unreachable_gateway_leaves_no_claim_about_earlier_calls(stages: list[Stage]) -> None:
+    first = Gateway(answers=False)
+    stage = Stage([first])
+    stages.append(stage)
+    sent = {
+        1: request(1, "tasks/get", taskId="tg_1"),
+        2: request(2, "tasks/result", taskId="tg_1"),
+        3: request(3, "tasks/cancel", taskId="tg_1"),
+        4: request(4, name="get_task_result", arguments={"task_id": "tg_1"}),
+        5: request(5, name="call_tool", arguments={"name": "cancel_task", "arguments": {}}),
+    }
+    os.write(stage.types, b"".join(sent.values()))
+    while len(first.executed) < len(sent):
+        stage.turn()
+    first.die()
+    stage.until_answered(len(sent))
+    later = {
+        6: request(6, "tasks/get", taskId="tg_1"),
+        7: request(7, name="get_task", arguments={"task_id": "tg_1"}),
+        8: request(8, name="charge", requestState="s", inputResponses={}),
+        9: request(9, name="charge"),
+        10: request(10, "tools/list"),
+    }
+    os.write(stage.types, b"".join(later.values()))
+    stage.until_answered(len(sent) + len(later))
+    executed = {message["id"]: message["error"]["data"].get("executed") for message in stage.heard}
+    assert executed == {**dict.fromkeys([*sent, 6, 7]), 8: "maybe", 9: "no", 10: "no"}
+
+
+def test_requests_beyond_limit_are_refused_and_none_is_forgotten(
+    stages: list[Stage], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("taskgate.bridge.pending.MOST_OPEN", 3)
+    first, second = Gateway(answers=False), Gateway(answers=True)
+    stage = Stage([first, second])
+    stages.append(stage)
+    for number in range(5):
+        os.write(stage.types, request(number, name="charge"))
+        while select.select([stage.source], [], [], 0)[0] or stage.relay._to_gateway.lines:
+            stage.turn()
+    refused = {message["id"]: message["error"]["data"] for message in stage.heard}
+    assert {key: (data["error_type"], data["executed"]) for key, data in refused.items()} == {
+        3: ("overloaded", "no"),
+        4: ("overloaded", "no"),
+    }
+    first.die()
+    stage.until_answered(5)
+    assert sorted(message["id"] for message in stage.heard) == [0, 1, 2, 3, 4]
+
+
+def test_death_after_end_of_client_input_answers_everything(stages: list[Stage]) -> None:
+    """`printf ... | taskgate stdio`: the input has ended, and answers are still read."""
+    first = Gateway(answers=False)
+    stage = Stage([first])
+    stages.append(stage)
+    os.write(stage.types, request(1, name="charge") + request(2, HARMLESS))
+    while len(first.executed) < 2:
+        stage.turn()
+    os.close(stage.types)
+    stage.types = os.open(os.devnull, os.O_RDONLY)
+    first.die()
+    stage.relay.run()
+    stage.read()
+    executed = {message["id"]: message["error"]["data"].get("executed") for message in stage.heard}
+    assert executed == {1: "maybe", 2: "no"}
+
+
+def test_client_that_closed_its_output_ends_relay(stages: list[Stage]) -> None:
+    first = Gateway(answers=False)
+    stage = Stage([first])
+    stages.append(stage)
+    os.write(stage.types, request(1, name="charge"))
+    while not first.executed:
+        stage.turn()
+    os.close(stage.reads)
+    stage.reads = os.open(os.devnull, os.O_RDONLY)
+    first.die()
+    with pytest.raises(HungUp):
+        stage.relay.run()
+
+
+def test_initialized_notification_outlives_unreachable_gateway(
+    stages: list[Stage], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was queued when no gateway could be reached: the next gateway gets it with the replayed opening."""
+    monkeypatch.setattr(relays, "CRASHES", 100)
+    first, second = Gateway(answers=True), Gateway(answers=True)
+    stage = Stage([first, second])
+    stages.append(stage)
+    os.write(stage.types, request(0, "initialize"))
+    stage.until_answered(1)
+    stage.gateways = [first]
+    first.die()
+    os.write(stage.types, encode({"jsonrpc": "2.0", "method": "notifications/initialized"}) + b"\n")
+    os.write(stage.types, request(1, name="charge"))
+    stage.until_answered(2)
+    stage.gateways, stage.reached = [first, second], 1
+    os.write(stage.types, request(2, name="charge"))
+    stage.until_answered(3)
+    assert [each for each in second.executed if each != 2] == ["taskgate-bridge-2-0"]
+    assert "notifications/initialized" in stage.relay._pending._opening
