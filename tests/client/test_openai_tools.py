@@ -42,6 +42,21 @@ def test_definitions_come_in_both_forms() -> None:
     assert (flat["type"], flat["name"]) == ("function", chat["function"]["name"])
 
 
+def test_tools_for_apps_only_are_not_offered_to_models() -> None:
+    offered = {
+        name: Tool.from_wire({"name": name, "inputSchema": {}, "_meta": meta})
+        for name, meta in {
+            "both": {"ui": {"visibility": ["model", "app"]}},
+            "model": {"ui": {"visibility": ["model"]}},
+            "app": {"ui": {"visibility": ["app"]}},
+            "odd": {"ui": {"visibility": "app"}},
+            "plain": None,
+        }.items()
+    }
+    names = [made["function"]["name"] for made in definitions(list(offered.values()))]
+    assert names == ["both", "model", "odd", "plain"]
+
+
 def call(name: str, arguments: Any, **extra: Any) -> dict[str, Any]:
     return {"id": "1", "type": "function", "function": {"name": name, "arguments": arguments}, **extra}
 

@@ -273,7 +273,9 @@ class Upstream:
         if method == "initialize" and self.speaks_2025:
             return self._initialized(call)
         if method == "server/discover" and self.speaks_2026:
-            extensions = {f"{META}tasks": {}} if any(tool.as_task for tool in self._tools.values()) else {}
+            extensions = dict(self.capabilities.get("extensions", {}))
+            if any(tool.as_task for tool in self._tools.values()):
+                extensions[f"{META}tasks"] = {}
             return {"supportedVersions": [STATELESS], "capabilities": {**self.capabilities, "extensions": extensions}}
         if method == "tools/list":
             tools = [tool.description for tool in self._tools.values()]

@@ -57,9 +57,9 @@ def original_name(safe: str, known: Iterable[str] = ()) -> str:
 
 
 def definitions(tools: Sequence[Tool], *, flat: bool = False) -> list[dict[str, Any]]:
-    """Tool definitions for a model; `flat` gives the responses form."""
+    """Tool definitions for a model, without the tools that are for apps only; `flat` gives the responses form."""
     made = []
-    for tool in tools:
+    for tool in (tool for tool in tools if tool.is_for_model):
         schema = dict(tool.input_schema) or {"type": "object"}
         schema.setdefault("properties", {})
         function = {"name": safe_name(tool.name), "description": tool.description, "parameters": schema}

@@ -192,6 +192,14 @@ class Tool:
             raw,
         )
 
+    @property
+    def is_for_model(self) -> bool:
+        """Whether a model may see it; MCP Apps have tools that only their user interface calls (`_meta.ui.visibility`)."""
+        meta = self.raw.get("_meta")
+        ui = meta.get("ui") if isinstance(meta, Mapping) else None
+        declared = ui.get("visibility") if isinstance(ui, Mapping) else None
+        return "model" in declared if isinstance(declared, list) else True
+
 
 @dataclass(frozen=True, slots=True)
 class Listed:

@@ -95,9 +95,13 @@ class MethodTables:
         own = await methods.own_tools.find(request)
         if own is not None:
             return await methods.own_tools.call(request, own)
-        scope = methods.lookup.plan.value.scopes.get(request.caller.scope)
-        if scope is not None and scope.mode is ScopeMode.FACADE:
-            raise unknown_tool(str(request.params.get("name")))
+        view = await methods.lookup.view(request)
+        if view.scope.mode is ScopeMode.FACADE:
+            name = str(request.params.get("name"))
+            tool = view.tool(name)
+            if tool is None or tool.is_for_model:
+                raise unknown_tool(name)
+            # A tool that the model cannot reach through the facade is there for apps, which call it by its name.
         return await methods.tool_calls.call(request)
 
     async def _read_resource(self, request: Request) -> bytes:

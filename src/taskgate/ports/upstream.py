@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Final, NamedTuple, Protocol
 
 import msgspec
 
+from taskgate.core.catalog.apps import APP_MIME, UI_EXTENSION
 from taskgate.core.errors import Evidence, Executed, Moment, TaskgateError, UpstreamError, judge
 from taskgate.core.events import EventKind
 from taskgate.core.generations import Generation
@@ -56,6 +57,7 @@ LISTING_PROFILE: Final = ClientProfile(
         "elicitation": {"form": {}, "url": {}},
         "sampling": {"tools": {}, "context": {}},
         "roots": {"listChanged": True},
+        "extensions": {UI_EXTENSION: {"mimeTypes": [APP_MIME]}},
     }
 )
 """What is declared where no single caller speaks: on links that several share, and on the one that lists are fetched over. Servers

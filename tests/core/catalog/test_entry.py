@@ -64,12 +64,22 @@ def test_a_stateless_caller_sees_no_execution() -> None:
     assert shown == (AWKWARD[:start] + AWKWARD[end:]).replace(b'"name":"read"', b'"name":"files__read"')
 
 
-def test_prompts_are_only_renamed_and_resources_never_changed() -> None:
+def test_prompts_are_only_renamed_and_resources_keep_their_bytes_under_their_own_address() -> None:
     (prompt,) = read(b'[{"name":"p","execution":{"taskSupport":"required"}}]', EntryKind.PROMPT)
     shown = render(prompt, "files__p", TaskSupport.OPTIONAL, Audience(Generation.STATEFUL))
     assert shown == b'{"name":"files__p","execution":{"taskSupport":"required"}}'
     (resource,) = read(b'[{ "uri" : "file:///a" }]', EntryKind.RESOURCE)
-    assert render(resource, "ignored", None, Audience(Generation.STATEFUL)) == b'{ "uri" : "file:///a" }'
+    assert render(resource, "file:///a", None, Audience(Generation.STATEFUL)) == b'{ "uri" : "file:///a" }'
+    (page,) = read(b'[{"uri":"ui://x","name":"n"}]', EntryKind.RESOURCE)
+    assert render(page, "ui://s.taskgate/x", None, Audience(Generation.STATEFUL)) == (
+        b'{"uri":"ui://s.taskgate/x","name":"n"}'
+    )
+    tool = b'{"name":"t","inputSchema":{},"_meta":{"ui":{"resourceUri":"ui://x"}}}'
+    (entry,) = read(b"[" + tool + b"]")
+    audience = Audience(Generation.STATELESS)
+    assert render(entry, "t", None, audience, interfaces={"ui://y": None}) == tool
+    shown = render(entry, "t", None, audience, interfaces={"ui://x": "ui://s.taskgate/x"})
+    assert json.loads(shown)["_meta"] == {"ui": {"resourceUri": "ui://s.taskgate/x"}}
 
 
 def test_task_support_is_added_where_there_was_none_and_replaces_what_is_no_object() -> None:

@@ -1,6 +1,4 @@
-"""What tools show, whether a call obeys it and who owns the task: the matrices, for both kinds of caller and every
-mode.
-"""
+"""What tools show about tasks and whether a call obeys it: the matrices, for both kinds of caller and every mode."""
 
 from __future__ import annotations
 
@@ -10,13 +8,11 @@ import pytest
 
 from taskgate.core.catalog.tool_listing import (
     AnnotationMode,
-    Owner,
     TaskCheck,
     TaskSupport,
     annotated,
     annotation_line,
     check_task,
-    owner_of,
     sends_task_status,
     shown_support,
     supports_tasks,
@@ -132,36 +128,6 @@ def test_a_task_is_forbidden_only_in_strict(
     shown = shown_support(mode, action, upstream_tasks=False, task_aware=task_aware, forced=forced)
     assert shown is not None
     assert check_task(shown, task_present=True) is TaskCheck.TASK
-
-
-@pytest.mark.parametrize(
-    ("action", "task_present", "own", "expected"),
-    [
-        (FORWARD, True, OPTIONAL, Owner.UPSTREAM),
-        (FORWARD, True, REQUIRED, Owner.UPSTREAM),
-        (FORWARD, True, FORBIDDEN, Owner.TASKGATE_AT_ONCE),
-        (FORWARD, True, None, Owner.TASKGATE_AT_ONCE),
-        (FORWARD, False, OPTIONAL, Owner.NOBODY),
-        (FORWARD, False, FORBIDDEN, Owner.NOBODY),
-        (APPROVE, True, OPTIONAL, Owner.TASKGATE),
-        (APPROVE, True, FORBIDDEN, Owner.TASKGATE),
-        (APPROVE, False, OPTIONAL, Owner.TASK_REQUIRED),
-        (APPROVE, False, FORBIDDEN, Owner.TASK_REQUIRED),
-        (DENY, True, OPTIONAL, Owner.REFUSED),
-        (DENY, False, FORBIDDEN, Owner.REFUSED),
-        (POLICY, True, None, Owner.TASKGATE),
-        (POLICY, False, None, Owner.TASK_REQUIRED),
-    ],
-)
-def test_ownership_follows_the_action_and_what_the_upstream_can_do(
-    action: Action, task_present: bool, own: TaskSupport | None, expected: Owner
-) -> None:
-    assert owner_of(action, task_present=task_present, upstream_support=own) is expected
-
-
-@pytest.mark.parametrize("action", [APPROVE, POLICY])
-def test_a_held_call_without_a_task_is_kept_by_us_where_the_tool_showed_optional(action: Action) -> None:
-    assert owner_of(action, task_present=False, upstream_support=None, shown=OPTIONAL) is Owner.TASKGATE
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import binascii
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -17,6 +17,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from taskgate.core import wire
+from taskgate.core.catalog import apps
 from taskgate.core.catalog.names import RESERVED_NAMES, NameStyle, NameTable
 from taskgate.core.catalog.pin import definition_digest
 from taskgate.core.catalog.tool_listing import TaskSupport, describes_objects, upstream_support, with_notice
@@ -31,6 +32,8 @@ class Audience(NamedTuple):
     """Whether its revision has tasks at all: before 2025-11-25 nothing may be said about them."""
     task_aware: bool = False
     """Whether it declared that it knows tasks. Fixed for a session: what one call does changes nothing that is shown."""
+    renders_apps: bool = False
+    """Whether its session declared MCP Apps. Lists of stateless callers do not depend on what a request declares."""
 
 
 STATELESS_AUDIENCE = Audience(Generation.STATELESS)
@@ -85,6 +88,22 @@ class CatalogEntry:
         return found
 
     @property
+    def ui_addresses(self) -> tuple[str, ...]:
+        """Where a tool says its user interface is, as its server writes it."""
+        if "ui" not in self._memo:
+            self._memo["ui"] = apps.ui_addresses(self.definition)
+        found: tuple[str, ...] = self._memo["ui"]
+        return found
+
+    @property
+    def is_for_model(self) -> bool:
+        """Whether the server lets a model see the tool."""
+        if "model" not in self._memo:
+            self._memo["model"] = apps.is_for_model(self.definition)
+        found: bool = self._memo["model"]
+        return found
+
+    @property
     def input_schema(self) -> Any:
         return self.definition.get("inputSchema")
 
@@ -108,22 +127,35 @@ def read_entries(kind: EntryKind, server: str, listed: Raw) -> Iterator[CatalogE
 
 
 def render(
-    entry: CatalogEntry, wire_name: str, support: TaskSupport | None, audience: Audience, *, notices: bool = False
+    entry: CatalogEntry,
+    wire_name: str,
+    support: TaskSupport | None,
+    audience: Audience,
+    *,
+    notices: bool = False,
+    interfaces: Mapping[str, str | None] = MappingProxyType({}),
 ) -> bytes:
-    """The entry as a caller sees it. Only tools and prompts are renamed: URIs are linked to from results.
+    """The entry as a caller sees it. Tools and prompts are renamed; a URI is only replaced where several servers use it.
 
-    With `notices` a tool's result may be replaced by a notice of ours, and its output schema says so.
+    With `notices` a tool's result may be replaced by a notice of ours, and its output schema says so. `interfaces` has the
+    addresses of user interfaces that this caller is shown another address for, or none.
     """
     if entry.kind not in (EntryKind.TOOL, EntryKind.PROMPT):
-        return bytes(entry.raw)
+        return bytes(entry.raw) if wire_name == entry.name else _readdressed(entry, wire_name)
     members = wire.members_of(entry.raw)
     if wire_name != entry.name:
         members["name"] = wire.raw(wire_name)
     if entry.kind is EntryKind.TOOL:
+        if interfaces and any(uri in interfaces for uri in entry.ui_addresses):
+            apps.with_addresses(members, interfaces)
         _tell_of_tasks(members, support, audience)
         if "outputSchema" in members:
             _fit_output_schema(members, entry.definition["outputSchema"], audience, notices)
     return wire.join(members)
+
+
+def _readdressed(entry: CatalogEntry, shown: str) -> bytes:
+    return wire.join({**wire.members_of(entry.raw), _NAMED_BY[entry.kind]: wire.raw(shown)})
 
 
 def _tell_of_tasks(members: Members, support: TaskSupport | None, audience: Audience) -> None:
@@ -193,8 +225,9 @@ def merge(
     reserved: Iterable[str] = RESERVED_NAMES,
     per_server: int = MAX_PER_SERVER,
     prefixes: Mapping[str, str] = MappingProxyType({}),
+    address: Callable[[CatalogEntry], str] | None = None,
 ) -> Merged:
-    """Merge the lists of one kind, given per server."""
+    """Merge the lists of one kind, given per server. `address` is what callers know a resource by."""
     notes: list[str] = []
     entries = [entry for server, found in listed.items() for entry in _bounded(kind, server, found, per_server, notes)]
     if kind in (EntryKind.TOOL, EntryKind.PROMPT):
@@ -204,7 +237,7 @@ def merge(
         notes += [str(collision) for collision in names.refused]
         pairs = ((names.to_wire.get((entry.server, entry.name)), entry) for entry in entries)
         return Merged({wire: entry for wire, entry in pairs if wire is not None}, names, tuple(notes))
-    return Merged(dict(_first_of_each(entries, notes)), None, tuple(notes))
+    return Merged(dict(_first_of_each(entries, notes, address or _own_name)), None, tuple(notes))
 
 
 def _bounded(
@@ -222,12 +255,19 @@ def _bounded(
     return list(kept.values())
 
 
-def _first_of_each(entries: Iterable[CatalogEntry], notes: list[str]) -> Iterator[tuple[str, CatalogEntry]]:
+def _own_name(entry: CatalogEntry) -> str:
+    return entry.name
+
+
+def _first_of_each(
+    entries: Iterable[CatalogEntry], notes: list[str], address: Callable[[CatalogEntry], str]
+) -> Iterator[tuple[str, CatalogEntry]]:
     owners: dict[str, str] = {}
     for entry in entries:
-        owner = owners.setdefault(entry.name, entry.server)
+        shown = address(entry)
+        owner = owners.setdefault(shown, entry.server)
         if owner == entry.server:
-            yield entry.name, entry
+            yield shown, entry
         else:
             notes.append(f"Both {owner!r} and {entry.server!r} offer {entry.name[:200]!r}; that of {owner!r} is used.")
 

@@ -8,9 +8,9 @@ from typing import Any, Final, assert_never
 
 from taskgate.core.governance.decision import Action
 
-# Which `taskSupport` a tool shows, whether a call obeys it, and who owns the task that follows.
+# Which `taskSupport` a tool shows, and whether a call obeys it.
 #
-# Three tables over the same four facts: what the gates decided, what the upstream can do, whether the caller knows
+# Two tables over the same four facts: what the gates decided, what the upstream can do, whether the caller knows
 # tasks, and the operator's `annotation_mode`. `auto` is kind to callers that do not know tasks, `strict` is the plain
 # matrix for everyone, `dual` shows `optional` to all. Nothing is logged here: `annotation_line` makes the sentence, the
 # gateway writes it.
@@ -39,17 +39,6 @@ class TaskCheck(StrEnum):
     TASK = "task"
     TASK_REQUIRED = "task_required"
     TASK_FORBIDDEN = "task_forbidden"
-
-
-class Owner(StrEnum):
-    """Who keeps the task of a call."""
-
-    NOBODY = "nobody"
-    UPSTREAM = "upstream"
-    TASKGATE = "taskgate"
-    TASKGATE_AT_ONCE = "taskgate_at_once"
-    REFUSED = "refused"
-    TASK_REQUIRED = "task_required"
 
 
 def shown_support(
@@ -82,33 +71,6 @@ def check_task(shown: TaskSupport, *, task_present: bool) -> TaskCheck:
     if task_present:
         return TaskCheck.TASK_FORBIDDEN if shown is TaskSupport.FORBIDDEN else TaskCheck.TASK
     return TaskCheck.TASK_REQUIRED if shown is TaskSupport.REQUIRED else TaskCheck.SYNC
-
-
-def owner_of(
-    action: Action,
-    *,
-    task_present: bool,
-    upstream_support: TaskSupport | None,
-    shown: TaskSupport = TaskSupport.REQUIRED,
-) -> Owner:
-    """Who owns the task of a call whose decision is settled (a `policy` that is still open counts as `approve`).
-
-    `shown` matters only for a held call without `task`: where the tool was shown as `optional`, Taskgate holds it for
-    the caller.
-    """
-    match action:
-        case Action.DENY:
-            return Owner.REFUSED
-        case Action.FORWARD:
-            if not task_present:
-                return Owner.NOBODY
-            return Owner.UPSTREAM if _can_take_tasks(upstream_support) else Owner.TASKGATE_AT_ONCE
-        case Action.APPROVE | Action.POLICY:
-            if task_present or shown is not TaskSupport.REQUIRED:
-                return Owner.TASKGATE
-            return Owner.TASK_REQUIRED
-        case _:
-            assert_never(action)
 
 
 def upstream_support(tool: Mapping[str, Any]) -> TaskSupport | None:
@@ -163,10 +125,6 @@ def _strict(action: Action, upstream_tasks: bool, upstream: TaskSupport | None, 
     if not upstream_tasks:
         return TaskSupport.FORBIDDEN
     return upstream if upstream is not None else TaskSupport.OPTIONAL
-
-
-def _can_take_tasks(support: TaskSupport | None) -> bool:
-    return support in (TaskSupport.OPTIONAL, TaskSupport.REQUIRED)
 
 
 def _at(holder: Any, *keys: str) -> Any:

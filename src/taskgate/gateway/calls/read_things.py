@@ -6,13 +6,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from taskgate.core import wire
+from taskgate.core.catalog.addresses import Address
 from taskgate.core.catalog.entry import MARK, CatalogEntry, EntryKind
 from taskgate.core.catalog.tool_listing import TaskSupport
 from taskgate.core.errors import CallerError, UpstreamError
 from taskgate.core.governance.decision import Denied, Forward
 from taskgate.core.patterns import PatternKind
 from taskgate.core.tasks.task import Task
-from taskgate.core.wire import Members
+from taskgate.core.wire import Members, Raw
 from taskgate.gateway.calls.call_tool import as_tool_result
 from taskgate.gateway.calls.routing import Lookup, Sending
 from taskgate.gateway.catalog.catalogs import Catalogs
@@ -20,6 +21,7 @@ from taskgate.gateway.catalog.validate import Completions, HandedOut, Validation
 from taskgate.gateway.catalog.views import View
 from taskgate.gateway.governance.evaluate import Asked
 from taskgate.gateway.governance.gate import HeldReadings
+from taskgate.gateway.requests.large_results import elements_of, members_of
 from taskgate.gateway.requests.request import Request, fair_key_of, memory_key
 from taskgate.turns import LARGE_BYTES
 
@@ -39,10 +41,10 @@ class Readings:
     completions: Completions
 
     async def read_resource(self, request: Request) -> bytes:
-        uri = _text(request.params, "uri", "resources/read")
-        server = await self.owner_of(request, uri)
-        await self.agreed(request, PatternKind.RESOURCE, server, uri, shown=uri)
-        return await self.carried(request, server, uri, request.members())
+        shown = _text(request.params, "uri", "resources/read")
+        server, uri = await self.address_of(request, shown)
+        await self.agreed(request, PatternKind.RESOURCE, server, uri, shown=shown)
+        return await self.carried(request, server, uri, {**request.members(), "uri": wire.raw(uri)}, shown=shown)
 
     async def get_prompt(self, request: Request) -> bytes:
         name = _text(request.params, "name", "prompts/get")
@@ -61,17 +63,20 @@ class Readings:
         params["name"] = wire.raw(prompt.name)
         return await self.carried(request, prompt.server, prompt.name, params)
 
-    async def owner_of(self, request: Request, uri: str) -> str:
-        """The server that a URI belongs to, if this caller may use it."""
+    async def address_of(self, request: Request, uri: str) -> Address:
+        """The server that a URI belongs to and what that server calls it, if this caller may use it."""
         view = await self.lookup.view(request)
         handed_out_by = self.sending.handed_out_by(request, uri)
-        server = view.owner_of(uri, handed_out_by)
-        if server is None:
+        found = view.address_of(uri, handed_out_by)
+        if found is None:
             view = await self.lookup.look_for_uri(request, view) or view
-            server = view.owner_of(uri, handed_out_by)
-        if server is None or not permitted(view, server, uri, PatternKind.RESOURCE):
-            raise CallerError("unknown_resource", "There is no such resource here.", data={"uri": uri[:500]})
-        return server
+            found = view.address_of(uri, handed_out_by)
+        if found is not None and permitted(view, *found, PatternKind.RESOURCE):
+            return found
+        text = "There is no such resource here."
+        if found is None and view.addresses.is_ambiguous(uri):
+            text = "Several servers use this address. List tools and resources again: they name the address of each."
+        raise CallerError("unknown_resource", text, data={"uri": uri[:500]})
 
     async def agreed(self, request: Request, kind: PatternKind, server: str, name: str, *, shown: str) -> None:
         """Policy and people have their say; returns when the request may go on."""
@@ -94,12 +99,30 @@ class Readings:
         )
         await self.held.permit(request, asked, decision, shown)
 
-    async def carried(self, request: Request, server: str, name: str, params: Members) -> bytes:
-        """The result, with its links noted: its caller may read them."""
+    async def carried(
+        self, request: Request, server: str, name: str, params: Members, *, shown: str | None = None
+    ) -> bytes:
+        """The result, with its links noted: its caller may read them. `shown` is what the caller calls a resource."""
         call = self.sending.prepared(request, server, request.message.method, params, name)
         result = await self.sending.carry(request, server, call)
+        if shown is not None and shown != name:
+            result = await readdressed(result, name, shown)
         await self.sending.note_links(request, server, result)
         return result
+
+
+async def readdressed(result: bytes, uri: str, shown: str) -> bytes:
+    """A result of `resources/read` with the address that the caller asked for in the place of the server's own."""
+    members = await members_of(result)
+    contents: list[Raw] = []
+    for content in await elements_of(members.get("contents", Raw(b"[]"))):
+        inner = await members_of(content) if bytes(memoryview(content)[:1]) == b"{" else {}
+        if bytes(inner.get("uri", b"")) == wire.encode(uri):
+            content = Raw(wire.join({**inner, "uri": wire.raw(shown)}))
+        contents.append(content)
+    if "contents" in members:
+        members["contents"] = wire.raw(contents)
+    return wire.join(members)
 
 
 def _text(params: dict[str, Any], key: str, method: str) -> str:

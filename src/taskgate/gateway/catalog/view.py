@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from taskgate.core import wire
+from taskgate.core.catalog.addresses import Address
 from taskgate.core.catalog.entry import Audience, CatalogEntry, EntryKind, render, scheme_of
 from taskgate.core.catalog.names import SEPARATOR, NameStyle, NameTable
 from taskgate.core.catalog.search import SearchIndex
@@ -23,6 +24,7 @@ from taskgate.core.resource_uri import UriTemplate, first_matching
 from taskgate.core.scoping.scope import ScopePolicy
 from taskgate.core.scoping.subset import Subset
 from taskgate.core.wire import Raw
+from taskgate.gateway.catalog.shown_addresses import ShownAddresses
 from taskgate.gateway.plan import Plan
 from taskgate.mcp.param_headers import ParamHeader
 
@@ -52,6 +54,11 @@ class ToolRef:
     timeout_s: float = 0.0
     """How long a plain call may take."""
 
+    @property
+    def is_for_model(self) -> bool:
+        """Whether its server lets a model see it. One that is not listed says nothing against it."""
+        return self.entry is None or self.entry.is_for_model
+
 
 @dataclass(frozen=True, slots=True)
 class PromptRef:
@@ -78,7 +85,11 @@ class View:
     withheld: Mapping[PatternKind, tuple[tuple[str, str], ...]]
     """(server, name) of what is listed and yet is not for this caller. Nothing may pass by looking like it."""
     schemes: Mapping[str, frozenset[str]]
-    """Which servers list resources or templates of a scheme."""
+    """Which servers list resources or templates of a scheme, or declare interfaces of it."""
+    addresses: ShownAddresses
+    app_tools: Mapping[str, ToolRef]
+    """Tools that apps may call, by their own names: an app knows its server's tools by no others. Only those that one server alone
+    has."""
     rendered: dict[tuple[EntryKind, Audience], list[bytes]] = field(default_factory=dict)
     search_index: SearchIndex | None = None
 
@@ -89,7 +100,7 @@ class View:
         pair = self.tool_names.resolve(name)
         if pair is not None:
             return self.tools.get(self.tool_names.to_wire[pair])
-        return self._unlisted(name)
+        return self.app_tools.get(name) or self._unlisted(name)
 
     def _unlisted(self, name: str) -> ToolRef | None:
         """A server need not list what it answers: with plain names and one server the name is judged and sent on."""
@@ -136,20 +147,30 @@ class View:
             return None
         return PromptRef(name, server, own, None)
 
-    def owner_of(self, uri: str, handed_out_by: str | None) -> str | None:
-        """The server a URI belongs to: one that lists it, that handed it out, that has a template for it, that alone lists such
-        URIs, or that alone has resources. Nobody is asked whether it knows it."""
+    def address_of(self, uri: str, handed_out_by: str | None) -> Address | None:
+        """The server that a URI belongs to, and what that server calls it: one that lists it, whose tool declares it as its
+        interface, whose skill it is part of, that handed it out, that has a template for it, that alone uses such URIs, or that
+        alone has resources. No server is asked whether it knows it.
+        """
+        # First, because no server may list something under another server's address.
+        found = self.addresses.owner(uri)
+        if found is not None and found.server in self.subset.servers:
+            return found
         entry = self.resources.get(uri)
         if entry is not None:
-            return entry.server
+            return Address(entry.server, entry.name)
+        if found is not None:
+            return None
         if handed_out_by in self.subset.servers:
-            return handed_out_by
+            return Address(handed_out_by, uri)
+        if self.addresses.is_ambiguous(uri):
+            return None
         template = first_matching(self.templates, uri)
         if template is not None:
-            return template.server
+            return Address(template.server, uri)
         alike = self.schemes.get(scheme_of(uri) or "", frozenset())
         candidates = alike or self._able("resources")
-        return next(iter(candidates)) if len(candidates) == 1 else None
+        return Address(next(iter(candidates)), uri) if len(candidates) == 1 else None
 
     def _able(self, capability: str) -> list[str]:
         """Whom to ask for this: those that declare it. Where there is one server only, what it does not declare can still be
@@ -182,7 +203,7 @@ class View:
             return (server, name) in self.tool_names.to_wire
         if kind is PatternKind.PROMPT:
             return any(prompt.server == server and prompt.name == name for prompt in self.prompts.values())
-        entry = self.resources.get(name)
+        entry = self.resources.get(self.addresses.shown(server, name))
         template = self.template(name) if entry is None else None
         owner = entry.server if entry is not None else (template[1].server if template is not None else None)
         return owner == server
@@ -205,7 +226,14 @@ class View:
     def render_tool(self, tool: ToolRef, audience: Audience) -> bytes:
         assert tool.entry is not None
         support = self.shown(tool, audience.task_aware)
-        return render(tool.entry, tool.wire, support, audience, notices=self._may_be_replaced(tool))
+        return render(
+            tool.entry,
+            tool.wire,
+            support,
+            audience,
+            notices=self._may_be_replaced(tool),
+            interfaces=self.addresses.shown_interfaces(tool.server) if tool.entry.ui_addresses else {},
+        )
 
     def _may_be_replaced(self, tool: ToolRef) -> bool:
         """Whether a call of it may be answered with a notice of ours: it may take too long, be held, or give too much."""
@@ -232,8 +260,8 @@ class View:
                 if prompt.entry is not None:
                     yield render(prompt.entry, prompt.wire, None, audience)
         elif kind is EntryKind.RESOURCE:
-            for entry in self.resources.values():
-                yield bytes(entry.raw)
+            for shown, entry in self.resources.items():
+                yield render(entry, shown, None, audience)
         else:
             for _, entry in self.templates:
                 yield bytes(entry.raw)

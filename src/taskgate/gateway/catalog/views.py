@@ -7,10 +7,13 @@ taken when the view is built, by the same function that a call goes through, so 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Any, Final
 
 from taskgate.core import wire
-from taskgate.core.catalog.entry import CatalogEntry, EntryKind, Merged, merge, scheme_of
+from taskgate.core.catalog.addresses import Address
+from taskgate.core.catalog.apps import UI_SCHEME, is_for_apps
+from taskgate.core.catalog.entry import CatalogEntry, EntryKind, merge, scheme_of
 from taskgate.core.catalog.names import RESERVED_NAMES, NameStyle
 from taskgate.core.catalog.tool_listing import TaskSupport, supports_tasks
 from taskgate.core.governance.decision import Denied, Forward, Gate
@@ -22,6 +25,7 @@ from taskgate.core.scoping.registry import NO_WISH, SessionRequest
 from taskgate.core.scoping.scope import ScopeMode, ScopePolicy
 from taskgate.core.scoping.subset import Subset, compose
 from taskgate.gateway.catalog.catalogs import Catalogs
+from taskgate.gateway.catalog.shown_addresses import HeldAddresses, ShownAddresses
 from taskgate.gateway.catalog.view import PromptRef as PromptRef
 from taskgate.gateway.catalog.view import Quarantined
 from taskgate.gateway.catalog.view import ToolRef as ToolRef
@@ -50,6 +54,7 @@ class Views:
         self._whole: dict[str, tuple[int, int, View]] = {}
         """The views of callers who do not narrow their scope, which is most: found without comparing any wishes."""
         self._subsets: dict[tuple[str, SessionRequest, bool], tuple[int, Subset]] = {}
+        self._held = HeldAddresses()
 
     def subset(self, plan: Plan, scope: str, narrowing: SessionRequest, asking: bool = False) -> Subset:
         """What a session of this scope gets. With `asking`, servers beyond the scope's limit raise NotAllowed."""
@@ -68,6 +73,7 @@ class Views:
 
     def forget(self, scopes: frozenset[str]) -> None:
         """These scopes are no more; who still asks in one of them sees nothing."""
+        self._held.forget(scopes)
         for scope in scopes:
             self._whole.pop(scope, None)
         for key in [key for key in self._views if key[0] in scopes]:
@@ -94,7 +100,8 @@ class Views:
         await self._catalogs.settled(subset.servers, listing=listing)
         view = self.current(plan, caller, narrowing)
         if view is None:
-            view = build_view(plan, _policy(plan, caller.scope), subset, self._catalogs)
+            view = build_view(plan, _policy(plan, caller.scope), subset, self._catalogs, self._held.of(caller.scope))
+            self._held.keep(caller.scope, view.addresses.unchanged())
             if len(self._views) >= MAX_VIEWS:
                 self._views.clear()
             fresh = (plan.revision, self._lists.number, view)
@@ -122,13 +129,15 @@ class Views:
         self._scope_record.shown(subset, tools, excluded)
 
 
-def build_view(plan: Plan, scope: ScopePolicy, subset: Subset, catalogs: Catalogs) -> View:
+def build_view(
+    plan: Plan, scope: ScopePolicy, subset: Subset, catalogs: Catalogs, held: Mapping[str, str] = MappingProxyType({})
+) -> View:
+    """`held`: addresses that callers of this scope were given before, and whose they were."""
     offers = {server: offer for server in subset.servers if (offer := catalogs.offer(server)) is not None}
     capabilities = {server: offer.capabilities for server, offer in offers.items()}
-    found: dict[EntryKind, Merged] = {}
+    visible: dict[EntryKind, dict[str, list[CatalogEntry]]] = {kind: {} for kind in EntryKind}
     withheld: dict[PatternKind, tuple[tuple[str, str], ...]] = {}
-    for kind in EntryKind:
-        listed: dict[str, list[CatalogEntry]] = {}
+    for kind, listed in visible.items():
         for server, offer in offers.items():
             entries = offer.entries.get(kind, ())
             listed[server] = [e for e in entries if _visible(plan, subset, e, catalogs.quarantined)]
@@ -136,26 +145,32 @@ def build_view(plan: Plan, scope: ScopePolicy, subset: Subset, catalogs: Catalog
                 shown = {e.name for e in listed[server]}
                 hidden = tuple((server, e.name) for e in entries if e.name not in shown)
                 withheld[_PATTERNS[kind]] = withheld.get(_PATTERNS[kind], ()) + hidden
-        found[kind] = merge(
+    addresses = _addresses(plan, subset, visible, catalogs.quarantined, held)
+    found = {
+        kind: merge(
             kind,
             listed,
             scope.names,
             reserved=_reserved(scope),
             per_server=plan.limits.tools_per_upstream,
             prefixes=plan.prefixes,
+            address=addresses.of_entry,
         )
+        for kind, listed in visible.items()
+    }
     notes = [note for offer in offers.values() for note in offer.notes]
     notes += [note for merged in found.values() for note in merged.notes]
     tool_names = found[EntryKind.TOOL].names
     assert tool_names is not None
+    tools = {
+        name: _tool(plan, name, e, capabilities[e.server], catalogs.quarantined, revision=subset.revision)
+        for name, e in found[EntryKind.TOOL].entries.items()
+    }
     return View(
         scope,
         subset,
         plan,
-        {
-            name: _tool(plan, name, e, capabilities[e.server], catalogs.quarantined, revision=subset.revision)
-            for name, e in found[EntryKind.TOOL].entries.items()
-        },
+        tools,
         {name: PromptRef(name, e.server, e.name, e) for name, e in found[EntryKind.PROMPT].entries.items()},
         found[EntryKind.RESOURCE].entries,
         tuple((UriTemplate(name), e) for name, e in found[EntryKind.TEMPLATE].entries.items()),
@@ -164,12 +179,49 @@ def build_view(plan: Plan, scope: ScopePolicy, subset: Subset, catalogs: Catalog
         capabilities,
         catalogs.quarantined,
         withheld,
-        _schemes((*found[EntryKind.RESOURCE].entries.values(), *found[EntryKind.TEMPLATE].entries.values())),
+        _schemes((*found[EntryKind.RESOURCE].entries.values(), *found[EntryKind.TEMPLATE].entries.values()), addresses),
+        addresses,
+        _app_tools(tools.values(), addresses),
     )
 
 
-def _schemes(entries: Iterable[CatalogEntry]) -> dict[str, frozenset[str]]:
-    found: dict[str, set[str]] = {}
+def _addresses(
+    plan: Plan,
+    subset: Subset,
+    visible: Mapping[EntryKind, Mapping[str, list[CatalogEntry]]],
+    quarantined: Quarantined,
+    held: Mapping[str, str],
+) -> ShownAddresses:
+    """The interfaces that are used in this view: those that tools declare, listed or not, and those that are listed."""
+    interfaces: dict[str, set[str]] = {}
+    refused: set[Address] = set()
+    for server, tools in visible[EntryKind.TOOL].items():
+        for uri in {uri for tool in tools for uri in tool.ui_addresses}:
+            interfaces.setdefault(server, set()).add(uri)
+            if not _admitted(plan, subset, PatternKind.RESOURCE, server, uri, quarantined=quarantined):
+                refused.add(Address(server, uri))
+    for server, resources in visible[EntryKind.RESOURCE].items():
+        listed = {entry.name for entry in resources if entry.name.startswith(UI_SCHEME)}
+        if listed:
+            interfaces.setdefault(server, set()).update(listed)
+    servers = frozenset(subset.servers)
+    return ShownAddresses(
+        {server: frozenset(uris) for server, uris in interfaces.items()},
+        held={uri: server for uri, server in held.items() if server in servers},
+        refused=frozenset(refused),
+    )
+
+
+def _app_tools(tools: Iterable[ToolRef], addresses: ShownAddresses) -> dict[str, ToolRef]:
+    found: dict[str, list[ToolRef]] = {}
+    for tool in tools:
+        if tool.server in addresses.interfaces and tool.entry is not None and is_for_apps(tool.entry.definition):
+            found.setdefault(tool.name, []).append(tool)
+    return {name: same[0] for name, same in found.items() if len(same) == 1}
+
+
+def _schemes(entries: Iterable[CatalogEntry], addresses: ShownAddresses) -> dict[str, frozenset[str]]:
+    found: dict[str, set[str]] = {"ui": set(addresses.interfaces)} if addresses.interfaces else {}
     for entry in entries:
         scheme = scheme_of(entry.name)
         if scheme is not None:
@@ -231,9 +283,18 @@ def _tool(
 
 def _visible(plan: Plan, subset: Subset, entry: CatalogEntry, quarantined: Quarantined) -> bool:
     """In this scope, and for everything but tools also allowed; a tool's decision is kept with it, because it may be shown."""
-    if not subset.admits_kind(entry.server, entry.name, _PATTERNS[entry.kind]):
+    kind = _PATTERNS[entry.kind]
+    if entry.kind is not EntryKind.TOOL:
+        return _admitted(plan, subset, kind, entry.server, entry.name, quarantined=quarantined)
+    if not subset.admits_kind(entry.server, entry.name, kind):
         return False
-    decision = decide(plan.gates, _PATTERNS[entry.kind], entry.server, entry.name, quarantined=quarantined)
-    if not isinstance(decision, Denied):
-        return True
-    return entry.kind is EntryKind.TOOL and decision.gate is not Gate.VISIBILITY
+    decision = decide(plan.gates, kind, entry.server, entry.name, quarantined=quarantined)
+    return not isinstance(decision, Denied) or decision.gate is not Gate.VISIBILITY
+
+
+def _admitted(
+    plan: Plan, subset: Subset, kind: PatternKind, server: str, name: str, *, quarantined: Quarantined
+) -> bool:
+    if not subset.admits_kind(server, name, kind):
+        return False
+    return not isinstance(decide(plan.gates, kind, server, name, quarantined=quarantined), Denied)

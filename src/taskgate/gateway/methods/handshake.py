@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from taskgate import __version__, clock
 from taskgate.core import wire
+from taskgate.core.catalog.apps import UI_EXTENSION
 from taskgate.core.catalog.entry import CatalogEntry, EntryKind, page
 from taskgate.core.catalog.tool_listing import sends_task_status
 from taskgate.core.completion import CandidateIndex, Completion, merge_with_upstream, values_from_schema
@@ -56,6 +57,7 @@ def merged(all_capabilities: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
 def stateful_capabilities(upstreams: list[Mapping[str, Any]], version: str) -> dict[str, Any]:
     capabilities = merged(upstreams)
     _announce_lists(capabilities)
+    capabilities["extensions"] = {UI_EXTENSION: {}}
     if speaks_tasks(version):
         capabilities["tasks"] = {"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}, "tools/call": True}}
         if any(sends_task_status(upstream) for upstream in upstreams):
@@ -69,6 +71,7 @@ def stateless_capabilities(upstreams: list[Mapping[str, Any]]) -> dict[str, Any]
     vendor = (upstream.get("extensions") for upstream in upstreams)
     capabilities["extensions"] = {
         **merged(extensions for extensions in vendor if isinstance(extensions, Mapping)),
+        UI_EXTENSION: {},
         TASKS_EXTENSION: {},
     }
     return capabilities
@@ -286,8 +289,8 @@ class Completing:
 
     def _unlisted_owner(self, request: Request, view: View, uri: str) -> str | None:
         """Whom to ask about a template or URI that is not listed as a template: one that answers such questions."""
-        server = view.owner_of(uri, self.sending.handed_out_by(request, uri))
-        return server if server is not None and (uri in view.resources or _able(view, server)) else None
+        found = view.address_of(uri, self.sending.handed_out_by(request, uri))
+        return found.server if found is not None and (uri in view.resources or _able(view, found.server)) else None
 
     def _names(self, view: View, asked: CompletionAsked) -> Source:
         def names() -> Iterable[str]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from taskgate.core import wire
+from taskgate.core.catalog.addresses import can_be_named, named_address, own_address
 from taskgate.core.catalog.entry import EntryKind
 from taskgate.core.errors import CallerError, GatewayFault
 from taskgate.core.generations import SUBSCRIPTION, TASKS_EXTENSION, Generation, missing_capability
@@ -118,26 +119,26 @@ class Subscriptions:
         for uri, server in followed:
             upstream = upstreams.get(server)
             if upstream is not None and uri in session.watched:
-                await upstream.unwatch(uri, session.link_key)
+                await upstream.unwatch(own_address(server, uri), session.link_key)
 
     def following(self, task_id: str) -> list[Listen]:
         return list(self._of_task.get(task_id, ()))
 
     def updated(self, own: Session | None, link: Link, params: Raw | None) -> None:
         """A resource changed: tell the sessions that follow it over the link that said so. `own`: the one that it belongs to."""
-        uri = _uri_in(params)
-        sessions = (own,) if own is not None else tuple(self._of_uri.get(uri, {}).values())
         watched = link.generation is Generation.STATELESS or link.key.session == LISTENER
-        for session in sessions:
-            if session.subscriptions.get(uri) == link.server and (uri in session.watched) is watched:
-                session.notify(UPDATED, bytes(params or b"{}"))
+        for uri in _followed_as(link.server, params):
+            sessions = (own,) if own is not None else tuple(self._of_uri.get(uri, {}).values())
+            for session in sessions:
+                if session.subscriptions.get(uri) == link.server and (uri in session.watched) is watched:
+                    session.notify(UPDATED, _news_of(uri, params))
 
     def updated_for_listens(self, link: Link, params: Raw | None) -> None:
-        uri = _uri_in(params)
-        for listen in list(self._listens_of_uri.get(uri, ())):
-            concerned = link.key.principal in ("", listen.request.caller.principal)
-            if concerned and listen.uris.get(uri) == link.server:
-                listen.tell(UPDATED, bytes(params or b"{}"))
+        for uri in _followed_as(link.server, params):
+            for listen in list(self._listens_of_uri.get(uri, ())):
+                concerned = link.key.principal in ("", listen.request.caller.principal)
+                if concerned and listen.uris.get(uri) == link.server:
+                    listen.tell(UPDATED, _news_of(uri, params))
 
     def lists_changed(self, sessions: Iterable[Session], kinds: Iterable[EntryKind], concerns: Any) -> None:
         """Lists changed: tell those whose scope the change concerns, each kind once."""
@@ -173,8 +174,8 @@ class Following:
 
     async def subscribe(self, request: Request) -> bytes:
         session, uri = _session_and_uri(request)
-        server = await self.readings.owner_of(request, uri)
-        await self.readings.agreed(request, PatternKind.RESOURCE, server, uri, shown=uri)
+        server, own = await self.readings.address_of(request, uri)
+        await self.readings.agreed(request, PatternKind.RESOURCE, server, own, shown=uri)
         if uri not in session.subscriptions and len(session.subscriptions) >= MAX_URIS:
             raise GatewayFault("overloaded", f"A session may follow at most {MAX_URIS} resources.")
         result = await self._tell_upstream(request, server, uri)
@@ -189,19 +190,20 @@ class Following:
         return await self._tell_upstream(request, server, uri)
 
     async def _tell_upstream(self, request: Request, server: str, uri: str) -> bytes:
-        upstream = self.sending.upstreams.value[server]
+        upstream, own = self.sending.upstreams.value[server], own_address(server, uri)
         link = await upstream.link(request.link_key, request.delivery.profile)
         if link.generation is Generation.STATEFUL:
-            call = self.sending.prepared(request, server, request.message.method, request.members(), uri)
+            params = {**request.members(), "uri": wire.raw(own)}
+            call = self.sending.prepared(request, server, request.message.method, params, own)
             return await self.sending.relay.carry(request, upstream, call)
         assert request.session is not None
         if request.message.method == "resources/subscribe":
             if uri not in request.session.watched:
-                await upstream.watch(uri, request.link_key)
+                await upstream.watch(own, request.link_key)
                 request.session.watched.add(uri)
         elif uri in request.session.watched:
             request.session.watched.discard(uri)
-            await upstream.unwatch(uri, request.link_key)
+            await upstream.unwatch(own, request.link_key)
         return b"{}"
 
     async def listen(self, request: Request) -> bytes:
@@ -236,16 +238,16 @@ class Following:
         for uri in uris[:MAX_URIS]:
             if type(uri) is not str or uri in listen.uris:
                 continue
-            server = await self.readings.owner_of(listen.request, uri)
-            await self.readings.agreed(listen.request, PatternKind.RESOURCE, server, uri, shown=uri)
-            await self.sending.upstreams.value[server].watch(uri, listen.request.link_key)
+            server, own = await self.readings.address_of(listen.request, uri)
+            await self.readings.agreed(listen.request, PatternKind.RESOURCE, server, own, shown=uri)
+            await self.sending.upstreams.value[server].watch(own, listen.request.link_key)
             listen.uris[uri] = server
 
     async def _unwatch(self, listen: Listen) -> None:
         for uri, server in listen.uris.items():
             upstream = self.sending.upstreams.value.get(server)
             if upstream is not None:
-                await upstream.unwatch(uri, listen.request.link_key)
+                await upstream.unwatch(own_address(server, uri), listen.request.link_key)
 
     async def _watch_tasks(self, listen: Listen, task_ids: Any) -> list[Task]:
         if type(task_ids) is not list:
@@ -281,6 +283,17 @@ def _uri_in(params: Raw | None) -> str:
     value = wire.parse_strictly(bytes(params)) if params is not None else None
     uri = value.get("uri") if type(value) is dict else None
     return uri if type(uri) is str else ""
+
+
+def _followed_as(server: str, params: Raw | None) -> tuple[str, ...]:
+    """The addresses under which callers may follow what the server calls by its own."""
+    uri = _uri_in(params)
+    return (uri, named_address(server, uri)) if can_be_named(uri) else (uri,)
+
+
+def _news_of(uri: str, params: Raw | None) -> bytes:
+    news = bytes(params or b"{}")
+    return news if _uri_in(params) == uri else wire.join({**wire.members_of(news), "uri": wire.raw(uri)})
 
 
 def _session_and_uri(request: Request) -> tuple[Session, str]:

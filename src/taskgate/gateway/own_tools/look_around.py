@@ -58,7 +58,9 @@ def server_row(upstreams: Mapping[str, Upstream], view: View, server: str) -> di
         "name": server,
         "state": status.state.value,
         "transport": upstream.transport,
-        "tools": sum(1 for tool in view.tools.values() if tool.server == server and view.shown(tool, False)),
+        "tools": sum(
+            1 for tool in view.tools.values() if tool.server == server and tool.is_for_model and view.shown(tool, False)
+        ),
         "health": _HEALTH[status.state],
     }
     if status.reconnect_attempt:
@@ -70,7 +72,11 @@ def server_row(upstreams: Mapping[str, Upstream], view: View, server: str) -> di
 
 async def list_tools(parts: LookingParts, request: Request, given: dict[str, Any]) -> ToolReply:
     view = await parts.lookup.view(request, listing=True)
-    shown = (tool.entry for tool in view.tools.values() if tool.entry is not None and view.shown(tool, False))
+    shown = (
+        tool.entry
+        for tool in view.tools.values()
+        if tool.entry is not None and tool.is_for_model and view.shown(tool, False)
+    )
     return _listed(parts.lookup.catalogs, view, "tools", shown, given)
 
 

@@ -104,8 +104,10 @@ def index_of(view: View) -> SearchIndex:
 
 
 def is_listed(view: View, request: Request, tool: ToolRef) -> bool:
-    """Whether `tools/list` would show it to this caller."""
+    """Whether a model that works for this caller may see it."""
     if tool.entry is None or (tool.unfit_for_headers and request.generation is Generation.STATELESS):
+        return False
+    if not tool.is_for_model:
         return False
     return view.shown(tool, request.session is not None and request.session.task_aware) is not None
 
@@ -210,7 +212,7 @@ async def execute_tool(parts: ExecuteParts, request: Request, given: dict[str, A
     server, tool, timeout_ms = given["server"], given["tool"], given["timeout_ms"]
     view = await parts.lookup.serving(request, server)
     wire_name = view.tool_names.to_wire.get((server, tool))
-    if wire_name is None or wire_name not in view.tools:
+    if wire_name is None or wire_name not in view.tools or not view.tools[wire_name].is_for_model:
         raise CallerError("unknown_tool", f"{server} has no tool {tool[:120]!r} here. list_tools shows what there is.")
     feed = await parts.following.activity.feed(request)
     inner = inner_request(

@@ -34,7 +34,7 @@ def audience_of(request: Request) -> Audience:
     session = request.session
     if session is None:
         return STATELESS_AUDIENCE
-    return Audience(Generation.STATEFUL, speaks_tasks(session.version), session.task_aware)
+    return Audience(Generation.STATEFUL, speaks_tasks(session.version), session.task_aware, session.renders_apps)
 
 
 _STATELESS_STATUS: Final = {-32601: 404, -32020: 400, -32021: 400, -32022: 400}

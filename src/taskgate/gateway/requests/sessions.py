@@ -19,6 +19,7 @@ import msgspec
 
 from taskgate import clock
 from taskgate.core import wire
+from taskgate.core.catalog.apps import supports_apps
 from taskgate.core.errors import CallerError, GatewayFault
 from taskgate.core.generations import Generation, Opening, declares_tasks, speaks_tasks
 from taskgate.core.identity import EVERY, SESSION, Caller, ConversationKey, tenant_of
@@ -58,6 +59,7 @@ class Session:
         self.client_info: Mapping[str, Any] = opening.client_info
         self.narrowing = narrowing
         self.task_aware = speaks_tasks(opening.version) and declares_tasks(opening.capabilities)
+        self.renders_apps = supports_apps(opening.capabilities)
         self.used_tasks = False
         """Whether it has called something as a task, so that it can hear how tasks fare although it did not declare it."""
         self.log_level: str | None = None

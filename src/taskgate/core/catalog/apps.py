@@ -1,0 +1,102 @@
+"""MCP Apps (`io.modelcontextprotocol/ui`): the user interface that a tool declares, and whether it is for the model or for apps.
+
+A tool names its interface by an address in `_meta`: `ui.resourceUri`, or one of the older keys `ui/resourceUri` and
+`openai/outputTemplate`. `ui.visibility` says whether the model, apps, or both may call the tool; both if it is missing. The older
+keys for the same are `openai/visibility` and `openai/widgetAccessible`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from taskgate.core import wire
+from taskgate.core.wire import META, Members, Raw
+
+UI_EXTENSION: Final = "io.modelcontextprotocol/ui"
+APP_MIME: Final = "text/html;profile=mcp-app"
+UI_SCHEME: Final = "ui://"
+RESOURCE_URI: Final = "resourceUri"
+FLAT_KEYS: Final = ("ui/resourceUri", "openai/outputTemplate")
+MODEL, APP = "model", "app"
+_LONGEST: Final = 2_048
+
+
+def supports_apps(capabilities: Mapping[str, Any]) -> bool:
+    """Whether a client declared that it renders apps."""
+    settings = extension_settings(capabilities, UI_EXTENSION)
+    if settings is None:
+        return False
+    types = settings.get("mimeTypes")
+    return types is None or (isinstance(types, list) and APP_MIME in types)
+
+
+def extension_settings(capabilities: Mapping[str, Any], extension: str) -> Mapping[str, Any] | None:
+    """What a peer declares about an extension; None if it does not declare it."""
+    extensions = capabilities.get("extensions")
+    settings = extensions.get(extension) if isinstance(extensions, Mapping) else None
+    return settings if isinstance(settings, Mapping) else None
+
+
+def ui_addresses(definition: Mapping[str, Any]) -> tuple[str, ...]:
+    """The addresses of a tool's interface, each once. A tool that has several means the same by all of them, or is odd."""
+    meta = definition.get(META)
+    if not isinstance(meta, Mapping):
+        return ()
+    ui = meta.get("ui")
+    nested = ui.get(RESOURCE_URI) if isinstance(ui, Mapping) else None
+    found = (nested, *(meta.get(key) for key in FLAT_KEYS))
+    return tuple(dict.fromkeys(uri for uri in found if isinstance(uri, str) and _usable(uri)))
+
+
+def _usable(uri: str) -> bool:
+    return uri.startswith(UI_SCHEME) and len(UI_SCHEME) < len(uri) <= _LONGEST
+
+
+def is_for_model(definition: Mapping[str, Any]) -> bool:
+    meta = definition.get(META)
+    declared = _visibility(meta)
+    if declared is not None:
+        return MODEL in declared
+    return not (isinstance(meta, Mapping) and meta.get("openai/visibility") == "private")
+
+
+def is_for_apps(definition: Mapping[str, Any]) -> bool:
+    meta = definition.get(META)
+    declared = _visibility(meta)
+    if declared is not None:
+        return APP in declared
+    return not (isinstance(meta, Mapping) and meta.get("openai/widgetAccessible") is False)
+
+
+def _visibility(meta: Any) -> list[Any] | None:
+    ui = meta.get("ui") if isinstance(meta, Mapping) else None
+    declared = ui.get("visibility") if isinstance(ui, Mapping) else None
+    return declared if isinstance(declared, list) else None
+
+
+def with_addresses(tool: Members, shown: Mapping[str, str | None]) -> None:
+    """Give a tool's listing the addresses under which a caller finds its interface; None takes an address out."""
+    meta = wire.members_of(tool[META])
+    for holder, key in _places(meta):
+        members = meta if holder is None else wire.members_of(meta[holder])
+        uri = wire.parse_strictly(bytes(members[key]))
+        if not isinstance(uri, str) or shown.get(uri, uri) == uri:
+            continue
+        replacement = shown[uri]
+        if replacement is None:
+            del members[key]
+        else:
+            members[key] = wire.raw(replacement)
+        if holder is not None:
+            meta[holder] = Raw(wire.join(members))
+    tool[META] = Raw(wire.join(meta))
+
+
+def _places(meta: Members) -> Iterator[tuple[str | None, str]]:
+    ui = meta.get("ui")
+    if ui is not None and bytes(ui)[:1] == b"{" and RESOURCE_URI in wire.members_of(ui):
+        yield "ui", RESOURCE_URI
+    for key in FLAT_KEYS:
+        if key in meta:
+            yield None, key

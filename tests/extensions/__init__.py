@@ -1,0 +1,1 @@
+"""MCP Apps and skills through the gateway."""

@@ -1,0 +1,123 @@
+"""Tools that are for apps and not for the model: hidden where the gateway talks to the model, callable for apps."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from tests.extensions.app_server import AppServer
+from tests.seam import Gateway, seam
+
+BOTH = pytest.mark.parametrize("generation", ["2025", "2026"])
+OLD_PRIVATE = {"openai/outputTemplate": "ui://board/main.html", "openai/visibility": "private"}
+
+
+def board() -> AppServer:
+    server = AppServer()
+    server.app("show", "ui://board/main.html")
+    server.app("refresh", "ui://board/main.html", visibility=["app"])
+    server.app("reload", "ui://board/main.html", meta=OLD_PRIVATE)
+    server.app("summary", "ui://board/main.html", visibility=["model"])
+    return server
+
+
+def scope(mode: str) -> dict[str, Any]:
+    return {"scopes": {"default": {"default_servers": ["*"], "mode": mode}}}
+
+
+@BOTH
+@seam
+async def test_search_finds_no_tool_that_is_for_apps_only(generation: str) -> None:
+    async with Gateway(scope("search"), {"board": board()}) as gate:
+        caller = await gate.caller(generation)
+        found = await caller.told("search_tools", query="show refresh reload summary", limit=20)
+        assert {tool["name"] for tool in found["tools"]} == {"board__show", "board__summary"}
+        for hidden in ("board__refresh", "board__reload"):
+            for tool in ("describe_tool", "call_tool"):
+                reply = (await caller.call(tool, {"name": hidden})).result
+                assert reply["isError"] is True
+                assert reply["_meta"]["taskgate/error"]["error_type"] == "unknown_tool"
+
+
+@pytest.mark.parametrize("mode", ["facade", "both"])
+@seam
+async def test_the_facade_shows_and_runs_no_tool_that_is_for_apps_only(mode: str) -> None:
+    server = board()
+    async with Gateway(scope(mode), {"board": server}) as gate:
+        caller = await gate.caller("2025")
+        listed = await caller.told("list_tools")
+        assert {tool["name"] for tool in listed["tools"]} == {"echo", "show", "summary"}
+        (row,) = (await caller.told("list_servers"))["servers"]
+        assert row["tools"] == 3
+        for hidden in ("refresh", "reload"):
+            refused = (await caller.call("execute_tool", {"server": "board", "tool": hidden})).result
+            assert refused["_meta"]["taskgate/error"]["error_type"] == "unknown_tool"
+        assert server.count() == 0
+
+
+@pytest.mark.parametrize("mode", ["direct", "both", "search", "facade"])
+@BOTH
+@seam
+async def test_apps_call_their_servers_tools_by_own_and_shown_names(mode: str, generation: str) -> None:
+    """An app knows its tools by the names that its server gave them; it was written without knowing of any gateway."""
+    server = board()
+    async with Gateway(scope(mode), {"board": server, "other": AppServer()}) as gate:
+        caller = await gate.caller(generation)
+        await caller.tools()
+        for name in ("board__refresh", "refresh", "reload"):
+            assert "board ran" in (await caller.call(name)).text
+        assert [ran.tool for ran in server.ran] == ["refresh", "refresh", "reload"]
+
+
+@seam
+async def test_in_the_facade_only_tools_for_apps_are_called_directly() -> None:
+    server = board()
+    async with Gateway(scope("facade"), {"board": server}) as gate:
+        caller = await gate.caller("2025")
+        for name in ("board__show", "show", "summary", "board__echo"):
+            assert (await caller.call(name)).error["data"]["error_type"] == "unknown_tool"
+        assert server.count() == 0
+
+
+@seam
+async def test_an_own_name_that_two_servers_with_apps_have_means_neither() -> None:
+    one, two = board(), board()
+    async with Gateway({}, {"one": one, "two": two}) as gate:
+        caller = await gate.caller("2025")
+        await caller.tools()
+        assert (await caller.call("refresh")).error["data"]["error_type"] == "unknown_tool"
+        assert "one ran refresh" in (await caller.call("one__refresh")).text
+
+
+@seam
+async def test_own_names_are_for_servers_with_apps_and_tools_that_apps_may_call() -> None:
+    plain, server = AppServer(), board()
+    async with Gateway({}, {"plain": plain, "board": server}) as gate:
+        caller = await gate.caller("2025")
+        await caller.tools()
+        assert "board" in (await caller.call("show")).text
+        assert (await caller.call("summary")).error["data"]["error_type"] == "unknown_tool"
+        await caller.call("echo", {"from": "app"})
+        assert (plain.count("echo"), server.count("echo")) == (0, 1)
+
+
+@seam
+async def test_rules_hold_for_apps_too() -> None:
+    rules = {"governance": {"rules": [{"match": "board:refresh", "action": "deny"}]}}
+    server = board()
+    async with Gateway(rules, {"board": server, "other": AppServer()}) as gate:
+        caller = await gate.caller("2025")
+        await caller.tools()
+        for name in ("refresh", "board__refresh"):
+            assert json.dumps((await caller.call(name)).error["data"]["executed"]) == '"no"'
+        assert server.count("refresh") == 0
+
+
+@seam
+async def test_lists_pass_visibility_on_unchanged() -> None:
+    async with Gateway({}, {"board": board()}) as gate:
+        caller = await gate.caller("2025")
+        shown = {tool["name"]: tool.get("_meta") for tool in await caller.tools()}
+        assert shown["board__refresh"] == {"ui": {"resourceUri": "ui://board/main.html", "visibility": ["app"]}}
+        assert shown["board__reload"] == OLD_PRIVATE
