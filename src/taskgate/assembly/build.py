@@ -11,6 +11,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
+from taskgate import clock
 from taskgate.assembly import shared_store
 from taskgate.assembly.governing import Outbound, build_channels
 from taskgate.assembly.identity import (
@@ -26,6 +27,7 @@ from taskgate.assembly.places import Places
 from taskgate.assembly.plan import build_plan, build_tracing
 from taskgate.assembly.shared_store import AS_CONFIGURED, Replicas, Start
 from taskgate.assembly.stores import AuditKeeper, audit_keeper, claimed_store_path, store_path
+from taskgate.atomic_files import remove_abandoned
 from taskgate.config.gateway_file import GatewayFile
 from taskgate.config.load import LoadedConfig
 from taskgate.config.servers import Server as ServerConfig
@@ -340,6 +342,7 @@ def _spec(name: str, server: ServerConfig, loaded: LoadedConfig) -> ServerSpec:
 
 def keys_in(state_dir: Path) -> Keys:
     """The keys of this installation, made if they are not there yet."""
+    remove_abandoned(state_dir, clock.wall())
     return Keys(operator_token(state_dir), house_secret(state_dir), stored_passphrase(state_dir))
 
 

@@ -7,13 +7,15 @@ import contextlib
 import json
 import os
 import sqlite3
+from collections.abc import Coroutine
 from itertools import takewhile
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
 from taskgate import clock
+from taskgate.atomic_files import create_file, replace_file
 from taskgate.config.load import LoadedConfig
 from taskgate.core.audit import Row, export_line
 from taskgate.core.errors import GatewayFault
@@ -44,13 +46,12 @@ def claimed_store_path(loaded: LoadedConfig) -> Path:
     if path == loaded.state_dir / FIRST and loaded.root.store is None:
         loaded.state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
         owner = loaded.state_dir / _OWNER
-        known = _owner(loaded.state_dir)
+        known, name = _owner(loaded.state_dir), _name(loaded).encode("utf-8", "surrogateescape")
         if known is not None and known != _name(loaded):
-            owner.unlink(missing_ok=True)
-        with contextlib.suppress(FileExistsError):
-            descriptor = os.open(owner, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-            with os.fdopen(descriptor, "w", encoding="utf-8", errors="surrogateescape") as file:
-                file.write(_name(loaded))
+            replace_file(owner, name)
+        elif known is None:
+            with contextlib.suppress(FileExistsError):
+                create_file(owner, name)
     return store_path(loaded)
 
 
@@ -106,6 +107,8 @@ def _owner(state_dir: Path) -> str | None:
 
 FORGET_EVERY: Final = 60
 AT_ONCE: Final = 2_000
+_ANCHOR: Final = "the anchor of the audit log"
+_EXPORT: Final = "the export of the audit log"
 
 
 class AuditKeeper:
@@ -115,9 +118,22 @@ class AuditKeeper:
         self._export = export
         self._marks = Marks()
         self._exported = 0
+        self._under_way: asyncio.Task[None] | None = None
+        self._failing: set[str] = set()
 
     async def start(self) -> None:
         """Compare what was noted with what is there, before anything is added."""
+        await self._in_turn(self._start())
+
+    async def _in_turn(self, work: Coroutine[Any, Any, None]) -> None:
+        """One piece of work at a time, each to its end, also if its caller is cancelled: a thread that writes a file cannot be
+        stopped, and the next writer must neither overtake it nor export the same rows again."""
+        if self._under_way is not None and not self._under_way.done():
+            await asyncio.gather(self._under_way, return_exceptions=True)
+        self._under_way = asyncio.create_task(work)
+        await asyncio.shield(self._under_way)
+
+    async def _start(self) -> None:
         await self._store.begin_chain()
         number, digest = self._store.audit_head()
         here = Mark("head", number, digest, _now_ms())
@@ -131,12 +147,9 @@ class AuditKeeper:
             log.error("the audit log was changed while nobody looked", problem=problem)
             told = Mark("problem", number, digest, _now_ms(), problem)
             marks = msgspec.structs.replace(marks, problems=(*marks.problems, told))
-        self._marks = msgspec.structs.replace(marks, head=here)
-        try:
-            await asyncio.to_thread(self._anchor.write, self._marks)
-        except OSError as error:
-            # A full disk must not keep the gateway down; the next row tries again.
-            log.error("the audit log could not be anchored", why=str(error))
+        # A full disk must not keep the gateway down. The head stays unnoted then, so it is tried again every second.
+        self._marks = marks
+        await self._attempt(_ANCHOR, self._write_anchor(msgspec.structs.replace(marks, head=here)))
         if self._export is not None:
             self._exported = await asyncio.to_thread(_last_exported, self._export, number, self._store.audit_chain)
 
@@ -151,16 +164,42 @@ class AuditKeeper:
 
     async def tend(self, rounds: int, keep_ms: int | None) -> None:
         """Once a second. Rows older than `keep_ms` are forgotten now and then; None keeps them all."""
-        number, digest = self._store.audit_head()
-        if self._marks.head is None or number != self._marks.head.number:
-            await self._export_new(number)
-            self._marks = msgspec.structs.replace(self._marks, head=Mark("head", number, digest, _now_ms()))
-            await asyncio.to_thread(self._anchor.write, self._marks)
-        if keep_ms is not None and rounds % FORGET_EVERY == 0:
+        if self._is_behind() or _forgets(rounds, keep_ms):
+            await self._in_turn(self._tend(rounds, keep_ms))
+
+    def _is_behind(self) -> bool:
+        return self._marks.head is None or self._store.audit_head()[0] != self._marks.head.number
+
+    async def _tend(self, rounds: int, keep_ms: int | None) -> None:
+        if self._is_behind():
+            number, digest = self._store.audit_head()
+            head = msgspec.structs.replace(self._marks, head=Mark("head", number, digest, _now_ms()))
+            await self._attempt(_EXPORT, self._export_new(number))
+            await self._attempt(_ANCHOR, self._write_anchor(head))
+        if keep_ms is not None and _forgets(rounds, keep_ms):
             await self._forget(keep_ms)
 
     async def close(self) -> None:
-        await self.tend(1, None)
+        """Waits for what a cancelled round has left, also if there is nothing new."""
+        await self._in_turn(self._tend(1, None))
+
+    async def _write_anchor(self, marks: Marks) -> None:
+        """Raises OSError; then what is noted is what it was."""
+        await asyncio.to_thread(self._anchor.write, marks)
+        self._marks = marks
+
+    async def _attempt(self, what: str, work: Coroutine[Any, Any, None]) -> None:
+        """A file that cannot be written stops nothing else, is logged once, and is tried again."""
+        try:
+            await work
+        except OSError as error:
+            if what not in self._failing:
+                log.error(f"{what} could not be written; it will be tried again", why=str(error))
+            self._failing.add(what)
+            return
+        if what in self._failing:
+            log.info(f"{what} is written again")
+        self._failing.discard(what)
 
     async def _export_new(self, number: int) -> None:
         while self._export is not None and self._exported < number:
@@ -175,8 +214,7 @@ class AuditKeeper:
         old = await self._last_old(keep_ms)
         if old is not None:
             cut = Mark("cut", old.number, old.hash, _now_ms())
-            self._marks = msgspec.structs.replace(self._marks, cut=cut)
-            await asyncio.to_thread(self._anchor.write, self._marks)
+            await self._write_anchor(msgspec.structs.replace(self._marks, cut=cut))
             await self._store.forget_audit(old.number, mark=self._anchor.signed_mark(cut, self._store.audit_chain))
             log.info("old rows of the audit log were forgotten", up_to=old.number)
         for chain in await self._store.ended_chains():
@@ -196,6 +234,10 @@ class AuditKeeper:
         since = self._store.now_ms() - keep_ms
         old = list(takewhile(lambda row: row.entry.at_ms < since, rows[:-1]))
         return old[-1] if old else None
+
+
+def _forgets(rounds: int, keep_ms: int | None) -> bool:
+    return keep_ms is not None and rounds % FORGET_EVERY == 0
 
 
 def _append(path: Path, rows: tuple[Row, ...], chain: str) -> None:

@@ -9,6 +9,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from taskgate.atomic_files import replace_file
 from taskgate.folders import gateway_key, meeting_folder
 
 try:
@@ -56,12 +57,8 @@ class Meeting:
         return descriptor
 
     def publish(self, record: dict[str, Any]) -> None:
-        """Say where the gateway is, at once and as a whole."""
-        partial = f"{self.record_path}.{os.getpid()}"
-        descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            json.dump(record, file)
-        os.replace(partial, self.record_path)
+        """Write where the gateway can be reached, in one step."""
+        replace_file(self.record_path, json.dumps(record).encode())
 
     def withdraw(self) -> None:
         try:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from taskgate import clock
+from taskgate.atomic_files import create_file
 from taskgate.cli.gateways import GatewayApi
 from taskgate.cli.install import chosen_clients, install, stop, write_config
 from taskgate.cli.main import COMPLETE_VARIABLE
@@ -116,8 +117,8 @@ def _write_schema(folder: Path) -> None:
     """Beside the file, whose first line names it to editors; one that is there may be a person's own."""
     from taskgate.config.explain import SCHEMA_FILE
 
-    with suppress(FileExistsError), (folder / SCHEMA_FILE).open("x", encoding="utf-8") as file:
-        file.write(_schema_text())
+    with suppress(FileExistsError):
+        create_file(folder / SCHEMA_FILE, _schema_text().encode(), 0o644)
 
 
 def _found() -> Gathered:

@@ -8,10 +8,10 @@ Which server a command talks to: a gateway, any URL, or a program it starts itse
 
 from __future__ import annotations
 
+import fcntl
 import inspect
 import json
 import os
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,28 +21,33 @@ from urllib.parse import urlsplit
 import typer
 from typer.core import TyperCommand
 
+from taskgate.atomic_files import replace_file
 from taskgate.cli.gateways import DEFAULT_GATEWAY, SeveralGateways, default_gateway, operator_token
 from taskgate.cli.say import note
 
 
 class LoginFile(dict[str, Any]):
-    """Logins by server; every change is written at once, whole or not at all."""
+    """Logins by server; every change is written at once, in one step, to a file that only its owner can read."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        super().__init__(self._read())
+
+    def _read(self) -> dict[str, Any]:
         try:
-            kept = json.loads(path.read_text())
+            kept = json.loads(self._path.read_text())
         except (OSError, ValueError):
-            kept = {}
-        super().__init__(kept if isinstance(kept, dict) else {})
+            return {}
+        return kept if isinstance(kept, dict) else {}
 
     def __setitem__(self, server: str, login: Any) -> None:
-        super().__setitem__(server, login)
+        """Another command may have added a login since this one read the file: it is read again under a lock."""
         self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        handle, name = tempfile.mkstemp(dir=self._path.parent)  # readable by its owner only
-        with os.fdopen(handle, "w") as file:
-            json.dump(self, file)
-        Path(name).replace(self._path)
+        with self._path.with_suffix(".lock").open("a") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            self.update(self._read())
+            super().__setitem__(server, login)
+            replace_file(self._path, json.dumps(self).encode())
 
 
 def show_in_browser(address: str) -> None:

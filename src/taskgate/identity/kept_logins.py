@@ -9,7 +9,6 @@ import hashlib
 import json
 import os
 import secrets
-import tempfile
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from taskgate import clock
+from taskgate.atomic_files import replace_file
 from taskgate.ports.credentials import AccountRows
 from taskgate.telemetry.logs import log
 
@@ -232,12 +232,7 @@ class FileRows:
     def _write(self, kept: dict[str, list[Any]]) -> None:
         now = clock.wall()
         good = {key: row for key, row in kept.items() if row[1] is None or now < row[1]}
-        handle, name = tempfile.mkstemp(dir=self._file.parent)
-        with os.fdopen(handle, "w") as file:
-            json.dump(good, file)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(name).replace(self._file)
+        replace_file(self._file, json.dumps(good).encode())
 
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from taskgate import clock
+from taskgate.atomic_files import create_file, replace_file
 from taskgate.core.governance.approval import Approver
 from taskgate.core.identity import (
     NO_REQUIREMENT,
@@ -212,9 +213,7 @@ def operator_token(state_dir: Path) -> str:
 
 def replace_operator_token(state_dir: Path, token: str) -> None:
     """Gateways that share a store have one token; what was made here for nobody else gives way to it."""
-    path = state_dir / TOKEN_FILE
-    path.unlink(missing_ok=True)
-    kept(path, lambda: token)
+    _replace(state_dir / TOKEN_FILE, token)
 
 
 def house_secret(state_dir: Path) -> bytes:
@@ -222,10 +221,11 @@ def house_secret(state_dir: Path) -> bytes:
 
 
 def kept(path: Path, make: Maker) -> str:
-    """What the file holds; if it is not there, a new value, written so that nobody else ever sees half of it."""
+    """The content of the file; if there is none, a new value. Of several processes that start at once, one makes it."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    with contextlib.suppress(FileExistsError):
-        _write_new(path, make())
+    if not path.exists():
+        with contextlib.suppress(FileExistsError):
+            create_file(path, f"{make()}\n".encode("ascii"))
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
     with os.fdopen(descriptor, "r", encoding="ascii") as file:
         # Others may have been able to read it if somebody changed its rights.
@@ -236,28 +236,16 @@ def kept(path: Path, make: Maker) -> str:
     return value
 
 
-def _write_new(path: Path, value: str) -> None:
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
-    with contextlib.suppress(FileNotFoundError):
-        partial.unlink()
-    descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    try:
-        with os.fdopen(descriptor, "w", encoding="ascii") as file:
-            file.write(value + "\n")
-            file.flush()
-            os.fsync(file.fileno())
-        os.link(partial, path)
-    finally:
-        partial.unlink()
+def _replace(path: Path, value: str) -> None:
+    """In one step: there is no moment, and no crash, after which the file is missing and a start would do without it."""
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    replace_file(path, f"{value}\n".encode("ascii"))
 
 
 def set_passphrase(state_dir: Path, passphrase: str) -> None:
     """Keep the hash of a new passphrase; the next start of the gateway asks for it."""
     salt = secrets.token_hex(16)
-    path = state_dir / PASSPHRASE_FILE
-    with contextlib.suppress(FileNotFoundError):
-        path.unlink()
-    kept(path, lambda: f"scrypt:{salt}:{_stretched(passphrase, salt)}")
+    _replace(state_dir / PASSPHRASE_FILE, f"scrypt:{salt}:{_stretched(passphrase, salt)}")
 
 
 def stored_passphrase(state_dir: Path) -> str | None:
@@ -280,8 +268,7 @@ def set_at(passphrase: bytes) -> int:
 def adopt_passphrase(state_dir: Path, agreed: bytes) -> None:
     """The one that was set at another gateway takes the place of what was set here before, with its time."""
     path = state_dir / PASSPHRASE_FILE
-    path.unlink(missing_ok=True)
-    kept(path, lambda: agreed.partition(b" ")[2].decode("ascii"))
+    _replace(path, agreed.partition(b" ")[2].decode("ascii"))
     os.utime(path, ns=(set_at(agreed) * 1_000_000,) * 2)
 
 

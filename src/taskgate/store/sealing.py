@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
 
+from taskgate.atomic_files import replace_file
 from taskgate.core.errors import GatewayFault
 
 if TYPE_CHECKING:
@@ -173,20 +174,14 @@ class AuditAnchor:
         return marks
 
     def write(self, marks: Marks) -> None:
-        """Replace the file as a whole, so that nobody ever finds half of it."""
+        """Replace the file as a whole. Raises OSError."""
         signed = Marks(
             self._signed(marks.began),
             self._signed(marks.head),
             self._signed(marks.cut),
             tuple(mark for mark in map(self._signed, marks.problems[-MOST_PROBLEMS:]) if mark is not None),
         )
-        partial = self._path.with_name(f"{self._path.name}.{os.getpid()}")
-        descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(msgspec.json.encode(signed))
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(self._path)
+        replace_file(self._path, msgspec.json.encode(signed))
 
     def signed_mark(self, mark: Mark, chain: str) -> bytes:
         """A cut of one of several chains, to be kept beside its rows."""

@@ -7,16 +7,15 @@ change back. A file that the client itself has changed meanwhile keeps those cha
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import hashlib
 import json
 import os
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+from taskgate.atomic_files import replace_file, sync_folder
 from taskgate.config.clients.client import Format, SettingsPlace
 from taskgate.config.clients.plans import FileChange, read_settings
 from taskgate.config.clients.settings_text import SettingsError, restored
@@ -145,18 +144,7 @@ def write_file(path: Path, text: str, mode: int | None = None) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     if mode is None:
         mode = target.stat().st_mode & 0o777 if target.exists() else 0o600
-    descriptor, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8", newline="") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(temporary, mode)
-        os.replace(temporary, target)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)
-        raise
+    replace_file(target, text.encode(), mode)
 
 
 def _locked(path: Path) -> IO[str] | None:
@@ -178,6 +166,7 @@ def _write_record(held: Held) -> None:
     held.file.write(_record_text(held.change))
     held.file.flush()
     os.fsync(held.file.fileno())
+    sync_folder(held.path.parent)
 
 
 def _put_back(held: Held) -> str | None:

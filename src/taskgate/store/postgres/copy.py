@@ -22,6 +22,7 @@ import msgspec
 import psycopg
 from psycopg import sql
 
+from taskgate.atomic_files import sync_folder, temporary_name
 from taskgate.core.audit import GENESIS, AuditEntry, Head, Row, beginning
 from taskgate.core.errors import GatewayFault
 from taskgate.core.governance.digest import digest_of_bytes
@@ -142,11 +143,10 @@ def copy_back(url: str, target: Path, said: Callable[[str, int], None]) -> None:
     if target.exists():
         raise GatewayFault("store_unavailable", f"There is something at {target} already; name a new file.")
     target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    made = target.with_name(target.name + ".copying")
+    made = Path(temporary_name(target))
     files = SpillFiles(target)
     written: list[str] = []
     try:
-        made.unlink(missing_ok=True)
         with connect(url, "taskgate copy", statement_ms=600_000) as reading, closing(_new_file(made)) as writing:
             check(look(reading))
             with reading.transaction(), writing:
@@ -154,8 +154,9 @@ def copy_back(url: str, target: Path, said: Callable[[str, int], None]) -> None:
                 _refuse_used(reading)
                 _copy_all_back(reading, writing, files, written, said)
             writing.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-        os.link(made, target)  # fails if somebody has made it meanwhile
+        os.link(made, target)  # fails if another process has made it meanwhile
         made.unlink()
+        sync_folder(target.parent)
     except (psycopg.Error, sqlite3.Error, OSError, GatewayFault) as error:
         made.unlink(missing_ok=True)
         files.remove(written)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from taskgate import clock
+from taskgate.atomic_files import sync_folder
 from taskgate.core.errors import GatewayFault
 
 # Moves committed pages from the log into the database file, beside the writer instead of in its way.
@@ -263,7 +264,7 @@ class SpillFiles:
         """Make the bytes durable; gives the name under which to find them."""
         if not self._folder.is_dir():
             self._folder.mkdir(mode=0o700, exist_ok=True)
-            _sync_folder(self._folder.parent)
+            sync_folder(self._folder.parent)
         name = f"{task_id}.{secrets.token_hex(8)}"
         path = self._folder / name
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
@@ -278,7 +279,7 @@ class SpillFiles:
             raise
         finally:
             os.close(fd)
-        _sync_folder(self._folder)
+        sync_folder(self._folder)
         return name
 
     def read(self, name: str) -> bytes:
@@ -302,11 +303,3 @@ class SpillFiles:
                 if entry.name not in named and now_s - entry.stat().st_mtime >= older_than_s
             ]
         return self.remove(orphans)
-
-
-def _sync_folder(folder: Path) -> None:
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
