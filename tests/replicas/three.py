@@ -209,6 +209,8 @@ async def deployed(kind: str, gateways: list[Gateway], folder: Path) -> AsyncIte
 
 def _haproxy(port: int, gateways: list[int]) -> str:
     text = (DEPLOY / "haproxy.cfg").read_text().replace("127.0.0.1:8470", f"127.0.0.1:{port}")
+    # The abstract socket is one for the whole machine.
+    text = text.replace("abns@taskgate-requests", f"abns@taskgate-requests-{port}")
     servers = "".join(f"    server g{number} 127.0.0.1:{number}\n" for number in gateways)
     return re.sub(r"(    server \S+ 127\.0\.0\.1:\d+\n)+", servers, text, count=1)
 
