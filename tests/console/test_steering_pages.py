@@ -139,7 +139,7 @@ async def test_a_changed_definition_is_hidden_until_it_is_accepted_on_its_page(c
         refused = json.loads(await console.call("build-agent", "archive__list_files"))
         assert refused["error"]["data"]["error_type"] == "unknown_tool"
         await browser.click("form[action='/definitions/accept'] button.approve")
-        assert "Every tool is what it was" in await browser.text("main")
+        assert "is what it was when it was first seen" in await browser.text("main")
         assert "readme.txt" in await console.call("build-agent", "archive__list_files")
         (row,) = (await console.api("GET", "/api/v1/audit?event=tool_accepted"))["rows"]
         assert (row["server"], row["name"], row["approvers"]) == ("archive", "list_files", ["operator"])

@@ -184,6 +184,10 @@ def _page(detail: dict[str, Any]) -> str:
         "Exactly this will be sent:",
         *(f"  {line}" for line in detail["arguments"].splitlines()),
     ]
+    lines += [
+        f"Changed and not accepted yet: {changed['kind']} {changed['tool']} (`taskgate pins list` has the difference)"
+        for changed in detail.get("unaccepted", ())
+    ]
     if detail["hidden"]:
         lines.append(f"Hidden from you, but sent: {', '.join(detail['hidden'])}")
     if detail["deceptive"]:
@@ -214,24 +218,28 @@ def _changes(changes: dict[str, Any] | None) -> list[str]:
 
 def register_pins(app: typer.Typer) -> None:
     """Put the group of commands on the application."""
-    group = typer.Typer(help="See and accept changed tool definitions.", no_args_is_help=True)
+    group = typer.Typer(
+        help="See and accept changed definitions of tools, interfaces and skills.", no_args_is_help=True
+    )
     group.command("list")(list_pins)
     group.command("accept")(accept)
     app.add_typer(group, name="pins")
 
 
 def list_pins(gateway: Gateway = None, token: Token = None, as_json: Json = False) -> None:
-    """List tools whose definition changed and was not accepted yet."""
+    """List tools, interfaces and skills that changed and were not accepted yet."""
 
     def work(api: GatewayApi) -> None:
-        nothing = "Every tool is what it was when it was first seen or last accepted."
+        nothing = "Every tool, interface and skill is what it was when it was first seen or last accepted."
         print_rows(api.get("/api/pins").value, as_json, nothing, _print_pages)
 
     ask_gateway(work, gateway, token, as_json)
 
 
 def accept(
-    tool: Annotated[str, typer.Argument(metavar="SERVER:TOOL", help="Which tool's new definition to accept.")],
+    tool: Annotated[
+        str, typer.Argument(metavar="SERVER:TOOL", help="What to accept, as `taskgate pins list` names it.")
+    ],
     digest: Annotated[
         str | None, typer.Option("--digest", help="Accept only exactly this definition; needed without a terminal.")
     ] = None,

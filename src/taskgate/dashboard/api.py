@@ -153,7 +153,9 @@ class Api:
         shown = await self._inbox.shown(visit.values["id"], visit.who)
         if shown is None:
             return problem(404, "There is no such approval.")
-        return json_answer({**approval_detail(shown.row, shown.card), "may_decide": shown.may_decide})
+        unaccepted = self._gateway.pins.changes_of(shown.row["server"], shown.row["name"])
+        detail = {**approval_detail(shown.row, shown.card), "unaccepted": unaccepted, "may_decide": shown.may_decide}
+        return json_answer(detail)
 
     async def _approve(self, visit: Visit) -> Answer:
         return await self._decide(visit, Verdict.APPROVE)

@@ -97,6 +97,10 @@ class ApprovalPages:
             "total": len(text),
             "changes": [_change(change) for change in shown.card.changes.changes] if shown.card.changes else [],
             "votes": [_visible(vote_row(vote)) for vote in shown.card.votes],
+            "unaccepted": [
+                {**row, "tool": clear(row["tool"]), "where": [clear(c["path"]) for c in row["changes"]["list"][:20]]}
+                for row in self._gateway.pins.changes_of(shown.row["server"], shown.row["name"])
+            ],
             "may_decide": shown.may_decide,
             "grants": governing.grants and shown.row["kind"] == "tool",
             "grant_minutes": min(60, governing.longest_grant_ms // 60_000),

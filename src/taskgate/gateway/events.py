@@ -137,7 +137,7 @@ class QuestionsChanged(HubEvent):
 
 @dataclass(frozen=True, slots=True)
 class DefinitionChanged(HubEvent):
-    """A server lists a tool with another definition than the pinned one."""
+    """A server lists a tool with another definition than the pinned one, or the content of its interface is another."""
 
     server: str
     tool: str
@@ -150,6 +150,14 @@ class ListsChanged(HubEvent):
 
     server: str
     kinds: frozenset[EntryKind]
+
+
+@dataclass(frozen=True, slots=True)
+class ListsFetched(HubEvent):
+    """A server has returned all its lists, whether or not they are what they were."""
+
+    server: str
+    changed: bool
 
 
 @dataclass(frozen=True, slots=True)

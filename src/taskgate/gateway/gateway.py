@@ -103,6 +103,7 @@ class Gateway:
     reload: Reload
     temporary_scopes: TemporaryScopes
     people: KnownPeople
+    close_first: tuple[Callable[[], Awaitable[None]], ...]
     close_last: tuple[Callable[[], Awaitable[None]], ...]
     """What may go only after the tasks and the sessions that may still need it, in this order."""
     stateful: Mapping[str, UseCase]
@@ -318,6 +319,8 @@ class Gateway:
         self.stopping = True
         self.subscriptions.end_all()
         self.write_down_calls()
+        for close in self.close_first:
+            await close()
         await self.pins.close()
         await self.ask_caller.close()
         await self.others.close()

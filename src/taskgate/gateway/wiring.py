@@ -24,6 +24,7 @@ from taskgate.gateway.governance.approvals import Approvals
 from taskgate.gateway.governance.ask_caller import AskCaller
 from taskgate.gateway.governance.evaluate import PreSendRecheck
 from taskgate.gateway.governance.gate import CallGate
+from taskgate.gateway.governance.pinned_contents import PinnedContents
 from taskgate.gateway.governance.pins import Annotations, Pins
 from taskgate.gateway.governance.record_calls import Denials
 from taskgate.gateway.governance.standing_grants import StandingGrants
@@ -128,6 +129,7 @@ def wire_gateway(base: Foundation, servers: Servers, accounts: AccountConnector,
         reload=reload,
         temporary_scopes=temporary_scopes,
         people=base.people,
+        close_first=(lists.contents.close,),
         close_last=(suspended.close, asking.models.close, asking.server_pages.close),
         stateful=tables.stateful(),
         stateless=tables.stateless(),
@@ -150,7 +152,8 @@ def _lists(base: Foundation) -> Lists:
     catalogs = Catalogs(base.upstreams, limits, inspect, quarantine, memory, metrics=base.metrics, events=base.events)
     scope_record = ScopeRecord(base.store, base.metrics)
     views = Views(catalogs, scope_record)
-    return Lists(validation, pins, annotations, catalogs, scope_record, views, HandedOut())
+    contents = PinnedContents(pins, base.upstreams, base.plan, base.events)
+    return Lists(validation, pins, contents, annotations, catalogs, scope_record, views, HandedOut())
 
 
 def _asking(base: Foundation) -> Asking:

@@ -22,6 +22,7 @@ from taskgate.gateway.governance.approvals import Approvals
 from taskgate.gateway.governance.ask_caller import AskCaller, ByUrl
 from taskgate.gateway.governance.call_log import CallLog, UsageCounter
 from taskgate.gateway.governance.gate import CallGate, HeldReadings
+from taskgate.gateway.governance.pinned_contents import PinnedContents
 from taskgate.gateway.governance.pins import Annotations, Pins
 from taskgate.gateway.governance.record_calls import CallRecorder
 from taskgate.gateway.governance.standing_grants import KnownPeople, StandingGrants
@@ -124,6 +125,7 @@ class Lists:
 
     validation: Validation
     pins: Pins
+    contents: PinnedContents
     annotations: Annotations
     catalogs: Catalogs
     scope_record: ScopeRecord
@@ -228,7 +230,7 @@ def use_cases(
     lookup = Lookup(base.plan, lists.catalogs, lists.views)
     sending = Sending(base.plan, base.upstreams, relay, base.budgets, lists.handed_out)
     completions, held = Completions(base.plan, base.events), HeldReadings(governed.gate, tasks, base.plan, base.events)
-    readings = Readings(lookup, sending, held, completions)
+    readings = Readings(lookup, sending, held, completions, lists.contents)
     arguments = ArgumentChecks(base.plan, lists.validation, completions)
     durable = DurableCalls(
         lookup=lookup,

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Protocol, assert_never
 
+from taskgate.core.catalog.pin_keys import RESOURCE_PREFIX, resource_key
 from taskgate.core.governance.approval import DEFAULT_WORKFLOW, Workflow
 from taskgate.core.governance.decision import (
     Action,
@@ -173,9 +174,10 @@ def decide(
 ) -> Decision:
     """May this name be used, and how? The same answer serves the list and the call.
 
-    `quarantined` holds the (server, tool) pairs whose definition changed and was not yet accepted.
+    `quarantined` holds the (server, name) pairs whose definition or content changed and was not yet accepted; a resource is among
+    them by its `resource_key`.
     """
-    if quarantined and kind is PatternKind.TOOL and (server, name) in quarantined:
+    if quarantined and kind is not PatternKind.PROMPT and (server, _quarantine_name(kind, name)) in quarantined:
         return Denied(Gate.VISIBILITY, "its definition changed and is not accepted yet", UNKNOWN)
     key = (kind, server, name)
     found = gates._answers.get(key)
@@ -209,10 +211,24 @@ def decide_unlisted(
         return Denied(Gate.VISIBILITY, "its URI can be read in two ways", UNKNOWN)
     elsewhere = on_this_host(name) if kind is PatternKind.RESOURCE else None
     spellings = (name,) if elsewhere is None else (name, elsewhere)
-    held = skeletons(n for s, n in quarantined if s == server) if kind is PatternKind.TOOL else ()
+    held = _quarantined_looks(kind, server, quarantined)
     if any(looks in withheld or looks in held for looks in (judged_skeleton(one, kind) for one in spellings)):
         return Denied(Gate.VISIBILITY, "looks like something that is withheld", UNKNOWN)
     return max(exact, *(_by_looks(gates, kind, server, one) for one in spellings), key=_severity)
+
+
+def _quarantine_name(kind: PatternKind, name: str) -> str:
+    return resource_key(name) if kind is PatternKind.RESOURCE else name
+
+
+def _quarantined_looks(kind: PatternKind, server: str, quarantined: Collection[tuple[str, str]]) -> Collection[str]:
+    names = [name for holder, name in quarantined if holder == server]
+    if kind is PatternKind.TOOL:
+        return skeletons(names)
+    if kind is PatternKind.RESOURCE:
+        uris = (name.removeprefix(RESOURCE_PREFIX) for name in names if name.startswith(RESOURCE_PREFIX))
+        return frozenset(judged_skeleton(uri, kind) for uri in uris)
+    return ()
 
 
 def _by_looks(gates: Gates, kind: PatternKind, server: str, name: str) -> Decision:

@@ -181,7 +181,7 @@ class DurableCalls:
             tool.wire,
             request.members(),
             plan.class_of(tool.server, tool.name, annotations),
-            tool.entry.digest if tool.entry is not None else "",
+            tool.definition_digest,
             plan.gates.revision,
             int(plan.timeout_of(tool.server) * 1000),
             ttl_ms if ttl_ms is not None else self._usual_ttl_ms(request),

@@ -21,6 +21,7 @@ from taskgate.gateway.catalog.validate import Completions, HandedOut, Validation
 from taskgate.gateway.catalog.views import View
 from taskgate.gateway.governance.evaluate import Asked
 from taskgate.gateway.governance.gate import HeldReadings
+from taskgate.gateway.governance.pinned_contents import PinnedContents
 from taskgate.gateway.requests.large_results import elements_of, members_of
 from taskgate.gateway.requests.request import Request, fair_key_of, memory_key
 from taskgate.turns import LARGE_BYTES
@@ -39,6 +40,7 @@ class Readings:
     sending: Sending
     held: HeldReadings
     completions: Completions
+    contents: PinnedContents
 
     async def read_resource(self, request: Request) -> bytes:
         shown = _text(request.params, "uri", "resources/read")
@@ -105,6 +107,8 @@ class Readings:
         """The result, with its links noted: its caller may read them. `shown` is what the caller calls a resource."""
         call = self.sending.prepared(request, server, request.message.method, params, name)
         result = await self.sending.carry(request, server, call)
+        if call.method == "resources/read":
+            await self.contents.check(server, name, result)
         if shown is not None and shown != name:
             result = await readdressed(result, name, shown)
         await self.sending.note_links(request, server, result)

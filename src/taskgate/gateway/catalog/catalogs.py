@@ -14,13 +14,14 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Final
 
 from taskgate import clock
-from taskgate.core.catalog.entry import EntryKind
+from taskgate.core.catalog.entry import CatalogEntry, EntryKind
+from taskgate.core.catalog.pinned_content import changed_definition
 from taskgate.core.errors import TaskgateError, UpstreamError
 from taskgate.core.scoping.subset import Reason
 from taskgate.gateway.catalog.fetch_lists import fetch_lists
 from taskgate.gateway.catalog.offer import LISTS, CatalogMemory, ListState, difference, same
 from taskgate.gateway.catalog.offer import Offer as Offer
-from taskgate.gateway.events import EventHub, ListsChanged
+from taskgate.gateway.events import EventHub, ListsChanged, ListsFetched
 from taskgate.gateway.plan import Limits, Live
 from taskgate.ports.upstream import Upstream, for_operators
 from taskgate.telemetry.logs import log
@@ -64,15 +65,17 @@ class ListRevision:
 
 
 class Quarantine:
-    """Tools, as (server, tool) pairs, whose definition must be accepted by a person before callers see them."""
+    """Tools, as (server, tool) pairs, and resources, by their `resource_key`, that a person must accept before callers see them."""
 
     def __init__(self) -> None:
         self.tools: frozenset[tuple[str, str]] = frozenset()
+        self.changed_interfaces: Mapping[tuple[str, str], str] = {}
+        """Tools, hidden or not, whose interface is not what was pinned, with the digest of what it is."""
         self.revision = ListRevision()
 
-    def replace(self, tools: frozenset[tuple[str, str]]) -> None:
-        if tools != self.tools:
-            self.tools = tools
+    def replace(self, tools: frozenset[tuple[str, str]], changed_interfaces: Mapping[tuple[str, str], str]) -> None:
+        if tools != self.tools or changed_interfaces != self.changed_interfaces:
+            self.tools, self.changed_interfaces = tools, changed_interfaces
             self.revision.grow()
 
 
@@ -106,6 +109,16 @@ class Catalogs:
     @property
     def quarantined(self) -> frozenset[tuple[str, str]]:
         return self._quarantine.tools
+
+    def changed_interface(self, entry: CatalogEntry) -> str:
+        """The digest of a tool's interface where that is not what was pinned, else nothing."""
+        changed = self._quarantine.changed_interfaces
+        return changed.get((entry.server, entry.name), "") if changed else ""
+
+    def definition(self, entry: CatalogEntry) -> str:
+        """The digest of a tool, its interface included."""
+        changed = self.changed_interface(entry)
+        return changed_definition(entry.digest, changed) if changed else entry.digest
 
     @property
     def _upstreams(self) -> Mapping[str, Upstream]:
@@ -340,6 +353,8 @@ class Catalogs:
             log.warning("list not fetched", server=server, method=LISTS[kind].method, why=why.message)
         if different and (before is not None or owed):
             self._events.publish(ListsChanged(server, different))
+        if offer.complete:
+            self._events.publish(ListsFetched(server, bool(different)))
         if self._memory is not None and (untold := state.tells()):
             self._memory.announce(server, untold)
         if self._memory is not None and offer.complete and not offer.failed:

@@ -14,6 +14,7 @@ from taskgate.core import wire
 from taskgate.core.catalog.addresses import Address
 from taskgate.core.catalog.entry import Audience, CatalogEntry, EntryKind, render, scheme_of
 from taskgate.core.catalog.names import SEPARATOR, NameStyle, NameTable
+from taskgate.core.catalog.pinned_content import changed_definition
 from taskgate.core.catalog.search import SearchIndex
 from taskgate.core.catalog.tool_listing import TaskSupport, shown_support
 from taskgate.core.generations import Generation
@@ -53,6 +54,17 @@ class ToolRef:
     has_output_schema: bool = False
     timeout_s: float = 0.0
     """How long a plain call may take."""
+
+    changed_interface: str = ""
+    """The digest of its interface where that is not what was pinned."""
+
+    @property
+    def definition_digest(self) -> str:
+        """What people agree to when they approve a call of it: the definition, its interface included."""
+        if self.entry is None:
+            return ""
+        changed = self.changed_interface
+        return changed_definition(self.entry.digest, changed) if changed else self.entry.digest
 
     @property
     def is_for_model(self) -> bool:

@@ -163,7 +163,7 @@ def build_view(
     tool_names = found[EntryKind.TOOL].names
     assert tool_names is not None
     tools = {
-        name: _tool(plan, name, e, capabilities[e.server], catalogs.quarantined, revision=subset.revision)
+        name: _tool(plan, name, e, capabilities[e.server], catalogs, revision=subset.revision)
         for name, e in found[EntryKind.TOOL].entries.items()
     }
     return View(
@@ -248,11 +248,11 @@ def _tool(
     name: str,
     entry: CatalogEntry,
     capabilities: Mapping[str, Any],
-    quarantined: Quarantined,
+    catalogs: Catalogs,
     *,
     revision: str,
 ) -> ToolRef:
-    decision = decide(plan.gates, PatternKind.TOOL, entry.server, entry.name, quarantined=quarantined)
+    decision = decide(plan.gates, PatternKind.TOOL, entry.server, entry.name, quarantined=catalogs.quarantined)
     forced = plan.gates.rules.forced(entry.server, entry.name)
     try:
         params, unfit = param_headers_of(entry.input_schema), False
@@ -278,6 +278,7 @@ def _tool(
         plain,
         "outputSchema" in entry.definition,
         plan.plain_timeout_of(entry.server),
+        catalogs.changed_interface(entry),
     )
 
 

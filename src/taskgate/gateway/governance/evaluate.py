@@ -285,7 +285,7 @@ class PreSendRecheck:
     def definition(self, server: str, tool: str) -> str:
         """The digest of a tool's definition as it is listed now; empty for a tool that is not listed."""
         entry = entry_of(self._catalogs, server, tool)
-        return entry.digest if entry is not None else ""
+        return self._catalogs.definition(entry) if entry is not None else ""
 
 
 def _admits(subset: Subset, kind: PatternKind, server: str, name: str) -> bool:

@@ -119,7 +119,6 @@ def refusal(denied: Denied, kind: PatternKind, shown: str) -> TaskgateError:
 
 
 def _asked(caller: Caller, tool: ToolRef, arguments: bytes) -> Asked:
-    entry = tool.entry
     return Asked(
         caller.principal,
         caller.roles,
@@ -127,9 +126,9 @@ def _asked(caller: Caller, tool: ToolRef, arguments: bytes) -> Asked:
         tool.server,
         tool.name,
         arguments,
-        entry.digest if entry is not None else "",
+        tool.definition_digest,
         PatternKind.TOOL,
-        schema_of(entry),
+        schema_of(tool.entry),
         tool.revision,
         caller.facts,
     )

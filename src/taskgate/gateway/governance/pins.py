@@ -1,20 +1,23 @@
-"""Keeping watch over tool definitions: what was seen first is pinned, and what changes is reported, or hidden until accepted.
+"""Keeping watch over definitions: what was seen first is pinned, and what changes is reported, or hidden until accepted.
 
-Looks at every list before callers see it. Pins are remembered here and in the store; a change ends the open questions about the old
-definition, because nobody agreed to the new one.
+Looks at every list before callers see it, and at the content of tools' interfaces whenever it is read. Pins are remembered here and
+in the store; a change ends the open questions about the old definition, because nobody agreed to the new one.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 from taskgate.core.audit import AuditEntry
+from taskgate.core.catalog.apps import UI_SCHEME
 from taskgate.core.catalog.entry import CatalogEntry, EntryKind
-from taskgate.core.catalog.pin import FirstSeen, Flag, Pin, PinChanged, PinMode, compare_pin
+from taskgate.core.catalog.pin import FirstSeen, Flag, Pin, PinChanged, PinMode, Pinned, compare_pin
+from taskgate.core.catalog.pin_keys import RESOURCE_PREFIX, kind_of, resource_key
+from taskgate.core.catalog.pinned_content import compare_content
 from taskgate.core.catalog.tool_listing import annotation_line, sends_task_status, shown_support, supports_tasks
 from taskgate.core.governance.decision import Action, action_of
 from taskgate.core.governance.pipeline import decide
@@ -30,7 +33,8 @@ from taskgate.telemetry.metrics import Gauge, Labels, Metrics
 
 MAX_CHANGED: Final = 10_000
 
-Tool = tuple[str, str]
+Key = tuple[str, str]
+"""A server, and the name of a tool or the key of something else (`core.catalog.pin_keys`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +55,10 @@ class Pins:
         self._plan = plan
         self._quarantine = quarantine
         self._events = events
-        self._pinned: dict[Tool, Pin] = {}
-        self._unaccepted: dict[Tool, Unaccepted] = {}
+        self._pinned: dict[Key, Pin] = {}
+        self._unaccepted: dict[Key, Unaccepted] = {}
+        self._interfaces: dict[str, Mapping[str, frozenset[str]]] = {}
+        """For each server the addresses of its interfaces, with the tools that declare each."""
         self._jobs: set[asyncio.Task[None]] = set()
 
     async def load(self) -> None:
@@ -63,98 +69,164 @@ class Pins:
         await self.load()
         for server, offer in offers().items():
             self.inspect(server, offer)
+        self._contents_again()
 
     def inspect(self, server: str, offer: Offer) -> None:
         """A server's list has arrived. Returns before anybody is shown it."""
+        self._interfaces[server] = _interfaces(offer)
         governing = self._plan.value.governing
         if governing.pins is PinMode.OFF:
             return
         others = [name for name in self._plan.value.registry.records if name != server]
         known = any(tool[0] == server for tool in self._pinned)
         for entry in offer.entries.get(EntryKind.TOOL, ()):
-            self._compare(governing.pins, governing.pin_new_tools, entry, others, known)
+            self._compare_tool(entry, others, known)
+        for gone in [key for key in self._unaccepted if key[0] == server and not self._is_used(key)]:
+            del self._unaccepted[gone]
         self._refresh_quarantine()
 
-    def _compare(self, mode: PinMode, pin_new: bool, entry: CatalogEntry, others: list[str], known: bool) -> None:
-        tool = (entry.server, entry.name)
-        found = compare_pin(mode, entry.definition, self._pinned.get(tool), others)
-        if isinstance(found, FirstSeen):
-            self._first_seen(tool, entry, found, held_back=pin_new, server_known=known)
-        elif isinstance(found, PinChanged):
-            self._changed(tool, entry, found)
-        else:
-            self._unaccepted.pop(tool, None)
+    def _is_used(self, key: Key) -> bool:
+        """Whether the interface is still declared. A tool that is no longer listed may come back as it was."""
+        server, name = key
+        return not name.startswith(RESOURCE_PREFIX) or self.is_interface(server, name.removeprefix(RESOURCE_PREFIX))
 
-    def _first_seen(
-        self, tool: Tool, entry: CatalogEntry, found: FirstSeen, *, held_back: bool, server_known: bool
-    ) -> None:
+    def _compare_tool(self, entry: CatalogEntry, others: list[str], known: bool) -> None:
+        key = (entry.server, entry.name)
+        found = compare_pin(self._plan.value.governing.pins, entry.definition, self._pinned.get(key), others)
+        self._found(key, entry.definition, found, server_known=known)
+
+    # The content of interfaces
+
+    def interfaces(self, server: str) -> Iterable[str]:
+        return self._interfaces.get(server, {})
+
+    def is_interface(self, server: str, uri: str) -> bool:
+        """Whether a tool of this server declares this address as its interface, or the server lists it as one."""
+        return uri in self._interfaces.get(server, {})
+
+    def is_unaccepted(self, server: str, uri: str) -> bool:
+        return (server, resource_key(uri)) in self._unaccepted
+
+    def permits_content(self, server: str, uri: str, definition: Mapping[str, Any]) -> bool:
+        """An interface was read. Whether what it contains may be handed to a caller."""
+        key = (server, resource_key(uri))
+        before = self._unaccepted.get(key)
+        found = compare_content(self._plan.value.governing.pins, definition, self._pinned.get(key))
+        self._found(key, definition, found, server_known=False)
+        now = self._unaccepted.get(key)
+        if now is not before:
+            self._refresh_quarantine()
+        return now is None or not now.quarantined
+
+    def _contents_again(self) -> None:
+        """The pins or the mode changed: compare what was last seen of interfaces that were not accepted."""
+        for (server, name), what in list(self._unaccepted.items()):
+            if name.startswith(RESOURCE_PREFIX):
+                self.permits_content(server, name.removeprefix(RESOURCE_PREFIX), what.definition)
+        self._refresh_quarantine()
+
+    # What a comparison leads to
+
+    def _found(self, key: Key, definition: Mapping[str, Any], found: Pinned, *, server_known: bool) -> None:
+        if isinstance(found, FirstSeen):
+            self._first_seen(key, definition, found, server_known=server_known)
+        elif isinstance(found, PinChanged):
+            self._changed(key, definition, found)
+        else:
+            self._unaccepted.pop(key, None)
+
+    def _first_seen(self, key: Key, definition: Mapping[str, Any], found: FirstSeen, *, server_known: bool) -> None:
         for flag in found.flags:
             log.warning(
                 "suspicious definition",
-                server=tool[0],
-                tool=tool[1],
+                server=key[0],
+                tool=key[1],
                 kind=flag.kind.value,
                 where=flag.path,
                 what=flag.detail,
             )
-        if held_back:
-            before = self._unaccepted.get(tool)
+        what = kind_of(key[1])
+        if self._plan.value.governing.pin_new_tools:
+            before = self._unaccepted.get(key)
             if before is None or before.digest != found.digest:
-                log.warning("new tool held back until it is accepted", server=tool[0], tool=tool[1])
-            self._keep(tool, Unaccepted(found.digest, entry.definition, None, None, found.flags, True))
+                log.warning(f"new {what} held back until it is accepted", server=key[0], tool=key[1])
+            self._keep(key, Unaccepted(found.digest, definition, None, None, found.flags, True))
             return
         if server_known:
-            log.warning("new tool", server=tool[0], tool=tool[1])
-        self._pinned[tool] = Pin(found.digest, entry.definition)
-        self._run(self._pin_first(tool, entry))
+            log.warning(f"new {what}", server=key[0], tool=key[1])
+        self._pinned[key] = Pin(found.digest, definition)
+        self._run(self._pin_first(key, definition))
 
-    async def _pin_first(self, tool: Tool, entry: CatalogEntry) -> None:
+    async def _pin_first(self, key: Key, definition: Mapping[str, Any]) -> None:
         """Another gateway may have seen another definition before: then ours is the changed one."""
-        ours = self._pinned[tool]
-        holds = await self._store.put_first_pin(*tool, ours, audit=_entry("tool_pinned", tool, ours.digest))
+        ours = self._pinned[key]
+        holds = await self._store.put_first_pin(*key, ours, audit=_entry("tool_pinned", key, ours.digest))
         if holds.digest == ours.digest:
             return
-        self._pinned[tool] = holds
-        governing, records = self._plan.value.governing, self._plan.value.registry.records
-        others = [name for name in records if name != tool[0]]
-        self._compare(governing.pins, governing.pin_new_tools, entry, others, known=True)
+        self._pinned[key] = holds
+        mode = self._plan.value.governing.pins
+        if key[1].startswith(RESOURCE_PREFIX):
+            found = compare_content(mode, definition, holds)
+        else:
+            others = [name for name in self._plan.value.registry.records if name != key[0]]
+            found = compare_pin(mode, definition, holds, others)
+        self._found(key, definition, found, server_known=True)
         self._refresh_quarantine()
 
-    def _changed(self, tool: Tool, entry: CatalogEntry, found: PinChanged) -> None:
-        before = self._unaccepted.get(tool)
+    def _changed(self, key: Key, definition: Mapping[str, Any], found: PinChanged) -> None:
+        before = self._unaccepted.get(key)
         self._keep(
-            tool,
-            Unaccepted(found.digest, entry.definition, found.pinned, found.changes, found.flags, found.quarantined),
+            key, Unaccepted(found.digest, definition, found.pinned, found.changes, found.flags, found.quarantined)
         )
         if before is not None and before.digest == found.digest:
             return
         log.warning(
-            "tool definition changed",
-            server=tool[0],
-            tool=tool[1],
+            "tool definition changed" if kind_of(key[1]) == "tool" else f"content of an {kind_of(key[1])} changed",
+            server=key[0],
+            tool=key[1],
             quarantined=found.quarantined,
             where=[change.path for change in found.changes.changes[:20]],
         )
-        self._run(self._store.record_now(_entry("tool_changed", tool, found.digest)))
-        self._events.publish(DefinitionChanged(*tool, found.digest))
+        self._run(self._store.record_now(_entry("tool_changed", key, found.digest)))
+        for server, tool in self._tools_of(key):
+            self._events.publish(DefinitionChanged(server, tool, found.digest))
 
-    def _keep(self, tool: Tool, what: Unaccepted) -> None:
-        if tool in self._unaccepted or len(self._unaccepted) < MAX_CHANGED:
-            self._unaccepted[tool] = what
+    def _tools_of(self, key: Key) -> Iterator[Key]:
+        """The tools whose definition this is, or is part of."""
+        server, name = key
+        if not name.startswith(RESOURCE_PREFIX):
+            yield key
+            return
+        for tool in sorted(self._interfaces.get(server, {}).get(name.removeprefix(RESOURCE_PREFIX), ())):
+            yield server, tool
+
+    def _keep(self, key: Key, what: Unaccepted) -> None:
+        if key in self._unaccepted or len(self._unaccepted) < MAX_CHANGED:
+            self._unaccepted[key] = what
 
     def _refresh_quarantine(self) -> None:
-        self._quarantine.replace(frozenset(tool for tool, what in self._unaccepted.items() if what.quarantined))
+        hidden = {key for key, what in self._unaccepted.items() if what.quarantined}
+        hidden |= {tool for key in hidden for tool in self._tools_of(key)}
+        changed = {
+            tool: what.digest
+            for key, what in self._unaccepted.items()
+            if key[1].startswith(RESOURCE_PREFIX)
+            for tool in self._tools_of(key)
+        }
+        self._quarantine.replace(frozenset(hidden), changed)
 
     def adopt(self, offers: Mapping[str, Offer]) -> None:
         """A reload may have changed the mode: look at everything again."""
+        contents = {key: what for key, what in self._unaccepted.items() if key[1].startswith(RESOURCE_PREFIX)}
         self._unaccepted.clear()
         if self._plan.value.governing.pins is PinMode.OFF:
             self._refresh_quarantine()
             return
+        self._unaccepted.update(contents)
         for server in self._plan.value.registry.records:
             if server in offers:
                 self.inspect(server, offers[server])
-        self._refresh_quarantine()
+        self._contents_again()
 
     async def accept(self, server: str, tool: str, digest: str, by: str) -> bool:
         """A person has seen the difference and takes the new definition. It must be the one they saw."""
@@ -166,12 +238,20 @@ class Pins:
         self._pinned[server, tool] = pin
         self._unaccepted.pop((server, tool), None)
         self._refresh_quarantine()
-        log.info("tool definition accepted", server=server, tool=tool, by=by)
+        log.info(f"{kind_of(tool)} accepted", server=server, tool=tool, by=by)
         return True
 
     def changed_rows(self) -> list[dict[str, Any]]:
         """Everything that waits for somebody's eye, with what differs."""
-        return [_row(tool, what) for tool, what in sorted(self._unaccepted.items())]
+        return [_row(key, what) for key, what in sorted(self._unaccepted.items())]
+
+    def changes_of(self, server: str, tool: str) -> list[dict[str, Any]]:
+        """Those that concern one tool: its definition, and its interface."""
+        return [
+            _row(key, what)
+            for key, what in sorted(self._unaccepted.items())
+            if key[0] == server and (server, tool) in self._tools_of(key)
+        ]
 
     def _run(self, work: Coroutine[Any, Any, None]) -> None:
         job = asyncio.get_running_loop().create_task(self._guarded(work))
@@ -188,11 +268,24 @@ class Pins:
         await asyncio.gather(*self._jobs, return_exceptions=True)
 
 
-def _row(tool: Tool, what: Unaccepted) -> dict[str, Any]:
+def _interfaces(offer: Offer) -> dict[str, frozenset[str]]:
+    """The addresses of a server's interfaces: those that its tools declare, with the tools, and those that it lists."""
+    found: dict[str, set[str]] = {}
+    for entry in offer.entries.get(EntryKind.TOOL, ()):
+        for uri in entry.ui_addresses:
+            found.setdefault(uri, set()).add(entry.name)
+    for entry in offer.entries.get(EntryKind.RESOURCE, ()):
+        if entry.name.startswith(UI_SCHEME):
+            found.setdefault(entry.name, set())
+    return {uri: frozenset(tools) for uri, tools in found.items()}
+
+
+def _row(key: Key, what: Unaccepted) -> dict[str, Any]:
     found = what.changes if what.changes is not None else difference({}, dict(what.definition))
     return {
-        "server": tool[0],
-        "tool": tool[1],
+        "server": key[0],
+        "tool": key[1],
+        "kind": kind_of(key[1]),
         "digest": what.digest,
         "pinned": what.pinned,
         "quarantined": what.quarantined,
@@ -207,9 +300,10 @@ def _row(tool: Tool, what: Unaccepted) -> dict[str, Any]:
     }
 
 
-def _entry(event: str, tool: Tool, digest: str, by: str = "") -> AuditEntry:
+def _entry(event: str, key: Key, digest: str, by: str = "") -> AuditEntry:
     approvers = (by,) if by else ()
-    return AuditEntry(0, event, server=tool[0], name=tool[1], reason=digest, approvers=approvers)
+    kind = "tool" if kind_of(key[1]) == "tool" else "resource"
+    return AuditEntry(0, event, server=key[0], name=key[1], kind=kind, reason=digest, approvers=approvers)
 
 
 # What each tool shows about tasks, told to the operator: one line per tool when it is first seen or shows something
