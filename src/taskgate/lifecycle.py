@@ -22,6 +22,7 @@ from taskgate.config.load import LoadedConfig, load, refuse_half_written
 from taskgate.config.problems import ConfigError
 from taskgate.core.errors import TaskgateError
 from taskgate.core.identity import OPERATOR
+from taskgate.core.readiness import judge_readiness
 from taskgate.dashboard.site import Dashboard
 from taskgate.inbound.http.arrival import OpenConnections
 from taskgate.inbound.http.connection import CallerConnection, drop_slow
@@ -200,8 +201,15 @@ class Lifecycle:
         trouble = self.app.store.trouble
         sessions = len(self.app.gateway.sessions)
         catalogs = {name: self.app.gateway.catalogs.report(name) for name in servers}
+        readiness = judge_readiness(
+            serving=self.ready,
+            store_away=trouble is not None,
+            shared=self.app.store.wakeups is not None,
+            passthrough=self.app.plan.features.degraded_passthrough,
+        )
         return {
-            "ready": self.ready and trouble is None,
+            "ready": readiness.ready,
+            "degraded": readiness.degraded,
             "store": trouble,
             "servers": servers,
             "catalogs": catalogs,

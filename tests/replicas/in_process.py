@@ -159,6 +159,7 @@ async def gateways(
     internal: bool = True,
     urls: Callable[[str, int], str] = lambda url, _index: url,
     more: Callable[[int], dict[str, Any]] = lambda _index: {},
+    passthrough: bool = False,
     **config: Any,
 ) -> AsyncIterator[Stage]:
     """`urls` says how a gateway reaches the database, `more` what one has that the others do not."""
@@ -168,7 +169,8 @@ async def gateways(
         for index in range(number):
             gateway = HeldGateway(folder / f"g{index}", free_port())
             listen = {"listen": {"internal": f"127.0.0.1:{free_port()}"}} if internal else {}
-            gateway.write({**stage.config, "store": {"url": urls(url, index)}, **listen, **more(index)})
+            store = {"url": urls(url, index), "unsafe_degraded_passthrough": passthrough}
+            gateway.write({**stage.config, "store": store, **listen, **more(index)})
             stage.gateways.append(gateway)
         with patch.object(lifecycle, "Collector"):
             try:

@@ -138,6 +138,61 @@ async def test_a_database_that_is_reached_only_now_and_then_loses_nothing(wired:
         assert shown["status"] != "completed" or stage.ledger.count(call) == 1
 
 
+@pytest.mark.parametrize("how", ["refuses", "silent"])
+async def test_with_passthrough_plain_calls_of_both_generations_go_on_and_the_gateway_stays_ready(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    """Also in sessions, which other gateways could adopt, and in new ones; those are found by the others when it is back."""
+    monkeypatch.setattr(changes, "CONFIRMED_WITHIN_S", 0.0)
+    async with gateways_wired(tmp_path, passthrough=True) as (stage, wire), contextlib.AsyncExitStack() as stack:
+        stateless = await stack.enter_async_context(stage.a.caller())
+        session = await stack.enter_async_context(stage.a.caller(stateless=False))
+        wire.refuses = how == "refuses"
+        wire.is_silent = how == "silent"
+        if how == "refuses":
+            wire.cut()
+        await until(lambda: stage.a.store.trouble is not None and not stage.a.store.engine.presence.is_fresh)
+        opened = await stack.enter_async_context(stage.a.caller(stateless=False))
+        for caller in (stateless, session, opened):
+            answer = await caller.call("books__read", {"call": f"{id(caller)}"})
+            assert "result" in answer.reply, answer.reply
+            assert stage.ledger.count(f"{id(caller)}") == 1
+        shown = await stage.a.operator("GET", "/ready")
+        assert (shown.status_code, shown.json()["ready"]) == (200, True)
+        assert {"tasks", "approvals"} <= set(shown.json()["degraded"])
+        assert "plain_calls" not in shown.json()["degraded"]
+        assert shown.json()["store"]
+        wire.is_silent = wire.refuses = False
+        wire.cut()
+
+        async def all_well() -> bool:
+            return (await stage.a.operator("GET", "/ready")).json()["degraded"] == []
+
+        async def found_by_b() -> bool:
+            elsewhere = RawClient(stage.b.url, headers=opened.headers, http=opened.http)
+            return "result" in (await elsewhere.request("ping")).reply
+
+        await until(all_well)
+        await until(found_by_b)
+
+
+async def test_without_passthrough_a_gateway_whose_database_is_away_is_not_ready_and_answers_in_no_session(
+    tmp_path: Path,
+) -> None:
+    """Another gateway may have taken the session over meanwhile."""
+    async with gateways_wired(tmp_path) as (stage, wire), stage.a.caller(stateless=False) as session:
+        wire.refuses = True
+        wire.cut()
+        await until(lambda: stage.a.store.trouble and not stage.a.store.engine.presence.is_fresh)
+        shown = await stage.a.operator("GET", "/ready")
+        assert (shown.status_code, shown.json()["ready"]) == (503, False)
+        assert {"plain_calls", "tasks"} <= set(shown.json()["degraded"])
+        refused = await session.call("books__read", {"call": "refused"})
+        assert refused.error["data"]["error_type"] == "store_unavailable"
+        assert refused.error["data"]["executed"] == "no"
+        assert stage.ledger.count("refused") == 0
+
+
 async def test_a_database_that_falls_silent_fails_durable_calls_clearly_and_comes_back_by_itself(
     wired: tuple[Stage, DatabaseWire],
 ) -> None:

@@ -116,7 +116,8 @@ class Store(Section):
     )
     unsafe_degraded_passthrough: bool = Field(
         default=False,
-        description="PostgreSQL: let plain calls go on although grants, pins and scopes were not confirmed for 5 seconds.",
+        description="PostgreSQL: let plain calls go on while the database is away, by the grants, pins and scopes that were last "
+        "read; /ready stays 200 then and lists what is refused.",
     )
 
 

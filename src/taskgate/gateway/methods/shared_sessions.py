@@ -16,7 +16,7 @@ import msgspec
 
 from taskgate import clock
 from taskgate.core import wire
-from taskgate.core.errors import TaskgateError
+from taskgate.core.errors import GatewayFault, TaskgateError
 from taskgate.core.generations import Opening
 from taskgate.core.identity import Caller, CredentialFacts, tenant_of
 from taskgate.core.patterns import PatternSet
@@ -193,6 +193,10 @@ class SharedSessions:
         """Rows that name us the home of a session which was not here at the last look."""
         self._verified_since = rows.unbroken_since
         self._verifying = asyncio.Lock()
+        self._away = False
+        """The store could not be asked, and `store.unsafe_degraded_passthrough` lets sessions go on without it."""
+        self._unwritten: set[str] = set()
+        """Sessions that were opened meanwhile: no other gateway can find them yet."""
         self._jobs: set[asyncio.Task[None]] = set()
 
     @property
@@ -201,18 +205,54 @@ class SharedSessions:
         return self.rows.is_fresh and self.rows.unbroken_since == self._verified_since
 
     async def verify(self) -> None:
-        """Let go of the sessions that other gateways have adopted meanwhile. Raises GatewayFault if that cannot be known."""
+        """Let go of the sessions that other gateways have adopted meanwhile. Raises GatewayFault if that cannot be known, unless
+        sessions may go on without the store."""
+        if self._goes_on_without_store():
+            return
         async with self._verifying:
             if self.certain:
                 return
             since = self.rows.unbroken_since
-            own = await self.rows.own_sessions()
+            try:
+                own = await self.rows.own_sessions()
+            except GatewayFault as fault:
+                if not self._may_go_on(fault):
+                    raise
+                return
             self.conversations.keep(own)
             for session in [session for session in self._sessions if session.id not in own]:
+                if session.id in self._unwritten:
+                    await self._write_late(session)
+                    continue
                 log.warning("a session went on at another gateway while this one was away", session=session.id[:8])
                 self._written.pop(session.id, None)
                 await self._ends.end(session)
             self._verified_since = since
+            self._away = False
+            self._unwritten.clear()
+
+    def _goes_on_without_store(self) -> bool:
+        """Asked again at every call, a store that does not answer would hold each of them up until its timeout."""
+        return self._away and not self.rows.is_fresh and self._plan.value.features.degraded_passthrough
+
+    def _may_go_on(self, fault: GatewayFault) -> bool:
+        """Whether the store is away and sessions may go on without it; from now on they do, until it is back."""
+        if fault.error_type != "store_unavailable" or not self._plan.value.features.degraded_passthrough:
+            return False
+        if not self._away:
+            log.warning("the store is away: sessions go on at this gateway only", why=fault.message)
+        self._away = True
+        return True
+
+    async def _write_late(self, session: Session) -> None:
+        """The store is back: from now on other gateways find what was opened without it."""
+        try:
+            await self._open_row(session)
+        except GatewayFault as fault:
+            if fault.error_type == "store_unavailable":
+                raise
+            log.warning("a session that was opened without the store is ended", why=fault.message)
+            await self._ends.end(session)
 
     def home_of(self, request_state: object) -> tuple[str, bool]:
         """The gateway where the call goes on that a stateless caller comes back to; ours or no name if it may go on anywhere.
@@ -221,21 +261,29 @@ class SharedSessions:
 
     async def opened(self, session: Session) -> None:
         """Returns when other gateways can find it. Raises GatewayFault, and then the session is closed."""
+        try:
+            if not self._goes_on_without_store():
+                await self._open_row(session)
+                return
+        except BaseException as problem:
+            if not isinstance(problem, GatewayFault) or not self._may_go_on(problem):
+                self._sessions.remove(session)
+                raise
+        self._unwritten.add(session.id)
+
+    async def _open_row(self, session: Session) -> None:
+        """Raises GatewayFault."""
         body, caller, limits = _body_of(session), session.caller, self._plan.value.limits
         kept = KeptSession(session.id, caller.principal, caller.scope, "", 0, body)
         together = SessionLimits(caller.limit_key, limits.sessions_per_caller, limits.sessions_per_tenant)
-        try:
+        full = await self.rows.open_session(kept, together)
+        unused = self._unused(caller, full) if full is not None else None
+        if unused is not None:
+            await self._ends.end(unused)
             full = await self.rows.open_session(kept, together)
-            unused = self._unused(caller, full) if full is not None else None
-            if unused is not None:
-                await self._ends.end(unused)
-                full = await self.rows.open_session(kept, together)
-            if full is not None:
-                whose = "You have" if full is TooManySessions.OF_CALLER else "Your tenant has"
-                raise too_many(f"{whose} too many sessions")
-        except BaseException:
-            self._sessions.remove(session)
-            raise
+        if full is not None:
+            whose = "You have" if full is TooManySessions.OF_CALLER else "Your tenant has"
+            raise too_many(f"{whose} too many sessions")
         self._written[session.id] = body
 
     def _unused(self, caller: Caller, full: TooManySessions) -> Session | None:
@@ -291,6 +339,8 @@ class SharedSessions:
             try:
                 self._elsewhere.replace(await self.rows.sessions_elsewhere())
                 self.conversations.looked()
+                if self._away:
+                    await self.verify()
                 await self._wakeups.wait(SESSIONS, LOOK_EVERY_S)
             except Exception as fault:  # one round of a background loop: the next one looks again
                 log.warning("sessions of other gateways cannot be read", why=str(fault))
@@ -311,6 +361,7 @@ class SharedSessions:
         self._missing = missing
         self.conversations.keep(here)
         self._written = {key: body for key, body in self._written.items() if self._sessions.get(key)}
+        self._unwritten = {key for key in self._unwritten if self._sessions.get(key)}
         await self.rows.sessions_seen(now_ms - int(KEEP_S * 1000))
 
     async def hand_over(self) -> None:

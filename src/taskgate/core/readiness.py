@@ -1,0 +1,24 @@
+"""Whether a gateway should get new requests, and which of them it would refuse."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Readiness(msgspec.Struct, frozen=True):
+    ready: bool
+    """Whether load balancers should send requests here."""
+    degraded: tuple[str, ...] = ()
+    """What is refused at the moment; empty if nothing is."""
+
+
+def judge_readiness(*, serving: bool, store_away: bool, shared: bool, passthrough: bool) -> Readiness:
+    """`serving`: started and not draining. `shared`: other gateways use the same store. `passthrough`: plain calls go on without it
+    (`store.unsafe_degraded_passthrough`), so a gateway whose store is away is still the right place for them."""
+    if not store_away:
+        return Readiness(serving)
+    if not shared:
+        return Readiness(False, ("tasks", "approvals"))
+    if passthrough:
+        return Readiness(serving, ("tasks", "approvals", "sessions_of_other_gateways"))
+    return Readiness(False, ("plain_calls", "tasks", "approvals", "sessions_of_other_gateways"))

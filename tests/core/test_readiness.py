@@ -1,0 +1,26 @@
+"""Readiness of a gateway, for every state of it and its store."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from taskgate.core.readiness import judge_readiness
+
+
+@pytest.mark.parametrize(("serving", "shared", "passthrough"), itertools.product([False, True], repeat=3))
+def test_with_a_store_a_gateway_is_ready_while_it_serves(serving: bool, shared: bool, passthrough: bool) -> None:
+    found = judge_readiness(serving=serving, store_away=False, shared=shared, passthrough=passthrough)
+    assert (found.ready, found.degraded) == (serving, ())
+
+
+@pytest.mark.parametrize(("serving", "shared", "passthrough"), itertools.product([False, True], repeat=3))
+def test_without_its_store_it_is_ready_only_where_plain_calls_go_on(
+    serving: bool, shared: bool, passthrough: bool
+) -> None:
+    found = judge_readiness(serving=serving, store_away=True, shared=shared, passthrough=passthrough)
+    assert found.ready is (serving and shared and passthrough)
+    assert {"tasks", "approvals"} <= set(found.degraded)
+    assert ("plain_calls" in found.degraded) is (shared and not passthrough)
+    assert ("sessions_of_other_gateways" in found.degraded) is shared
