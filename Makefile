@@ -27,6 +27,7 @@ help:
 	@echo "make bench-tasks  durable tasks, alone and under a mixed load, beside a bare SQLite file"
 	@echo "make bench-console  every page with 10,000 tasks, open consoles, and how soon a change is on screen, beside controls"
 	@echo "make chaos   the long crash tests; make fuzz: 100,000 mutated frames each way"
+	@echo "make plans   what every statement reads in stores with 100,000 tasks and a million audit rows"
 	@echo "make pause   how long anything that a peer sends can hold the gateway up, as a table"
 	@echo "make conversations  every SDK with every server on every transport; make test has every third of them"
 	@echo "make clients the SDKs, the Inspector and agent frameworks through the gateway, as a table"
@@ -183,6 +184,11 @@ chaos-sabotage: $(STAMP)
 
 chaos: $(STAMP)
 	$(BIN)/python -m pytest -m long tests/chaos
+
+# Every statement of both stores, with 100,000 tasks, 1,000,000 rows of the audit log and 100,000 events.
+.PHONY: plans
+plans: $(STAMP)
+	$(BIN)/python -m pytest -n 0 -m long tests/store/test_query_plans.py
 
 pause: $(STAMP)
 	$(BIN)/python -m tests.pause.table

@@ -4,7 +4,7 @@ INSERT INTO audit_chains (chain, began_ms) VALUES (:chain, :now_ms) ON CONFLICT 
 -- name: unnamed_heads
 -- The ends of other chains that no beginning has named yet.
 SELECT c.chain, h.number, h.hash FROM audit_chains c
-CROSS JOIN LATERAL (SELECT number, hash FROM audit a WHERE a.chain = c.chain ORDER BY number DESC LIMIT 1) AS h
+CROSS JOIN LATERAL (SELECT number, hash FROM audit a WHERE a.chain = c.chain COLLATE "default" ORDER BY number DESC LIMIT 1) AS h
 WHERE c.chain <> :chain AND h.number > c.named
 ORDER BY c.chain LIMIT 1000;
 

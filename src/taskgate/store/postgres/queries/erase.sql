@@ -8,8 +8,8 @@ LIMIT 100;
 
 -- name: tasks_of_principal
 -- Also those whose results are gone already.
-SELECT t.id, o.spill
-FROM tasks t LEFT JOIN task_outcomes o ON o.task_id = t.id
+SELECT t.id, (SELECT spill FROM task_outcomes WHERE task_id = t.id COLLATE "default")
+FROM tasks t
 WHERE t.id > :after AND (t.caller = :principal OR t.principal = :principal)
   AND (NOT :finished_only::boolean OR t.finished_ms IS NOT NULL)
 ORDER BY t.id
@@ -28,7 +28,10 @@ DELETE FROM idempotency_keys
 WHERE principal = :principal AND NOT EXISTS (SELECT 1 FROM tasks WHERE tasks.id = idempotency_keys.task_id);
 
 -- name: erase_events
-DELETE FROM events WHERE caller = :principal OR (caller COLLATE "C" > :first AND caller COLLATE "C" < :beyond);
+-- A stream is forgotten after its events, never before.
+DELETE FROM events WHERE caller = ANY(ARRAY(
+    SELECT caller COLLATE "default" FROM event_streams WHERE caller = :principal OR (caller > :first AND caller < :beyond)
+));
 
 -- name: erase_recorded_calls
 DELETE FROM recorded_calls

@@ -28,8 +28,10 @@ INSERT INTO task_calls (task_id, arguments, params_rest)
 SELECT * FROM unnest(:task_id::text[], :arguments::bytea[], :params_rest::bytea[]);
 
 -- name: find_task
+-- Here and wherever tables meet: `tasks.id`, `event_streams.caller` and `audit_chains.chain` are in the collation "C", the columns that
+-- refer to them are not, and an index serves only a comparison in its own collation. So the one that is looked up has its way.
 SELECT t.doc, t.owner, t.fence, c.arguments, c.params_rest
-FROM tasks t JOIN task_calls c ON c.task_id = t.id
+FROM tasks t JOIN task_calls c ON c.task_id = t.id COLLATE "default"
 WHERE t.id = :id;
 
 -- name: insert_outcome
@@ -59,12 +61,12 @@ FROM (
     LIMIT :limit
 ) AS wanted
 JOIN tasks t ON t.id = wanted.id
-JOIN task_calls c ON c.task_id = wanted.id
+CROSS JOIN LATERAL (SELECT arguments FROM task_calls WHERE task_id = wanted.id COLLATE "default" LIMIT 1) AS c
 ORDER BY t.id DESC;
 
 -- name: page_of_all_tasks
 SELECT t.doc, t.owner, t.fence, CASE WHEN length(c.arguments) <= :arguments_up_to THEN c.arguments ELSE ''::bytea END
-FROM tasks t JOIN task_calls c ON c.task_id = t.id
+FROM tasks t CROSS JOIN LATERAL (SELECT arguments FROM task_calls WHERE task_id = t.id COLLATE "default" LIMIT 1) AS c
 WHERE t.id < coalesce(:after::text, '~')
   AND (:server::text IS NULL OR t.server = :server)
   AND (:states::text IS NULL OR strpos(:states, ',' || t.state || ',') > 0)

@@ -21,12 +21,13 @@ UPDATE owners SET retired = true WHERE NOT retired AND owner IN (SELECT json_arr
 -- name: claim_tasks
 -- Fences are told apart, not compared: a gateway that started later, and so has a higher one, dies like any other.
 UPDATE tasks SET owner = :owner, fence = :fence
-WHERE id IN (
+WHERE id = ANY(ARRAY(
     SELECT id FROM tasks
     WHERE needs_owner = 1
-      AND ((owner = :owner AND fence < :fence) OR owner IN (SELECT json_array_elements_text(:owners::json)))
+      AND owner = ANY(ARRAY(SELECT json_array_elements_text(:owners::json) UNION ALL SELECT :owner::text))
+      AND (owner <> :owner OR fence < :fence)
     ORDER BY id LIMIT 2000 FOR UPDATE SKIP LOCKED
-)
+))
 RETURNING id;
 
 -- name: own_task
@@ -34,14 +35,15 @@ UPDATE tasks SET owner = :owner, fence = :fence WHERE id = :id;
 
 -- name: claimed_tasks
 SELECT t.doc, t.owner, t.fence, c.arguments, c.params_rest
-FROM tasks t JOIN task_calls c ON c.task_id = t.id
+FROM tasks t
+CROSS JOIN LATERAL (SELECT arguments, params_rest FROM task_calls WHERE task_id = t.id COLLATE "default" LIMIT 1) AS c
 WHERE t.needs_owner = 1 AND t.id > :after AND t.owner = :owner AND t.fence = :fence
 ORDER BY t.id
 LIMIT :limit;
 
 -- name: expiring_tasks
-SELECT t.doc, t.owner, t.fence, o.spill
-FROM tasks t LEFT JOIN task_outcomes o ON o.task_id = t.id
+SELECT t.doc, t.owner, t.fence, (SELECT spill FROM task_outcomes WHERE task_id = t.id COLLATE "default")
+FROM tasks t
 WHERE t.keep_until_ms IS NOT NULL AND t.keep_until_ms <= :now_ms AND t.forget_at_ms IS NULL
   -- An upstream that must still be told about a cancel is given a day to come back.
   AND (t.needs_owner = 0 OR t.keep_until_ms <= :now_ms - 86400000)
@@ -49,7 +51,7 @@ ORDER BY t.keep_until_ms
 LIMIT :limit;
 
 -- name: expire_tasks
-UPDATE tasks SET forget_at_ms = :forget_at_ms, needs_owner = 0 WHERE id IN (SELECT json_array_elements_text(:ids::json));
+UPDATE tasks SET forget_at_ms = :forget_at_ms, needs_owner = 0 WHERE id = ANY(ARRAY(SELECT json_array_elements_text(:ids::json)));
 
 -- name: forgettable_tasks
 SELECT id FROM tasks WHERE forget_at_ms IS NOT NULL AND forget_at_ms <= :now_ms ORDER BY forget_at_ms LIMIT :limit;
@@ -57,22 +59,22 @@ SELECT id FROM tasks WHERE forget_at_ms IS NOT NULL AND forget_at_ms <= :now_ms 
 -- name: remember_executed
 UPDATE idempotency_keys
 SET executed = (SELECT convert_from(doc, 'UTF8')::json ->> 'executed' FROM tasks WHERE tasks.id = task_id)
-WHERE task_id IN (SELECT json_array_elements_text(:ids::json));
+WHERE task_id = ANY(ARRAY(SELECT json_array_elements_text(:ids::json)));
 
 -- name: forget_tasks
-DELETE FROM tasks WHERE id IN (SELECT json_array_elements_text(:ids::json));
+DELETE FROM tasks WHERE id = ANY(ARRAY(SELECT json_array_elements_text(:ids::json)));
 
 -- name: forget_calls
-DELETE FROM task_calls WHERE task_id IN (SELECT json_array_elements_text(:ids::json));
+DELETE FROM task_calls WHERE task_id = ANY(ARRAY(SELECT json_array_elements_text(:ids::json)));
 
 -- name: forget_outcomes
-DELETE FROM task_outcomes WHERE task_id IN (SELECT json_array_elements_text(:ids::json));
+DELETE FROM task_outcomes WHERE task_id = ANY(ARRAY(SELECT json_array_elements_text(:ids::json)));
 
 -- name: forget_attempts
-DELETE FROM attempts WHERE task_id IN (SELECT json_array_elements_text(:ids::json));
+DELETE FROM attempts WHERE task_id = ANY(ARRAY(SELECT json_array_elements_text(:ids::json)));
 
 -- name: forget_questions
-DELETE FROM questions WHERE task_id IN (SELECT json_array_elements_text(:ids::json));
+DELETE FROM questions WHERE task_id = ANY(ARRAY(SELECT json_array_elements_text(:ids::json)));
 
 -- name: forget_keys
 DELETE FROM idempotency_keys
@@ -84,7 +86,7 @@ WHERE (caller, number) IN (SELECT caller, number FROM events WHERE at_ms <= :bef
 
 -- name: forget_streams
 DELETE FROM event_streams
-WHERE touched_ms <= :before_ms AND NOT EXISTS (SELECT 1 FROM events WHERE events.caller = event_streams.caller);
+WHERE touched_ms <= :before_ms AND NOT EXISTS (SELECT 1 FROM events WHERE events.caller = event_streams.caller COLLATE "default");
 
 -- name: forget_approvals
 DELETE FROM approvals

@@ -39,7 +39,7 @@ SELECT doc, caller, wire_name, arguments, task_id FROM approvals
 WHERE state = 'open' AND task_id IS NULL AND json_extract(CAST(doc AS TEXT), '$.binding.principal') = :principal AND server = :server AND tool = :tool
 UNION ALL
 SELECT doc, caller, wire_name, arguments, task_id FROM approvals
-WHERE state = 'approved' AND task_id IS NULL AND json_extract(CAST(doc AS TEXT), '$.binding.principal') = :principal AND server = :server AND tool = :tool
+WHERE state IN ('approved', 'used') AND state = 'approved' AND task_id IS NULL AND json_extract(CAST(doc AS TEXT), '$.binding.principal') = :principal AND server = :server AND tool = :tool
 LIMIT :limit;
 
 -- name: last_given_approval

@@ -20,7 +20,12 @@ UPDATE owners SET retired = 1 WHERE retired = 0 AND owner IN (SELECT value FROM 
 
 -- name: claim_tasks
 UPDATE tasks SET owner = :owner, fence = :fence
-WHERE needs_owner = 1 AND fence < :fence AND (owner = :owner OR owner IN (SELECT value FROM json_each(:owners)))
+WHERE id IN (
+    SELECT id FROM tasks INDEXED BY tasks_open WHERE finished_ms IS NULL
+    UNION ALL
+    SELECT id FROM tasks INDEXED BY tasks_cancel_owed WHERE needs_owner = 1 AND finished_ms IS NOT NULL
+)
+  AND needs_owner = 1 AND fence < :fence AND (owner = :owner OR owner IN (SELECT value FROM json_each(:owners)))
 RETURNING id;
 
 -- name: own_task
@@ -28,8 +33,19 @@ UPDATE tasks SET owner = :owner, fence = :fence WHERE id = :id;
 
 -- name: claimed_tasks
 SELECT t.doc, t.owner, t.fence, c.arguments, c.params_rest
-FROM tasks t JOIN task_calls c ON c.task_id = t.id
-WHERE t.needs_owner = 1 AND t.id > :after AND t.owner = :owner AND t.fence = :fence
+FROM (
+    SELECT id FROM (
+        SELECT id FROM tasks INDEXED BY tasks_open
+        WHERE finished_ms IS NULL AND id > :after AND owner = :owner AND fence = :fence ORDER BY id LIMIT :limit
+    )
+    UNION ALL
+    SELECT id FROM (
+        SELECT id FROM tasks INDEXED BY tasks_cancel_owed
+        WHERE needs_owner = 1 AND finished_ms IS NOT NULL AND id > :after AND owner = :owner AND fence = :fence ORDER BY id LIMIT :limit
+    )
+) AS wanted
+JOIN tasks t ON t.id = wanted.id
+JOIN task_calls c ON c.task_id = wanted.id
 ORDER BY t.id
 LIMIT :limit;
 
