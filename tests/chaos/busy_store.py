@@ -19,7 +19,7 @@ from taskgate.core.generations import Generation
 from taskgate.core.tasks.task import Task, new_task_id
 from taskgate.core.tasks.transition import ResultCame
 from taskgate.ports.store_answers import Change, Intended
-from taskgate.store.sqlite import files
+from taskgate.store.sqlite import checkpointer, result_files
 from taskgate.store.sqlite.store import SqliteStore, open_store
 from taskgate.store.views import tasks as task_view
 
@@ -63,10 +63,10 @@ async def live(store: SqliteStore, number: int) -> None:
 async def main(path: Path, lives: int, broken: str) -> None:
     # Small figures, so that a short run spills and checkpoints often.
     task_view.LARGE_RESULT = SPILL_OVER  # type: ignore[misc]
-    files.COMMITS_BETWEEN = 6  # type: ignore[misc]
-    files.START_OVER_BYTES = 0  # type: ignore[misc]
+    checkpointer.COMMITS_BETWEEN = 6  # type: ignore[misc]
+    checkpointer.START_OVER_BYTES = 0  # type: ignore[misc]
     if broken == "no-file-sync":
-        files.os.fsync = lambda fd: None  # type: ignore[attr-defined]
+        result_files.os.fsync = lambda fd: None  # type: ignore[attr-defined]
     store = open_store(path, synchronous="NORMAL" if broken == "normal-sync" else "FULL")
     numbers = iter(range(lives))
 

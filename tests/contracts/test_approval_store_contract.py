@@ -409,3 +409,28 @@ async def test_the_same_request_joins_the_one_that_waits_or_was_approved_and_not
     assert used.approval.id != first.approval.id
     assert await store.take_held(used.approval.id) is True
     await store.close()
+
+
+async def test_an_approval_that_was_spent_elsewhere_sends_nothing(store: Store) -> None:
+    """It is good for one run. That this task has never been sent proves that the run it was spent on was not this one."""
+    task, request = await waiting(store)
+    await decided(store, request, YES)
+    spent = await store.change_held(request.id, OPS, CallDispatched(0))
+    assert isinstance(spent, Decided)
+    assert spent.held.approval.state is State.USED
+    answer = await store.intend(task.id, byte_hash="b1", upstream="reports", look=just_go)
+    assert isinstance(answer, ApprovalSpent)
+    after = await store.get(task.id)
+    assert after is not None
+    assert (after.attempts, after.state) == (0, TaskState.APPROVED)
+
+
+async def test_a_second_attempt_of_the_same_run_needs_no_second_approval(store: Store) -> None:
+    task, request = await waiting(store)
+    await decided(store, request, YES)
+    first = await store.intend(task.id, byte_hash="b1", upstream="reports", look=just_go)
+    assert isinstance(first, Intended)
+    assert isinstance(await store.advance(task.id, h.AttemptVoided()), Change)
+    second = await store.intend(task.id, byte_hash="b1", upstream="reports", look=just_go)
+    assert isinstance(second, Intended)
+    assert second.task.attempts == 2

@@ -411,3 +411,27 @@ async def test_what_gateways_share_of_a_person_is_erased_with_the_rest(a: Postgr
     assert (erased.open_questions, erased.sessions) == (2, 1)
     assert [name for name in streams if await a.shared_questions.find_question(name) is not None] == ["other"]
     assert await b.sessions.sessions_elsewhere() == {"held", "others"}
+
+
+async def test_a_task_that_was_sent_cannot_be_taken_from_its_living_owner(a: PostgresStore, b: PostgresStore) -> None:
+    """Its answer comes to the owner. Whoever took it would write the next attempt of a call that is out."""
+    sent = await dispatched(a)
+    assert await b.take(sent.id) is None
+    kept = await b.get(sent.id)
+    assert kept is not None
+    assert (kept.owner, kept.fence) == (sent.owner, sent.fence)
+    assert isinstance(await a.advance(sent.id, h.ResultCame(RESULT)), Change)
+
+
+async def test_a_task_whose_attempt_was_void_stays_with_its_owner(a: PostgresStore, b: PostgresStore) -> None:
+    """It was not executed, but its owner is about to try again."""
+    sent = await dispatched(a)
+    assert isinstance(await a.advance(sent.id, h.AttemptVoided()), Change)
+    assert await b.take(sent.id) is None
+
+
+async def test_a_task_of_which_nothing_was_sent_can_be_taken(a: PostgresStore, b: PostgresStore) -> None:
+    waits = await accepted(a)
+    taken = await b.take(waits.id)
+    assert taken is not None
+    assert taken.owner == b.ownership.owner

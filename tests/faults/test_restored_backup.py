@@ -11,7 +11,7 @@ import pytest
 from tests.faults.matrix import executed_in
 from tests.seam import Call, Gateway, Upstream, seam
 
-from taskgate.store.sqlite.files import LastKnown
+from taskgate.store.sqlite.last_known import LastKnown
 
 APPROVED = {"governance": {"rules": [{"match": "asked", "action": "approve"}]}}
 

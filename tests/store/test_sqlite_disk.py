@@ -22,7 +22,8 @@ from taskgate.core.tasks.transition import Noted
 from taskgate.ports.store_answers import Change
 from taskgate.store import batch
 from taskgate.store.batch import DeferredWrite, Transaction
-from taskgate.store.sqlite import files, writer
+from taskgate.store.sqlite import checkpointer, writer
+from taskgate.store.sqlite.file_lock import FileLock
 from taskgate.store.sqlite.store import SqliteStore, open_store
 
 
@@ -198,11 +199,11 @@ def test_a_disk_that_refuses_writes_is_survived_without_a_false_acknowledgement(
 
 
 async def test_the_log_starts_over_and_does_not_grow_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "START_OVER_BYTES", 100_000)
+    monkeypatch.setattr(checkpointer, "START_OVER_BYTES", 100_000)
     store = open_store(tmp_path / "store.db")
     sizes = []
     for _ in range(6):
-        for _ in range(files.COMMITS_BETWEEN + 1):
+        for _ in range(checkpointer.COMMITS_BETWEEN + 1):
             await store.accept(a_call())
         async with asyncio.timeout(DEADLINE_S):
             while store.engine.writer._checkpointer._wanted.is_set():
@@ -216,20 +217,20 @@ async def test_what_was_copied_is_synced_before_a_commit_has_to_wait_for_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     steps: list[str] = []
-    copy, sync = files._checkpoint, files.FileLock.sync_database
+    copy, sync = checkpointer._checkpoint, FileLock.sync_database
 
     def copied(connection: sqlite3.Connection) -> int:
         pages = copy(connection)
         steps.append(threading.current_thread().name)
         return pages
 
-    def synced(lock: files.FileLock) -> None:
+    def synced(lock: FileLock) -> None:
         sync(lock)
         steps.append("synced")
 
-    monkeypatch.setattr(files, "_checkpoint", copied)
-    monkeypatch.setattr(files.FileLock, "sync_database", synced)
-    monkeypatch.setattr(files, "START_OVER_BYTES", 2_000_000)
+    monkeypatch.setattr(checkpointer, "_checkpoint", copied)
+    monkeypatch.setattr(FileLock, "sync_database", synced)
+    monkeypatch.setattr(checkpointer, "START_OVER_BYTES", 2_000_000)
     store = open_store(tmp_path / "store.db")
     async with asyncio.timeout(DEADLINE_S):
         while steps.count("taskgate-store-commits") < 3:
@@ -397,7 +398,7 @@ async def test_large_commits_do_not_make_the_log_large(tmp_path: Path) -> None:
     store = open_store(tmp_path / "store.db")
     for number in range(80):
         await store.keep(f"n{number}", os.urandom(1 << 20))
-    assert (tmp_path / "store.db-wal").stat().st_size < 3 * files.MAX_LOG_BYTES
+    assert (tmp_path / "store.db-wal").stat().st_size < 3 * checkpointer.MAX_LOG_BYTES
     await store.close()
 
 

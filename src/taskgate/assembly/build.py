@@ -54,7 +54,7 @@ from taskgate.mcp.stdio.process import Reaper
 from taskgate.ports.approval_channel import ApprovalChannel
 from taskgate.ports.store import Store
 from taskgate.ports.upstream import Link, LinkKey, Listener
-from taskgate.store.sqlite.files import StoreInUse
+from taskgate.store.sqlite.file_lock import StoreInUse
 from taskgate.store.sqlite.store import open_store
 from taskgate.telemetry.logs import log
 from taskgate.telemetry.metrics import Metrics

@@ -31,7 +31,8 @@ from taskgate.store.postgres.connection import Connection, check, connect, look,
 from taskgate.store.postgres.engine import CHUNK
 from taskgate.store.postgres.presence import LEASE_MS
 from taskgate.store.sqlite.connection import migrate as migrate_sqlite
-from taskgate.store.sqlite.files import FileLock, SpillFiles
+from taskgate.store.sqlite.file_lock import FileLock
+from taskgate.store.sqlite.result_files import SpillFiles
 
 CHAIN: Final = "sqlite"
 """The name of the audit chain that is copied; it ends here, and each gateway begins its own."""

@@ -20,6 +20,7 @@ from taskgate.ports.store_answers import Ownership
 from taskgate.store.batch import DeferredWrite, KeptEvents, Locks, Operation, TakeBack, Transaction, unavailable
 from taskgate.store.operations.reader import Reader
 from taskgate.store.sealing import Sealing
+from taskgate.store.sqlite.checkpointer import Checkpointer
 from taskgate.store.sqlite.connection import (
     SYNCHRONOUS,
     can_gather,
@@ -31,7 +32,9 @@ from taskgate.store.sqlite.connection import (
     run_named,
     start_log_over,
 )
-from taskgate.store.sqlite.files import Checkpointer, FileLock, LastKnown, SpillFiles
+from taskgate.store.sqlite.file_lock import FileLock
+from taskgate.store.sqlite.last_known import LastKnown
+from taskgate.store.sqlite.result_files import SpillFiles
 from taskgate.store.sqlite.writer import Writer
 from taskgate.store.views.base import LogView
 from taskgate.store.views.records import ApprovalView, CatalogView, ScopeView, UsageView

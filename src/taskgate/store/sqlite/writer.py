@@ -35,8 +35,9 @@ from taskgate.core.errors import GatewayFault
 from taskgate.ports.store_answers import Ownership
 from taskgate.store.batch import RIDE_ALONG_DELAY_S, Batch, BatchWriter, KeptEvents, Transaction, unavailable
 from taskgate.store.sealing import Sealing
+from taskgate.store.sqlite.checkpointer import Checkpointer
 from taskgate.store.sqlite.connection import Rewrite, SqliteTransaction, WaitForLock, rewrite_file
-from taskgate.store.sqlite.files import Checkpointer, LastKnown
+from taskgate.store.sqlite.last_known import LastKnown
 
 MAX_BATCH: Final = 256
 SLICE_S: Final = 0.002

@@ -1,0 +1,84 @@
+"""Moves committed pages from the write-ahead log into the database file, beside the writer instead of in its way.
+
+SQLite would do this inside some unlucky commit, which then takes ten times as long as the others. Here a thread of its own copies
+while the writer goes on, little and often, and syncs what it has copied: SQLite leaves that to the one copy that reaches the end of
+the log, which would then have to wait for the pages of all the others. Once the log is long enough, the writer makes that last copy
+between two commits; it is short, and the log starts over from its beginning.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+COMMITS_BETWEEN: Final = 32
+COMMITS_BETWEEN_LOOKS: Final = 8
+MAX_LOG_BYTES: Final = 16 << 20
+"""A log that is larger is copied at once, however few commits are in it."""
+START_OVER_BYTES: Final = 12 << 20
+"""A log that is shorter goes on where it is."""
+_PAGE_BYTES: Final = 4096
+_STOP_WITHIN_S: Final = 10.0
+
+
+class Checkpointer:
+    """`committed` is called by the committing thread only."""
+
+    def __init__(self, connection: sqlite3.Connection, log: Path, sync: Callable[[], None]) -> None:
+        self._connection = connection
+        self._log = log
+        self._sync = sync
+        self._wanted = threading.Event()
+        self._is_long = threading.Event()
+        self._stopping = False
+        self._commits = 0
+        self._thread = threading.Thread(target=self._work, name="taskgate-store-checkpointer", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stopping = True
+        self._wanted.set()
+        self._thread.join(_STOP_WITHIN_S)
+        self._connection.close()
+
+    def committed(self, writing: sqlite3.Connection) -> None:
+        """After each commit, while nobody writes: make the last copy of a long log, and ask for the next one in time."""
+        if self._is_long.is_set():
+            self._is_long.clear()
+            _checkpoint(writing)
+        self._commits += 1
+        if self._commits >= COMMITS_BETWEEN or (self._commits % COMMITS_BETWEEN_LOOKS == 0 and self._is_large()):
+            self._commits = 0
+            self._wanted.set()
+
+    def _is_large(self) -> bool:
+        try:
+            return self._log.stat().st_size > MAX_LOG_BYTES
+        except OSError:
+            return False
+
+    def _work(self) -> None:
+        while True:
+            self._wanted.wait()
+            self._wanted.clear()
+            if self._stopping:
+                return
+            pages = _checkpoint(self._connection)
+            self._sync()
+            if pages * _PAGE_BYTES >= START_OVER_BYTES:
+                self._is_long.set()
+
+
+def _checkpoint(connection: sqlite3.Connection) -> int:
+    """How many pages are in the log."""
+    try:
+        pages: int = connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()[1]
+    except sqlite3.OperationalError:
+        # Nothing is lost: the pages stay in the log, and the next commit will tell whether the disk is in trouble.
+        return 0
+    return pages
