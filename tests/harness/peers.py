@@ -107,7 +107,12 @@ CALLERS = (
     Caller("ts2-2025", "ts2", "client_ts2.mjs", STATEFUL, tasks=True),
     Caller("ts2-2026", "ts2", "client_ts2.mjs", STATELESS, tasks=True),
 )
+FASTMCP_CALLERS = (
+    Caller("fastmcp-2025", "fastmcp", "client_fastmcp.py", STATEFUL),
+    Caller("fastmcp-2026", "fastmcp", "client_fastmcp.py", STATELESS),
+)
 FASTMCP_TASKS = Upstream("fastmcp", "fastmcp", "tasks_server_fastmcp.py", STATELESS, tasks=True)
+MEETING = Upstream("meeting", "mcp130", "meeting_server_130.py", STATEFUL)
 EVERYTHING = Upstream("everything", "mcp23", "everything_server.py", STATELESS, tasks=True)
 PYTHON = sys.executable
 

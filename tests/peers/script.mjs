@@ -101,15 +101,18 @@ export function options() {
 
 // The operations that read the same in both SDK lines; `callTool` differs and is handed in.
 export function commonActions(client, notebook, callTool) {
+    const call = ({ name, arguments: given, progress }) => {
+        const note = ({ progress: done, total, message }) => notebook.progress.push([done, total, message]);
+        return callTool({ name, arguments: given }, progress ? { onprogress: note } : {});
+    };
     return {
         tools: async () => (await client.listTools()).tools.map(tool => tool.name),
         resources: async () => (await client.listResources()).resources.map(resource => resource.uri),
         templates: async () => (await client.listResourceTemplates()).resourceTemplates.map(kind => kind.uriTemplate),
         prompts: async () => (await client.listPrompts()).prompts.map(prompt => prompt.name),
-        call: ({ name, arguments: given, progress }) => {
-            const note = ({ progress: done, total, message }) => notebook.progress.push([done, total, message]);
-            return callTool({ name, arguments: given }, progress ? { onprogress: note } : {});
-        },
+        call,
+        // Several calls at the same time; their results in the order in which they are given.
+        together: ({ calls }) => Promise.all(calls.map(call)),
         read: ({ uri }) => client.readResource({ uri }),
         prompt: ({ name, arguments: given }) => client.getPrompt({ name, arguments: given }),
         complete: ({ prompt, argument, value }) =>

@@ -4,6 +4,7 @@ are spelled the same. Each client says which module holds its SDK's types, and a
 
 from __future__ import annotations
 
+import asyncio
 from types import ModuleType
 from typing import Any
 
@@ -31,6 +32,10 @@ class Operations:
             self.notebook.progress.append([done, total, message])
 
         return dump(await self.client.call_tool(name, arguments, progress_callback=note if progress else None))
+
+    async def together(self, calls: list[dict[str, Any]]) -> list[Any]:
+        """Several calls at the same time; their results in the order in which they are given."""
+        return await asyncio.gather(*(self.call(**call) for call in calls))
 
     async def prompt(self, name: str, arguments: dict[str, str]) -> Any:
         return dump(await self.client.get_prompt(name, arguments))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 from typing import Any
 
@@ -14,6 +15,22 @@ from taskgate.turns import LARGE_BYTES
 FORM = {"message": "Which colour?", "requestedSchema": {"type": "object", "properties": {"value": {"type": "string"}}}}
 BLUE = {"action": "accept", "content": {"value": "blue"}}
 CAN_ANSWER = {"elicitation": {"form": {}}}
+SAMPLING: dict[str, Any] = {
+    "messages": [{"role": "user", "content": {"type": "text", "text": "Hi"}}],
+    "maxTokens": 5,
+}
+SAID = {"role": "assistant", "content": {"type": "text", "text": "Hello"}, "model": "m"}
+QUESTIONS: dict[str, dict[str, Any]] = {
+    "elicitation/create": FORM,
+    "sampling/createMessage": SAMPLING,
+    "roots/list": {},
+}
+ANSWERS: dict[str, dict[str, Any]] = {
+    "elicitation/create": BLUE,
+    "sampling/createMessage": SAID,
+    "roots/list": {"roots": [{"uri": "file:///tmp"}]},
+}
+CAN_ALL = {**CAN_ANSWER, "sampling": {}, "roots": {}}
 RELATED = "io.modelcontextprotocol/related-task"
 
 
@@ -28,14 +45,19 @@ class Shop(Upstream):
         await call.sleep(call.arguments.get("seconds", 60))
         return "waited"
 
-    async def ask_beside(self, related: str | None = None) -> dict[str, Any]:
+    async def ask_beside(self, related: str | None = None, method: str = "elicitation/create") -> dict[str, Any]:
         stream, _ = self._streams[-1]
-        params = FORM if related is None else {**FORM, "_meta": {RELATED: {"taskId": related}}}
-        return await self._ask(stream, "elicitation/create", params)
+        params = QUESTIONS[method] if related is None else {**FORM, "_meta": {RELATED: {"taskId": related}}}
+        return await self._ask(stream, method, params)
 
 
 def shared(**more: Any) -> dict[str, Any]:
     return {"servers": {"shop": {"instances": "shared"}}, **more}
+
+
+def one_token(name: str) -> dict[str, Any]:
+    digest = hashlib.sha256(f"{name}-token".encode()).hexdigest()
+    return {"tokens": [{"id": name, "sha256": digest}]}
 
 
 async def begin(caller: Any, shop: Shop, count: int = 1, **more: Any) -> list[Exchange]:
@@ -46,20 +68,155 @@ async def begin(caller: Any, shop: Shop, count: int = 1, **more: Any) -> list[Ex
     return calls
 
 
+def questions_in(exchange: Exchange) -> list[str]:
+    return [message["method"] for message in exchange.reply.messages if "method" in message and "id" in message]
+
+
+@pytest.mark.parametrize("method", QUESTIONS)
+@pytest.mark.parametrize("with_stream", [False, True])
 @seam
-async def test_a_question_with_two_calls_of_one_caller_open_is_asked_as_the_servers_own() -> None:
+async def test_question_beside_two_calls_of_one_session_goes_with_the_oldest(with_stream: bool, method: str) -> None:
     shop = Shop()
     async with Gateway(shared(), {"shop": shop}) as gate:
-        caller = await gate.caller(
-            "2025", capabilities={**CAN_ANSWER, "tasks": {}}, answers={"elicitation/create": BLUE}
-        )
-        stream = await caller.listen()
-        await begin(caller, shop)
-        await begin(caller, shop, task={"ttl": 600_000})
+        caller = await gate.caller("2025", capabilities=CAN_ALL, answers=ANSWERS)
+        stream = await caller.listen() if with_stream else None
+        (first,) = await begin(caller, shop)
+        (second,) = await begin(caller, shop)
+        assert await shop.ask_beside(method=method) == ANSWERS[method]
+        assert (questions_in(first), questions_in(second)) == ([method], [])
+        assert stream is None or questions_in(stream) == []
+
+
+@seam
+async def test_question_beside_a_task_and_a_call_goes_with_the_call_and_names_no_task() -> None:
+    shop = Shop()
+    async with Gateway(shared(), {"shop": shop}) as gate:
+        caller = await gate.caller("2025", capabilities={**CAN_ALL, "tasks": {}}, answers=ANSWERS)
+        (made,) = await begin(caller, shop, task={"ttl": 600_000})
+        (call,) = await begin(caller, shop)
         assert await shop.ask_beside() == BLUE
+        assert questions_in(call) == ["elicitation/create"]
         (asked,) = caller.asked
         assert "_meta" not in asked["params"]
-        assert asked in stream.reply.messages
+        task_id = (await made.done()).result["task"]["taskId"]
+        assert (await caller.request("tasks/get", {"taskId": task_id})).result["status"] == "working"
+
+
+@seam
+async def test_question_beside_two_tasks_goes_on_the_sessions_own_stream() -> None:
+    shop = Shop()
+    async with Gateway(shared(), {"shop": shop}) as gate:
+        caller = await gate.caller("2025", capabilities={**CAN_ALL, "tasks": {}}, answers=ANSWERS)
+        stream = await caller.listen()
+        await begin(caller, shop, 2, task={"ttl": 600_000})
+        assert await shop.ask_beside() == BLUE
+        assert questions_in(stream) == ["elicitation/create"]
+        (asked,) = caller.asked
+        assert "_meta" not in asked["params"]
+
+
+@seam
+async def test_question_beside_two_tasks_without_a_stream_waits_with_the_oldest() -> None:
+    shop = Shop()
+    async with Gateway(shared(), {"shop": shop}) as gate:
+        caller = await gate.caller("2025", capabilities={**CAN_ALL, "tasks": {}}, answers=ANSWERS)
+        made = [(await begin(caller, shop, task={"ttl": 600_000}))[0] for _ in range(2)]
+        ids = [(await one.done()).result["task"]["taskId"] for one in made]
+        asking = asyncio.create_task(shop.ask_beside())
+        await gate.advance(3)
+        states = [(await caller.request("tasks/get", {"taskId": one})).result["status"] for one in ids]
+        assert states == ["input_required", "working"]
+        (row,) = (await gate.operator("GET", "/api/questions")).json()
+        assert row["undecided"] is True
+        assert "task_id" not in row
+        waiting = caller.begin("tasks/result", {"taskId": ids[0]})
+        assert await asking == BLUE
+        assert questions_in(waiting) == ["elicitation/create"]
+        assert [asked["params"].get("_meta") for asked in caller.asked] == [None]
+
+
+@pytest.mark.parametrize("method", QUESTIONS)
+@seam
+async def test_question_beside_two_calls_of_a_stateless_client_is_the_result_of_the_oldest(method: str) -> None:
+    shop = Shop()
+    async with Gateway(shared(), {"shop": shop}) as gate:
+        caller = await gate.caller("2026", capabilities=CAN_ALL)
+        named = {"_meta": {"taskgate/client": "desk"}}
+        (first,) = await begin(caller, shop, **named)
+        (second,) = await begin(caller, shop, **named)
+        asking = asyncio.create_task(shop.ask_beside(method=method))
+        result = (await first.done()).result
+        ((key, request),) = result["inputRequests"].items()
+        assert request["method"] == method
+        assert not second.is_done
+        caller.begin_call(
+            "shop__wait", requestState=result["requestState"], inputResponses={key: ANSWERS[method]}, **named
+        )
+        assert await asking == ANSWERS[method]
+
+
+@seam
+async def test_question_beside_calls_of_two_conversations_waits_in_their_principals_inbox() -> None:
+    """Each open call reports that its server waits: a task in its status, a plain call when it is handed over as a task."""
+    shop = Shop()
+    async with Gateway(shared(**one_token("ann")), {"shop": shop}) as gate:
+        callers = [
+            await gate.caller("2025", capabilities={**CAN_ALL, "tasks": {}}, token="ann-token", answers=ANSWERS)
+            for _ in range(2)
+        ]
+        streams = [await caller.listen() for caller in callers]
+        (made,) = await begin(callers[0], shop, task={"ttl": 600_000})
+        (plain,) = await begin(callers[1], shop)
+        asking = asyncio.create_task(shop.ask_beside())
+        await gate.advance(1)
+        task = {"taskId": (await made.done()).result["task"]["taskId"]}
+        assert "waits for an answer" in (await callers[0].request("tasks/get", task)).result["statusMessage"]
+        for caller in callers:
+            (row,) = (await caller.told("get_elicitations"))["elicitations"]
+            assert (row["server"], row["undecided"]) == ("shop", True)
+        await gate.advance(45)
+        assert "waits for an answer" in (await plain.done()).text
+        promoted = {"taskId": plain.reply.result["structuredContent"]["taskgate_notice"]["task_id"]}
+        assert "waits for an answer" in (await callers[1].request("tasks/get", promoted)).result["statusMessage"]
+        await callers[1].told("respond_to_elicitation", request_id=row["request_id"], **BLUE)
+        assert await asking == BLUE
+        for caller, one in ((callers[0], task), (callers[1], promoted)):
+            assert "waits for an answer" not in (await caller.request("tasks/get", one)).result["statusMessage"]
+        assert [questions_in(one) for one in (*streams, plain)] == [[], [], []]
+
+
+@pytest.mark.parametrize("method", ["elicitation/create", "sampling/createMessage"])
+@seam
+async def test_open_calls_report_that_the_operator_was_asked_without_the_question(method: str) -> None:
+    shop = Shop()
+    async with Gateway(shared(), {"shop": shop}) as gate:
+        callers = [await gate.caller("2025", capabilities={**CAN_ALL, "tasks": {}}) for _ in range(2)]
+        for caller in callers:
+            await begin(caller, shop, task={"ttl": 600_000})
+        asking = asyncio.create_task(shop.ask_beside(method=method))
+        await gate.advance(1)
+        for caller in callers:
+            (row,) = (await caller.request("tasks/list")).result["tasks"]
+            assert "operator" in row["statusMessage"]
+            assert "colour" not in row["statusMessage"]
+            assert (await caller.told("get_elicitations"))["elicitations"] == []
+        (row,) = (await gate.operator("GET", "/api/questions")).json()
+        given = BLUE if method == "elicitation/create" else {"content": SAID["content"], "model": "m"}
+        await gate.operator("POST", f"/api/questions/{row['request_id']}", given)
+        assert "error" not in await asking
+
+
+@seam
+async def test_progress_of_an_open_call_reports_that_its_server_waits() -> None:
+    shop = Shop()
+    async with Gateway(shared(), {"shop": shop}) as gate:
+        callers = [await gate.caller("2025", capabilities=CAN_ALL) for _ in range(2)]
+        (call,) = await begin(callers[0], shop, _meta={"progressToken": 1})
+        await begin(callers[1], shop)
+        asyncio.create_task(shop.ask_beside()).add_done_callback(lambda _: None)
+        await gate.advance(20)
+        told = [message["params"]["message"] for message in call.reply.messages if "params" in message]
+        assert any("operator" in said for said in told), told
 
 
 @pytest.mark.parametrize("generation", ["2025", "2026"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from taskgate.core.questions import Answer, Question, not_supported
 from taskgate.core.wire import Raw
 from taskgate.mcp.http.client import HttpClient
 from taskgate.mcp.stdio.process import Reaper
-from taskgate.ports.upstream import ClientProfile, Link, LinkKey
+from taskgate.ports.upstream import ClientProfile, Link, LinkKey, UpstreamCall
 from taskgate.upstreams import health
 from taskgate.upstreams.server import Server
 from taskgate.upstreams.spec import ServerSpec, Transport
@@ -44,7 +44,7 @@ class Heard:
 
     def on_notification(self, link: Link, method: str, params: Raw | None) -> None: ...
 
-    async def on_question(self, link: Link, question: Question) -> Answer:
+    async def on_question(self, link: Link, question: Question, calls: Sequence[UpstreamCall]) -> Answer:
         return not_supported(question.method)
 
     def on_closed(self, link: Link, reason: TaskgateError | None) -> None: ...

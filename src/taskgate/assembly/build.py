@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -53,7 +53,7 @@ from taskgate.mcp.http.client import HttpClient
 from taskgate.mcp.stdio.process import Reaper
 from taskgate.ports.approval_channel import ApprovalChannel
 from taskgate.ports.store import Store
-from taskgate.ports.upstream import Link, LinkKey, Listener
+from taskgate.ports.upstream import Link, LinkKey, Listener, UpstreamCall
 from taskgate.store.sqlite.file_lock import StoreInUse
 from taskgate.store.sqlite.store import open_store
 from taskgate.telemetry.logs import log
@@ -74,7 +74,7 @@ class Unheard:
     def on_notification(self, link: Link, method: str, params: Raw | None) -> None:
         return None
 
-    async def on_question(self, link: Link, question: Question) -> Answer:
+    async def on_question(self, link: Link, question: Question, calls: Sequence[UpstreamCall]) -> Answer:
         return not_supported(question.method)
 
     def on_closed(self, link: Link, reason: TaskgateError | None) -> None:

@@ -37,6 +37,8 @@ class Question:
     """The id under which its caller saw it before there was a task."""
     own: bool = False
     """The gateway itself asks, about this server; an address in it is a page of the gateway."""
+    shared: bool = False
+    """Several calls were open where it came from: it is put to one of them, and nothing claims that this one caused it."""
 
     def decoded(self) -> dict[str, Any]:
         value = wire.parse_strictly(bytes(self.params)) if self.params is not None else {}

@@ -26,8 +26,7 @@ KINDS: Final = {ELICIT: "elicitation", ROOTS: "roots", SAMPLE: "sampling"}
 
 
 def question_row(waiting: Waiting) -> dict[str, Any]:
-    row = {"kind": KINDS[waiting.method], "caller": waiting.caller, **waiting.shown()}
-    return {**row, "undecided": True} if waiting.is_undecided else row
+    return {"kind": KINDS[waiting.method], "caller": waiting.caller, **waiting.shown()}
 
 
 class QuestionsApi:

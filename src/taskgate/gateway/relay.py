@@ -100,6 +100,7 @@ class Relay:
             keep_envelope=request.generation is Generation.STATELESS,
             headers=headers,
             asker=request.asking_stream,
+            side=request.delivery,
             send_log=request.delivery,
             on_stream=lambda notice, retry_ms: streamed(request, notice, retry_ms),
         )

@@ -145,6 +145,22 @@ class SuspendedCall:
     rounds: int = 0
     expiry: asyncio.TimerHandle | None = None
 
+    # As `CallSide`: a question can go into the result of a request that is open.
+
+    def can_carry(self, question: Question) -> bool:
+        request = self.request
+        if request is None or request.delivery.is_promoted:
+            return False
+        return can_answer(request.capabilities, question.method, question.decoded())
+
+    def can_keep(self) -> bool:
+        """Its caller comes back with answers to what it was asked before, or the call has become a task."""
+        return self.request is None or self.request.delivery.can_keep()
+
+    def server_waits(self, text: str | None) -> None:
+        if self.request is not None:
+            self.request.delivery.server_waits(text)
+
 
 class SuspendedCalls:
     def __init__(self, urls: UrlElicitations, ask_otherwise: AskOtherwise, home: str) -> None:
@@ -167,6 +183,7 @@ class SuspendedCalls:
             outgoing,
             on_notification=lambda method, params: relay_down(method, params) if held.request else None,
             on_question=lambda question: self._ask(held, question),
+            side=held,
         )
         held.work = asyncio.get_running_loop().create_task(link.request(outgoing))
         return await self._round(held)

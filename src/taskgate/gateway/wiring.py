@@ -40,6 +40,7 @@ from taskgate.gateway.questions.elicitations import (
     ServerElicitations,
     UrlElicitations,
 )
+from taskgate.gateway.questions.untied import UntiedQuestions
 from taskgate.gateway.relay import Relay
 from taskgate.gateway.requests.admission import Admission
 from taskgate.gateway.rounds import SuspendedCalls
@@ -181,7 +182,7 @@ def _notifications(base: Foundation, lists: Lists, asking: Asking) -> UpstreamNo
         base.sessions,
         base.subscriptions,
         activity=asking.activity,
-        asker=asking.asker,
+        untied=UntiedQuestions(base.sessions, asking.asker),
         urls=asking.urls,
         pages=asking.server_pages,
         events=base.events,
@@ -275,7 +276,6 @@ def _task_engine(base: Foundation, running: Running, approvals: Approvals, reche
         conversations=running.conversations,
         questions=questions,
         results=running.results,
-        events=base.events,
         recheck=recheck,
         adopt_questions=running.task_inbox.adopt,
     )

@@ -8,7 +8,7 @@ the link's `Listener` where it does not.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, ClassVar, Final, NamedTuple, Protocol
@@ -83,8 +83,9 @@ class UpstreamCall(msgspec.Struct, frozen=True):
     headers: tuple[tuple[bytes, bytes], ...] = ()
     """`Mcp-Param-*` headers for a stateless HTTP upstream."""
     asker: str = ""
-    """Whose call this is: a question that nothing ties to one call goes to the caller of all calls in flight, if they
-    have but one. Empty for what the gateway asks for itself."""
+    """The conversation that this call belongs to, by the name of its stream. Empty for what the gateway asks for itself."""
+    side: CallSide | None = None
+    """The caller's side of it, for questions that its server does not tie to a call."""
     trace: tuple[tuple[bytes, bytes], ...] = ()
     """The trace context for an upstream over HTTP; empty unless requests are traced."""
     send_log: SendLog | None = None
@@ -98,6 +99,22 @@ class UpstreamCall(msgspec.Struct, frozen=True):
     def with_params(self, params: Members) -> UpstreamCall:
         """The same call in its next round, or under a trace."""
         return msgspec.structs.replace(self, params=params)
+
+
+class CallSide(Protocol):
+    """The caller's side of one open call, as far as a question concerns it that the server did not tie to a call."""
+
+    def can_carry(self, question: Question) -> bool:
+        """Whether the caller can be asked with the reply of this call, now."""
+        ...
+
+    def can_keep(self) -> bool:
+        """Whether a question can wait with this call until its caller comes back for it."""
+        ...
+
+    def server_waits(self, text: str | None) -> None:
+        """The server waits for an answer elsewhere, which this call is to report in these words; None: not any more."""
+        ...
 
 
 def own_call(method: str, params: Members, profile: ClientProfile, timeout_s: float, *, name: str = "") -> UpstreamCall:
@@ -231,7 +248,9 @@ class Listener(Protocol):
 
     def on_notification(self, link: Link, method: str, params: Raw | None) -> None: ...
 
-    async def on_question(self, link: Link, question: Question) -> Answer: ...
+    async def on_question(self, link: Link, question: Question, calls: Sequence[UpstreamCall]) -> Answer:
+        """A question that nothing ties to a call. `calls`: what callers had open on the link when it came, oldest first."""
+        ...
 
     def on_closed(self, link: Link, reason: TaskgateError | None) -> None: ...
 
@@ -265,11 +284,6 @@ class Link(Protocol):
 
     @property
     def alive(self) -> bool: ...
-
-    @property
-    def askers(self) -> frozenset[str]:
-        """Whose calls are open on it."""
-        ...
 
     async def request(self, request: UpstreamCall) -> Reply: ...
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
 from taskgate import clock
@@ -31,6 +31,7 @@ from taskgate.ports.upstream import (
     SendLog,
     ServerState,
     ServerStatus,
+    UpstreamCall,
     never_sent,
 )
 from taskgate.upstreams.flight import Intake, unreachable
@@ -298,8 +299,8 @@ class Server:
             self._announcer = link.key
         self.listener.on_notification(link, method, params)
 
-    async def on_question(self, link: Link, question: Question) -> Answer:
-        return await self.listener.on_question(link, question)
+    async def on_question(self, link: Link, question: Question, calls: Sequence[UpstreamCall]) -> Answer:
+        return await self.listener.on_question(link, question, calls)
 
     def on_closed(self, link: Link, reason: TaskgateError | None) -> None:
         if self._closed:

@@ -1,8 +1,7 @@
 """A conversation with a server of the stateful generation (2025-11-25 and older).
 
 The handshake declares what our caller can do, the server may then send requests of its own. Those that come on a call's own
-stream are put to that call, and so are those that name the call's task or come while only one call is open. With several calls open
-nothing says whose question it is: then it is the server's own, and the link's listener decides whom to ask.
+stream are put to that call, and so are those that name the call's task. For any other the link's listener decides whom to ask.
 """
 
 from __future__ import annotations
@@ -270,7 +269,8 @@ class StatefulLink:
         elif message.method == "ping":
             self._spawn(self._send_quietly(wire.success(message.id or b"null", b"{}")))
         elif message.method in QUESTION_METHODS and message.id is not None:
-            task = self._spawn(self._answer(message, self._asked_by(message) or flight or self._only_flight()))
+            tied = self._asked_by(message) or flight
+            task = self._spawn(self._answer(message, tied.request if tied is not None else None, self._open_calls()))
             self._answering[message.id] = task
         else:
             self._spawn(self._send_quietly(wire.failure(message.id, _METHOD_NOT_FOUND)))
@@ -291,11 +291,13 @@ class StatefulLink:
             if flight is None:
                 # Nobody waits for it under that number, and to everyone else the number means nothing.
                 return
-        elif flight is None and message.method == "notifications/message":
-            flight = self._asked_by(message) or self._only_flight()
+        call = flight.request if flight is not None else None
+        if flight is None and message.method == "notifications/message":
+            named = self._asked_by(message)
+            call = named.request if named is not None else self._only_call()
         params = shown_params(message)
-        if flight is not None and flight.request is not None:
-            flight.request.on_notification(message.method, params)
+        if call is not None:
+            call.on_notification(message.method, params)
         else:
             self._listener.on_notification(self, message.method, params)
 
@@ -308,33 +310,23 @@ class StatefulLink:
                 return flight
         return None
 
-    @property
-    def askers(self) -> frozenset[str]:
-        return frozenset(flight.request.asker for flight in self._calls() if flight.request is not None)
+    def _open_calls(self) -> list[UpstreamCall]:
+        """What callers have open here, oldest first; what the gateway asks on its own behalf causes no questions."""
+        requests = (flight.request for flight in self._flights.values())
+        return [request for request in requests if request is not None and request.asker]
 
-    def _calls(self) -> list[Flight]:
-        """What callers have open here; what we ask on our own behalf causes no questions."""
-        return [flight for flight in self._flights.values() if flight.request is not None and flight.request.asker]
-
-    def _only_flight(self) -> Flight | None:
-        calls = self._calls()
+    def _only_call(self) -> UpstreamCall | None:
+        calls = self._open_calls()
         return calls[0] if len(calls) == 1 else None
 
-    def _only_stateless_caller(self) -> Flight | None:
-        """Several calls of one stateless caller: it can only be asked in the answer to one of them, and any will do."""
-        if len(self.askers) != 1:
-            return None
-        stateless = [flight for flight in self._calls() if flight.request is not None and flight.request.keep_envelope]
-        return stateless[-1] if stateless else None
-
-    async def _answer(self, message: Message, flight: Flight | None) -> None:
+    async def _answer(self, message: Message, call: UpstreamCall | None, open_calls: list[UpstreamCall]) -> None:
+        """`call`: the one that the question belongs to, if that is known."""
         question = Question(message.method, shown_params(message), self.server, related_task(message.params))
         try:
-            flight = flight or self._only_stateless_caller()
-            if question.is_list or flight is None or flight.request is None:
-                answer = await self._listener.on_question(self, question)
+            if question.is_list or call is None:
+                answer = await self._listener.on_question(self, question, open_calls)
             else:
-                answer = await flight.request.on_question(question)
+                answer = await call.on_question(question)
         finally:
             self._answering.pop(message.id or b"", None)
         if answer.result is not None:

@@ -117,10 +117,6 @@ class StatelessLink:
         self.alive = True
 
     @property
-    def askers(self) -> frozenset[str]:
-        return frozenset(f.request.asker for f in self._flights.values() if f.request is not None and f.request.asker)
-
-    @property
     def busy(self) -> bool:
         return any(
             flight.request is not None and flight.request.method != "subscriptions/listen"

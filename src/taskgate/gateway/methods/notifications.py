@@ -5,7 +5,7 @@ What upstreams say outside any request, and who is to hear it: changed lists and
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from taskgate.core import wire
@@ -13,8 +13,8 @@ from taskgate.core.catalog.entry import EntryKind
 from taskgate.core.errors import TaskgateError
 from taskgate.core.events import EventKind
 from taskgate.core.generations import Generation
-from taskgate.core.identity import EVERY, Caller, ConversationKey, conversation_of
-from taskgate.core.questions import Answer, Question, not_supported
+from taskgate.core.identity import Caller
+from taskgate.core.questions import Answer, Question
 from taskgate.core.scoping.registry import SessionRequest
 from taskgate.core.wire import Message, Raw
 from taskgate.gateway.calls.routing import Lookup
@@ -24,11 +24,11 @@ from taskgate.gateway.events import ElicitationCompleted, EventHub, ListsChanged
 from taskgate.gateway.methods.subscriptions import LIST_CHANGED, UPDATED, Subscriptions, kinds_in
 from taskgate.gateway.plan import Live, Plan
 from taskgate.gateway.questions.activity import Activity
-from taskgate.gateway.questions.asker import Asker
 from taskgate.gateway.questions.elicitations import COMPLETE, ServerElicitations, UrlElicitations
+from taskgate.gateway.questions.untied import UntiedQuestions
 from taskgate.gateway.requests.sessions import Session, SessionTable
 from taskgate.ports.outlet import CancelNote
-from taskgate.ports.upstream import LISTENER, Link, LinkKey, Upstream, for_operators
+from taskgate.ports.upstream import LISTENER, Link, LinkKey, Upstream, UpstreamCall, for_operators
 from taskgate.telemetry.logs import log
 
 
@@ -88,7 +88,7 @@ class UpstreamNotifications:
         subscriptions: Subscriptions,
         *,
         activity: Activity,
-        asker: Asker,
+        untied: UntiedQuestions,
         urls: UrlElicitations,
         pages: ServerElicitations,
         events: EventHub,
@@ -99,7 +99,7 @@ class UpstreamNotifications:
         self._sessions = sessions
         self._subscriptions = subscriptions
         self._activity = activity
-        self._asker = asker
+        self._untied = untied
         self._urls = urls
         self._pages = pages
         events.subscribe(ElicitationCompleted, self._elicitation_completed)
@@ -119,7 +119,7 @@ class UpstreamNotifications:
         else:
             raw = bytes(params) if params is not None else None
             level = _level(params) if method == "notifications/message" else None
-            for session in self._sessions_on(link):
+            for session in self._untied.sessions_on(link):
                 feed = self._activity.of_session(session)
                 if feed is not None:
                     self._activity.heard(feed, link.server, method, raw)
@@ -150,26 +150,9 @@ class UpstreamNotifications:
         else:
             session.notify(COMPLETE, raw)
 
-    async def on_question(self, link: Link, question: Question) -> Answer:
-        """A question that belongs to no call we know of: put it to the one caller with calls open there, or to the operator if
-        there are several. Where nobody has a call open it goes to the caller that the link is open for. One in the vendor's list
-        form always comes here, because we answer it ourselves, or not at all.
-        """
-        if question.is_list:
-            return self._pages.answer(link, question)
-        own = self._sessions.get(link.key.session) if link.key.session else None
-        if own is not None:
-            return await self._asker.ask_undecided(own.conversation, [own], question)
-        asking = {conversation_of(stream) for stream in link.askers}
-        asking = asking or {session.conversation for session in self._sessions_on(link)}
-        if not asking:
-            return not_supported(question.method)
-        callers = {key.caller for key in asking}
-        if len(callers) > 1:
-            return await self._asker.ask_operator(question)
-        sessions = [one for one in self._sessions if one.in_flight and one.conversation in asking]
-        whose = next(iter(asking)) if len(asking) == 1 else ConversationKey(callers.pop(), EVERY)
-        return await self._asker.ask_undecided(whose, sessions, question)
+    async def on_question(self, link: Link, question: Question, calls: Sequence[UpstreamCall]) -> Answer:
+        """One in the vendor's list form always comes here, because the gateway answers it, or refuses it."""
+        return self._pages.answer(link, question) if question.is_list else await self._untied.ask(link, question, calls)
 
     def on_closed(self, link: Link, reason: TaskgateError | None) -> None:
         if reason is not None:
@@ -193,16 +176,6 @@ class UpstreamNotifications:
     def _in_scope(self, server: str, scope: str) -> bool:
         plan = self._plan.value
         return scope in plan.scopes and server in self._views.subset(plan, scope, SessionRequest()).servers
-
-    def _sessions_on(self, link: Link) -> list[Session]:
-        own = self._sessions.get(link.key.session) if link.key.session else None
-        if own is not None:
-            return [own]
-        if link.key.session:
-            return []
-        principal = link.key.principal
-        there = self._sessions.of_principal(principal) if principal else self._sessions
-        return [session for session in there if session.in_flight]
 
     def _scopes_changed(self, _event: ScopesChanged) -> None:
         """Anybody may be shown something else now."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from taskgate.core import wire
+from taskgate.core.addressees import NO_CONVERSATION
 from taskgate.core.answers import ACTIONS
 from taskgate.core.catalog.own_tools import ArgumentKind, Family, Parameter, ToolFace, wait_parameter
 from taskgate.core.errors import CallerError
@@ -19,7 +20,7 @@ from taskgate.core.wire import with_meta
 from taskgate.gateway.own_tools.tool import OwnTool, TaskParts, ToolReply, patience_s, relayed, saying
 from taskgate.gateway.questions.inbox import FORMS, Inbox
 from taskgate.gateway.questions.waiting import Waiting
-from taskgate.gateway.requests.request import NO_CONVERSATION, Heartbeat, Request, may_see
+from taskgate.gateway.requests.request import Heartbeat, Request, may_see
 from taskgate.gateway.tasks.task_lists import own_tasks
 from taskgate.ports.store import Store
 from taskgate.ports.upstream import RelayedError

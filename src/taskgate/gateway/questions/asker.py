@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import secrets
 from collections.abc import Awaitable, Callable, Sequence
@@ -11,6 +10,7 @@ from typing import Any, Final
 
 from taskgate import clock
 from taskgate.core import wire
+from taskgate.core.addressees import OPERATORS_INBOX
 from taskgate.core.audit import AuditEntry
 from taskgate.core.choose_model import (
     Estimate,
@@ -46,6 +46,7 @@ from taskgate.gateway.requests.admission import Budgets
 from taskgate.gateway.requests.replies import ask_session
 from taskgate.gateway.requests.request import Request
 from taskgate.gateway.requests.sessions import Session
+from taskgate.ports.upstream import CallSide
 
 # A model answers a server's sampling request, where the operator allows it and nobody else can.
 #
@@ -246,10 +247,6 @@ def shown_to_operator(inbox: Inbox) -> Review:
     return review
 
 
-OPERATORS_INBOX: Final = ConversationKey("(operator)")
-"""Whose inbox holds the questions that nobody else may answer; no principal is called so."""
-
-
 class Asker:
     def __init__(self, activity: Activity, models: Models, urls: UrlElicitations, plan: Live[Plan]) -> None:
         self._activity = activity
@@ -265,7 +262,7 @@ class Asker:
         if session is not None and can_answer(session.capabilities, question.method, question.decoded()):
             if not request.delivery.outlet.can_send:
                 # The server asked while its reply to this call was already on its way: the question belongs to no call.
-                return await self.ask_undecided(session.conversation, [session], question)
+                return await self.ask_conversation(session.conversation, session, question)
             refused = self._url_refusal(session, question)
             keep = partial(request.delivery.keep_answer, question)
             return refused or await ask_session(session, question, request, self.timeout_s(question), keep)
@@ -279,47 +276,40 @@ class Asker:
         if not waits:
             return not_supported(question.method)
         refused = self._urls.refusal(request.caller.principal, question)
+        if question.shared:
+            return refused or await self._inbox.ask(whose, question, sides=[request.delivery])
         return refused or await self._inbox.ask(whose, question, request)
 
-    async def ask_undecided(self, whose: ConversationKey, sessions: list[Session], question: Question) -> Answer:
-        """A question that may belong to any call of one caller, or to none: put to all its sessions that can answer, of which
-        the first counts, or into its inbox. It is shown as the server's, and names no call and no task.
-        """
+    def reads_own_stream(self, session: Session, question: Question) -> bool:
+        """Whether a session can be asked this outside any request."""
+        followed = session.outlet is not None and session.outlet.followed
+        return followed and can_answer(session.capabilities, question.method, question.decoded())
+
+    async def ask_conversation(self, whose: ConversationKey, session: Session | None, question: Question) -> Answer:
+        """A question that belongs to no open request of this conversation: on the session's own stream, or in its inbox."""
         if self.refuses(question):
             return not_supported(question.method)
-        able = [session for session in sessions if _can_be_asked(session, question)]
-        if able:
-            return self._url_refusal(able[0], question) or await self._first_answer(able, question)
-        if self.may_wait(question) and all(session.profile.inbox for session in sessions):
-            principal = sessions[0].caller.principal if sessions else whose.caller
-            return self._urls.refusal(principal, question) or await self._inbox.ask(whose, question)
-        return await self.ask_operator(question)
+        if session is not None and self.reads_own_stream(session, question):
+            refused = self._url_refusal(session, question)
+            return refused or await ask_session(session, question, None, self.timeout_s(question))
+        if session is None or session.profile.inbox:
+            principal = session.caller.principal if session is not None else whose.caller
+            return await self.ask_inbox(whose, principal, question)
+        return await self.ask_inbox(OPERATORS_INBOX, OPERATORS_INBOX.caller, question)
 
-    async def _first_answer(self, sessions: list[Session], question: Question) -> Answer:
-        asking = {
-            asyncio.ensure_future(ask_session(session, question, None, self.timeout_s(question)))
-            for session in sessions
-        }
-        try:
-            while asking:
-                done, asking = await asyncio.wait(asking, return_when=asyncio.FIRST_COMPLETED)
-                answer = next(iter(done)).result()
-                if answer.result is not None or not asking:
-                    return answer
-            return not_supported(question.method)
-        finally:
-            for task in asking:
-                task.cancel()
-            await asyncio.gather(*asking, return_exceptions=True)
+    async def ask_inbox(
+        self, whose: ConversationKey, principal: str, question: Question, sides: Sequence[CallSide] = ()
+    ) -> Answer:
+        """Let a question wait that no call can carry; `sides`: the open calls, which report that their server waits.
 
-    async def ask_operator(self, question: Question) -> Answer:
-        """Calls of several callers are open: no caller may see what may be meant for another.
-
-        A model answers only inside a call, whose caller's budget it spends.
+        A model answers for a principal, whose budget it spends. A question for the operator may be any caller's.
         """
-        if self._models.answer_for(question) or not self.may_wait(question):
+        by_model = self._models.answer_for(question)
+        if not self.may_wait(question) or (by_model and whose == OPERATORS_INBOX):
             return not_supported(question.method)
-        return self._urls.refusal(OPERATORS_INBOX.caller, question) or await self._inbox.ask(OPERATORS_INBOX, question)
+        if by_model and not self.attended(whose):
+            return await self._models.answer(question, principal)
+        return self._urls.refusal(principal, question) or await self._inbox.ask(whose, question, sides=sides)
 
     def _url_refusal(self, session: Session, question: Question) -> Answer | None:
         return self._urls.refusal(session.caller.principal, question, session)
@@ -342,8 +332,3 @@ class Asker:
         if question.method not in ANSWERABLE or question.server in plan.refuse_questions:
             return False
         return not self.refuses(question)
-
-
-def _can_be_asked(session: Session, question: Question) -> bool:
-    followed = session.outlet is not None and session.outlet.followed
-    return followed and can_answer(session.capabilities, question.method, question.decoded())

@@ -12,11 +12,12 @@ import asyncio
 import hashlib
 import secrets
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 from taskgate import clock
 from taskgate.core import wire
+from taskgate.core.addressees import NO_CONVERSATION
 from taskgate.core.answers import BY_ACTION, Ending, elicitation_answer, roots_answer, sampling_answer
 from taskgate.core.errors import CallerError
 from taskgate.core.events import EventKind
@@ -26,8 +27,9 @@ from taskgate.core.tasks.task import RANDOM_BYTES, born_ms, ulid
 from taskgate.gateway.events import EventHub, QuestionsChanged
 from taskgate.gateway.plan import Live, Plan, PublicAddress
 from taskgate.gateway.questions.waiting import KeepAnswer, Waiting, over, told_of
-from taskgate.gateway.requests.request import NO_CONVERSATION, Request
+from taskgate.gateway.requests.request import Request
 from taskgate.gateway.requests.sessions import OpenConversations
+from taskgate.ports.upstream import CallSide
 
 MAX_PER_CALLER: Final = 500
 REMEMBERED: Final = 2_000
@@ -59,8 +61,16 @@ class Inbox:
         """How many wait at this gateway."""
         return len(self.own())
 
-    async def ask(self, whose: ConversationKey, question: Question, request: Request | None = None) -> Answer:
-        """Let a question wait for its answer. Whoever stops waiting (a lost server, a cancelled call) withdraws it."""
+    async def ask(
+        self,
+        whose: ConversationKey,
+        question: Question,
+        request: Request | None = None,
+        sides: Sequence[CallSide] = (),
+    ) -> Answer:
+        """Let a question wait for its answer. Cancelling this (a lost server, a cancelled call) withdraws it. `sides`: the open
+        calls that report meanwhile what their server waits for.
+        """
         future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
 
         def answered(answer: Answer) -> bool:
@@ -75,10 +85,14 @@ class Inbox:
         if waiting is None:
             text = f"Too many questions of {question.server} wait for an answer already."
             return Answer(error=wire.encode({"code": -32603, "message": text}))
+        for side in sides:
+            side.server_waits(waiting.sentence())
         try:
             return await future
         finally:
             self.withdraw(waiting)
+            for side in sides:
+                side.server_waits(None)
 
     def put(
         self,
@@ -118,6 +132,7 @@ class Inbox:
             request is not None,
             task_id,
             key=question.key,
+            shared=question.shared,
             page=self._address.elicitation(question_id) if question.is_url else None,
             keep_answer=keep_answer,
         )

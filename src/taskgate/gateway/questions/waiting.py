@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from taskgate.core import wire
+from taskgate.core.addressees import OPERATORS_INBOX
 from taskgate.core.answers import Ending, roots_form, secret_fields
 from taskgate.core.errors import CallerError
 from taskgate.core.identity import ConversationKey, conversation_of
@@ -43,6 +44,8 @@ class Waiting:
     """The name under which a stateless server asked it."""
     page: str | None = None
     """Where a person can see what an address is about before opening it."""
+    shared: bool = False
+    """Several calls were open when it came: it names none, wherever it is kept."""
     told_durably: bool = False
     """Its event is in the store, where the caller's other conversations find it."""
     keep_answer: KeepAnswer | None = None
@@ -62,8 +65,10 @@ class Waiting:
             "expires_at": iso(self.expires_ms),
             "params": self.form,
         }
-        if self.task_id is not None:
-            shown["task_id"] = self.task_id
+        if self.shown_task is not None:
+            shown["task_id"] = self.shown_task
+        if self.is_undecided:
+            shown["undecided"] = True
         if self.page is not None:
             shown["page"] = self.page
         secret = secret_fields(self.params) if self.method == ELICIT else []
@@ -81,11 +86,18 @@ class Waiting:
         see, respond = ("get_elicitations", "respond_to_elicitation")
         if self.method == SAMPLE:
             see, respond = ("get_sampling_requests", "respond_to_sampling")
+        if self.whose == OPERATORS_INBOX:
+            return (
+                f"{self.server} waits for an answer to a question that names no call. Calls of several clients are open there, "
+                "so the operator of this gateway was asked."
+            )
         asks = f" ({self.message[:200]})" if self.message else ""
         page = f" Its page for people is {self.page}." if self.page is not None else ""
         # A client that opens a session for each call has nothing in the inbox of its next one; the task's id finds it.
         where = (
-            f"{see} shows the question" if self.task_id is None else f"get_task shows the question of {self.task_id}"
+            f"{see} shows the question"
+            if self.shown_task is None
+            else f"get_task shows the question of {self.shown_task}"
         )
         return f"{self.server} waits for an answer from you{asks}: {where}, {respond} answers it.{page}"
 
@@ -95,8 +107,13 @@ class Waiting:
 
     @property
     def is_undecided(self) -> bool:
-        """Its server did not say which of its calls it is about."""
-        return not self.of_call and self.task_id is None
+        """Nothing ties it to a call."""
+        return self.shared or (not self.of_call and self.task_id is None)
+
+    @property
+    def shown_task(self) -> str | None:
+        """The task that it is about, as far as that is known."""
+        return None if self.shared else self.task_id
 
     def now_of_task(self, task_id: str, keep_answer: KeepAnswer) -> None:
         """The call that asks has become a task."""
@@ -106,8 +123,8 @@ class Waiting:
         self.timer = timer
 
     def is_told(self) -> None:
-        """Whoever it concerns hears of it: what a task asks by an event in the store."""
-        self.told_durably = self.task_id is not None
+        """Its event is published; that of a task's question is in the store."""
+        self.told_durably = self.shown_task is not None
 
     def give(self, answer: Answer, ending: Ending) -> bool:
         self.given, self.ending = answer, ending
@@ -140,14 +157,14 @@ def told_of(waiting: Waiting) -> dict[str, Any]:
         told["message"] = waiting.message[:500]
     if waiting.page is not None:
         told["page"] = waiting.page
-    if waiting.task_id is not None:
-        told["task_id"] = waiting.task_id
+    if waiting.shown_task is not None:
+        told["task_id"] = waiting.shown_task
     return told
 
 
 def kept_question(waiting: Waiting) -> KeptQuestion:
     """What other gateways must know of it."""
-    body = {name: getattr(waiting, name) for name in _SHARED}
+    body = {**{name: getattr(waiting, name) for name in _SHARED}, "task_id": waiting.shown_task}
     text = json.dumps({**body, "whose": waiting.whose.stream}, ensure_ascii=False).encode()
     return KeptQuestion(waiting.id, waiting.caller, "", waiting.expires_ms, text)
 

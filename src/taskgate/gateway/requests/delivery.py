@@ -17,7 +17,7 @@ from taskgate.core import wire
 from taskgate.core.delivery import Delivery, ProgressFlow, ProgressUpdate
 from taskgate.core.diagrams import Span, Waterfall
 from taskgate.core.generations import PROGRESS_TOKEN, Envelope
-from taskgate.core.questions import NO_STATE, Answer, Question
+from taskgate.core.questions import NO_STATE, Answer, Question, can_answer
 from taskgate.core.tasks.task import Task
 from taskgate.core.wire import Members, Raw
 from taskgate.gateway.requests.sessions import Session, passes_log_level
@@ -95,6 +95,10 @@ class StandIn(Protocol):
 
     async def ask(self, question: Question) -> Answer: ...
 
+    def server_waits(self, text: str | None) -> None:
+        """The server waits for an answer to a question that it did not tie to a call; None: not any more."""
+        ...
+
     async def refused(self) -> None:
         """What was sent last is proven not to have been executed."""
         ...
@@ -141,7 +145,8 @@ class AskedRound:
 
 
 class ReplyDelivery(msgspec.Struct, eq=False, kw_only=True):
-    """Made with its request; one for each. As a `SendLog` it tells the task that the call became of its sends."""
+    """Made with its request; one for each. As a `SendLog` it tells the task that the call became of its sends, as a `CallSide`
+    it carries questions that a server did not tie to a call."""
 
     outlet: ReplyOutlet
     message_id: bytes | None
@@ -166,6 +171,8 @@ class ReplyDelivery(msgspec.Struct, eq=False, kw_only=True):
     span: Span | None = None
     open_question: Callable[[], str | None] | None = None
     """What the call waits for in its caller's inbox, as a sentence."""
+    waits_text: str | None = None
+    """What its server waits for, asked elsewhere."""
     asked_state: bytes | None = None
     """What a stateless server gave us to keep while its questions are open."""
     asked_round: AskedRound | None = None
@@ -201,6 +208,27 @@ class ReplyDelivery(msgspec.Struct, eq=False, kw_only=True):
     def waits_for(self, question: Callable[[], str | None]) -> None:
         self.open_question = question
 
+    def waiting_text(self) -> str | None:
+        """What the call waits for besides its server's work, to be reported to its caller."""
+        own = self.open_question() if self.open_question is not None else None
+        return own or self.waits_text
+
+    def can_carry(self, question: Question) -> bool:
+        """As `CallSide`: whether a stateful caller can be asked on the way of this reply. A stateless one cannot (see `rounds`)."""
+        session = self.session
+        if session is None or session.closed or self.answered or self.is_promoted:
+            return False
+        reached = self.outlet.can_send and self.outlet.still_there
+        return reached and can_answer(session.capabilities, question.method, question.decoded())
+
+    def can_keep(self) -> bool:
+        return self.stand_in is not None
+
+    def server_waits(self, text: str | None) -> None:
+        self.waits_text = text
+        if self.stand_in is not None:
+            self.stand_in.server_waits(text)
+
     def when_settled(self, hook: Callable[[bool], None]) -> None:
         self.on_settled = hook
 
@@ -229,6 +257,11 @@ class ReplyDelivery(msgspec.Struct, eq=False, kw_only=True):
 
     def becomes_a_task(self, work: asyncio.Task[None]) -> None:
         self.promoting = work
+
+    @property
+    def is_promoted(self) -> bool:
+        """Whether the call has become a task, or is just becoming one."""
+        return self.stand_in is not None or (self.promoting is not None and not self.promoting.done())
 
     def became(self, task: StandIn) -> None:
         self.stand_in = task

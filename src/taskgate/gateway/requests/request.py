@@ -16,6 +16,7 @@ import msgspec
 
 from taskgate import clock
 from taskgate.core import wire
+from taskgate.core.addressees import NO_CONVERSATION
 from taskgate.core.errors import CallerError
 from taskgate.core.generations import CAPABILITIES, CLIENT_INFO, PROGRESS_TOKEN, Envelope, Generation
 from taskgate.core.governance.digest import AmbiguousJson, digest_of_bytes, digest_of_json
@@ -31,8 +32,6 @@ from taskgate.ports.upstream import LinkKey
 _NEVER = float("inf")
 CLIENT_META: Final = "taskgate/client"
 """Under which key of `_meta` a stateless client says what it calls itself."""
-NO_CONVERSATION: Final = "request:"
-"""How the names begin under which requests without a conversation are kept."""
 _STARTED: Final = secrets.token_hex(8)
 _numbers = itertools.count(1)
 _NO_HEADERS: Final[dict[bytes, bytes]] = {}
@@ -195,7 +194,8 @@ class Heartbeat:
         token = request.progress_token
         if request.delivery.answered or token is None:
             return
-        text = f"{self._text} ({clock.monotonic() - self._started:.0f} s)"
+        said = request.delivery.waiting_text() or self._text
+        text = f"{said} ({clock.monotonic() - self._started:.0f} s)"
         request.delivery.pace.beat(
             text, lambda progress: wire.encode({PROGRESS_TOKEN: token, "progress": progress, "message": text})
         )

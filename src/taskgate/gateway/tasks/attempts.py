@@ -23,7 +23,7 @@ from taskgate.core.tasks.endings import try_until_ms
 from taskgate.core.tasks.task import Task
 from taskgate.core.tasks.transition import Noted, UpstreamTaskKnown, may_send
 from taskgate.core.wire import Members, Raw
-from taskgate.gateway.events import ElicitationCompleted, EventHub, ProgressMade, TaskLogged
+from taskgate.gateway.events import ElicitationCompleted, EventHub, TaskLogged
 from taskgate.gateway.plan import Live
 from taskgate.gateway.questions.elicitations import COMPLETE, URL_REQUIRED, url_questions
 from taskgate.gateway.requests.admission import Budgets
@@ -42,7 +42,16 @@ from taskgate.gateway.rounds import (
 from taskgate.gateway.tasks.account_questions import ASK_AT_MOST, AccountQuestions
 from taskgate.gateway.tasks.conversation import Conversation
 from taskgate.gateway.tasks.questions import TaskQuestions
-from taskgate.gateway.tasks.sends import NotSent, Recheck, RunQueue, TaskResults, TaskSends, Turn, progress_note
+from taskgate.gateway.tasks.sends import (
+    NotSent,
+    Recheck,
+    RunQueue,
+    TaskResults,
+    TaskSends,
+    TaskSide,
+    Turn,
+    progress_note,
+)
 from taskgate.gateway.tasks.task_records import TaskRecords, sent_params
 from taskgate.gateway.tasks.upstream_tasks import UpstreamTasks
 from taskgate.ports.credentials import AccountNeeded
@@ -317,6 +326,7 @@ class Attempts:
             name=task.tool,
             wants_progress=True,
             asker=task.asked_in.stream,
+            side=TaskSide(self._records, task),
             trace=trace,
             send_log=sends,
             long_lived=True,
@@ -325,8 +335,7 @@ class Attempts:
     def _heard(self, task: Task, method: str, raw: Raw | None) -> None:
         noted = progress_note(method, raw)
         if noted is not None:
-            self._records.store.note(task.id, noted)
-            self._events.publish(ProgressMade(task.id, task.principal, noted))
+            self._records.note(task.id, task.principal, noted)
         elif method == "notifications/message" and raw is not None:
             self._events.publish(TaskLogged(task.id, raw))
         elif method == COMPLETE:

@@ -27,13 +27,12 @@ from taskgate.core.tasks.state import TaskState
 from taskgate.core.tasks.task import AlreadySent, Task, UpstreamHandle
 from taskgate.core.tasks.transition import Cancelled, UpstreamTaskKnown
 from taskgate.core.wire import Members, Raw
-from taskgate.gateway.events import EventHub, ProgressMade
 from taskgate.gateway.plan import Live, Plan
 from taskgate.gateway.requests.request import Request
 from taskgate.gateway.tasks.conversation import Conversation, Conversations
 from taskgate.gateway.tasks.questions import TaskQuestions, keep_round
 from taskgate.gateway.tasks.runs import Runs
-from taskgate.gateway.tasks.sends import Recheck, TaskResults, TaskSends, progress_note
+from taskgate.gateway.tasks.sends import Recheck, TaskResults, TaskSends, TaskSide, progress_note
 from taskgate.gateway.tasks.task_records import NewCall, TaskRecords
 from taskgate.ports.upstream import ErrorReply, RelayedError, Result
 from taskgate.telemetry.logs import log
@@ -97,7 +96,6 @@ class PromotionParts:
     conversations: Conversations
     questions: TaskQuestions
     results: TaskResults
-    events: EventHub
     recheck: Recheck
     adopt_questions: Callable[[Task, Request], Awaitable[None]]
     """The call became a task while questions of it were waiting: they are the task's now."""
@@ -171,6 +169,8 @@ class Promotion:
         request.delivery.became(stand_in)
         if request.delivery.last_progress is not None:
             stand_in.heard("notifications/progress", request.delivery.last_progress)
+        if request.delivery.waits_text is not None:
+            stand_in.server_waits(request.delivery.waits_text)
         await self._parts.adopt_questions(task, request)
         await self._answer(task)
         if waits:
@@ -316,7 +316,7 @@ class _StandIn:
     def __init__(self, parts: PromotionParts, task: Task, request: Request, params: Members) -> None:
         self._records = parts.records
         self._questions = parts.questions
-        self._events = parts.events
+        self._side = TaskSide(parts.records, task)
         self._task_id = task.id
         self._principal = task.principal
         self._request = request
@@ -325,8 +325,10 @@ class _StandIn:
     def heard(self, method: str, params: Raw | None) -> None:
         noted = progress_note(method, params)
         if noted is not None:
-            self._records.store.note(self._task_id, noted)
-            self._events.publish(ProgressMade(self._task_id, self._principal, noted))
+            self._records.note(self._task_id, self._principal, noted)
+
+    def server_waits(self, text: str | None) -> None:
+        self._side.server_waits(text)
 
     async def ask(self, question: Question) -> Answer:
         return await self._questions.ask(self._task_id, question, self._request.delivery.asked_state)
@@ -359,7 +361,7 @@ def handed_over(request: Request, task: Task, records: TaskRecords, delivery_mod
         return wire.encode(task_handle(request, task, records))
     for_people = task.state is TaskState.AWAITING_APPROVAL
     text = promoted_text(task.wire_name, task.id, round(waited_s, 1), helpers=True, for_people=for_people)
-    question = request.delivery.open_question() if request.delivery.open_question is not None else None
+    question = request.delivery.waiting_text()
     if question is not None:
         text = f"{text} {question}"
     # Clients check what is structured against the listed schema, which allows for this notice.

@@ -217,7 +217,8 @@ class TaskQuestions:
         if before is not None:
             before.cancel()
         keep = partial(self.take, put.task.id, put.key)
-        pushed = self._ask_on_stream(put.task, related(put.question, put.task.id), keep)
+        asked = put.question if put.question.shared else related(put.question, put.task.id)
+        pushed = self._ask_on_stream(put.task, asked, keep)
         if pushed is None:
             return False
         put.push, put.unheard = pushed

@@ -11,6 +11,7 @@ from taskgate.core import wire
 from taskgate.core.budgets import FairQueue, QueuePlace
 from taskgate.core.errors import Cure, Executed, GatewayFault, UpstreamError, judge
 from taskgate.core.governance.approval import Approval
+from taskgate.core.questions import Question
 from taskgate.core.tasks import endings
 from taskgate.core.tasks.task import Task
 from taskgate.core.tasks.transition import (
@@ -53,6 +54,24 @@ class NotSent(UpstreamError):
 
     def __init__(self) -> None:
         super().__init__("upstream_unreachable", "The call was not sent again.")
+
+
+class TaskSide:
+    """Implements the port `CallSide` for a task: its caller has a handle, so what its server waits for is told in its status."""
+
+    def __init__(self, records: TaskRecords, task: Task) -> None:
+        self._records = records
+        self._task = task
+
+    def can_carry(self, question: Question) -> bool:
+        return False
+
+    def can_keep(self) -> bool:
+        return True
+
+    def server_waits(self, text: str | None) -> None:
+        said = text or f"{self._task.server} has the answer that it waited for."
+        self._records.note(self._task.id, self._task.principal, Noted(said[:500]))
 
 
 class TaskSends:

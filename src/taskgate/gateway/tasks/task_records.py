@@ -26,9 +26,9 @@ from taskgate.core.tasks import projections
 from taskgate.core.tasks.endings import is_gone
 from taskgate.core.tasks.state import TaskState, ToolClass, poll_interval_ms
 from taskgate.core.tasks.task import RANDOM_BYTES, AlreadySent, OutcomeKind, RunOn, Task, is_task_id, new_task_id
-from taskgate.core.tasks.transition import Cancelled, InputSettled, TransitionEvent
+from taskgate.core.tasks.transition import Cancelled, InputSettled, Noted, TransitionEvent
 from taskgate.core.wire import Members, Raw, with_meta
-from taskgate.gateway.events import EventHub, TaskChanged, TaskExpired
+from taskgate.gateway.events import EventHub, ProgressMade, TaskChanged, TaskExpired
 from taskgate.gateway.plan import Live, Plan, pending_limits
 from taskgate.gateway.requests.large_results import edited
 from taskgate.gateway.requests.request import Request, arguments_digest, may_see, unknown_task
@@ -57,6 +57,9 @@ class TaskChanges:
             if not future.done():
                 future.set_result(None)
         self._events.publish(TaskChanged(task))
+
+    def noted(self, event: ProgressMade) -> None:
+        self._events.publish(event)
 
     def expired(self, task: Task) -> None:
         self._events.publish(TaskExpired(task))
@@ -268,6 +271,11 @@ class TaskRecords:
     async def questions(self, task_id: str, *, answered: bool = False) -> tuple[TaskQuestion, ...]:
         """The questions of a task that a run of ours puts or has put."""
         return await self.patiently(lambda: self.store.questions(task_id, answered=answered))
+
+    def note(self, task_id: str, principal: str, noted: Noted) -> None:
+        """What the server reports of its work: kept with the next commit, and passed on at once to callers that follow the task."""
+        self.store.note(task_id, noted)
+        self.changes.noted(ProgressMade(task_id, principal, noted))
 
     def moved(self, task: Task) -> None:
         """Spread the news of a change that the store has made."""

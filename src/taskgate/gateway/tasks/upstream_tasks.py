@@ -31,7 +31,7 @@ from taskgate.gateway.requests.large_results import edited, looked_at, members_o
 from taskgate.gateway.rounds import question_in, usable
 from taskgate.gateway.tasks.conversation import EVERYTHING, Conversation
 from taskgate.gateway.tasks.questions import TaskQuestions
-from taskgate.gateway.tasks.sends import TaskResults, error_message, is_error
+from taskgate.gateway.tasks.sends import TaskResults, TaskSide, error_message, is_error
 from taskgate.gateway.tasks.task_records import TaskRecords
 from taskgate.ports.upstream import ClientProfile, ErrorReply, Link, Reply, Result, Upstream, UpstreamCall
 
@@ -246,6 +246,7 @@ class UpstreamTasks:
             lambda question: self._questions.ask(task.id, question),
             name=handle.task_id,
             asker=task.asked_in.stream,
+            side=TaskSide(self._records, task),
             long_lived=method == "tasks/result",
         )
 

@@ -1,0 +1,69 @@
+"""Questions that a server sends without tying them to a call: whom to ask, and how.
+
+With one conversation on the link the question is that conversation's: it goes with the reply of its oldest open call that can
+carry it, else on its session's own stream, else with a call that keeps it until the caller comes back. Nothing claims that this
+call caused it. With several conversations it waits in the inbox of their principal, or of the operator, and every open call reports
+that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from taskgate.core.addressees import addressee
+from taskgate.core.identity import SESSION, ConversationKey, conversation_of
+from taskgate.core.questions import Answer, Question, not_supported
+from taskgate.gateway.questions.asker import Asker
+from taskgate.gateway.requests.sessions import Session, SessionTable
+from taskgate.ports.upstream import Link, UpstreamCall
+
+
+class UntiedQuestions:
+    def __init__(self, sessions: SessionTable, asker: Asker) -> None:
+        self._sessions = sessions
+        self._asker = asker
+
+    async def ask(self, link: Link, question: Question, calls: Sequence[UpstreamCall]) -> Answer:
+        """`calls`: what callers had open on the link when the question came, oldest first."""
+        asking = {conversation_of(call.asker) for call in calls}
+        asking = asking or {session.conversation for session in self.sessions_on(link)}
+        if not asking:
+            return not_supported(question.method)
+        whose = addressee(asking)
+        if whose in asking:
+            return await self._ask_conversation(whose, question, calls)
+        sides = [call.side for call in calls if call.side is not None]
+        return await self._asker.ask_inbox(whose, whose.caller, question, sides)
+
+    async def _ask_conversation(
+        self, whose: ConversationKey, question: Question, calls: Sequence[UpstreamCall]
+    ) -> Answer:
+        if len(calls) == 1:
+            return await calls[0].on_question(question)
+        shared, session = replace(question, shared=True), self._session_of(whose)
+        sides = [(call, call.side) for call in calls if call.side is not None]
+        carrier = next((call for call, side in sides if side.can_carry(shared)), None)
+        if carrier is not None:
+            return await carrier.on_question(shared)
+        if not calls or (session is not None and self._asker.reads_own_stream(session, shared)):
+            return await self._asker.ask_conversation(whose, session, shared)
+        keeper = next((call for call, side in sides if side.can_keep()), calls[0])
+        return await keeper.on_question(shared)
+
+    def _session_of(self, whose: ConversationKey) -> Session | None:
+        """The stateful session that is this conversation, if it is one."""
+        session_id = whose.session_id or whose.caller.removeprefix(SESSION)
+        found = self._sessions.get(session_id)
+        return found if found is not None and found.conversation == whose else None
+
+    def sessions_on(self, link: Link) -> list[Session]:
+        """Whom the link is open for: one session, or those of its principal that have a request open."""
+        own = self._sessions.get(link.key.session) if link.key.session else None
+        if own is not None:
+            return [own]
+        if link.key.session:
+            return []
+        principal = link.key.principal
+        there = self._sessions.of_principal(principal) if principal else self._sessions
+        return [session for session in there if session.in_flight]

@@ -1,0 +1,36 @@
+"""Whom a question is for that its server did not tie to a call."""
+
+from __future__ import annotations
+
+import pytest
+
+from taskgate.core.addressees import OPERATORS_INBOX, addressee, has_conversation
+from taskgate.core.identity import EVERY, ConversationKey
+
+ANN_1, ANN_2 = ConversationKey("ann", "session:1"), ConversationKey("ann", "client:desk")
+BOB = ConversationKey("bob", "session:3")
+ANONYMOUS_1, ANONYMOUS_2 = ConversationKey("session:8"), ConversationKey("session:9")
+NAMELESS_1, NAMELESS_2 = ConversationKey("request:a-1"), ConversationKey("request:a-2")
+
+
+@pytest.mark.parametrize(
+    ("asking", "expected"),
+    [
+        ({ANN_1}, ANN_1),
+        ({ANONYMOUS_1}, ANONYMOUS_1),
+        ({NAMELESS_1}, NAMELESS_1),
+        ({ANN_1, ANN_2}, ConversationKey("ann", EVERY)),
+        ({ANN_1, BOB}, OPERATORS_INBOX),
+        ({ANN_1, ANN_2, BOB}, OPERATORS_INBOX),
+        ({ANN_1, ANONYMOUS_1}, OPERATORS_INBOX),
+        ({ANONYMOUS_1, ANONYMOUS_2}, OPERATORS_INBOX),
+        ({NAMELESS_1, NAMELESS_2}, OPERATORS_INBOX),
+    ],
+)
+def test_addressee_of_question_without_call(asking: set[ConversationKey], expected: ConversationKey) -> None:
+    assert addressee(asking) == expected
+
+
+def test_call_without_conversation_is_told_apart_from_conversations() -> None:
+    assert not has_conversation(NAMELESS_1.stream)
+    assert all(has_conversation(key.stream) for key in (ANN_1, ANN_2, ANONYMOUS_1))
