@@ -336,6 +336,7 @@ def _spec(name: str, server: ServerConfig, loaded: LoadedConfig) -> ServerSpec:
         asks_models=server.sampling == "provider" and bool(loaded.root.providers),
         restart_limit=server.restart.limit,
         restart_within_s=server.restart.within.total_seconds(),
+        own_links=loaded.root.limits.instances_per_server,
         hide=loaded.secret_values.text,
     )
 

@@ -160,8 +160,8 @@ class Server(Section):
     )
     instances: Instances = Field(
         default="auto",
-        description="Who shares a connection: auto (HTTP per session, stdio per principal), shared, per_session, "
-        "per_principal.",
+        description="Who shares a connection: auto (HTTP per session, stdio per principal, and per conversation once a "
+        "question of the server could not be told apart), shared, per_session, per_principal.",
     )
     generation: ProtocolGeneration = Field(
         default="auto",

@@ -243,6 +243,10 @@ class Limits(Section):
     )
     json_nodes: Count = Field(default=100_000, description="Values in one message, from callers and from servers.")
     tools_per_upstream: Count = Field(default=1_000, description="Tools of one server; the rest are left out, loudly.")
+    instances_per_server: Count = Field(
+        default=16,
+        description="Processes of one server for single conversations, with `instances: auto`; beyond it they are shared.",
+    )
     tools_max_pages: Count = Field(default=100, description="Pages of one server's list.")
     tools_fetch_timeout_ms: Milliseconds = Field(default=30_000, ge=1, description="Time to fetch one server's lists.")
     list_max_age: Duration = Field(

@@ -23,6 +23,7 @@ from taskgate.gateway.governance.standing_grants import FOR_EVER_MS, KnownPeople
 from taskgate.gateway.methods.temporary_scopes import TemporaryScopes
 from taskgate.gateway.plan import Live, Plan
 from taskgate.gateway.questions.activity import Activity
+from taskgate.gateway.questions.separated import SeparatedServers
 from taskgate.gateway.requests.admission import Admission, Budgets
 from taskgate.gateway.tasks.engine import Recovery
 from taskgate.gateway.tasks.questions import TaskQuestions
@@ -68,6 +69,7 @@ class Reload:
     pins: Pins
     annotations: Annotations
     store: Store
+    separated: SeparatedServers
     events: EventHub
     drained: frozenset[str] = field(default=frozenset())
     """Servers that somebody took out of every scope, until they are enabled; where no other gateway shares the store also until
@@ -86,6 +88,7 @@ class Reload:
         plan = self.people.merged(plan)
         self.plan.replace(plan)
         self.upstreams.replace(upstreams)
+        self.separated.apply()
         self.catalogs.adopt(changed, plan.limits)
         self.activity.adopt(plan.limits)
         self.budgets.adopt(plan)

@@ -45,6 +45,7 @@ from taskgate.gateway.own_tools.timers_and_logs import KEPT_BY_ONE_GATEWAY
 from taskgate.gateway.plan import Limits, Live, Plan, PublicAddress
 from taskgate.gateway.questions.activity import Activity
 from taskgate.gateway.questions.elicitations import ElicitationPages
+from taskgate.gateway.questions.separated import SeparatedServers
 from taskgate.gateway.questions.shared_inbox import SharedInbox
 from taskgate.gateway.requests.admission import CHARGED, Admission, Budgets
 from taskgate.gateway.requests.replies import CallerReply, broken, going_down, refused, relayed
@@ -103,6 +104,7 @@ class Gateway:
     reload: Reload
     temporary_scopes: TemporaryScopes
     people: KnownPeople
+    separated: SeparatedServers
     close_first: tuple[Callable[[], Awaitable[None]], ...]
     close_last: tuple[Callable[[], Awaitable[None]], ...]
     """What may go only after the tasks and the sessions that may still need it, in this order."""
@@ -287,6 +289,7 @@ class Gateway:
         """Before callers come: know what the store knows of grants, open questions and lists, and begin to ask the servers."""
         await self.temporary_scopes.start()
         await self.people.load()
+        await self.separated.load()
         await self.pins.load()
         await self.approvals.start()
         if self.caches is not None:
@@ -306,6 +309,8 @@ class Gateway:
         await self.call_log.forget_old()
         await self.session_ends.reap(clock.monotonic())
         self.activity.reap(clock.monotonic())
+        for upstream in self.upstreams.value.values():
+            await upstream.end_idle()
         if self.shared_sessions is not None:
             await self.shared_sessions.tend(self.tasks.store.now_ms())
         if self.shared_inbox is not None:

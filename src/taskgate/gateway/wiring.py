@@ -92,7 +92,7 @@ def wire_gateway(base: Foundation, servers: Servers, accounts: AccountConnector,
     session_ends, suspended = base.session_ends(running.conversations), _suspended(base, asking)
     temporary_scopes = TemporaryScopes(base.store, session_ends, base.events)
     reload = _reload(base, lists, asking, dynamic_servers, temporary_scopes)
-    changes = changed_elsewhere(grants, lists, temporary_scopes, reload, base.people, accounts=accounts)
+    changes = changed_elsewhere(grants, lists, temporary_scopes, reload, base, accounts=accounts)
     caches = shared_caches(base.store, base.plan, changes)
     methods = use_cases(base, lists, asking, tasks, governed, relay=_relay(base, asking, suspended), reload=reload)
     shared = shared_sessions(base, methods.following, session_ends, asking.activity)
@@ -130,6 +130,7 @@ def wire_gateway(base: Foundation, servers: Servers, accounts: AccountConnector,
         reload=reload,
         temporary_scopes=temporary_scopes,
         people=base.people,
+        separated=base.separated,
         close_first=(lists.contents.close,),
         close_last=(suspended.close, asking.models.close, asking.server_pages.close),
         stateful=tables.stateful(),
@@ -182,7 +183,7 @@ def _notifications(base: Foundation, lists: Lists, asking: Asking) -> UpstreamNo
         base.sessions,
         base.subscriptions,
         activity=asking.activity,
-        untied=UntiedQuestions(base.sessions, asking.asker),
+        untied=UntiedQuestions(base.sessions, asking.asker, base.separated),
         urls=asking.urls,
         pages=asking.server_pages,
         events=base.events,
@@ -325,6 +326,7 @@ def _reload(
         pins=lists.pins,
         annotations=lists.annotations,
         store=base.store,
+        separated=base.separated,
         events=base.events,
     )
 

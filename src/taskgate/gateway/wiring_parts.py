@@ -48,6 +48,7 @@ from taskgate.gateway.questions.elicitations import (
     ServerElicitations,
     UrlElicitations,
 )
+from taskgate.gateway.questions.separated import SeparatedServers
 from taskgate.gateway.questions.shared_inbox import SharedInbox
 from taskgate.gateway.relay import Relay
 from taskgate.gateway.requests.admission import Budgets
@@ -104,6 +105,7 @@ class Foundation:
     usage: UsageCounter
     call_log: CallLog
     people: KnownPeople
+    separated: SeparatedServers
     session_rows: SessionStore | None
     """Where other gateways find our sessions, if there are others."""
     sessions_elsewhere: Live[frozenset[str]]
@@ -172,14 +174,15 @@ def changed_elsewhere(
     lists: Lists,
     temporary_scopes: TemporaryScopes,
     reload: Reload,
-    people: KnownPeople,
+    base: Foundation,
     *,
     accounts: AccountConnector,
 ) -> Mapping[str, Callable[[], Awaitable[object]]]:
     """How each kind of thing that another gateway on the same store may have changed is read again."""
 
     async def identity_records() -> None:
-        await people.load()
+        await base.people.load()
+        await base.separated.load()
         await accounts.look_again()
         await reload.drained_elsewhere()
 
@@ -312,10 +315,11 @@ def foundation(
     metrics.show(*budgets.gauges())
     sessions = SessionTable(live)
     elsewhere: Live[frozenset[str]] = Live(frozenset())
+    upstreams: Live[Mapping[str, Upstream]] = Live({})
     recorder, usage = CallRecorder(store, live), UsageCounter(store, metrics, events)
     return Foundation(
         plan=live,
-        upstreams=Live({}),
+        upstreams=upstreams,
         store=store,
         metrics=metrics,
         events=events,
@@ -331,6 +335,7 @@ def foundation(
         usage=usage,
         call_log=CallLog(store, recorder, usage),
         people=people,
+        separated=SeparatedServers(store, upstreams),
         session_rows=session_rows,
         sessions_elsewhere=elsewhere,
     )

@@ -317,6 +317,8 @@ class LinkKey(NamedTuple):
     """The upstream's own session that this conversation goes on with, because a task of ours lives there."""
     place: str = ""
     """Whose folder and environment a process is started in; empty: ours."""
+    conversation: str = ""
+    """The caller's conversation, by the name of its stream. Never on a link."""
 
 
 class ServerState(Enum):
@@ -376,6 +378,14 @@ class Upstream(Protocol):
         ...
 
     async def unwatch(self, uri: str, caller: LinkKey) -> None: ...
+
+    def separate_conversations(self) -> bool:
+        """From now on new conversations get a link of their own. False where the configuration decides, or where they had one."""
+        ...
+
+    async def end_idle(self) -> None:
+        """Now and then: end links of single conversations that nothing has used for long."""
+        ...
 
     async def release(self, session: str) -> None:
         """A caller's session ended: whatever was open for it alone may go."""

@@ -171,6 +171,10 @@ class WatchedResources:
             with contextlib.suppress(TaskgateError):
                 await self._say(link, "resources/subscribe", uri)
 
+    def follows(self, place: LinkKey | None) -> bool:
+        """Whether a resource is followed there."""
+        return bool(self._uris.get(place))
+
     def gone(self, link: Link) -> None:
         listening = self._listens.pop(link, None)
         if listening is not None:

@@ -13,6 +13,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
 from taskgate import clock
+from taskgate.core.addressees import has_conversation
 from taskgate.core.errors import TaskgateError, UpstreamError
 from taskgate.core.events import EventKind
 from taskgate.core.generations import Generation
@@ -38,8 +39,10 @@ from taskgate.upstreams.flight import Intake, unreachable
 from taskgate.upstreams.health import LEFT_ALONE_S, Backoff, CrashLoop, HealthWatch, Trouble
 from taskgate.upstreams.listening import WatchedResources
 from taskgate.upstreams.open_link import AnyLink, Opener
+from taskgate.upstreams.own_links import OwnLinks
 from taskgate.upstreams.spec import (
     COMMON,
+    Instances,
     ServerSpec,
     SpecAt,
     Standing,
@@ -48,6 +51,7 @@ from taskgate.upstreams.spec import (
     listening_caller,
     nowhere_else,
 )
+from taskgate.upstreams.stateful_link import StatefulLink
 from taskgate.upstreams.stateless_link import StatelessLink
 
 _WAIT_FOR_TURN_S: Final = 30.0
@@ -91,6 +95,8 @@ class Server:
         self._retiring: set[asyncio.Task[None]] = set()
         self._closed = False
         self._announcer: LinkKey | None = None
+        self._own: OwnLinks | None = None
+        """Who has a link of its own, once that is needed."""
         self._health = HealthWatch(self._links_to_ask, self._health_changed, self._silent)
         self._crashes: dict[LinkKey, CrashLoop] = {}
 
@@ -100,13 +106,43 @@ class Server:
         self._standing.adopt(spec)
         self._opener.adopt(spec)
         self._crashes.clear()
+        if self._own is not None:
+            self._own.adopt(spec.own_links)
 
     async def link(self, caller: LinkKey, profile: ClientProfile) -> Link:
         link = self.open_link(caller)
         if link is not None:
             return link
         declared = profile.towards(self.spec.keeps_questions, self.spec.asks_models, shared=self.spec.shares_links)
+        if self._own is not None and not has_conversation(caller.conversation):
+            return await self._link_of_call(self._own, caller, declared)
         return await self._opened(caller, declared)
+
+    async def _link_of_call(self, own: OwnLinks, caller: LinkKey, profile: ClientProfile) -> AnyLink:
+        """A link that no other open call uses, where there is room for it."""
+        if not self._spoken.settled(caller.generation):
+            await self._opened(caller, profile)
+        if not self._has_link_of_call(caller):
+            return await self._opened(caller, profile)
+        key = own.take(self._key_in(caller, Generation.STATEFUL))
+        try:
+            link = await self._opened(caller._replace(session=key.session), profile)
+        finally:
+            own.handed_over(key)
+        if isinstance(link, StatefulLink):
+            link.hand_over(caller.conversation)
+        return link
+
+    def separate_conversations(self) -> bool:
+        if self._own is not None or not self._by_stdio or self.spec.instances is not Instances.AUTO:
+            return False
+        self._own = OwnLinks(self._links, self._opening, self.spec.own_links)
+        return True
+
+    async def end_idle(self) -> None:
+        for key in self._own.idle(clock.monotonic()) if self._own is not None else ():
+            if not self._watched.follows(self._place_of(key)):
+                self._let_go(key, self._links[key])
 
     def common_link(self, generation: Generation) -> Link | None:
         link = self._common
@@ -115,8 +151,15 @@ class Server:
         return link
 
     def open_link(self, caller: LinkKey) -> Link | None:
+        if self._own is not None and self._has_link_of_call(caller):
+            return self._own.held_by(caller.conversation)
         link = self._links.get(self._key_for(caller))
         return link if link is not None and link.alive else None
+
+    def _has_link_of_call(self, caller: LinkKey) -> bool:
+        """Whether each call of this caller has a link for itself: it has no conversation, and is served statefully."""
+        is_stateful = self._spoken.towards[caller.generation] is Generation.STATEFUL
+        return is_stateful and not has_conversation(caller.conversation)
 
     def outlives_its_call(self, sent_as: SendLog) -> None:
         any(link.outlives_its_call(sent_as) for link in self._links.values())
@@ -133,7 +176,9 @@ class Server:
         return self._key_in(caller, towards)
 
     def _key_in(self, caller: LinkKey, generation: Generation) -> LinkKey:
-        return key_in(self.spec, self._standing.kept_as(caller) if caller.place else caller, generation)
+        placed = self._standing.kept_as(caller) if caller.place else caller
+        key = key_in(self.spec, placed, generation)
+        return self._own.key(placed, key) if self._own is not None and generation is Generation.STATEFUL else key
 
     def _listening_caller(self) -> LinkKey:
         alive = [key for key, link in self._links.items() if link.alive] if self._by_stdio else []
@@ -213,8 +258,10 @@ class Server:
     def _retire(self, key: LinkKey) -> None:
         """A process that was started to fetch lists, and then served no call, has no purpose beside one that serves calls."""
         link = self._links.get(key)
-        if link is None or link.served or link.busy:
-            return
+        if link is not None and not link.served and not link.busy:
+            self._let_go(key, link)
+
+    def _let_go(self, key: LinkKey, link: AnyLink) -> None:
         del self._links[key]
         self._watched.gone(link)
         self._opener.let_go(link)
@@ -354,6 +401,9 @@ class Server:
         await asyncio.gather(*opening, return_exceptions=True)
         for key in [key for key in self._links if key.session == session]:
             await self._links.pop(key).close()
+        for link in self._links.values():
+            if isinstance(link, StatefulLink):
+                link.left_by(session)
 
     async def keep_places(self, present: Collection[str]) -> None:
         """Nobody stands anywhere else any more: what was started for others may go."""

@@ -63,6 +63,8 @@ class ServerSpec:
     """A model may answer this server's sampling where its caller cannot."""
     restart_limit: int = 5
     restart_within_s: float = 60.0
+    own_links: int = 16
+    """How many conversations may have a process of their own where a shared one does not do."""
     owner: str = "anonymous"
     """On whose behalf a process is started that is only to list what the server offers."""
     credentials: ServerCredentials = FIXED_HEADERS
@@ -82,6 +84,7 @@ class ServerSpec:
             asks_models=other.asks_models,
             restart_limit=other.restart_limit,
             restart_within_s=other.restart_within_s,
+            own_links=other.own_links,
         )
 
     def leads_to_the_same(self, other: ServerSpec) -> bool:
@@ -143,8 +146,8 @@ def key_in(spec: ServerSpec, caller: LinkKey, generation: Generation) -> LinkKey
     if generation is Generation.STATELESS and not by_stdio:
         # Where each principal has an account of its own, no request may travel under another's.
         return COMMON if not spec.credentials.per_principal else LinkKey(generation, caller.principal)
-    if generation is not caller.generation:
-        caller = caller._replace(generation=generation)
+    if generation is not caller.generation or caller.conversation:
+        caller = caller._replace(generation=generation, conversation="")
     if caller.resumes or (caller.session == LISTENER and not by_stdio):
         return caller
     if spec.link_per_caller:

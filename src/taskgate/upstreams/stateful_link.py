@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from taskgate import __version__, clock
 from taskgate.core import wire
+from taskgate.core.addressees import has_conversation
 from taskgate.core.errors import TaskgateError, UpstreamError
 from taskgate.core.generations import (
     NEWEST_STATEFUL,
@@ -23,6 +24,7 @@ from taskgate.core.generations import (
     Generation,
     unstamp,
 )
+from taskgate.core.identity import SESSION
 from taskgate.core.questions import QUESTION_METHODS, Question
 from taskgate.core.wire import Kind, Message, Raw, with_meta
 from taskgate.ports.outlet import TOOK_TOO_LONG, CancelNote
@@ -52,6 +54,9 @@ from taskgate.upstreams.health import InSession, SessionRenewal, send_again
 _METHOD_NOT_FOUND: Final = wire.encode({"code": -32601, "message": "Method not found"})
 _LEVELS: Final = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
 MAX_LINGERING: Final = 1000
+MAX_CONVERSATIONS: Final = 10_000
+HANDED_OVER_S: Final = 30.0
+"""A call that was given a link for itself begins at once; one that was cancelled in between does not keep the link for long."""
 _LOST_SESSION: Final = (400, 404)
 _HANDSHAKE_S: Final = 10.0
 OUR_INFO: Final = {"name": "taskgate", "version": __version__}
@@ -69,8 +74,14 @@ class StatefulLink:
         self.server_info: Mapping[str, Any] = {}
         self.version = NEWEST_STATEFUL
         self.alive = False
-        self.served = False
-        """Whether a caller's request went over it, rather than only our own."""
+        self.calls = 0
+        """How many requests of callers went over it, rather than only our own."""
+        self.conversations: dict[str, None] = {}
+        """Those whose calls it has carried, of the latest."""
+        self.holder = ""
+        """The call without a conversation that it was last handed to."""
+        self._handed_over = 0.0
+        """Until when that call may take to begin; past once it has begun."""
         self._closed = False
         self.refuses_pings = False
         self._timeouts = 0
@@ -141,7 +152,10 @@ class StatefulLink:
         return not self.busy or self._timeouts > 0
 
     async def request(self, request: UpstreamCall) -> Reply:
-        self.served = self.served or bool(request.asker)
+        if request.asker:
+            self.calls += 1
+            if request.asker not in self.conversations:
+                self._used_by(request.asker)
         if self.renewal.running is not None:
             await self.renewal.over()
         wished = request.profile.log_level
@@ -154,6 +168,32 @@ class StatefulLink:
             return await self._request(request)
         except CallFailed as failure:
             return await send_again(InSession(self, session), request, failure, self._request)
+
+    def _used_by(self, conversation: str) -> None:
+        if has_conversation(conversation):
+            self.conversations[conversation] = None
+            if len(self.conversations) > MAX_CONVERSATIONS:
+                del self.conversations[next(iter(self.conversations))]
+        elif conversation == self.holder:
+            self._handed_over = 0.0
+
+    def hand_over(self, call: str) -> None:
+        """Keep it for this call without a conversation, which is about to use it."""
+        self.holder, self._handed_over = call, clock.monotonic() + HANDED_OVER_S
+
+    def left_by(self, session: str) -> None:
+        """A session has ended."""
+        for conversation in [one for one in self.conversations if one.endswith(SESSION + session)]:
+            del self.conversations[conversation]
+
+    @property
+    def is_free(self) -> bool:
+        """Whether no call is open on it or about to be, and no task of the server's own is followed on it."""
+        return not self._open_calls() and not self._lingering and clock.monotonic() >= self._handed_over
+
+    @property
+    def served(self) -> bool:
+        return self.calls > 0
 
     async def _request(self, request: UpstreamCall) -> Reply:
         number = next_number()

@@ -11,18 +11,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from taskgate.core.addressees import addressee
+from taskgate.core.addressees import addressee, has_conversation
 from taskgate.core.identity import SESSION, ConversationKey, conversation_of
 from taskgate.core.questions import Answer, Question, not_supported
 from taskgate.gateway.questions.asker import Asker
+from taskgate.gateway.questions.separated import SeparatedServers
 from taskgate.gateway.requests.sessions import Session, SessionTable
 from taskgate.ports.upstream import Link, UpstreamCall
 
 
 class UntiedQuestions:
-    def __init__(self, sessions: SessionTable, asker: Asker) -> None:
+    def __init__(self, sessions: SessionTable, asker: Asker, separated: SeparatedServers) -> None:
         self._sessions = sessions
         self._asker = asker
+        self._separated = separated
 
     async def ask(self, link: Link, question: Question, calls: Sequence[UpstreamCall]) -> Answer:
         """`calls`: what callers had open on the link when the question came, oldest first."""
@@ -31,6 +33,9 @@ class UntiedQuestions:
         if not asking:
             return not_supported(question.method)
         whose = addressee(asking)
+        if whose not in asking or not has_conversation(whose.stream):
+            # With one more call of the same client open, a call without a conversation could not have been asked.
+            self._separated.learn(link.server)
         if whose in asking:
             return await self._ask_conversation(whose, question, calls)
         sides = [call.side for call in calls if call.side is not None]

@@ -165,7 +165,13 @@ class Request(msgspec.Struct, frozen=True, eq=False, kw_only=True):
         meta = wire.members_of(self.members()["_meta"])
         identity = bytes(meta.get(CAPABILITIES, Raw(b""))) + bytes(meta.get(CLIENT_INFO, Raw(b"")))
         told_apart = "caps-" + hashlib.sha256(identity).hexdigest()[:16]
-        return LinkKey(Generation.STATELESS, self.caller.principal, told_apart, place=self.caller.place)
+        return LinkKey(
+            Generation.STATELESS,
+            self.caller.principal,
+            told_apart,
+            place=self.caller.place,
+            conversation=self.asking_stream,
+        )
 
 
 class Heartbeat:

@@ -63,7 +63,9 @@ class Session:
         self.used_tasks = False
         """Whether it has called something as a task, so that it can hear how tasks fare although it did not declare it."""
         self.log_level: str | None = None
-        self.link_key = LinkKey(Generation.STATEFUL, caller.principal, session_id, place=caller.place)
+        self.link_key = LinkKey(
+            Generation.STATEFUL, caller.principal, session_id, place=caller.place, conversation=whole.stream
+        )
         self.profile = ClientProfile(opening.capabilities, Raw(wire.encode(opening.client_info)), logs_unasked=True)
         self.in_flight: dict[bytes, asyncio.Task[Any]] = {}
         self.subscriptions: dict[str, str] = {}

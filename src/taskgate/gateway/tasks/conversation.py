@@ -32,12 +32,11 @@ class Conversation:
 def stored_conversation(task: Task) -> Conversation:
     """For a task whose caller is not there (any more): the session in which its upstream knows it, or one of its own."""
     handle = task.upstream_handle
-    generation = begun_in(task)
+    key = LinkKey(begun_in(task), task.principal, place=task.place, conversation=task.asked_in.stream)
     if handle is None or handle.session_id is None:
-        return Conversation(LinkKey(generation, task.principal, place=task.place), EVERYTHING)
-    session = RESUMED + handle.session_id
-    key = LinkKey(generation, task.principal, session, resumes=handle.session_id, place=task.place)
-    return Conversation(key, EVERYTHING)
+        return Conversation(key, EVERYTHING)
+    resumed = key._replace(session=RESUMED + handle.session_id, resumes=handle.session_id)
+    return Conversation(resumed, EVERYTHING)
 
 
 def begun_in(task: Task) -> Generation:

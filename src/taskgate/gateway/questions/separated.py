@@ -1,0 +1,53 @@
+"""Servers whose conversations are kept apart, because one of their questions could not be told apart on a shared process.
+
+Learned per server and kept in the store, for the next start and for other gateways on the same store. A server that is configured
+otherwise afterwards (another program or address) is another server.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from taskgate.gateway.plan import Live
+from taskgate.ports.store import IdentityRecord, IdentityStore
+from taskgate.ports.upstream import Upstream
+from taskgate.telemetry.logs import log
+
+SEPARATED: Final = "separated"
+"""The kind of record."""
+_FOR_EVER_MS: Final = 2**53
+
+
+class SeparatedServers:
+    def __init__(self, store: IdentityStore, upstreams: Live[Mapping[str, Upstream]]) -> None:
+        self._store = store
+        self._upstreams = upstreams
+        self._learned: dict[str, str] = {}
+        """Fingerprints of the servers, by their names."""
+
+    async def load(self) -> None:
+        """At the start, and whenever another gateway may have learned something."""
+        records = await self._store.identity_records(SEPARATED)
+        self._learned.update({record.name: record.body.decode() for record in records})
+        self.apply()
+
+    def apply(self) -> None:
+        """The upstreams were replaced: those that are the same servers as before are told what was learned of them."""
+        for name, upstream in self._upstreams.value.items():
+            if self._learned.get(name) == upstream.fingerprint:
+                upstream.separate_conversations()
+
+    def learn(self, server: str) -> None:
+        """A question of this server could not be told apart."""
+        upstream = self._upstreams.value.get(server)
+        if upstream is None or not upstream.separate_conversations():
+            return
+        self._learned[server] = upstream.fingerprint
+        record = IdentityRecord(SEPARATED, server, "", _FOR_EVER_MS, upstream.fingerprint.encode())
+        self._store.note_identity_record(record, announce=True)
+        log.warning(
+            "a question of this server names no call, and several conversations share its process: "
+            "new conversations get a process of their own",
+            server=server,
+        )
