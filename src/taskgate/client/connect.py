@@ -6,6 +6,7 @@ first, the handshake second), and makes sure that leaving the block ends everyth
 
 from __future__ import annotations
 
+import secrets
 import ssl
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -13,6 +14,7 @@ from typing import Any
 
 from taskgate.client.dialects import (
     CAPABILITY_MISSING,
+    GATEWAY,
     HEADER_MISMATCH,
     VERSION,
     VERSION_UNSUPPORTED,
@@ -107,6 +109,7 @@ async def connect(
     options = Options(generation=None if generation is None else Generation(generation), **settings)
     session = Session(options)
     transport: Transport | None = None
+    identified = token is not None or auth is not None or "authorization" in {name.lower() for name in headers or ()}
     try:
         if isinstance(target, str):
             bearer = {"authorization": f"Bearer {token}"} if token else {}
@@ -117,6 +120,8 @@ async def connect(
             transport = await _start(target, env, cwd, options, session)
         try:
             dialect = _rejoin(transport, ticket) if ticket is not None else await negotiate(transport, options)
+            if isinstance(dialect, Stateless) and dialect.server_info.get("name") == GATEWAY and not identified:
+                dialect.name_client(f"{options.client_name} {secrets.token_hex(8)}")
             await session.begin(transport, dialect)
         except ClientError as error:
             error.no_call_was_sent()

@@ -175,6 +175,10 @@ async def shake_hands(transport: Transport, options: Options, timeout: float) ->
 
 VERSION = "2026-07-28"
 _PREFIX = "io.modelcontextprotocol/"
+GATEWAY = "taskgate"
+"""The name by which a Taskgate gateway introduces itself."""
+CLIENT_NAME = "taskgate/client"
+"""Where a stateless client without an identity tells a gateway what it calls itself."""
 HEADER_MISMATCH, CAPABILITY_MISSING, VERSION_UNSUPPORTED = -32020, -32021, -32022
 # Which parameter the Mcp-Name header repeats.
 _NAMED_BY = {
@@ -206,6 +210,10 @@ class Stateless:
             _PREFIX + "clientInfo": {"name": options.client_name, "version": options.client_version},
             _PREFIX + "clientCapabilities": stateless_capabilities(options),
         }
+
+    def name_client(self, name: str) -> None:
+        """Tell a Taskgate gateway which client this is: without an identity it has no conversation otherwise, and so no inbox."""
+        self._envelope.setdefault(CLIENT_NAME, name)
 
     def set_log_level(self, level: str | None) -> None:
         """From now on ask for log messages of at least this level with every request."""

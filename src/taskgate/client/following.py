@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from typing import Any
 
 from taskgate import clock
 from taskgate.client.conversation import Conversation
 from taskgate.client.errors import ClientError, DeadlineExceeded, InputNeeded, InvalidReply, Question, ServerError
+from taskgate.client.inbox import GatewayInbox
 from taskgate.client.poller import Followed, Poller, next_delay
 from taskgate.client.questions import ELICITATION, Answering, answer_all
 from taskgate.client.results import Generation, OnProgress, Options, Progress, Task, TaskUpdate, Tool, read_questions
@@ -28,6 +29,8 @@ class Following:
         # Status notifications may overtake the answer that tells us of the task; a few are kept for it.
         self._early: dict[str, Mapping[str, Any]] = {}
         self.handles: dict[str, TaskHandle] = {}
+        self._open_calls = 0
+        self._inbox = GatewayInbox(conversation, self._poller, self._is_busy)
         conversation.answering.on_parked(self._on_parked)
         conversation.on("notifications/progress", self._on_progress)
         conversation.on("notifications/tasks/status", self._on_task)
@@ -48,6 +51,19 @@ class Following:
     def spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         return self._conversation.spawn(work)
 
+    @contextlib.contextmanager
+    def open_call(self) -> Iterator[None]:
+        """Around a plain call: its server may ask where only the caller's inbox shows it."""
+        self._open_calls += 1
+        self._inbox.wake()
+        try:
+            yield
+        finally:
+            self._open_calls -= 1
+
+    def _is_busy(self) -> bool:
+        return self._open_calls > 0 or any(not handle.status.is_terminal for handle in self.handles.values())
+
     def follow(self, handle: TaskHandle, task: Task) -> None:
         """Give a new task its turns from now on."""
         if task.task_id in self.handles:
@@ -55,6 +71,7 @@ class Following:
         self.handles[task.task_id] = handle
         self._poller.watch(handle, next_delay(task.poll_interval, self.options.default_poll_interval))
         handle.observe(task)
+        self._inbox.wake()
         if (early := self._early.pop(task.task_id, None)) is not None:
             self._on_task(early)
         if not task.status.is_terminal and (task.poll_interval or 0) >= LONG_INTERVAL_MS:

@@ -335,6 +335,10 @@ class Session:
         return handle
 
     async def _call_with_headers(self, name: str, params: dict[str, Any], timeout: float) -> dict[str, Any]:
+        with self._following.open_call():
+            return await self._converse(name, params, timeout)
+
+    async def _converse(self, name: str, params: dict[str, Any], timeout: float) -> dict[str, Any]:
         tool = self._tools.get(name) if self._tools is not None else None
         try:
             return await converse(self._conversation, "tools/call", params, timeout, tool)
