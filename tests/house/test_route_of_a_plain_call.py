@@ -1,4 +1,4 @@
-"""A plain call goes a short way: every file and function on it costs each call, and each reader."""
+"""A plain call costs few calls of functions: what is added to its path, every call pays for."""
 
 from __future__ import annotations
 
@@ -6,16 +6,12 @@ import pytest
 from tests.house.plain_call import count
 from tests.seam import seam
 
-MOST_FILES = 25
-MOST_FUNCTIONS = 90
 MOST_CALLS = 111
 
 
 @pytest.mark.parametrize("generation", ["2025", "2026"])
 @seam
-async def test_a_plain_call_goes_through_few_files_and_functions(generation: str) -> None:
+async def test_plain_call_costs_few_function_calls(generation: str) -> None:
     route = await count(generation)
     assert "gateway/calls/call_tool.py" in route.files, "the count must have seen the call"
-    assert len(route.files) <= MOST_FILES, sorted(route.files)
-    assert route.functions <= MOST_FUNCTIONS, sorted(route.calls)
     assert route.total <= MOST_CALLS, sorted(route.calls.items())

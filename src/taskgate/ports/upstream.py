@@ -318,7 +318,7 @@ class LinkKey(NamedTuple):
     place: str = ""
     """Whose folder and environment a process is started in; empty: ours."""
     conversation: str = ""
-    """The caller's conversation, by the name of its stream. Never on a link."""
+    """The caller's conversation, by the name of its stream; on a link only beside its session."""
 
 
 class ServerState(Enum):

@@ -251,7 +251,7 @@ class Server:
         if first and self._returning is None:
             self.listener.on_server(self.id, EventKind.SERVER_CONNECTED, {})
         if self._by_stdio:
-            self._retire(link.key._replace(generation=link.generation.other))
+            self._retire(link.key._replace(generation=link.generation.other, conversation=""))
         listens = self._by_stdio or link is self._links.get(self._key_for(self._listening_caller()))
         self._watched.arrived(link, self._place_of(link.key), follows=listens)
 

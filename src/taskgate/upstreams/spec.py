@@ -146,7 +146,8 @@ def key_in(spec: ServerSpec, caller: LinkKey, generation: Generation) -> LinkKey
     if generation is Generation.STATELESS and not by_stdio:
         # Where each principal has an account of its own, no request may travel under another's.
         return COMMON if not spec.credentials.per_principal else LinkKey(generation, caller.principal)
-    if generation is not caller.generation or caller.conversation:
+    if generation is Generation.STATELESS or generation is not caller.generation:
+        # Stateless callers are told apart by what they declare. A session's key is kept as it is: it is looked up with each call.
         caller = caller._replace(generation=generation, conversation="")
     if caller.resumes or (caller.session == LISTENER and not by_stdio):
         return caller
@@ -156,7 +157,7 @@ def key_in(spec: ServerSpec, caller: LinkKey, generation: Generation) -> LinkKey
         case Instances.SHARED:
             return LinkKey(generation, caller.principal if spec.credentials.per_principal else "")
         case Instances.PER_PRINCIPAL:
-            return caller._replace(session="")
+            return caller._replace(session="", conversation="")
         case _:
             return caller
 

@@ -35,7 +35,7 @@ def stored_conversation(task: Task) -> Conversation:
     key = LinkKey(begun_in(task), task.principal, place=task.place, conversation=task.asked_in.stream)
     if handle is None or handle.session_id is None:
         return Conversation(key, EVERYTHING)
-    resumed = key._replace(session=RESUMED + handle.session_id, resumes=handle.session_id)
+    resumed = key._replace(session=RESUMED + handle.session_id, resumes=handle.session_id, conversation="")
     return Conversation(resumed, EVERYTHING)
 
 
