@@ -142,3 +142,24 @@ async def test_a_stateless_call_whose_holder_is_dead_may_have_been_executed(tmp_
             lost = await client.call("tells__ask", inputResponses=answers, requestState=asked["requestState"])
             assert lost.error["data"]["executed"] == "maybe"
             assert lost.error["data"]["error_type"] == "outcome_unknown"
+
+
+async def test_lost_question_about_task_states_nothing_about_its_call(tmp_path: Path) -> None:
+    """The gateway that holds the session dies while it answers a helper tool that another gateway has forwarded."""
+    beating = {**SLOWLY, "heartbeat_ms": 200}
+    async with asyncio.timeout(DEADLINE_S * 2), three_replicas(tmp_path, number=2, tasks=beating) as replicas:
+        async with RawClient(replicas.gateways[0].url, capabilities={"tasks": {}}) as client:
+            handle = (await client.call("books__once", {"call": "c1", "seconds": 60}, task={"ttl": 600_000})).result
+            asks = {
+                "name": "get_task_result",
+                "arguments": {"task_id": handle["taskId"]},
+                "_meta": {"progressToken": 1},
+            }
+            body = {"jsonrpc": "2.0", "id": 77, "method": "tools/call", "params": asks}
+            headers = {"accept": "application/json, text/event-stream", **client.headers}
+            async with client.http.stream("POST", replicas.gateways[1].url, json=body, headers=headers) as reply:
+                coming = events(reply.aiter_lines())
+                assert (await anext(coming))["method"] == "notifications/progress", "its home answers it"
+                await replicas.gateways[0].kill()
+                lost = [message async for message in coming if message.get("id") == 77]
+            assert "executed" not in lost[0]["error"]["data"], lost

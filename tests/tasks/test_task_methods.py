@@ -169,7 +169,7 @@ async def test_polls_that_can_only_be_abuse_are_refused(stage: Stage) -> None:
             for answer in await asyncio.gather(*asking, return_exceptions=True)
             if isinstance(answer, Failed)
         ]
-        assert all(text.startswith("-32013: This task is asked for too often") for text in refusals)
+        assert all(text.startswith("-32013: ") for text in refusals)
         assert (await caller.ask("tasks/result", {"taskId": task_id}))["isError"] is False
 
 

@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from taskgate.core import wire
-from taskgate.core.errors import CallerError, TaskgateError
+from taskgate.core.errors import CallerError, Executed, TaskgateError
 from taskgate.core.wire import META, Members, Raw, insert_first, meta_of, with_meta
 from taskgate.mcp.param_headers import decode_header_value
 
@@ -366,13 +366,14 @@ def code_of(error_type: str) -> Code:
     return CODES.get(error_type, _UNKNOWN)
 
 
-def error_data(error: TaskgateError, correlation_id: str) -> dict[str, Any]:
-    """The `data` member that every error of ours carries."""
+def error_data(error: TaskgateError, correlation_id: str, executed: Executed | None) -> dict[str, Any]:
+    """The `data` member that every error of ours carries. Without `executed`, nothing is stated about the call."""
     data: dict[str, Any] = {"error_type": error.error_type}
     if error.gate is not None:
         data["gate"] = error.gate
     data["correlation_id"] = correlation_id
-    data["executed"] = error.executed.value
+    if executed is not None:
+        data["executed"] = executed.value
     legacy = code_of(error.error_type).legacy
     if legacy is not None:
         data["legacy_code"] = legacy
@@ -384,11 +385,13 @@ def error_object(
     error: TaskgateError,
     generation: Generation,
     correlation_id: str,
+    executed: Executed | None,
+    *,
     seed_task_codes: bool = False,
     legacy_numbers: bool = False,
 ) -> bytes:
     """The JSON-RPC error object for an error of ours. Older numbers, where asked for, are for stateful callers only."""
-    data = error_data(error, correlation_id)
+    data = error_data(error, correlation_id, executed)
     code = code_of(error.error_type)
     number = code.stateful if generation is Generation.STATEFUL else code.stateless
     if generation is Generation.STATEFUL and (

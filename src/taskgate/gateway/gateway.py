@@ -157,7 +157,7 @@ class Gateway:
     ) -> tuple[Session, bytes]:
         """Open a session; asking for servers beyond the scope is refused here, with the reason."""
         if self.stopping:
-            raise going_down()
+            raise going_down(message)
         opening = read_opening(message.params, old_stdio)
         wish = narrowing.narrowed(SessionRequest.from_meta(_meta(message)))
         subset = self.admit(caller, wish)
@@ -227,7 +227,7 @@ class Gateway:
         except TaskgateError as problem:
             state = problem.error_type
             self.denials.request_refused(request, problem)
-            return refused(self.plan.value, problem, message.id, request.generation, _facts(request))
+            return refused(self.plan.value, problem, message.id, request.generation, message, facts=_facts(request))
         except Exception as fault:  # one request: it breaks for this caller only, who gets a reference to the log
             return broken(fault, message, request.generation)
         except asyncio.CancelledError:
@@ -239,7 +239,7 @@ class Gateway:
                 and not request.delivery.answered
             ):
                 # It still waited for its turn, or for a connection, when the time to drain was over.
-                return self.failure(going_down(), message.id, request.generation)
+                return self.failure(going_down(message), message.id, request.generation, message)
             raise
         finally:
             if request.delivery.answered:
@@ -253,7 +253,7 @@ class Gateway:
     def _enter(self, request: Request, message_id: bytes) -> None:
         """It may be answered now: there is room for it, and whoever cancels it finds it. Raises where there is none."""
         if self.stopping:
-            raise going_down()
+            raise going_down(request.message)
         params = request.message.params
         if params is not None and request.message.method in PASSED_ON and not params.keys() <= USUAL:
             _refuse_imitations(params)
@@ -272,8 +272,15 @@ class Gateway:
         if scope is not None and scope.mode in FACADE_MODES:
             request.delivery.use_inbox()
 
-    def failure(self, problem: TaskgateError, message_id: bytes | None, generation: Generation) -> CallerReply:
-        return refused(self.plan.value, problem, message_id, generation)
+    def failure(
+        self,
+        problem: TaskgateError,
+        message_id: bytes | None,
+        generation: Generation,
+        message: Message | None = None,
+    ) -> CallerReply:
+        """`message` is the request, where it could be read: the error states nothing about earlier calls that it refers to."""
+        return refused(self.plan.value, problem, message_id, generation, message)
 
     def scope_hint(self, asked: str) -> str:
         """For operators: what is wrong with the name of a scope."""

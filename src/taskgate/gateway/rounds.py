@@ -192,7 +192,8 @@ class SuspendedCalls:
         """The caller is back with answers; unknown keys are ignored, missing ones are asked again (MRTR)."""
         held: SuspendedCall | None = self._held.pop(held_id, None)
         if held is None or held.principal != request.caller.principal:
-            raise CallerError("invalid_params", "The call that asked is no longer waiting; call again.")
+            text = "The call that asked is no longer waiting. What it did before it asked may have taken effect."
+            raise CallerError("invalid_params", text)
         if held.expiry is not None:
             held.expiry.cancel()
         held.request = request

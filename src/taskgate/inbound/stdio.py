@@ -184,7 +184,7 @@ class StdioEndpoint:
         elif message.kind is Kind.NOTIFICATION:
             self._notified(message)
         elif self._draining:
-            self._fail(going_down(), message, outlet)
+            self._fail(going_down(message), message, outlet)
         elif message.id in self._open:
             self._refuse(CallerError("invalid_request", "A request with this id is still open."), outlet, message.id)
         else:
@@ -213,11 +213,11 @@ class StdioEndpoint:
         except asyncio.CancelledError:
             if not self._time_is_up:
                 raise
-            self._fail(stopped_meanwhile(), message, outlet)
+            self._fail(stopped_meanwhile(message), message, outlet)
 
     def _fail(self, problem: TaskgateError, message: Message, outlet: LineOutlet) -> None:
         generation = Generation.STATELESS if has_envelope(message.params) else Generation.STATEFUL
-        outlet.send(self._gateway.failure(problem, message.id, generation).body)
+        outlet.send(self._gateway.failure(problem, message.id, generation, message).body)
 
     async def _answer_in_time(self, message: Message, outlet: LineOutlet) -> None:
         try:

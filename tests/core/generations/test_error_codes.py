@@ -21,7 +21,7 @@ def test_the_stateless_wire_keeps_reserved_numbers_for_their_meaning(error_type:
 
 def test_an_error_object_says_what_happened_and_whether_it_was_executed() -> None:
     problem = UpstreamError("upstream_timeout", "too long", executed=Executed.MAYBE, gate="g", data={"tool": "t"})
-    stateful = json.loads(error_object(problem, Generation.STATEFUL, "c1"))
+    stateful = json.loads(error_object(problem, Generation.STATEFUL, "c1", Executed.MAYBE))
     assert stateful["code"] == -32001
     assert stateful["data"] == {
         "error_type": "upstream_timeout",
@@ -31,15 +31,16 @@ def test_an_error_object_says_what_happened_and_whether_it_was_executed() -> Non
         "legacy_code": -32001,
         "tool": "t",
     }
-    assert json.loads(error_object(problem, Generation.STATELESS, "c1"))["code"] == -32603
+    assert json.loads(error_object(problem, Generation.STATELESS, "c1", None))["code"] == -32603
+    assert "executed" not in json.loads(error_object(problem, Generation.STATELESS, "c1", None))["data"]
     assert "UpstreamError('upstream_timeout'" in repr(problem)
 
 
 def test_the_older_task_numbers_can_be_put_on_the_stateful_wire() -> None:
     problem = CallerError("task_required", "t")
-    assert json.loads(error_object(problem, Generation.STATEFUL, "c", seed_task_codes=True))["code"] == -32009
-    assert json.loads(error_object(problem, Generation.STATELESS, "c", seed_task_codes=True))["code"] == -32601
-    assert json.loads(error_object(problem, Generation.STATEFUL, "c"))["code"] == -32601
+    assert json.loads(error_object(problem, Generation.STATEFUL, "c", None, seed_task_codes=True))["code"] == -32009
+    assert json.loads(error_object(problem, Generation.STATELESS, "c", None, seed_task_codes=True))["code"] == -32601
+    assert json.loads(error_object(problem, Generation.STATEFUL, "c", None))["code"] == -32601
 
 
 def test_an_unknown_kind_is_an_internal_error() -> None:
@@ -49,7 +50,7 @@ def test_an_unknown_kind_is_an_internal_error() -> None:
 def test_only_kinds_that_had_an_older_number_carry_one() -> None:
     with_one = {kind for kind, code in CODES.items() if code.legacy is not None}
     for kind in CODES:
-        data = error_data(CallerError(kind, "x"), "c")
+        data = error_data(CallerError(kind, "x"), "c", Executed.NO)
         assert ("legacy_code" in data) == (kind in with_one)
 
 

@@ -92,8 +92,13 @@ def restored_text(task: Task) -> str:
 
 
 def by_error(task: Task, error: TaskgateError) -> ErrorCame:
-    """The run failed with an error of ours."""
-    return ErrorCame(_object(task, error), error.message, error.executed)
+    """The run failed with an error of ours. Where an attempt may have reached the tool, a later refusal proves nothing."""
+    executed = error.executed
+    if executed is Executed.NO and task.may_have_been_sent:
+        executed = Executed.MAYBE
+    return ErrorCame(
+        error_object(error, task.generation, task.correlation_id or task.id, executed), error.message, executed
+    )
 
 
 def refused(task: Task, error: TaskgateError) -> RunRefused | ErrorCame:
@@ -188,7 +193,7 @@ def _about(task: Task) -> dict[str, str]:
 
 
 def _object(task: Task, error: TaskgateError) -> bytes:
-    return error_object(error, task.generation, task.correlation_id or task.id)
+    return error_object(error, task.generation, task.correlation_id or task.id, error.executed)
 
 
 # What time and a crash do to tasks: their three clocks, and what the next owner does with what it finds.

@@ -271,6 +271,8 @@ def _ended(task: Task, event: Ending) -> Task:
 
 
 def _ended_by_error(task: Task, error: bytes, message: str, executed: Executed) -> Task:
+    if executed is Executed.NO and task.may_have_been_sent:
+        executed = Executed.MAYBE
     outcome = Outcome(OutcomeKind.ERROR, error, is_error=True, size=len(error))
     return replace(task, outcome=outcome, status_message=message, executed=executed)
 

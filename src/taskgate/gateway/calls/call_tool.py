@@ -222,7 +222,7 @@ def upstream_task(request: Request, tool: ToolRef, result: bytes) -> UpstreamHan
 
 def as_tool_result(problem: UpstreamError, generation: Generation) -> bytes:
     """A failure while running the tool, as a result: models see results and may never see protocol errors."""
-    data = error_data(problem, secrets.token_hex(8))
+    data = error_data(problem, secrets.token_hex(8), problem.executed)
     result = wire.encode(
         {
             "content": [{"type": "text", "text": problem.message}],

@@ -19,6 +19,7 @@ from taskgate.core import wire
 from taskgate.core.errors import CallerError, GatewayFault
 from taskgate.core.generations import speaks_tasks
 from taskgate.core.tasks import projections
+from taskgate.core.tasks.proof import about
 from taskgate.core.tasks.task import Task, is_task_id
 from taskgate.core.wire import Kind, Members, Message, Raw
 from taskgate.gateway.calls.call_tool import ToolCalls
@@ -62,7 +63,7 @@ class VendorMethods:
         task_id = await self._called(_tool_call(request, action, arguments, given))
         task = await self._tasks.records.find(request, task_id)
         if wished is not None and task.created_ms < began:
-            raise _exists(wished)
+            raise about(task, _exists(wished))
         return wire.encode(projections.vendor_created(task))
 
     async def _called(self, call: Request) -> Any:

@@ -19,6 +19,7 @@ from taskgate.gateway.catalog.views import View
 from taskgate.gateway.own_tools import follow_tasks, look_around, search_tools, timers_and_logs, use_resources
 from taskgate.gateway.own_tools.tool import OwnTool, ToolReply, UsableTool, refused, with_news
 from taskgate.gateway.own_tools.use_resources import ResourceParts, own_content
+from taskgate.gateway.requests.replies import stated
 from taskgate.gateway.requests.request import Request
 from taskgate.ports.upstream import RelayedError
 
@@ -128,10 +129,11 @@ class OwnTools:
             error = wire.parse_strictly(problem.raw)
             reply = refused(f"The server answered with an error: {error.get('message')} (code {problem.code})")
         except TaskgateError as problem:
+            executed = stated(problem, request.message)
             reply = ToolReply(
                 refused(problem.message).blocks,
                 True,
-                {"_meta": wire.raw({"taskgate/error": error_data(problem, secrets.token_hex(8))})},
+                {"_meta": wire.raw({"taskgate/error": error_data(problem, secrets.token_hex(8), executed)})},
             )
         if request.delivery.answered or isinstance(reply, bytes):
             return reply if isinstance(reply, bytes) else b"{}"

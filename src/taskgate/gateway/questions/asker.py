@@ -122,7 +122,7 @@ class Models:
         if problem.retry_after_s is not None:
             problem.data.setdefault("retry_after_s", round(problem.retry_after_s, 1))
         legacy = self._plan.value.features.legacy_numbers
-        return error_object(problem, Generation.STATEFUL, secrets.token_hex(8), legacy_numbers=legacy)
+        return error_object(problem, Generation.STATEFUL, secrets.token_hex(8), problem.executed, legacy_numbers=legacy)
 
     async def _ask(self, question: Question, principal: str) -> tuple[dict[str, Any], str]:
         request = read_request(question.decoded())

@@ -59,7 +59,7 @@ class UrlElicitations:
             else:
                 self.admit(principal, question.server, params)
         except TaskgateError as problem:
-            return Answer(error=error_object(problem, Generation.STATEFUL, "url"))
+            return Answer(error=error_object(problem, Generation.STATEFUL, "url", problem.executed))
         if session is not None:
             self.expect(session, question.server, params)
         return None
@@ -348,7 +348,7 @@ class ServerElicitations:
             asker = ServerAsks(link, self._background)
             made = self._elicitations.open(link.key.principal, f"The server {link.server}", asker, asked)
         except TaskgateError as problem:
-            return Answer(error=error_object(problem, Generation.STATEFUL, secrets.token_hex(8)))
+            return Answer(error=error_object(problem, Generation.STATEFUL, secrets.token_hex(8), problem.executed))
         return Answer(result=made)
 
     async def close(self) -> None:

@@ -18,7 +18,14 @@ import msgspec
 from taskgate import clock
 from taskgate.core import wire
 from taskgate.core.catalog.entry import STATELESS_AUDIENCE, Audience
-from taskgate.core.errors import CallerError, Executed, GatewayFault, TaskgateError, UpstreamError
+from taskgate.core.errors import (
+    CallerError,
+    Executed,
+    GatewayFault,
+    TaskgateError,
+    UpstreamError,
+    stated_executed,
+)
 from taskgate.core.generations import Generation, code_of, error_object, speaks_tasks
 from taskgate.core.questions import ELICIT, SAMPLE, Answer, Question, can_answer, not_supported
 from taskgate.core.wire import Message, Raw
@@ -26,6 +33,7 @@ from taskgate.gateway.plan import Plan
 from taskgate.gateway.requests.admission import TooBusy
 from taskgate.gateway.requests.request import Request
 from taskgate.gateway.requests.sessions import QUESTION_TIMEOUT_S, Keep, Session
+from taskgate.mcp.earlier_calls import is_about_tasks, is_later_round
 from taskgate.ports.upstream import RelayedError
 from taskgate.telemetry.logs import log
 
@@ -64,38 +72,69 @@ def refused(
     problem: TaskgateError,
     message_id: bytes | None,
     generation: Generation,
+    message: Message | None = None,
+    *,
     facts: Mapping[str, object] | None = None,
 ) -> CallerReply:
-    """An error of ours, with the number of the caller's generation and a reference that the log has too."""
+    """An error of ours, with the number of the caller's generation and a reference that the log has too.
+
+    `message` is the request; None where it could not be read.
+    """
     correlation_id = secrets.token_hex(8)
+    executed = problem.executed if message is None else stated(problem, message)
     if not isinstance(problem, TooBusy):
         log.info(
             "refused",
             error_type=problem.error_type,
             correlation_id=correlation_id,
-            executed=problem.executed.value,
+            executed=executed.value if executed is not None else None,
             **(facts or {}),
         )
-    body = error_object(problem, generation, correlation_id, plan.calls.seed_task_codes, plan.features.legacy_numbers)
+    body = error_object(
+        problem,
+        generation,
+        correlation_id,
+        executed,
+        seed_task_codes=plan.calls.seed_task_codes,
+        legacy_numbers=plan.features.legacy_numbers,
+    )
     code = code_of(problem.error_type)
     return CallerReply(wire.failure(message_id, body), code.status, problem.retry_after_s, problem.error_type)
 
 
+def stated(problem: TaskgateError, message: Message) -> Executed | None:
+    """What the error of this request states about the call that the request is about."""
+    return stated_executed(problem, message.method, message.params or {})
+
+
 def broken(fault: Exception, message: Message, generation: Generation) -> CallerReply:
-    """Something in the gateway itself went wrong: the caller gets a reference, the log the rest."""
+    """An unforeseen fault of the gateway: the caller gets a reference to the log. How far the call had come is not known."""
     correlation_id = secrets.token_hex(8)
     log.error("request failed", correlation_id=correlation_id, method=message.method, exc_info=fault)
-    problem = GatewayFault("internal", "Something went wrong inside the gateway; its log says more.")
-    return CallerReply(wire.failure(message.id, error_object(problem, generation, correlation_id)))
+    text = "Something went wrong inside the gateway; see its log."
+    problem = GatewayFault("internal", text, executed=Executed.MAYBE)
+    return CallerReply(
+        wire.failure(message.id, error_object(problem, generation, correlation_id, stated(problem, message)))
+    )
 
 
-def going_down() -> GatewayFault:
-    text = "The gateway is shutting down. The call was not executed; try again in a moment."
+def going_down(message: Message) -> GatewayFault:
+    """For a request that comes too late."""
+    params = message.params or {}
+    if is_about_tasks(message.method, params):
+        text = "The gateway is shutting down. Tasks are kept: ask again in a moment."
+    elif is_later_round(params):
+        text = "The gateway is shutting down. These answers were not sent to the server; send them again in a moment."
+    else:
+        text = "The gateway is shutting down. The call was not executed; try again in a moment."
     return GatewayFault("shutting_down", text, retry_after_s=5)
 
 
-def stopped_meanwhile() -> TaskgateError:
-    """For a call that was still under way when the time to drain was over: its caller is not left without a word."""
+def stopped_meanwhile(message: Message | None) -> TaskgateError:
+    """For a request that was still under way when the time to drain was over. None: it could not be read."""
+    if message is not None and is_about_tasks(message.method, message.params or {}):
+        text = "The gateway was stopped before it answered. Tasks are kept: ask again in a moment."
+        return GatewayFault("shutting_down", text, retry_after_s=5)
     return UpstreamError(
         "outcome_unknown",
         "The gateway was stopped before the call was answered. It may or may not have taken effect.",
@@ -165,6 +204,9 @@ def _complete_elicitation(params: bytes, decoded: dict[str, object]) -> bytes:
 # called, and it expires. Nothing secret belongs inside.
 
 LIFETIME_S = 3600
+_INVALID_STATE: Final = (
+    "The requestState is not valid here, or it has expired. What the call did before may have taken effect."
+)
 
 
 class RequestState(msgspec.Struct, array_like=True):
@@ -196,7 +238,7 @@ class RequestStateSigner:
 
     def open(self, text: Any, principal: str, method: str, name: str) -> RequestState:
         """The state again, or a clear refusal; it never says which check failed."""
-        refusal = CallerError("invalid_params", "The requestState is not valid here, or it has expired; call again.")
+        refusal = CallerError("invalid_params", _INVALID_STATE)
         if type(text) is not str:
             raise refusal
         try:

@@ -10,6 +10,7 @@ from taskgate.core.errors import CallerError, GatewayFault
 from taskgate.core.generations import RELATED_TASK, TASKS_EXTENSION, Generation, missing_capability, strip_result
 from taskgate.core.questions import Answer
 from taskgate.core.tasks import projections
+from taskgate.core.tasks.proof import about
 from taskgate.core.tasks.state import TaskState
 from taskgate.core.tasks.task import OutcomeKind, RunOn, Task
 from taskgate.core.tasks.transition import Cancelled
@@ -83,24 +84,23 @@ class TaskMethods:
             self._polls.pop(task.id, None)
             return task
         now, interval = clock.monotonic(), self._records.poll_ms(task) / 1000
-        last = self._noticed_poll(task.id, now)
+        last = self._noticed_poll(task, now)
         wait = interval * EARLY - (now - last)
         if last and wait > 0 and await self._records.changes.next_change(task.id, min(wait, interval)):
             return await self._records.find(request, task.id)
         return task
 
-    def _noticed_poll(self, task_id: str, now: float) -> float:
+    def _noticed_poll(self, task: Task, now: float) -> float:
         """When the last poll of this task came; raises when they come so often that it can only be abuse."""
-        last, since, count = self._polls.get(task_id, (0.0, now, 0))
+        last, since, count = self._polls.get(task.id, (0.0, now, 0))
         if now - since >= 1.0:
             since, count = now, 0
         if count >= ABUSE_PER_S:
-            raise GatewayFault(
-                "rate_limited", "This task is asked for too often; keep to its poll interval.", retry_after_s=1
-            )
+            text = "This task is polled too often; keep to its poll interval."
+            raise about(task, GatewayFault("rate_limited", text, retry_after_s=1))
         if len(self._polls) >= MAX_REMEMBERED:
             self._polls.clear()
-        self._polls[task_id] = (now, since, count + 1)
+        self._polls[task.id] = (now, since, count + 1)
         return last
 
     def polled_ago_s(self, task_id: str) -> float | None:
@@ -129,7 +129,8 @@ class TaskMethods:
         finally:
             self._followers.waits_no_more(task.id, request)
         if not task.state.is_terminal:
-            raise GatewayFault("shutting_down", "The gateway is shutting down; ask again.", retry_after_s=5)
+            text = "The gateway is shutting down. The task is kept: ask again in a moment."
+            raise about(task, GatewayFault("shutting_down", text, retry_after_s=5))
         return await self.final(request, task)
 
     async def wait(self, request: Request, task: Task, limit_s: float) -> Task:
@@ -165,7 +166,8 @@ class TaskMethods:
         if task.state.is_terminal:
             if stateless:
                 return b'{"resultType":"complete"}'
-            raise CallerError("task_finished", f"This task has ended already, as {projections.stateful_status(task)}.")
+            text = f"This task has ended already, as {projections.stateful_status(task)}."
+            raise about(task, CallerError("task_finished", text))
         reason = request.params.get("reason")
         task = await self.cancel_task(task, reason if type(reason) is str else None)
         if stateless:
@@ -176,11 +178,13 @@ class TaskMethods:
         cancelled = await self._records.advance(task.id, Cancelled(reason[:200] if reason else None))
         if cancelled is None:
             current = await self._records.store.get(task.id)
-            if current is None or current.state is not TaskState.CANCELLED:
+            if current is None:
                 raise CallerError("task_finished", "This task has ended already.")
+            if current.state is not TaskState.CANCELLED:
+                raise about(current, CallerError("task_finished", "This task has ended already."))
             return current
         if cancelled.owner != self._records.store.ownership.owner:
-            return cancelled  # the gateway that runs it hears of this and stops
+            return cancelled  # the gateway that runs it is notified and stops
         await self._runs.cancel(cancelled, CancelNote.read({"reason": reason}))
         return cancelled
 
@@ -190,7 +194,7 @@ class TaskMethods:
         task = await self._records.find(request, request.params.get("taskId"))
         responses = request.params.get("inputResponses")
         if type(responses) is not dict:
-            raise CallerError("invalid_params", 'tasks/update needs "inputResponses", an object.')
+            raise about(task, CallerError("invalid_params", 'tasks/update needs "inputResponses", an object.'))
         raw = wire.members_of(request.members()["inputResponses"])
         for key, value in raw.items():
             await self._questions.take(task.id, key, Answer(result=bytes(value)))

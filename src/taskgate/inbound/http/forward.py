@@ -247,7 +247,7 @@ class Forwarder:
         except asyncio.CancelledError:
             if post.disconnected:
                 raise
-            self._last_words(relay, message, stopped_meanwhile())
+            self._last_words(relay, message, stopped_meanwhile(message))
             return True
         if reply.status == NOT_HERE:
             return False
@@ -278,7 +278,7 @@ class Forwarder:
     def _last_words(self, relay: PostRelay, message: Message | None, problem: TaskgateError) -> None:
         post = relay.post
         generation = Generation.STATEFUL if b"mcp-session-id" in post.headers else Generation.STATELESS
-        reply = self._gateway.failure(problem, message.id if message is not None else None, generation)
+        reply = self._gateway.failure(problem, message.id if message is not None else None, generation, message)
         if relay.begun:
             relay.end(reply.body)
         else:
@@ -385,5 +385,7 @@ def origin_at(address: str) -> Origin:
 
 
 def _unreachable() -> GatewayFault:
-    text = "The gateway that holds this session cannot be reached. Nothing was executed; try again in a moment."
+    text = (
+        "The gateway that holds this session cannot be reached. The request was not sent to it; try again in a moment."
+    )
     return GatewayFault("overloaded", text, retry_after_s=2)

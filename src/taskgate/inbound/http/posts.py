@@ -31,6 +31,7 @@ from taskgate.inbound.http.event_stream import SessionStreams
 from taskgate.inbound.http.forward import Forwarder
 from taskgate.inbound.http.hop import NOT_HERE
 from taskgate.inbound.http.post import Post
+from taskgate.inbound.http.refusals import without_claims
 from taskgate.inbound.identity import NotVerifiedYet
 from taskgate.telemetry.logs import log
 from taskgate.turns import LARGE_BYTES, let_others_run
@@ -100,7 +101,7 @@ class PostHandler:
             else:
                 await self._stateful(post, caller, message)
         except HttpRefused as refused:
-            post.respond(refused.status, refused.body, refused.headers)
+            post.respond(refused.status, without_claims(refused.body, post.body), refused.headers)
         except asyncio.CancelledError:
             if not post.disconnected:
                 raise
@@ -164,7 +165,7 @@ class PostHandler:
         except asyncio.CancelledError:
             if post.disconnected or not self._gateway.tasks.draining:
                 raise
-            reply = self._gateway.failure(stopped_meanwhile(), message.id, Generation.STATELESS)
+            reply = self._gateway.failure(stopped_meanwhile(message), message.id, Generation.STATELESS, message)
         if reply is None:
             return
         try:
@@ -200,7 +201,7 @@ class PostHandler:
             if not self._gateway.tasks.draining:
                 await post.abandon()
                 return
-            reply = self._gateway.failure(stopped_meanwhile(), message.id, Generation.STATEFUL)
+            reply = self._gateway.failure(stopped_meanwhile(message), message.id, Generation.STATEFUL, message)
         if reply is None:
             return
         try:
