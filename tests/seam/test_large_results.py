@@ -13,6 +13,7 @@ from tests.seam.longest_step import longest_step
 
 from taskgate.core import wire
 from taskgate.upstreams.flight import Flight, Intake
+from taskgate.upstreams.secret_filter import SecretFilter, ServerSecrets
 from taskgate.upstreams.stream_wire import StreamWire
 
 MIB = 1 << 20
@@ -203,7 +204,7 @@ async def test_a_large_result_of_a_child(kind: str) -> None:
     line = wire.success(b"7", wire.encode({"content": [{"type": "text", "text": TEXTS[kind]}]}))
 
     async def call() -> None:
-        stream = _Pipe("child", Intake())
+        stream = _Pipe("child", Intake(), SecretFilter(ServerSecrets(())))
         asked = asyncio.ensure_future(stream.request(Flight(7, 30.0), b"{}"))
         await asyncio.sleep(0)
         stream.received(line)

@@ -12,6 +12,7 @@ from taskgate.core import wire
 from taskgate.core.wire import Message
 from taskgate.mcp.http.reader import EVENTS_IN_A_TURN
 from taskgate.upstreams.flight import Intake
+from taskgate.upstreams.secret_filter import SecretFilter, ServerSecrets
 from taskgate.upstreams.stateful_link import StatefulLink
 from taskgate.upstreams.stateless_link import StatelessLink
 from taskgate.upstreams.stream_wire import AT_ONCE, StreamWire
@@ -89,7 +90,7 @@ class _Silent(StreamWire):
     """A stream without a transport."""
 
     def __init__(self) -> None:
-        super().__init__("child", Intake())
+        super().__init__("child", Intake(), SecretFilter(ServerSecrets(())))
         self.held_back = 0
         self.went_on = 0
 

@@ -68,7 +68,14 @@ async def test_a_child_that_answers_no_ping_is_started_again_and_its_helpers_end
         monkeypatch.setattr(health, name, 0.05)
     told, heard = tmp_path / "pids", Heard()
     told.touch()
-    spec = ServerSpec("hangs", Transport.STDIO, hide=str, command=sys.executable, args=("-c", HANGS, str(told)))
+    spec = ServerSpec(
+        "hangs",
+        Transport.STDIO,
+        hide=str,
+        sent_secrets=frozenset(),
+        command=sys.executable,
+        args=("-c", HANGS, str(told)),
+    )
     reaper, http = Reaper(), HttpClient()
     server = Server(spec, heard, http, reaper)
     try:

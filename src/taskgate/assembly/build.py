@@ -35,6 +35,7 @@ from taskgate.config.switches import keys_of
 from taskgate.core.errors import GatewayFault, TaskgateError
 from taskgate.core.events import EventKind
 from taskgate.core.generations import generation_of
+from taskgate.core.governance.sent_secrets import configured_secrets
 from taskgate.core.identity import ANONYMOUS
 from taskgate.core.questions import Answer, Question, not_supported
 from taskgate.core.wire import MessageReader, Raw
@@ -313,6 +314,9 @@ def guest_spec(new: NewServer) -> ServerSpec:
         dict(new.env),
         public_only=True,
         hide=str,
+        sent_secrets=configured_secrets(
+            url=new.url or "", headers=new.headers, env=new.env, args=new.args, referenced=()
+        ),
     )
 
 
@@ -338,6 +342,13 @@ def _spec(name: str, server: ServerConfig, loaded: LoadedConfig) -> ServerSpec:
         restart_within_s=server.restart.within.total_seconds(),
         own_links=loaded.root.limits.instances_per_server,
         hide=loaded.secret_values.text,
+        sent_secrets=configured_secrets(
+            url=server.url or "",
+            headers=server.headers,
+            env=server.env,
+            args=server.args,
+            referenced=loaded.secret_values.values,
+        ),
     )
 
 

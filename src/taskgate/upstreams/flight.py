@@ -17,6 +17,7 @@ from taskgate.core.wire import Message, MessageReader, Raw, meta_of
 from taskgate.ports.credentials import HeaderPairs
 from taskgate.ports.upstream import CallFailed, StreamNotice, UpstreamCall
 from taskgate.turns import LARGE_BYTES, let_others_run
+from taskgate.upstreams.secret_filter import SecretFilter
 
 next_number: Final = itertools.count(1).__next__
 """Ids of our requests, and their progress tokens: never the same twice in this process, so that an answer which strays to
@@ -45,6 +46,8 @@ class Receiver(Protocol):
 
 
 class Wire(Protocol):
+    secret_filter: SecretFilter
+    """Knows the credentials that this wire sends."""
     session_id: str | None
     is_conversation: bool
     """Whether the connection itself is the conversation, so that nobody can take the server's place unnoticed."""

@@ -20,7 +20,7 @@ from taskgate.mcp.framing import SseEvent
 from taskgate.mcp.http.client import HttpClient
 from taskgate.mcp.http.reader import HttpReply
 from taskgate.mcp.http.target import Target
-from taskgate.ports.credentials import UpstreamCredentials
+from taskgate.ports.credentials import HeaderPairs, UpstreamCredentials
 from taskgate.ports.upstream import CallFailed, StreamNotice
 from taskgate.telemetry.logs import log
 from taskgate.turns import LARGE_BYTES
@@ -37,6 +37,7 @@ from taskgate.upstreams.flight import (
     unreachable,
 )
 from taskgate.upstreams.health import explain, refusal
+from taskgate.upstreams.secret_filter import SecretFilter
 
 _POST_HEADERS: Final = (
     (b"content-type", b"application/json"),
@@ -53,10 +54,19 @@ class HttpWire:
     is_conversation = False
 
     def __init__(
-        self, server: str, client: HttpClient, target: Target, intake: Intake, credentials: UpstreamCredentials
+        self,
+        server: str,
+        client: HttpClient,
+        target: Target,
+        intake: Intake,
+        credentials: UpstreamCredentials,
+        *,
+        secret_filter: SecretFilter,
     ) -> None:
         self.server = server
         self._credentials = credentials
+        self.secret_filter = secret_filter
+        self._sent_proof: HeaderPairs = ()
         self.session_id: str | None = None
         self._client = client
         self._target = target
@@ -96,7 +106,9 @@ class HttpWire:
     async def request(self, flight: Flight, body: bytes, headers: tuple[tuple[bytes, bytes], ...] = ()) -> Message:
         awaited = _Awaited(self, flight)
         proof = self._credentials.headers
-        every = (*self._headers, *proof, *headers) if headers or proof else self._headers
+        if proof is not self._sent_proof:
+            self._note(proof)
+        every = (*self._headers, *proof, *headers)
         reply: HttpReply | None
         self._awaiting[awaited.key] = awaited
         long_lived = flight.request is not None and flight.request.long_lived
@@ -133,11 +145,32 @@ class HttpWire:
                 if flight.request is None:
                     self._adopt_session(reply, message)
                 return message
-            if reply.status == 202 and self._listening is not None:
-                return await self._answer_beside(flight, awaited, self._listening, due)
-            raise refusal(self.server, reply, message, in_session=awaited.in_session, proof=proof)
+            return await self._without_response(flight, awaited, reply, message, due, proof=proof)
         finally:
             del self._awaiting[awaited.key]
+
+    async def _without_response(
+        self,
+        flight: Flight,
+        awaited: _Awaited,
+        reply: HttpReply,
+        message: Message | None,
+        due: float,
+        *,
+        proof: HeaderPairs,
+    ) -> Message:
+        """The reply holds no response to the request: it comes on another stream, or the request was refused."""
+        if reply.status == 202 and self._listening is not None:
+            return await self._answer_beside(flight, awaited, self._listening, due)
+        if message is not None and message.raw_error is not None:
+            message = await self.secret_filter.answer("", message)
+        raise refusal(self.server, reply, message, in_session=awaited.in_session, proof=proof)
+
+    def _note(self, proof: HeaderPairs) -> HeaderPairs:
+        """What proves to the server who we are is about to be sent. The server may quote it later."""
+        self._sent_proof = proof
+        self.secret_filter.note(proof)
+        return proof
 
     async def _large_response(self, body: bytes) -> Message | None:
         try:
@@ -240,14 +273,14 @@ class HttpWire:
 
     def _get_headers(self, last_id: str | None) -> tuple[tuple[bytes, bytes], ...]:
         resume = ((b"last-event-id", last_id.encode("utf-8")),) if last_id else ()
-        return ((b"accept", b"text/event-stream"), *self._identity(), *self._credentials.headers, *resume)
+        return ((b"accept", b"text/event-stream"), *self._identity(), *self._note(self._credentials.headers), *resume)
 
     async def send(self, body: bytes) -> None:
         if self._generation is Generation.STATELESS:
             return
         in_session = self.session_id is not None
         try:
-            every = (*self._headers, *self._credentials.headers)
+            every = (*self._headers, *self._note(self._credentials.headers))
             reply = await self._client.exchange(self._target, b"POST", every, body, deadline_s=30)
         except HttpFailure as failure:
             raise self._explain(failure, 30, in_session) from None
@@ -289,6 +322,11 @@ class HttpWire:
             self._receiver.lost(reason)
 
     def hear(self, message: Message, flight: Flight | None) -> None:
+        if self.secret_filter.active and message.kind is Kind.NOTIFICATION:
+            message = self.secret_filter.notification(message)
+        self._deliver(message, flight)
+
+    def _deliver(self, message: Message, flight: Flight | None) -> None:
         if self._receiver is not None:
             self._receiver.incoming(message, flight)
 
@@ -306,8 +344,10 @@ class HttpWire:
             message = await read_message(self.reader, body)
             if message.kind is Kind.RESPONSE:
                 self.answered_elsewhere(message)
+            elif message.kind is Kind.NOTIFICATION and self.secret_filter.active:
+                self._deliver(await self.secret_filter.large_notification(message), flight)
             else:
-                self.hear(message, flight)
+                self._deliver(message, flight)
 
     async def close(self) -> None:
         for reading in tuple(self._aside):

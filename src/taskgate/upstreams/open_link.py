@@ -32,6 +32,7 @@ from taskgate.ports.credentials import AccountNeeded, LoginNeeded
 from taskgate.ports.upstream import CallFailed, ClientProfile, LinkKey, Listener
 from taskgate.upstreams.flight import HandshakeRefused, HttpRefusal, Intake, Wire
 from taskgate.upstreams.http_wire import HttpWire
+from taskgate.upstreams.secret_filter import SecretFilter, ServerSecrets
 from taskgate.upstreams.spec import ServerSpec, Standing, Transport
 from taskgate.upstreams.stateful_link import StatefulLink
 from taskgate.upstreams.stateless_link import StatelessLink, description_in
@@ -150,6 +151,7 @@ class Opener:
         self._old_sse = spec.transport is Transport.OLD_SSE
         by_http = spec.transport is not Transport.STDIO
         self._target = Target.parse(spec.url, spec.headers, public_only=spec.public_only) if by_http else None
+        self._secrets = ServerSecrets(spec.sent_secrets)
         self._children: dict[AnyLink, StdioWire] = {}
         self.login_needed: LoginNeeded | None = None
         """Waiting does not help against it, so callers are told what does."""
@@ -241,13 +243,23 @@ class Opener:
     def _http_wire(self, key: LinkKey) -> HttpWire:
         assert self._target is not None
         credentials = self._spec.credentials.of(key.principal)
-        return HttpWire(self._spec.id, self._http, self._target, self._intake, credentials)
+        return HttpWire(
+            self._spec.id,
+            self._http,
+            self._target,
+            self._intake,
+            credentials,
+            secret_filter=SecretFilter(self._secrets),
+        )
 
     async def _open_old_sse(self, caller: LinkKey, profile: ClientProfile, links: Links) -> AnyLink:
         key, known = links.link_in(caller, Generation.STATEFUL)
         if known is not None:
             return known
-        line = OldSseWire(self._spec.id, self._http, self._spec.url, dict(self._spec.headers), self._intake)
+        spec, headers = self._spec, dict(self._spec.headers)
+        line = OldSseWire(
+            spec.id, self._http, spec.url, headers, self._intake, secret_filter=SecretFilter(self._secrets)
+        )
         link = StatefulLink(self._spec.id, key, line, profile, links)
         await line.start(self._spec.connect_timeout_s)
         await link.open(self._spec.connect_timeout_s)
@@ -290,7 +302,7 @@ class Opener:
 
     async def _started(self, place: str) -> StdioWire:
         spec = self._standing.spec(place)
-        line = StdioWire(spec.id, self._intake, spec.hide)
+        line = StdioWire(spec.id, self._intake, SecretFilter(ServerSecrets(spec.sent_secrets)), spec.hide)
         await line.start(ChildSpec(spec.command, spec.args, spec.env, spec.cwd, spec.inherits), self._reaper)
         return line
 

@@ -42,6 +42,8 @@ class ServerSpec:
     transport: Transport
     hide: Callable[[str], str] = field(kw_only=True, compare=False)
     """Gives a text without the secrets that the operator wrote into this entry by reference."""
+    sent_secrets: frozenset[str] = field(kw_only=True, compare=False, repr=False)
+    """What of the values below is secret: the server may quote it, and callers must not see it."""
     url: str = ""
     headers: Mapping[str, str] = field(default_factory=dict)
     command: str = ""
@@ -77,6 +79,7 @@ class ServerSpec:
         return replace(
             self,
             hide=other.hide,
+            sent_secrets=other.sent_secrets,
             connect_timeout_s=other.connect_timeout_s,
             start_timeout_s=other.start_timeout_s,
             probe_timeout_s=other.probe_timeout_s,

@@ -216,6 +216,9 @@ class StatefulLink:
         finally:
             del self._flights[number]
         self._timeouts = 0
+        secrets = self._wire.secret_filter
+        if secrets.active and secrets.concerns(request.method, message):
+            message = await secrets.answer(request.method, message)
         if "task" in members and message.raw_result is not None:
             self._keep_hearing(flight)
         return self._reply(message)

@@ -157,11 +157,7 @@ class StatelessLink:
             members = with_meta(members, {PROGRESS_TOKEN: wire.raw(number)})
         params = wire.join(members)
         body = wire.request(b"%d" % number, _method(request.method), params)
-        headers = _headers(request.method, request.name)
-        if request.headers:
-            headers += request.headers
-        if request.trace:
-            headers += request.trace
+        headers = _headers(request.method, request.name) + request.headers + request.trace
         flight = self._flights[number] = Flight(number, request.timeout_s, request)
         try:
             message = await self._wire.request(flight, body, headers)
@@ -176,6 +172,9 @@ class StatelessLink:
         finally:
             del self._flights[number]
         self._timeouts = 0
+        secrets = self._wire.secret_filter
+        if secrets.active and secrets.concerns(request.method, message):
+            message = await secrets.answer(request.method, message)
         raw = message.raw_result
         if raw is not None and memoryview(raw).nbytes >= LARGE_BYTES:
             return await self._large_reply(bytes(raw))

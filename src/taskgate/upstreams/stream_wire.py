@@ -39,6 +39,7 @@ from taskgate.upstreams.flight import (
     too_large,
     unreachable,
 )
+from taskgate.upstreams.secret_filter import SecretFilter
 
 _ID: Final = re.compile(rb'"id"\s*:\s*(\d+)')
 
@@ -54,8 +55,9 @@ class StreamWire:
     session_id: str | None = None
     is_conversation = True
 
-    def __init__(self, server: str, intake: Intake) -> None:
+    def __init__(self, server: str, intake: Intake, secret_filter: SecretFilter) -> None:
         self.server = server
+        self.secret_filter = secret_filter
         self._intake = intake
         self._reader = intake.reader
         self.junk_lines = 0
@@ -171,6 +173,8 @@ class StreamWire:
         except TaskgateError as problem:
             self._unreadable(body, problem)
         else:
+            if message.kind is Kind.NOTIFICATION and self.secret_filter.active:
+                message = await self.secret_filter.large_notification(message)
             self._take(message)
 
     def _read(self, body: bytes) -> None:
@@ -179,6 +183,8 @@ class StreamWire:
         except TaskgateError as problem:
             self._unreadable(body, problem)
         else:
+            if message.kind is Kind.NOTIFICATION and self.secret_filter.active:
+                message = self.secret_filter.notification(message)
             self._take(message)
 
     def _unreadable(self, body: bytes, problem: TaskgateError) -> None:
@@ -203,9 +209,8 @@ class StreamWire:
             return
         waiting = self._waiting.get(answered)
         if waiting is not None and not waiting.done():
-            waiting.set_exception(
-                broke_protocol(self.server, f"sent an answer that cannot be read ({problem.message})")
-            )
+            why = self.secret_filter.text(problem.message)
+            waiting.set_exception(broke_protocol(self.server, f"sent an answer that cannot be read ({why})"))
 
     def refuse_oversize(self, begin: bytes, end: bytes) -> None:
         """A message was too large to keep. Who waits for it is told; its id stands near the beginning or near the end."""
@@ -244,8 +249,8 @@ AROUND_A_RESULT = 64 * 1024
 
 
 class StdioWire(StreamWire):
-    def __init__(self, server: str, intake: Intake, hide: Callable[[str], str]) -> None:
-        super().__init__(server, intake)
+    def __init__(self, server: str, intake: Intake, secret_filter: SecretFilter, hide: Callable[[str], str]) -> None:
+        super().__init__(server, intake, secret_filter)
         self._hide = hide
         self._child: Child | None = None
 
@@ -284,7 +289,8 @@ class StdioWire(StreamWire):
         return self._child.pid if self._child is not None else None
 
     def stderr_tail(self) -> list[str]:
-        return self._child.stderr_tail() if self._child is not None else []
+        """The last lines that it wrote. It may write what it was given: variables, arguments."""
+        return list(map(self.secret_filter.text, self._child.stderr_tail())) if self._child is not None else []
 
     async def _write(self, body: bytes) -> int:
         if self._child is None:
@@ -313,8 +319,17 @@ class StdioWire(StreamWire):
 
 
 class OldSseWire(StreamWire):
-    def __init__(self, server: str, client: HttpClient, url: str, headers: dict[str, str], intake: Intake) -> None:
-        super().__init__(server, intake)
+    def __init__(
+        self,
+        server: str,
+        client: HttpClient,
+        url: str,
+        headers: dict[str, str],
+        intake: Intake,
+        *,
+        secret_filter: SecretFilter,
+    ) -> None:
+        super().__init__(server, intake, secret_filter)
         self._client = client
         self._url = url
         self._headers = headers

@@ -151,11 +151,11 @@ _SECRET_MAPS = frozenset({"headers", "env"})
 class SecretValues:
     """What a configuration holds that nobody may see: values that came from references, and fields with secret names."""
 
-    __slots__ = ("_needles", "_values")
+    __slots__ = ("_needles", "values")
 
     def __init__(self, values: Iterable[str]) -> None:
-        self._values = frozenset(value for value in values if value)
-        forms = {form for value in self._values for form in (value, json.dumps(value)[1:-1], quote(value, safe=""))}
+        self.values = frozenset(value for value in values if value)
+        forms = {form for value in self.values for form in (value, json.dumps(value)[1:-1], quote(value, safe=""))}
         # The longest first, so that a value that is part of another does not leave the rest of that one standing.
         long_enough = (form for form in forms if len(form) >= SHORTEST_IN_TEXT)
         self._needles = tuple(sorted(long_enough, key=lambda form: (-len(form), form)))
@@ -175,7 +175,7 @@ class SecretValues:
             return [self.shown(item, name) for item in value]
         if value is None or isinstance(value, bool):
             return value
-        if str(value) in self._values:
+        if str(value) in self.values:
             return HIDDEN
         if isinstance(value, int | float):
             return value

@@ -1,0 +1,181 @@
+"""Keeps the secrets that we send to a server out of the errors, failed results, notifications and log lines that it returns.
+
+Each wire has a filter and tells it what it sends. Ordinary results pass byte for byte and are not searched: what a tool returns on
+purpose is not ours to change (docs/identity.md).
+"""
+
+from __future__ import annotations
+
+import re
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+import msgspec
+
+from taskgate.core import wire
+from taskgate.core.governance.sent_secrets import SentSecrets, header_secrets
+from taskgate.core.strict_scan import StrictScan
+from taskgate.core.wire import DEEPEST, Members, Message, Raw
+from taskgate.ports.credentials import HeaderPairs
+from taskgate.turns import LARGE_BYTES, let_others_run
+
+MOST_OWN: Final = 4
+"""Tokens change, and a server may quote one that it was sent a while ago: so many of the last ones of a wire are known."""
+MOST_OF_OTHERS: Final = 16
+"""The same for all wires to a server, where each principal has tokens of its own."""
+_STEP_BYTES: Final = 1 << 20
+_MOST_NODES: Final = 2**62
+_FAILED: Final = re.compile(rb'"isError"[ \t\r\n]*:[ \t\r\n]*true')
+_MARK: Final = b'"isError"'
+_STATUS_OF_TASKS: Final = frozenset({"tasks/get", "tasks/cancel", "tasks/update"})
+
+
+class ServerSecrets:
+    """What is sent to one server on all its wires: what its entry in the configuration holds, and the latest tokens."""
+
+    __slots__ = ("configured", "recent")
+
+    def __init__(self, configured: Iterable[str]) -> None:
+        self.configured = SentSecrets(configured, within_base64=True)
+        self.recent: OrderedDict[HeaderPairs, SentSecrets] = OrderedDict()
+
+
+class SecretFilter:
+    __slots__ = ("_own", "_server", "active")
+
+    def __init__(self, server: ServerSecrets) -> None:
+        self._server = server
+        self._own: OrderedDict[HeaderPairs, SentSecrets] = OrderedDict()
+        self.active = bool(server.configured)
+        """Whether there is anything to look for: most servers need no credentials."""
+
+    def note(self, proof: HeaderPairs) -> None:
+        """These headers are sent from now on. The ones before may still be quoted."""
+        if proof and proof not in self._own:
+            secrets = [
+                s for name, value in proof for s in header_secrets(name.decode("latin-1"), value.decode("latin-1"))
+            ]
+            _keep(self._own, proof, SentSecrets(secrets, within_base64=True), MOST_OWN)
+            _keep(self._server.recent, proof, SentSecrets(secrets), MOST_OF_OTHERS)
+            self.active = True
+
+    def text(self, text: str) -> str:
+        for secrets in self._every():
+            text = secrets.in_text(text)
+        return text
+
+    def error(self, raw: bytes) -> bytes:
+        """A JSON-RPC error, or another small document, without them."""
+        for secrets in self._every():
+            raw = secrets.in_json(raw)
+        return raw
+
+    def notification(self, message: Message) -> Message:
+        raw = message.raw_params
+        if raw is None:
+            return message
+        before = bytes(raw)
+        after = self.error(before)
+        return message if after is before else _with_params(message, after)
+
+    async def large_notification(self, message: Message) -> Message:
+        raw = message.raw_params
+        if raw is None:
+            return message
+        before = bytes(raw)
+        after = await self._large(before)
+        return message if after is before else _with_params(message, after)
+
+    def concerns(self, method: str, message: Message) -> bool:
+        """Whether the answer to a request must be looked through: an error, a failed result, the status of a task, or a result
+        that is too large to tell in a moment.
+        """
+        raw = message.raw_result
+        if raw is None or method in _STATUS_OF_TASKS:
+            return True
+        if memoryview(raw).nbytes >= LARGE_BYTES:
+            return True
+        body = bytes(raw)
+        at = body.find(_MARK)
+        return at >= 0 and _FAILED.search(body, at) is not None
+
+    async def answer(self, method: str, message: Message) -> Message:
+        """An answer that may concern us, without the secrets where it reports a failure."""
+        if message.raw_error is not None:
+            return msgspec.structs.replace(message, raw_error=Raw(await self._large(bytes(message.raw_error))))
+        if message.raw_result is None:
+            return message
+        before = bytes(message.raw_result)
+        if method in _STATUS_OF_TASKS:
+            after = await self._task_status(before)
+        else:
+            after = await self._large(before) if await _is_failed(before) else before
+        return message if after is before else msgspec.structs.replace(message, raw_result=Raw(after))
+
+    async def _task_status(self, raw: bytes) -> bytes:
+        """The status of a server's own task. A stateless server returns its result beside it, which stays as it is unless it
+        reports a failure.
+        """
+        members = await _members(raw)
+        cleaned: Members = {}
+        for name, value in members.items():
+            before = bytes(value)
+            ordinary = name == "result" and not await _is_failed(before)
+            after = before if ordinary else await self._large(before)
+            if after is not before:
+                cleaned[name] = Raw(after)
+        return wire.join({**members, **cleaned}) if cleaned else raw
+
+    async def _large(self, raw: bytes) -> bytes:
+        for secrets in self._every():
+            steps = secrets.steps_in_json(raw)
+            while True:
+                try:
+                    next(steps)
+                except StopIteration as done:
+                    raw = done.value
+                    break
+                await let_others_run()
+        return raw
+
+    def _every(self) -> Iterator[SentSecrets]:
+        yield self._server.configured
+        yield from tuple(self._own.values())
+        yield from tuple(secrets for proof, secrets in self._server.recent.items() if proof not in self._own)
+
+
+def _keep(table: OrderedDict[HeaderPairs, SentSecrets], proof: HeaderPairs, secrets: SentSecrets, most: int) -> None:
+    table[proof] = secrets
+    table.move_to_end(proof)
+    if len(table) > most:
+        table.popitem(last=False)
+
+
+def _with_params(message: Message, params: bytes) -> Message:
+    return msgspec.structs.replace(message, params=wire.parse_strictly(params), raw_params=Raw(params))
+
+
+async def _is_failed(result: bytes) -> bool:
+    """Whether a tool's result says that it failed."""
+    for begin in range(0, len(result), _STEP_BYTES):
+        if begin:
+            await let_others_run()
+        end = begin + _STEP_BYTES
+        at = result.find(_MARK, begin, end + len(_MARK) - 1)
+        while at >= 0:
+            if _FAILED.match(result, at) is not None:
+                return bytes((await _members(result)).get("isError", Raw(b"false"))) == b"true"
+            at = result.find(_MARK, at + len(_MARK), end + len(_MARK) - 1)
+    return False
+
+
+async def _members(document: bytes) -> Members:
+    if document[:1] != b"{":
+        return {}
+    if len(document) < LARGE_BYTES:
+        return wire.members_of(document)
+    scan = StrictScan(document, DEEPEST, _MOST_NODES)
+    while not scan.step():
+        await let_others_run()
+    return scan.members()
