@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import pty
-import select
-import signal
 import socket
 import subprocess
 import sys
@@ -15,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.harness.terminal import PATIENCE, Terminal
 
 from taskgate.cli.say import ExitCode
 
@@ -24,7 +22,6 @@ LIAR = [sys.executable, str(ROOT / "tests" / "client" / "servers" / "lying_serve
 ASKER = [sys.executable, str(ROOT / "tests" / "client" / "servers" / "asking_server.py")]
 COMMAND = [sys.executable, "-m", "taskgate"]
 ENVIRONMENT = {**os.environ, "TERM": "xterm", "COLUMNS": "120", "TASKGATE_STATE_DIR": "/nonexistent"}
-PATIENCE = 120.0
 
 
 def run(*arguments: str, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
@@ -51,44 +48,8 @@ def liar_url() -> Iterator[str]:
     process.wait()
 
 
-class Terminal:
-    """The command on a pseudo-terminal: wait for words, type others."""
-
-    def __init__(self, *arguments: str) -> None:
-        self.pid, self.master = pty.fork()
-        if self.pid == 0:
-            os.execve(sys.executable, [*COMMAND, *arguments], ENVIRONMENT)
-        self.seen = ""
-
-    def wait_for(self, words: str) -> str:
-        deadline = time.monotonic() + PATIENCE
-        while words not in self.seen:
-            self._read(deadline, words)
-        return self.seen
-
-    def type(self, text: str) -> None:
-        os.write(self.master, text.encode())
-
-    def end(self) -> int:
-        deadline = time.monotonic() + PATIENCE
-        try:
-            while True:
-                self._read(deadline, "the end")
-        except OSError:
-            pass
-        _, status = os.waitpid(self.pid, 0)
-        os.close(self.master)
-        return os.waitstatus_to_exitcode(status)
-
-    def _read(self, deadline: float, words: str) -> None:
-        ready, _, _ = select.select([self.master], [], [], max(0.0, deadline - time.monotonic()))
-        if not ready:
-            os.kill(self.pid, signal.SIGKILL)
-            raise AssertionError(f"{words!r} did not come; the terminal shows:\n{self.seen}")
-        chunk = os.read(self.master, 65536)
-        if not chunk:
-            raise OSError
-        self.seen += chunk.decode(errors="replace")
+def on_terminal(*arguments: str) -> Terminal:
+    return Terminal([*COMMAND, *arguments], ENVIRONMENT)
 
 
 def test_tools_are_listed_for_people_for_scripts_and_for_models(liar_url: str) -> None:
@@ -172,14 +133,14 @@ def test_an_error_for_scripts_is_json_too() -> None:
 
 
 def test_the_servers_text_cannot_play_with_the_terminal(liar_url: str) -> None:
-    terminal = Terminal("call", "echo", '{"text": "a\\u001b[31mred\\u202eb"}', "--url", liar_url)
+    terminal = on_terminal("call", "echo", '{"text": "a\\u001b[31mred\\u202eb"}', "--url", liar_url)
     assert terminal.end() == 0
     assert "\x1b[31mred" not in terminal.seen
     assert "\u202e" not in terminal.seen
 
 
 def test_a_live_line_shows_status_and_message(liar_url: str) -> None:
-    terminal = Terminal("call", "progressing", "--task", "--watch", "--url", liar_url)
+    terminal = on_terminal("call", "progressing", "--task", "--watch", "--url", liar_url)
     terminal.wait_for("working")
     terminal.wait_for("half")
     assert terminal.end() == 0
@@ -187,9 +148,9 @@ def test_a_live_line_shows_status_and_message(liar_url: str) -> None:
 
 
 def test_questions_are_asked_as_a_form() -> None:
-    terminal = Terminal("call", "ask_related", "--json", "--", *ASKER)
+    terminal = on_terminal("call", "ask_related", "--json", "--", *ASKER)
     assert terminal.end() == 0  # with --json nothing is asked
-    terminal = Terminal("call", "ask_related", "--", *ASKER)
+    terminal = on_terminal("call", "ask_related", "--", *ASKER)
     assert "Who?" in terminal.wait_for("Answer?")
     terminal.type("y\n")
     terminal.wait_for("name [optional]")
@@ -204,7 +165,7 @@ def test_questions_are_asked_as_a_form() -> None:
 
 
 def test_a_url_is_shown_in_full_and_opened_only_with_consent() -> None:
-    terminal = Terminal("call", "ask_url_first", "--", *ASKER)
+    terminal = on_terminal("call", "ask_url_first", "--", *ASKER)
     assert "https://example.test/in" in terminal.wait_for("Open it in the browser?")
     terminal.type("n\n")
     assert terminal.end() == ExitCode.FAILED
@@ -212,7 +173,7 @@ def test_a_url_is_shown_in_full_and_opened_only_with_consent() -> None:
 
 @pytest.mark.parametrize(("typed", "code"), [("y\n", ExitCode.CANCELLED), ("n\n", ExitCode.INTERRUPTED)])
 def test_ctrl_c_asks_before_it_cancels(liar_url: str, typed: str, code: ExitCode) -> None:
-    terminal = Terminal("call", "forever", "--task", "--watch", "--url", liar_url)
+    terminal = on_terminal("call", "forever", "--task", "--watch", "--url", liar_url)
     terminal.wait_for("working")
     terminal.type("\x03")
     terminal.wait_for("Cancel the task on the server?")

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from taskgate.cli import say
-from taskgate.cli.follow import Display, ServerQuestions, answerer, follow_task, interrupts
+from taskgate.cli.follow import Answer, Display, ServerQuestions, answerer, follow_task, interrupts
 from taskgate.cli.say import ExitCode
 from taskgate.cli.target import TakesCommand, Target, Timeout, aimed
 from taskgate.cli.tasks import questions_api
 
 if TYPE_CHECKING:
-    from taskgate.client import ServerError, Session, Tool
+    from taskgate.client import Question, ServerError, Session, Tool
 
 Name = Annotated[str, typer.Argument(metavar="TOOL", help="The tool's name, as `taskgate tools` lists it.")]
 Arguments = Annotated[str | None, typer.Argument(metavar="JSON", help="Its arguments: JSON, `@file.json`, or `-`.")]
@@ -72,7 +72,8 @@ def call(
     settings = {"elicitation": answering, "keep_session": as_task}
     attended = answering is not None
     wish = Wish(name, given, as_task=as_task, watch=watch, ttl=ttl, timeout=timeout, as_json=as_json, attended=attended)
-    raise typer.Exit(asyncio.run(_call(target, wish, display, settings)))
+    beside = ServerQuestions(questions_api(target), name, as_json=as_json, answer=answering)
+    raise typer.Exit(asyncio.run(_call(target, wish, display, beside, settings)))
 
 
 def read_arguments(given: str | None) -> dict[str, Any]:
@@ -89,15 +90,21 @@ def read_arguments(given: str | None) -> dict[str, Any]:
     return value
 
 
-def _elicitation(answer: str | None, display: Display, *, as_json: bool) -> Any:
+def _elicitation(answer: str | None, display: Display, *, as_json: bool) -> Answer | None:
     """How questions are answered: with the answer given, by the person at the terminal, or not at all."""
-    if answer is not None:
-        content = read_arguments(answer)
-        return lambda question: {"action": "decline"} if question.is_url else {"action": "accept", "content": content}
-    return answerer(display) if sys.stdin.isatty() and not as_json else None
+    if answer is None:
+        return answerer(display) if sys.stdin.isatty() and not as_json else None
+    content = read_arguments(answer)
+
+    async def given(question: Question) -> dict[str, Any]:
+        return {"action": "decline"} if question.is_url else {"action": "accept", "content": content}
+
+    return given
 
 
-async def _call(target: Target, wish: Wish, display: Display, settings: dict[str, Any]) -> ExitCode:
+async def _call(
+    target: Target, wish: Wish, display: Display, beside: ServerQuestions, settings: dict[str, Any]
+) -> ExitCode:
     from taskgate.client import ClientError, ServerError, connect
 
     try:
@@ -106,8 +113,8 @@ async def _call(target: Target, wish: Wish, display: Display, settings: dict[str
             may_become_task = session.generation == "stateless" and session.supports_tasks
             try:
                 if wish.as_task or may_become_task:
-                    return await _task_call(target, session, wish, display)
-                return await _plain_call(session, wish, display)
+                    return await _task_call(session, wish, display, beside)
+                return await _plain_call(session, wish, display, beside)
             except ServerError as error:
                 if not wish.as_json and is_unknown_tool(error):
                     await _suggest(session, wish.name)
@@ -135,7 +142,7 @@ async def _suggest(session: Session, name: str) -> None:
         say.note(f"Did you mean {' or '.join(say.one_line(one) for one in near[:3])}?")
 
 
-async def _task_call(target: Target, session: Session, wish: Wish, display: Display) -> ExitCode:
+async def _task_call(session: Session, wish: Wish, display: Display, beside: ServerQuestions) -> ExitCode:
     handle = await session.call_tool_as_task(wish.name, wish.arguments, ttl=wish.ttl, timeout=wish.timeout)
     if handle.task_id is None:
         return say.result(await handle.result(), as_json=wish.as_json)
@@ -143,22 +150,21 @@ async def _task_call(target: Target, session: Session, wish: Wish, display: Disp
         return _started(handle.task_id, as_json=wish.as_json)
     if handle.immediate_response and not wish.as_json:
         say.note(say.clean(handle.immediate_response))
-    beside = ServerQuestions(questions_api(target), wish.name, as_json=wish.as_json)
     return await follow_task(
         handle, display, beside, as_json=wish.as_json, timeout=wish.timeout, attended=wish.attended
     )
 
 
-async def _plain_call(session: Session, wish: Wish, display: Display) -> ExitCode:
+async def _plain_call(session: Session, wish: Wish, display: Display, beside: ServerQuestions) -> ExitCode:
     calling = session.call_tool(wish.name, wish.arguments, timeout=wish.timeout, on_progress=display.progress)
     work = asyncio.create_task(calling)
     with interrupts() as interrupted, display.shown():
-        stopping = asyncio.create_task(interrupted.wait())
+        stopping, looking = asyncio.create_task(interrupted.wait()), asyncio.create_task(beside.watch())
         await asyncio.wait({work, stopping}, return_when=asyncio.FIRST_COMPLETED)
         stopped = not work.done()
-        for task in (work, stopping) if stopped else (stopping,):
+        for task in (work, stopping, looking) if stopped else (stopping, looking):
             task.cancel()
-        await asyncio.gather(work, stopping, return_exceptions=True)
+        await asyncio.gather(work, stopping, looking, return_exceptions=True)
     if stopped:
         say.note("Interrupted; the call was withdrawn, but the tool may have run.")
         return ExitCode.INTERRUPTED

@@ -9,9 +9,10 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 from taskgate import clock
 from taskgate.cli import say
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from taskgate.client import Progress, Question, TaskHandle, TaskUpdate
 
 LOOK_SECONDS = 2.0
+OPERATORS_INBOX = "(operator)"
+"""The caller that the gateway names for questions which no caller may see."""
 _COLOURS = {
     "working": "cyan",
     "input_required": "yellow",
@@ -138,7 +141,11 @@ class Display:
         return grid
 
 
-def answerer(display: Display) -> Any:
+Answer = Callable[["Question"], Awaitable[dict[str, Any]]]
+"""Asks the person at the terminal."""
+
+
+def answerer(display: Display) -> Answer:
     """A callback that answers elicitations at the terminal, one at a time."""
     lock = asyncio.Lock()
 
@@ -151,13 +158,15 @@ def answerer(display: Display) -> Any:
 
 
 class ServerQuestions:
-    """What a server asks without saying for which of its calls, shown beside the watched one as the server's.
+    """Questions of the called tool's server that name no call, while the call is open.
 
-    The operator sees those of everybody, a caller its own; `api` is None where nobody says who asks.
+    The session asks the person at the terminal what is in the caller's own inbox. What is in the operator's is asked here, if the
+    operator calls. Where no person is at the terminal, both are printed with the command that answers them. `api` is None where the
+    gateway does not know who calls.
     """
 
-    def __init__(self, api: GatewayApi | None, tool: str, *, as_json: bool) -> None:
-        self._api, self._as_json = api, as_json
+    def __init__(self, api: GatewayApi | None, tool: str, *, as_json: bool, answer: Answer | None = None) -> None:
+        self._api, self._as_json, self._answer = api, as_json, answer
         self._server = tool.partition("__")[0] if "__" in tool else None
         self._shown: set[str] = set()
 
@@ -169,19 +178,33 @@ class ServerQuestions:
                 # The task itself is followed in another way, which says what is wrong.
                 return
             for row in rows if isinstance(rows, list) else ():
-                self._show(row)
+                if row.get("undecided") and row["request_id"] not in self._shown and self._concerns(row):
+                    self._shown.add(row["request_id"])
+                    await self._put(self._api, row)
             await clock.sleep(LOOK_SECONDS)
+
+    def _concerns(self, row: dict[str, Any]) -> bool:
+        return self._server in (None, row["server"])
+
+    async def _put(self, api: GatewayApi, row: dict[str, Any]) -> None:
+        if self._answer is None or row["kind"] == "sampling":
+            self._show(row)
+        elif row["caller"] == OPERATORS_INBOX:
+            from taskgate.client import Question
+
+            answer = await self._answer(Question(row["request_id"], "elicitation/create", row["params"]))
+            try:
+                await asyncio.to_thread(api.post, f"/api/questions/{quote(row['request_id'])}", answer)
+            except ApiProblem as problem:
+                say.note(f"The answer was not taken: {problem}")
 
     def _show(self, row: dict[str, Any]) -> None:
         question_id, server = row["request_id"], row["server"]
-        if not row.get("undecided") or question_id in self._shown or self._server not in (None, server):
-            return
-        self._shown.add(question_id)
         if self._as_json:
             say.event("server_question", server=server, request_id=question_id, params=row["params"])
             return
         message = say.one_line(row["params"].get("message") or row["kind"])
-        say.note(f"{say.one_line(server)} asks, and does not say for which of its calls: {message}")
+        say.note(f"{say.one_line(server)} sent a question that names no call: {message}")
         say.note(f"Answer it with: taskgate questions answer {question_id} JSON")
 
 

@@ -209,16 +209,16 @@ def show(target: Target, as_json: bool, task_id: TaskId) -> None:
 def watch(target: Target, as_json: bool, task_id: TaskId, timeout: Timeout = None) -> None:
     """Show what happens to a task until it ends, answer its questions, and print its result."""
     display = Display(task_id, as_json=as_json)
-    interactive = sys.stdin.isatty() and not as_json
+    answering = answerer(display) if sys.stdin.isatty() and not as_json else None
 
     async def work(session: Session) -> ExitCode:
         handle = await session.resume_task(task_id)
         tool = str(handle.task.raw.get("toolName") or "") if handle.task is not None else ""
-        beside = ServerQuestions(questions_api(target), tool, as_json=as_json)
-        return await follow_task(handle, display, beside, as_json=as_json, timeout=timeout, attended=interactive)
+        beside = ServerQuestions(questions_api(target), tool, as_json=as_json, answer=answering)
+        attended = answering is not None
+        return await follow_task(handle, display, beside, as_json=as_json, timeout=timeout, attended=attended)
 
-    settings = {"elicitation": answerer(display)} if interactive else {}
-    _run(target, work, as_json=as_json, **settings)
+    _run(target, work, as_json=as_json, elicitation=answering)
 
 
 def result(target: Target, as_json: bool, task_id: TaskId, timeout: Timeout = None) -> None:

@@ -13,7 +13,17 @@ from taskgate.client.errors import ClientError, DeadlineExceeded, InputNeeded, I
 from taskgate.client.inbox import GatewayInbox
 from taskgate.client.poller import Followed, Poller, next_delay
 from taskgate.client.questions import ELICITATION, Answering, answer_all
-from taskgate.client.results import Generation, OnProgress, Options, Progress, Task, TaskUpdate, Tool, read_questions
+from taskgate.client.results import (
+    Generation,
+    OnProgress,
+    Options,
+    Progress,
+    Task,
+    TaskStatus,
+    TaskUpdate,
+    Tool,
+    read_questions,
+)
 from taskgate.client.task_handle import LONG_INTERVAL_MS, TaskHandle
 
 MOST_EARLY = 64
@@ -30,7 +40,7 @@ class Following:
         self._early: dict[str, Mapping[str, Any]] = {}
         self.handles: dict[str, TaskHandle] = {}
         self._open_calls = 0
-        self._inbox = GatewayInbox(conversation, self._poller, self._is_busy)
+        self._inbox = GatewayInbox(conversation, self._poller, self._is_busy, self._is_asked)
         conversation.answering.on_parked(self._on_parked)
         conversation.on("notifications/progress", self._on_progress)
         conversation.on("notifications/tasks/status", self._on_task)
@@ -63,6 +73,9 @@ class Following:
 
     def _is_busy(self) -> bool:
         return self._open_calls > 0 or any(not handle.status.is_terminal for handle in self.handles.values())
+
+    def _is_asked(self) -> bool:
+        return any(handle.status is TaskStatus.INPUT_REQUIRED for handle in self.handles.values())
 
     def follow(self, handle: TaskHandle, task: Task) -> None:
         """Give a new task its turns from now on."""

@@ -27,8 +27,11 @@ _SAMPLINGS = ("get_sampling_requests", "sampling_requests")
 class GatewayInbox:
     """Looks as long as `busy` says that something of this session is open. Watched by the session's poller."""
 
-    def __init__(self, conversation: Conversation, poller: Poller, busy: Callable[[], bool]) -> None:
-        self._conversation, self._poller, self._busy = conversation, poller, busy
+    def __init__(
+        self, conversation: Conversation, poller: Poller, busy: Callable[[], bool], asked: Callable[[], bool]
+    ) -> None:
+        """`asked`: whether a task of this session asks something, which may be what the inbox shows, too."""
+        self._conversation, self._poller, self._busy, self._asked = conversation, poller, busy, asked
         self._watched = False
         self._absent = False
         self._answered: dict[str, None] = {}
@@ -44,6 +47,8 @@ class GatewayInbox:
         if not self._watched:
             return None
         options = self._conversation.options
+        if self._asked():
+            return LOOK_SECONDS
         try:
             if options.elicitation is not None or options.answer_by_hand:
                 await self._look(ELICITATION, *_ELICITATIONS)

@@ -54,7 +54,14 @@ class UntiedQuestions:
         if not calls or (session is not None and self._asker.reads_own_stream(session, shared)):
             return await self._asker.ask_conversation(whose, session, shared)
         keeper = next((call for call, side in sides if side.can_keep()), calls[0])
-        return await keeper.on_question(shared)
+        others = [side for call, side in sides if call is not keeper]
+        for side in others:
+            side.server_waits(f"{question.server} waits for an answer to a question that names no call.")
+        try:
+            return await keeper.on_question(shared)
+        finally:
+            for side in others:
+                side.server_waits(None)
 
     def _session_of(self, whose: ConversationKey) -> Session | None:
         """The stateful session that is this conversation, if it is one."""

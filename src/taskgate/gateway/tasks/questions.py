@@ -180,7 +180,8 @@ class TaskQuestions:
     def _put(self, task: Task, key: str, question: Question) -> _Put:
         put = _Put(task, key, question)
         self._push(put)
-        if put.push is None:
+        if put.push is None or question.shared:
+            # A question that names no call may be another call's, whose caller does not look at this task.
             self._keep_in_inbox(put)
         loop = asyncio.get_running_loop()
         put.watch = loop.call_later(LOOK_AFTER_S, self._look_after, put)
@@ -324,7 +325,7 @@ class TaskInbox:
     def keep(self, task: Task, question: Question, answered: Callable[[Answer], bool]) -> Callable[[], None]:
         """Show a task's question in the inbox, unless its caller sees it natively."""
         declared = self._conversations.declared(task.id)
-        if _sees_it_natively(task, declared, question):
+        if not question.shared and _sees_it_natively(task, declared, question):
             return _nothing
         waits = self._asker.may_wait(question)
         if self._models.answer_for(question) and not (waits and self._asker.attended(task.asked_in)):
