@@ -26,6 +26,7 @@ from taskgate.core.readiness import judge_readiness
 from taskgate.dashboard.site import Dashboard
 from taskgate.inbound.http.arrival import OpenConnections
 from taskgate.inbound.http.connection import CallerConnection, drop_slow
+from taskgate.inbound.http.handover import WorkerSockets
 from taskgate.inbound.http.hop import HopVerifier
 from taskgate.inbound.http.mcp_endpoint import McpEndpoint
 from taskgate.inbound.http.site import InternalListener, QuietServer, Site, served_by
@@ -42,16 +43,24 @@ BETWEEN_LOOKS_S: Final = 0.1
 
 
 class Lifecycle:
-    def __init__(self, app: App, host: str, open_side: OpenSide) -> None:
-        """`host` is the address that will be listened on; `open_side` makes the transport that there is besides HTTP.
+    def __init__(self, app: App, host: str, open_side: OpenSide, workers: Path | None = None) -> None:
+        """`host` is the address that will be listened on; `open_side` makes the transport that there is besides HTTP; `workers` is
+        the private folder of several gateways that accept connections from one socket.
 
         Raises ConfigError where strangers would be served unasked.
         """
         check_exposure(app.loaded.root, host)
         self._host = host
         self.app = app
+        self._workers = WorkerSockets(workers, app.store.ownership.owner) if workers is not None else None
         self.endpoint = McpEndpoint(
-            app.gateway, app.guard, app.caller_identifier, app.arrivals, app.intake.reader, hop_key=app.hop_key
+            app.gateway,
+            app.guard,
+            app.caller_identifier,
+            app.arrivals,
+            app.intake.reader,
+            hop_key=app.hop_key,
+            workers=self._workers,
         )
         self._internal = self._internal_listener()
         self._login = ConfiguredLogin(app.outbound)
@@ -90,6 +99,8 @@ class Lifecycle:
             await self._server.opened.wait()
             if self._internal is not None:
                 self._internal.start()
+            if self._workers is not None:
+                self._workers.open(self._server.adopt)
             self._collector = Collector()
             self.ready = True
             self._side.open(_address(host, listening.getsockname()[1], self._tls is not None))
@@ -147,6 +158,8 @@ class Lifecycle:
         """Accepted requests end by themselves; long-lived streams are told, with their final result."""
         self.ready = False
         assert self._server is not None
+        if self._workers is not None:
+            self._workers.close()
         self.app.gateway.tasks.drain()
         log.info("draining", sessions=len(self.app.gateway.sessions))
         self.app.gateway.subscriptions.end_all()

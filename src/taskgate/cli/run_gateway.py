@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import json
 import os
 import resource
 import shutil
@@ -75,7 +76,7 @@ def run_worker(loaded: LoadedConfig, host: str | None, inherited: Inherited) -> 
             open_side = _claimed(loaded)
             where = f"{address}:{listening.getsockname()[1]}"
             house = open_house(loaded, start=Start(where, inherited.succession))
-        life = Lifecycle(house, address, open_side)
+        life = Lifecycle(house, address, open_side, Path(inherited.folder))
 
         def parent_is_gone() -> None:
             asyncio.get_running_loop().remove_reader(inherited.parent)
@@ -257,29 +258,31 @@ _NEEDS_DATABASE: Final = (
 
 
 class Inherited(NamedTuple):
-    """What a worker gets from its parent: the socket that callers come to, a pipe that ends with the parent, one to say that
-    it is ready, its name and that of the worker in whose place it comes, and where the other workers reach it."""
+    """What a worker gets from its parent: the socket that accepts callers, a pipe that ends with the parent, one on which it
+    reports that it is ready, its name and that of the worker that it replaces, its internal address, and the folder of all."""
 
     listening: int
     parent: int
     ready: int
     succession: Succession
     internal: str
+    folder: str
 
     @classmethod
     def read(cls, text: str) -> Inherited:
-        listening, parent, ready, owner, replaces, internal = text.split(",", 5)
-        return cls(int(listening), int(parent), int(ready), Succession(owner, replaces), internal)
+        listening, parent, ready, succession, internal, folder = json.loads(text)
+        return cls(listening, parent, ready, Succession(*succession), internal, folder)
 
     def __str__(self) -> str:
-        return ",".join(map(str, (*self[:3], *self.succession, self.internal)))
+        return json.dumps(self)
 
 
 class Workers:
     def __init__(
         self, loaded: LoadedConfig, listening: socket.socket, count: int, announce: Callable[[], None], sockets: str
     ) -> None:
-        """`sockets`: a folder for internal addresses, where the configuration names none."""
+        """`sockets`: a private folder of the workers, for the connections that they give each other, and for their internal
+        addresses where the configuration names none."""
         self._loaded = loaded
         self._sockets = sockets
         self._listening = listening
@@ -344,7 +347,7 @@ class Workers:
 
     async def _started(self, place: int, succession: Succession) -> asyncio.subprocess.Process:
         internal = internal_of(place, self._loaded.root.listen.internal, self._sockets)
-        given = Inherited(self._listening.fileno(), self._parent, self._ready_said, succession, internal)
+        given = Inherited(self._listening.fileno(), self._parent, self._ready_said, succession, internal, self._sockets)
         words = [sys.executable, "-m", "taskgate", "serve", "--inherited", str(given)]
         if self._loaded.path is not None:
             words += ["-c", str(self._loaded.path)]

@@ -155,6 +155,8 @@ class CallerConnection(HttpToolsProtocol):
         self._unread_since = 0.0
         self._last_request = False
         """The gateway ends: what is being asked now is still answered, and nothing after it."""
+        self._first: bytes | None = None
+        """What another worker had read when it gave us this connection (see `handover`)."""
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
@@ -166,6 +168,42 @@ class CallerConnection(HttpToolsProtocol):
         if not self._counted:
             transport.write(_NO_ROOM)
             transport.close()
+        elif self._first is not None:
+            self.data_received(self._first)
+
+    def begin_with(self, request: bytes) -> None:
+        """Another worker gives us the connection, and has read this request from it."""
+        self._first = request
+
+    def move(self, give: Callable[[int], bool]) -> bool:
+        """Give the open socket to another worker, which answers the request that is being answered now and all after it.
+
+        Nothing of a second request may have been read, nothing of an answer be waiting to be sent, and it moves once: a client that
+        uses one connection for sessions of several workers would send it around. False: it stays, and nothing has changed.
+        """
+        raw = self.raw
+        if (
+            self._first is not None
+            or self._last_request
+            or self.arrival.by_proxy
+            or self._waiting_since is not None
+            or self._body_since is not None
+            or self.pipeline
+            or raw.is_closing()
+            or raw.get_extra_info("sslcontext") is not None
+            or raw.get_write_buffer_size()
+        ):
+            return False
+        if not give(raw.get_extra_info("socket").fileno()):
+            return False
+        raw.abort()
+        return True
+
+    async def ended(self) -> None:
+        """Until uvicorn knows that nobody is here to get an answer: it would complain about a request without one."""
+        lost = asyncio.Event()
+        self.when_lost(lost.set)
+        await lost.wait()
 
     def data_received(self, data: bytes) -> None:
         self._idle_since = None

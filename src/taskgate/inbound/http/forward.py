@@ -12,7 +12,7 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, Final
 
 from taskgate import clock
@@ -27,6 +27,8 @@ from taskgate.gateway.requests.replies import stopped_meanwhile
 from taskgate.gateway.requests.request import stateless_stream
 from taskgate.gateway.requests.sessions import Session
 from taskgate.inbound.http.arrival import Headers, Send
+from taskgate.inbound.http.connection import CallerConnection
+from taskgate.inbound.http.handover import WorkerSockets, request_bytes
 from taskgate.inbound.http.hop import HOP, NOT_HERE, HopSigner, PostRelay, StreamRelay, passed_on
 from taskgate.inbound.http.post import Post
 from taskgate.mcp.failures import HttpFailure, Stage
@@ -88,10 +90,16 @@ class _NotYet(Exception):
 
 class Forwarder:
     def __init__(
-        self, gateway: Gateway, shared: SharedSessions, signer: HopSigner, attach: Callable[[Session], None]
+        self,
+        gateway: Gateway,
+        shared: SharedSessions,
+        signer: HopSigner,
+        attach: Callable[[Session], None],
+        workers: WorkerSockets | None,
     ) -> None:
-        """`attach` gives a session that was adopted its streams."""
+        """`attach` gives a session that was adopted its streams; `workers` are the other ones of this machine and parent."""
         self._attach = attach
+        self._workers = workers
         self._gateway = gateway
         self._shared = shared
         self._rows = shared.rows
@@ -178,6 +186,8 @@ class Forwarder:
             found = self._known_home(session_id, caller) or await self.session(session_id, caller)
             if not isinstance(found, str):
                 return found
+            if self._workers is not None and post.moved(partial(self._workers.give, found)):
+                return None
             if await self._post(post, caller, found, message):
                 return None
             self.forget(session_id)
@@ -292,6 +302,13 @@ class Forwarder:
             return await self._exchange(home, b"DELETE", url, headers, b"", caller=caller)
         except HttpFailure:
             raise _unreachable() from None
+
+    def moved(self, connection: CallerConnection, url: bytes, headers: Headers, home: str) -> bool:
+        """Whether the home is another worker that has taken the connection, and follows the stream itself."""
+        workers, request = self._workers, request_bytes(b"GET", url, headers, b"")
+        if workers is None or request is None:
+            return False
+        return connection.move(lambda descriptor: workers.give(home, descriptor, request))
 
     async def followed(self, send: Send, url: bytes, headers: Headers, caller: Caller, home: str) -> bool:
         """Pass a session's stream on until either side ends it. False: the home does not have the session."""

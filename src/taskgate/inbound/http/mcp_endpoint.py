@@ -31,6 +31,7 @@ from taskgate.inbound.http.connection import CONNECTION, CallerConnection
 from taskgate.inbound.http.entrance import Entrance, HttpRefused
 from taskgate.inbound.http.event_stream import EventStream, SessionStreams
 from taskgate.inbound.http.forward import Forwarder
+from taskgate.inbound.http.handover import WorkerSockets
 from taskgate.inbound.http.hop import NOT_HERE, HopSigner
 from taskgate.inbound.http.posts import PRIMING_REVISION, PostHandler
 from taskgate.inbound.identity import CallerIdentifier, NotVerifiedYet
@@ -49,21 +50,23 @@ class McpEndpoint:
         reader: MessageReader,
         *,
         hop_key: bytes | None,
+        workers: WorkerSockets | None = None,
     ) -> None:
-        """`hop_key` signs requests between the gateways of one store; None where this one cannot be reached by others."""
+        """`hop_key` signs requests between the gateways of one store; None where this one cannot be reached by others. `workers`:
+        those that accept connections from the same socket, if this gateway is one of them."""
         self.gateway = gateway
         self.entrance = Entrance(gateway, guard, caller_identifier, arrivals)
         self._streams = SessionStreams(gateway.plan)
-        self.forwarder = self._forwarder(hop_key)
+        self.forwarder = self._forwarder(hop_key, workers)
         self.posts = PostHandler(gateway, self.entrance, self._streams, reader, self.forwarder)
         gateway.events.subscribe(SessionEnded, lambda event: self._streams.forget(event.session))
 
-    def _forwarder(self, hop_key: bytes | None) -> Forwarder | None:
+    def _forwarder(self, hop_key: bytes | None, workers: WorkerSockets | None) -> Forwarder | None:
         shared = self.gateway.shared_sessions
         if hop_key is None or shared is None:
             return None
         signer = HopSigner(hop_key, shared.rows.owner, shared.rows.now_ms)
-        return Forwarder(self.gateway, shared, signer, self._streams.attach)
+        return Forwarder(self.gateway, shared, signer, self._streams.attach, workers)
 
     def adopt(self, guard: Guard, caller_identifier: CallerIdentifier, arrivals: Arrivals) -> None:
         """A reload: who may come in changes from the next request on."""
@@ -154,6 +157,10 @@ class McpEndpoint:
             if not isinstance(found, str):
                 return found
             if scope["method"] == "GET":
+                connection: CallerConnection = scope[CONNECTION]
+                if forwarder.moved(connection, url, scope["headers"], found):
+                    await connection.ended()
+                    return None
                 with _hang_up_together(scope):
                     answered = await forwarder.followed(send, url, scope["headers"], caller, found)
             else:

@@ -17,6 +17,7 @@ from taskgate.core.identity import Caller
 from taskgate.gateway.plan import Limits, Live, Plan
 from taskgate.inbound.http.arrival import SSE_HEADERS, Arrival, Headers
 from taskgate.inbound.http.event_stream import StreamBuffers, StreamedReply
+from taskgate.inbound.http.handover import request_bytes
 from taskgate.turns import LARGE_BYTES, let_others_run
 
 
@@ -35,6 +36,8 @@ class PostConnection(Protocol):
     def begin(self, post: Post) -> asyncio.Task[None]: ...
 
     def on_response_complete(self) -> None: ...
+
+    def move(self, give: Callable[[int], bool]) -> bool: ...
 
 
 Answering = Callable[["Post"], Coroutine[Any, Any, None]]
@@ -152,6 +155,15 @@ class Post:
     def resumable_from(self, stream_buffers: StreamBuffers | None, *, primed: bool) -> None:
         """Where the stream is kept that the answer may become; `primed` gives the caller a point to resume from at once."""
         self.stream_buffers, self.primed = stream_buffers, primed
+
+    def moved(self, give: Callable[[int, bytes], bool]) -> bool:
+        """Whether another worker has taken the connection, with this request, and answers it. False: it is still ours to answer."""
+        url = self.path + b"?" + self.query if self.query else self.path
+        request = request_bytes(b"POST", url, self.every_header, self.body) if self.keep_alive else None
+        if request is None or not self._connection.move(lambda descriptor: give(descriptor, request)):
+            return False
+        self.disconnected = True
+        return True
 
     def cancel_when_lost(self) -> None:
         """Hanging up cancels the request, until its answer goes out."""

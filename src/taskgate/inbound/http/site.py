@@ -123,6 +123,7 @@ class QuietServer(uvicorn.Server):
         self._settings = settings
         self.opened = asyncio.Event()
         self._leaving = asyncio.Event()
+        self._adopting: set[asyncio.Task[Any]] = set()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
@@ -131,6 +132,27 @@ class QuietServer(uvicorn.Server):
     async def main_loop(self) -> None:
         """uvicorn looks ten times a second whether it shall end; an idle gateway has no reason to wake for that."""
         await self._leaving.wait()
+
+    def adopt(self, accepted: socket.socket, request: bytes) -> None:
+        """Go on with a connection that another worker has accepted, from this request on."""
+        connection: Any = self.config.http_protocol_class(  # type: ignore[call-arg]
+            config=self.config, server_state=self.server_state, app_state=self.lifespan.state
+        )
+        connection.begin_with(request)
+        loop = asyncio.get_running_loop()
+        work = loop.create_task(loop.connect_accepted_socket(lambda: connection, accepted))
+        self._adopting.add(work)
+        work.add_done_callback(self._adopted)
+
+    def _adopted(self, work: asyncio.Task[Any]) -> None:
+        self._adopting.discard(work)
+        if work.cancelled():
+            return
+        if work.exception() is not None:
+            log.info("a connection from another worker was closed by its caller meanwhile", why=str(work.exception()))
+        elif self.should_exit:
+            # It came after the others were asked to end.
+            work.result()[1].shutdown()
 
     def leave(self, within_s: float | None = None) -> None:
         """Take no more connections, and end when those that are open have ended, or after this time."""
