@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 Address = tuple[str, int]
 RECEIVE_BYTES: Final = 256 * 1024
+READS_IN_A_TURN: Final = 32
+"""As many times does uvloop read the same socket in one turn, as long as its protocol does not pause."""
 _HIGH_WATER: Final = 64 * 1024
 
 
@@ -287,12 +289,15 @@ class End(asyncio.Transport):
 
     def _deliver(self) -> None:
         self._delivering = False
-        if self._received and self._reading:
+        for _ in range(READS_IN_A_TURN):
+            if not (self._received and self._reading):
+                break
             data = bytes(self._received)
             self._received.clear()
             self._show_readable()
             self._protocol.data_received(data)
             self._loop.call_soon(self.peer._room_again, context=self.peer.context)
+            self.peer._send()
         if self._eof_received and not self._received and self._reading and not self._eof_told:
             self._eof_told = True
             if not self._protocol.eof_received():

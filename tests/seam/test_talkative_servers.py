@@ -10,7 +10,7 @@ from tests.seam import Call, Gateway, Upstream, seam, the_loop, until
 
 from taskgate.core import wire
 from taskgate.core.wire import Message
-from taskgate.mcp.http.reader import EVENTS_IN_A_TURN
+from taskgate.mcp.turn_budget import TURN_MESSAGES
 from taskgate.upstreams.flight import Intake
 from taskgate.upstreams.secret_filter import SecretFilter, ServerSecrets
 from taskgate.upstreams.stateful_link import StatefulLink
@@ -64,7 +64,7 @@ async def test_masses_of_notifications_are_heard_in_many_turns(generation: str, 
         caller = await gate.caller("2025")
         assert (await caller.call("talker__talk")).text == "said"
         assert turns.total() >= MANY
-        assert max(turns.values()) <= EVENTS_IN_A_TURN
+        assert max(turns.values()) <= TURN_MESSAGES
 
 
 @seam

@@ -238,7 +238,8 @@ class Inbound:
         if key in self._requests:
             return  # the same request twice, as a resumed stream may bring it
         if len(self._requests) >= MOST_AT_ONCE:
-            self.spawn(self._reply_error(request_id, ServerError(-32603, "this client is busy"), params))
+            if len(self._tasks) < 2 * MOST_AT_ONCE:
+                self.spawn(self._reply_error(request_id, ServerError(-32603, "this client is busy"), params))
             return
         task = self.spawn(self._serve(request_id, method, params))
         self._requests[key] = task

@@ -25,7 +25,9 @@ from taskgate.gateway.requests.replies import going_down, stopped_meanwhile
 from taskgate.gateway.requests.request import Request
 from taskgate.gateway.requests.sessions import Session
 from taskgate.mcp.framing import LineSplitter, Oversize
+from taskgate.mcp.turn_budget import TurnBudget
 from taskgate.ports.outlet import CancelNote
+from taskgate.turns import let_others_run
 
 MAX_UNREAD_BYTES: Final = 64 * 1024 * 1024
 READ_BYTES: Final = 256 * 1024
@@ -126,11 +128,17 @@ class StdioEndpoint:
 
     async def converse(self, reader: asyncio.StreamReader, outlet: LineOutlet) -> None:
         """Answer what is read until it ends, then give up what is under way."""
-        lines = LineSplitter(self._gateway.limits.request_bytes)
+        lines, budget = LineSplitter(self._gateway.limits.request_bytes), TurnBudget()
         try:
             while chunk := await reader.read(READ_BYTES):
-                for line in lines.feed(chunk):
-                    self._take(line, outlet)
+                lines.push(chunk)
+                while lines.is_behind:
+                    line = lines.next_line(budget)
+                    if line is not None:
+                        self._take(line, outlet)
+                    if budget.spent:
+                        await let_others_run()
+                        budget.renew()
         finally:
             await self._settle()
 

@@ -3,8 +3,21 @@
 from __future__ import annotations
 
 import re
+from collections import deque
+from collections.abc import Iterable
+from typing import Any
 
 import msgspec
+
+from taskgate.mcp.turn_budget import TurnBudget
+
+PIECE_BYTES = 16 * 1024
+"""How much is cut into lines in one go, so that a reader can stop between two pieces."""
+
+
+def _pieces(chunk: bytes) -> Iterable[bytes]:
+    return (chunk[begin : begin + PIECE_BYTES] for begin in range(0, len(chunk), PIECE_BYTES))
+
 
 # Cuts a byte stream into lines, with a limit on how long a line may be.
 #
@@ -25,12 +38,17 @@ _SAMPLE = 512
 
 
 class LineSplitter:
-    """Push parser: chunks in, whole lines out."""
+    """Push parser: chunks in, whole lines out. `push` and `next_line` read within a turn's budget, `feed` reads everything."""
 
-    __slots__ = ("_begin", "_end", "_partial", "_partial_bytes", "_skipped", "limit")
+    __slots__ = ("_begin", "_end", "_found", "_next", "_partial", "_partial_bytes", "_pieces", "_skipped", "limit")
 
     def __init__(self, max_line_bytes: int) -> None:
         self.limit = max_line_bytes
+        self._pieces: deque[bytes] = deque()
+        """What was not cut into lines yet."""
+        self._found: list[bytes | Oversize] = []
+        """Lines that have been cut out, of which those from `_next` on were not read yet."""
+        self._next = 0
         self._partial: list[bytes] = []
         self._partial_bytes = 0
         self._skipped = 0
@@ -45,41 +63,82 @@ class LineSplitter:
         """How many bytes came since the last newline: at the end of the stream, a half line that counts for nothing."""
         return self._partial_bytes + self._skipped
 
+    @property
+    def is_behind(self) -> bool:
+        """Whether bytes have been pushed that were not read yet."""
+        return self._next < len(self._found) or bool(self._pieces)
+
+    def push(self, chunk: bytes) -> None:
+        if self._next == len(self._found) and not self._pieces and 0 < len(chunk) <= PIECE_BYTES:
+            self._cut(chunk)
+        else:
+            self._pieces.extend(_pieces(chunk))
+
     def feed(self, chunk: bytes) -> list[bytes | Oversize]:
-        """The lines that this chunk completes, in order."""
-        lines = chunk.split(b"\n")
-        rest = lines.pop()
+        """All lines that this chunk completes, in order. For readers that nobody else waits for."""
+        self.push(chunk)
         found: list[bytes | Oversize] = []
-        if lines:
-            self._end_first_line(lines[0], found)
-            for line in lines[1:]:
-                self._add_line(line, found)
-        if rest:
-            self._keep_rest(rest)
+        budget = TurnBudget()
+        while self.is_behind:
+            budget.renew()
+            line = self.next_line(budget)
+            if line is not None:
+                found.append(line)
         return found
 
-    def _end_first_line(self, line: bytes, found: list[bytes | Oversize]) -> None:
+    def next_line(self, budget: TurnBudget) -> bytes | Oversize | None:
+        """The next line that is not empty, or None where there is none yet or the budget is spent."""
+        left = budget.lines
+        line: bytes | Oversize | None = None
+        while line is None and left > 0:
+            if self._next == len(self._found):
+                if not self._pieces:
+                    break
+                piece = self._pieces.popleft()
+                budget.bytes -= len(piece)
+                self._cut(piece)
+                continue
+            left -= 1
+            found = self._found[self._next]
+            self._next += 1
+            if found:
+                line = self._whole(found)
+        budget.lines = left
+        if line is not None:
+            budget.messages -= 1
+        return line
+
+    def _cut(self, piece: bytes) -> None:
+        """Cut a piece into lines. What follows its last newline is the beginning of a line that goes on."""
+        lines: list[Any] = piece.split(b"\n")
+        rest = lines.pop()
+        self._found, self._next = lines, 0
+        if lines and (self._partial or self._skipped):
+            lines[0] = self._end_partial(lines[0])
+        if rest:
+            self._keep_rest(rest)
+
+    def _end_partial(self, line: bytes) -> bytes | Oversize:
         if self._skipped:
             self._skip(line)
-            found.append(Oversize(self._skipped, self._begin, self._end))
+            found = Oversize(self._skipped, self._begin, self._end)
             self._skipped = 0
             self._begin = self._end = b""
-            return
-        if self._partial:
-            self._partial.append(line)
-            line = b"".join(self._partial)
-            self._partial.clear()
-            self._partial_bytes = 0
-        self._add_line(line, found)
+            return found
+        self._partial.append(line)
+        line = b"".join(self._partial)
+        self._partial.clear()
+        self._partial_bytes = 0
+        return line
 
-    def _add_line(self, line: bytes, found: list[bytes | Oversize]) -> None:
+    def _whole(self, line: bytes | Oversize) -> bytes | Oversize | None:
+        if isinstance(line, Oversize):
+            return line
         if len(line) > self.limit:
-            found.append(Oversize(len(line), line[:_SAMPLE], line[-_SAMPLE:]))
-            return
+            return Oversize(len(line), line[:_SAMPLE], line[-_SAMPLE:])
         if line[-1:] == b"\r":
             line = line[:-1]
-        if line:
-            found.append(line)
+        return line or None
 
     def _keep_rest(self, rest: bytes) -> None:
         if self._skipped:
@@ -130,16 +189,22 @@ class SseOverflow(Exception):
 
 
 class SseParser:
-    """Turns chunks, cut anywhere, into events. After an overflow it must not be fed again."""
+    """Turns chunks, cut anywhere, into events. After an overflow it must not be fed again.
+
+    `push` and `next_event` read within a turn's budget, `feed` reads everything.
+    """
 
     __slots__ = (
         "_block_bytes",
         "_data",
         "_event",
         "_first_line",
+        "_found",
         "_id",
+        "_next",
         "_partial",
         "_partial_bytes",
+        "_pieces",
         "_retry",
         "_skip_lf",
         "limit",
@@ -147,6 +212,11 @@ class SseParser:
 
     def __init__(self, max_event_bytes: int) -> None:
         self.limit = max_event_bytes
+        self._pieces: deque[bytes] = deque()
+        """What was not cut into lines yet."""
+        self._found: list[bytes] = []
+        """Lines that have been cut out, of which those from `_next` on were not read yet."""
+        self._next = 0
         self._partial: list[bytes] = []
         self._partial_bytes = 0
         self._skip_lf = False
@@ -161,43 +231,90 @@ class SseParser:
         """From now on events may be as long as this."""
         self.limit = max_event_bytes
 
-    def feed(self, chunk: bytes) -> list[SseEvent]:
-        """The events that this chunk completes, in order."""
-        if not chunk:
-            return []
-        if self._skip_lf:
-            # The line already ended at the CR that closed the last chunk; this LF is the other half of it.
-            self._skip_lf = False
-            if chunk[0] == 0x0A:
-                chunk = chunk[1:]
-        if b"\r" in chunk:
-            lines = _LINE_END.split(chunk)
-            self._skip_lf = chunk[-1] == 0x0D
+    @property
+    def is_behind(self) -> bool:
+        """Whether bytes have been pushed that were not read yet."""
+        return self._next < len(self._found) or bool(self._pieces)
+
+    def push(self, chunk: bytes) -> None:
+        """Raises SseOverflow, as `next_event` does."""
+        if self._next == len(self._found) and not self._pieces and 0 < len(chunk) <= PIECE_BYTES:
+            self._cut(chunk)
         else:
-            lines = chunk.split(b"\n")
-        rest = lines.pop()
+            self._pieces.extend(_pieces(chunk))
+
+    def feed(self, chunk: bytes) -> list[SseEvent]:
+        """All events that this chunk completes, in order. For readers that nobody else waits for."""
         events: list[SseEvent] = []
+        budget = TurnBudget()
+        try:
+            self.push(chunk)
+            while self.is_behind:
+                budget.renew()
+                event = self.next_event(budget)
+                if event is not None:
+                    events.append(event)
+        except SseOverflow as overflow:
+            overflow.events = events
+            raise
+        return events
+
+    def next_event(self, budget: TurnBudget) -> SseEvent | None:
+        """The next event, or None where there is none yet or the budget is spent. Raises SseOverflow."""
+        left = budget.lines
+        event: SseEvent | None = None
+        while event is None and left > 0:
+            if self._next == len(self._found):
+                if not self._pieces:
+                    break
+                piece = self._pieces.popleft()
+                budget.bytes -= len(piece)
+                self._cut(piece)
+                continue
+            left -= 1
+            line = self._found[self._next]
+            self._next += 1
+            if line:
+                self._take_line(line)
+            elif self._block_bytes or self._id is not None or self._retry is not None:
+                event = self._end_block()
+            else:
+                self._event = ""
+        budget.lines = left
+        if event is not None:
+            budget.messages -= 1
+        return event
+
+    def _cut(self, piece: bytes) -> None:
+        """Cut a piece into lines. What follows its last line end is the beginning of a line that goes on."""
+        if self._skip_lf:
+            # The line already ended at the CR that closed the last piece; this LF is the other half of it.
+            self._skip_lf = False
+            if piece[0] == 0x0A:
+                piece = piece[1:]
+        if b"\r" in piece:
+            lines = _LINE_END.split(piece)
+            self._skip_lf = piece[-1] == 0x0D
+        else:
+            lines = piece.split(b"\n")
+        rest = lines.pop()
+        self._found, self._next = lines, 0
         if lines and self._partial:
             self._partial.append(lines[0])
             lines[0] = b"".join(self._partial)
             self._partial.clear()
             self._partial_bytes = 0
-        for line in lines:
-            self._take_line(line, events)
+        if lines and self._first_line:
+            self._first_line = False
+            lines[0] = lines[0].removeprefix(_BOM)
         if rest:
             self._partial.append(rest)
             self._partial_bytes += len(rest)
-            self._check_size(self._partial_bytes, events, self._partial[0])
-        return events
+            if not lines:
+                self._check_size(self._partial_bytes, self._partial[0])
 
-    def _take_line(self, line: bytes, events: list[SseEvent]) -> None:
-        if self._first_line:
-            self._first_line = False
-            line = line.removeprefix(_BOM)
-        if not line:
-            self._end_block(events)
-            return
-        self._check_size(len(line), events, line)
+    def _take_line(self, line: bytes) -> None:
+        self._check_size(len(line), line)
         colon = line.find(b":")
         if colon == 0:
             return
@@ -220,16 +337,16 @@ class SseParser:
         elif name == b"retry" and value.isdigit() and len(value) < 16:
             self._retry = int(value)
 
-    def _check_size(self, more: int, events: list[SseEvent], line: bytes) -> None:
+    def _check_size(self, more: int, line: bytes) -> None:
         if self._block_bytes + more > self.limit:
             begin = self._data[0] if self._data else line.removeprefix(b"data:").lstrip()
-            raise SseOverflow(self.limit, events, begin[:_SAMPLE])
+            raise SseOverflow(self.limit, [], begin[:_SAMPLE])
 
-    def _end_block(self, events: list[SseEvent]) -> None:
-        if self._data or self._id is not None or self._retry is not None:
-            data = self._data[0] if len(self._data) == 1 else b"\n".join(self._data)
-            events.append(SseEvent(data, self._event or "message", self._id, self._retry))
+    def _end_block(self) -> SseEvent:
+        data = self._data[0] if len(self._data) == 1 else b"\n".join(self._data)
+        event = SseEvent(data, self._event or "message", self._id, self._retry)
         self._start_block()
+        return event
 
     def _start_block(self) -> None:
         self._data = []

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from taskgate import __version__, clock
@@ -40,6 +40,8 @@ from taskgate.ports.upstream import (
     UpstreamCall,
     own_call,
 )
+from taskgate.telemetry.logs import log
+from taskgate.upstreams.courtesies import Courtesies
 from taskgate.upstreams.flight import (
     Flight,
     HandshakeRefused,
@@ -53,10 +55,13 @@ from taskgate.upstreams.health import InSession, SessionRenewal, send_again
 
 _METHOD_NOT_FOUND: Final = wire.encode({"code": -32601, "message": "Method not found"})
 _LEVELS: Final = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
+_TOO_MANY_QUESTIONS: Final = wire.encode({"code": -32603, "message": "Too many requests of this server are open"})
 MAX_LINGERING: Final = 1000
 MAX_CONVERSATIONS: Final = 10_000
 HANDED_OVER_S: Final = 30.0
 """A call that was given a link for itself begins at once; one that was cancelled in between does not keep the link for long."""
+MOST_QUESTIONS: Final = 1000
+"""Questions of one server that may be open on one link."""
 _LOST_SESSION: Final = (400, 404)
 _HANDSHAKE_S: Final = 10.0
 OUR_INFO: Final = {"name": "taskgate", "version": __version__}
@@ -92,6 +97,7 @@ class StatefulLink:
         self._lingering: dict[int, Flight] = {}
         self._answering: dict[bytes, asyncio.Task[None]] = {}
         self._background: set[asyncio.Task[None]] = set()
+        self._courtesies = Courtesies(self._send_quietly, self._spawn)
         self.renewal = SessionRenewal(server, self._open_again)
         self._level: str | None = None
         line.attach(self)
@@ -310,13 +316,21 @@ class StatefulLink:
         if message.kind is Kind.NOTIFICATION:
             self._notified(message, flight)
         elif message.method == "ping":
-            self._spawn(self._send_quietly(wire.success(message.id or b"null", b"{}")))
-        elif message.method in QUESTION_METHODS and message.id is not None:
+            self._reply_politely(wire.success(message.id or b"null", b"{}"))
+        elif message.method not in QUESTION_METHODS or message.id is None:
+            self._reply_politely(wire.failure(message.id, _METHOD_NOT_FOUND))
+        elif len(self._answering) >= MOST_QUESTIONS:
+            self._reply_politely(wire.failure(message.id, _TOO_MANY_QUESTIONS))
+        else:
             tied = self._asked_by(message) or flight
             task = self._spawn(self._answer(message, tied.request if tied is not None else None, self._open_calls()))
             self._answering[message.id] = task
-        else:
-            self._spawn(self._send_quietly(wire.failure(message.id, _METHOD_NOT_FOUND)))
+
+    def _reply_politely(self, body: bytes) -> None:
+        if not self._courtesies.reply(body):
+            log.warning(
+                "a server sends requests faster than they can be answered; some get no reply", server=self.server
+            )
 
     def _notified(self, message: Message, flight: Flight | None) -> None:
         if message.method == "notifications/cancelled":
@@ -355,12 +369,17 @@ class StatefulLink:
 
     def _open_calls(self) -> list[UpstreamCall]:
         """What callers have open here, oldest first; what the gateway asks on its own behalf causes no questions."""
+        return list(self._each_open_call())
+
+    def _each_open_call(self) -> Iterator[UpstreamCall]:
         requests = (flight.request for flight in self._flights.values())
-        return [request for request in requests if request is not None and request.asker]
+        return (request for request in requests if request is not None and request.asker)
 
     def _only_call(self) -> UpstreamCall | None:
-        calls = self._open_calls()
-        return calls[0] if len(calls) == 1 else None
+        """Looks at two calls at most: thousands may be open, and a server may send thousands of messages."""
+        calls = self._each_open_call()
+        first = next(calls, None)
+        return first if next(calls, None) is None else None
 
     async def _answer(self, message: Message, call: UpstreamCall | None, open_calls: list[UpstreamCall]) -> None:
         """`call`: the one that the question belongs to, if that is known."""

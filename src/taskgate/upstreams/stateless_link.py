@@ -258,12 +258,14 @@ class StatelessLink:
             token = meta.get("io.modelcontextprotocol/subscriptionId") if type(meta) is dict else None
         if type(token) is int:
             return self._flights.get(token)
-        calls = [
+        # Two are looked at, at most: thousands may be open, and a server may send thousands of messages.
+        calls = (
             flight
             for flight in self._flights.values()
             if flight.request is not None and flight.request.method != "subscriptions/listen"
-        ]
-        return calls[0] if len(calls) == 1 else None
+        )
+        first = next(calls, None)
+        return first if next(calls, None) is None else None
 
     def outlives_its_call(self, sent_as: SendLog) -> bool:
         """The call with this record of its sends has become a task. False if it is not on this link."""

@@ -9,18 +9,23 @@ connections once a second enforces it, because a timer for each request would co
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable
 from http import HTTPStatus
 from typing import Any, Final
 
 import httptools
+from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from taskgate import clock
 from taskgate.gateway.plan import Limits, Live, Plan
 from taskgate.inbound.http.arrival import Arrival, Headers, OpenConnections
 from taskgate.inbound.http.post import Answering, Post
+from taskgate.mcp.turn_budget import TurnBudget
 
+PARSED_AT_ONCE: Final = 16 * 1024
+"""Some 250 of the smallest requests, or 2,700 of the smallest pieces of a body. The parser cannot be stopped between them."""
 SLOW_AFTER_S: Final = 10.0
 LEAST_BYTES_PER_S: Final = 1024
 CONNECTION: Final = "taskgate.connection"
@@ -113,6 +118,40 @@ class OneWrite:
         return getattr(self._transport, name)
 
 
+class ReadingFlow(FlowControl):
+    """What may be read from a caller. Reading rests while uvicorn has asked for that (a body that is not taken yet, a request
+    behind one that is being answered) and while the connection is `behind`: then bytes have arrived that were not parsed yet.
+    """
+
+    def __init__(self, transport: Any, catch_up: Callable[[], None]) -> None:
+        super().__init__(transport)
+        self.behind = False
+        self._catch_up = catch_up
+
+    def pause_reading(self) -> None:
+        self.read_paused = True
+        self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        if self.read_paused:
+            self.read_paused = False
+            if self.behind:
+                self._catch_up()
+            elif not self._transport.is_closing():
+                self._transport.resume_reading()
+
+    def rest(self) -> None:
+        """Read nothing until `caught_up`."""
+        self.behind = True
+        self._transport.pause_reading()
+
+    def caught_up(self) -> None:
+        if self.behind:
+            self.behind = False
+            if not self.read_paused and not self._transport.is_closing():
+                self._transport.resume_reading()
+
+
 class CallerConnection(HttpToolsProtocol):
     """Lives as long as one TCP connection. Posts to `/mcp` are answered by `answer`; everything else is uvicorn's."""
 
@@ -157,12 +196,17 @@ class CallerConnection(HttpToolsProtocol):
         """The gateway ends: what is being asked now is still answered, and nothing after it."""
         self._first: bytes | None = None
         """What another worker had read when it gave us this connection (see `handover`)."""
+        self._budget = TurnBudget()
+        self._unparsed: deque[bytes] = deque()
+        """What has arrived beyond what one turn of the loop allows to be parsed."""
+        self._next_turn: asyncio.Handle | None = None
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
         self.raw = transport
         self.arrival = self._arrive(transport)
         self.transport = OneWrite(transport, self.loop)  # type: ignore[assignment]
+        self.flow: ReadingFlow = ReadingFlow(transport, self._catch_up_later)
         self._waiting_since = clock.monotonic()
         self._counted = self._open_connections.enter(self.arrival, self.plan.value.limits)
         if not self._counted:
@@ -189,6 +233,7 @@ class CallerConnection(HttpToolsProtocol):
             or self._waiting_since is not None
             or self._body_since is not None
             or self.pipeline
+            or self._unparsed
             or raw.is_closing()
             or raw.get_extra_info("sslcontext") is not None
             or raw.get_write_buffer_size()
@@ -207,8 +252,39 @@ class CallerConnection(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         self._idle_since = None
+        if len(data) <= PARSED_AT_ONCE and not self._unparsed:
+            self._parse(data)
+        else:
+            self._unparsed.extend(data[at : at + PARSED_AT_ONCE] for at in range(0, len(data), PARSED_AT_ONCE))
+        if self._unparsed or self._budget.spent:
+            self._parse_on()
+
+    def _parse_on(self) -> None:
+        """Parse what has arrived, as far as this turn and those who take the bodies allow."""
+        while self._unparsed and not self._budget.spent and not self.flow.read_paused and not self.raw.is_closing():
+            self._parse(self._unparsed.popleft())
+        if self.raw.is_closing():
+            self._unparsed.clear()
+        elif self._unparsed or self._budget.spent:
+            self.flow.rest()
+            self._catch_up_later()
+        else:
+            self.flow.caught_up()
+
+    def _catch_up_later(self) -> None:
+        if self._next_turn is None and not self.flow.read_paused:
+            self._next_turn = self.loop.call_soon(self._catch_up)
+
+    def _catch_up(self) -> None:
+        """Everyone else has had a turn."""
+        self._next_turn = None
+        self._budget.renew()
+        self._parse_on()
+
+    def _parse(self, data: bytes) -> None:
         before = self._received
         size = self._read_bytes = len(data)
+        self._budget.bytes -= size
         try:
             self.parser.feed_data(data)
             if self._waiting_since is not None:
@@ -254,7 +330,7 @@ class CallerConnection(HttpToolsProtocol):
         kept = [(name, value) for name, value in self.headers if name not in _ASKING]
         lines = b"".join(b"%b: %b\r\n" % header for header in kept)
         self.parser = httptools.HttpRequestParser(self)
-        self.data_received(b"%b %b HTTP/1.1\r\n%b\r\n%b" % (method, self.url, lines, rest))
+        self._parse(b"%b %b HTTP/1.1\r\n%b\r\n%b" % (method, self.url, lines, rest))
 
     def on_message_begin(self) -> None:
         self.url = b""
@@ -275,6 +351,7 @@ class CallerConnection(HttpToolsProtocol):
         self.url += url
 
     def on_headers_complete(self) -> None:
+        self._budget.messages -= 1
         limits = self.plan.value.limits
         fields = dict(self.headers)
         count = len(self.headers)
@@ -347,6 +424,7 @@ class CallerConnection(HttpToolsProtocol):
 
     def on_body(self, body: bytes) -> None:
         self._received += len(body)
+        self._budget.lines -= 1
         if self._post is not None:
             self._post.take(body)
         else:
@@ -363,9 +441,14 @@ class CallerConnection(HttpToolsProtocol):
         """As uvicorn does it, but the sweep looks after idle connections: a timer for each answer costs too much."""
         if self.raw.is_closing():
             return
-        self.flow.resume_reading()
-        if self.pipeline:
-            self._start_asgi_task(*self.pipeline.pop())
+        following = self.pipeline.pop() if self.pipeline else None
+        if not self.pipeline:
+            # Those that wait here are answered before more are read: a caller that only asks cannot fill our memory.
+            self.flow.resume_reading()
+        if following is not None:
+            self._start_asgi_task(*following)
+        elif self._unparsed:
+            self._idle_since = None
         else:
             self._idle_since = clock.monotonic()
 
@@ -375,6 +458,10 @@ class CallerConnection(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
+        self._unparsed.clear()
+        if self._next_turn is not None:
+            self._next_turn.cancel()
+            self._next_turn = None
         if self._counted:
             self._counted = False
             self._open_connections.leave(self.arrival)

@@ -45,9 +45,9 @@ class HttpConnection(asyncio.Protocol):
     """See the module. `on_free` and `on_lost` report to the pool."""
 
     __slots__ = (
-        "_deadline", "_drained", "_due", "_future", "_idle_s", "_keep_s", "_loop", "_on_free",
-        "_on_lost", "_phase", "_poll",
-        "_reader", "_timer", "_timer_at", "_tls", "_transport", "_unsent",
+        "_catching_up", "_deadline", "_drained", "_due", "_ended_properly", "_future", "_idle_s", "_keep_s", "_loop",
+        "_lost_because", "_on_free", "_on_lost", "_phase", "_poll", "_reader", "_room", "_timer", "_timer_at", "_tls",
+        "_transport", "_unsent",
     )  # fmt: skip
 
     def __init__(
@@ -74,6 +74,14 @@ class HttpConnection(asyncio.Protocol):
         self._idle_s: float | None = None
         self._unsent = False
         self._drained = 0
+        self._catching_up = False
+        """Reading goes on in the next turn of the loop."""
+        self._room: asyncio.Future[None] | None = None
+        """Done when the stream can be passed on further; nothing is read before that."""
+        self._ended_properly = False
+        """The peer closed its end; the connection did not break."""
+        self._lost_because: str | None = None
+        """Why the connection was lost while some of what had arrived was not read yet."""
 
     # What the pool and the client ask for.
 
@@ -149,9 +157,19 @@ class HttpConnection(asyncio.Protocol):
         elif self._phase is not Phase.BUSY:
             self.abort()
             return
+        if self._catching_up:
+            self._reader.keep(data)
+        else:
+            self._read(data)
+
+    def _read(self, data: bytes | None) -> None:
+        """Read what has arrived, or go on with what was left of it in the last turn."""
         reader = self._reader
         try:
-            reader.feed(data)
+            if data is None:
+                reader.catch_up()
+            else:
+                reader.feed(data)
         except ReplyProblem as problem:
             self._fail(problem.stage, problem.message)
         except Exception as error:
@@ -160,74 +178,72 @@ class HttpConnection(asyncio.Protocol):
         else:
             if reader.complete:
                 self._end_reply()
-            elif reader.is_behind:
-                self._hear_later()
-            elif self._phase is Phase.BUSY:
+                return
+            if self._phase is Phase.BUSY:
                 self._go_on()
+            if reader.is_behind or self._room is not None:
+                self._read_later()
 
-    def _read_later(self, room: asyncio.Future[None]) -> None:
-        """Whoever passes the stream on cannot take more before `room` is done."""
-        transport = cast(asyncio.Transport, self._transport)
-        transport.pause_reading()
-        self._reader.resumed()
+    def _read_later(self) -> None:
+        """One turn of the loop does not allow more, or the stream cannot be passed on yet. Until then nothing is read."""
+        self._catching_up = True
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.pause_reading()
+        if self._room is None:
+            self._loop.call_soon(self._catch_up)
+        else:
+            self._room.add_done_callback(self._has_room)
 
-        def go_on(_room: asyncio.Future[None]) -> None:
-            if self._transport is transport and not transport.is_closing():
-                transport.resume_reading()
-
-        room.add_done_callback(go_on)
-
-    def _hear_later(self) -> None:
-        """More came than one turn of the loop allows: nothing is read until everybody else had a turn."""
-        transport = cast(asyncio.Transport, self._transport)
-        transport.pause_reading()
-        self._loop.call_soon(self._catch_up)
+    def _has_room(self, _room: asyncio.Future[None]) -> None:
+        self._room = None
+        self._catch_up()
 
     def _catch_up(self) -> None:
-        transport, reader = self._transport, self._reader
-        if transport is None or self._phase is not Phase.BUSY:
+        self._catching_up = False
+        if self._phase in (Phase.BUSY, Phase.DRAINING):
+            self._read(None)
+        if self._catching_up:
             return
-        try:
-            reader.catch_up()
-        except ReplyProblem as problem:
-            self._fail(problem.stage, problem.message)
-        except Exception as error:
-            # Around one exchange, as above.
-            self._fail_with(error)
-        else:
-            if reader.is_behind:
-                self._loop.call_soon(self._catch_up)
-                return
-            if not transport.is_closing():
-                transport.resume_reading()
-            if reader.complete:
-                self._end_reply()
-            else:
-                self._go_on()
+        if self._lost_because is not None:
+            self._let_go(self._lost_because)
+        elif self._transport is not None and not self._transport.is_closing():
+            self._transport.resume_reading()
 
     def eof_received(self) -> None:
-        if self._phase is Phase.BUSY and self._reader.ends_with_connection():
-            self._end_reply()
-        else:
-            self._fail(self._broken_stage(), "the peer closed the connection")
+        self._ended_properly = True
+        if self._catching_up:
+            # What came before the end counts, and may be the answer. `connection_lost` follows.
+            return
+        self._end_with_connection("the peer closed the connection")
 
     def connection_lost(self, exc: Exception | None) -> None:
-        while self._phase is Phase.BUSY and self._reader.is_behind:
-            # What came before the end counts, and may be the answer.
-            self._catch_up()
-        self._fail(self._broken_stage(), "the connection broke" if exc is None else f"the connection broke: {exc}")
+        why = "the connection broke" if exc is None else f"the connection broke: {exc}"
+        self._transport = None
+        if self._catching_up and self._phase is Phase.BUSY:
+            self._lost_because = why
+        else:
+            self._let_go(why)
+
+    def _let_go(self, why: str) -> None:
+        """The connection is gone, and everything that came before is read."""
+        self._end_with_connection(why)
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        self._transport = None
         self._reader.close()
         self._on_lost(self)
+
+    def _end_with_connection(self, why: str) -> None:
+        if self._phase is Phase.BUSY and self._ended_properly and self._reader.ends_with_connection():
+            self._end_reply()
+        else:
+            self._fail(self._broken_stage(), why)
 
     # How an exchange goes on and ends.
 
     def _go_on(self) -> None:
         if self._reader.held_up is not None:
-            self._read_later(self._reader.held_up)
+            self._room = self._reader.take_held_up()
         if self._reader.stopped:
             self._answer()
             self._phase = Phase.DRAINING
@@ -239,7 +255,7 @@ class HttpConnection(asyncio.Protocol):
     def _end_reply(self) -> None:
         if self._phase is Phase.BUSY:
             self._answer()
-        if not self._reader.keep_alive or self._unsent:
+        if not self._reader.keep_alive or self._unsent or self._transport is None:
             self.abort()
             return
         self._phase = Phase.IDLE

@@ -18,6 +18,7 @@ import msgspec
 
 from taskgate.mcp.failures import Stage
 from taskgate.mcp.framing import SseEvent, SseOverflow, SseParser
+from taskgate.mcp.turn_budget import SLICE_BYTES, TurnBudget
 
 
 class HttpHead(msgspec.Struct, frozen=True):
@@ -50,8 +51,6 @@ OnChunk = Callable[[bytes], "asyncio.Future[None] | None"]
 _HEAD_BYTES = 64 * 1024
 _HEADER_COUNT = 256
 _INTERIM_COUNT = 32
-EVENTS_IN_A_TURN = 32
-"""Events of one stream that are told in one turn of the loop, so that a talkative server does not hold up the others."""
 
 
 @dataclass(slots=True)
@@ -78,8 +77,8 @@ class ReplyReader:
     """`start` before each reply, then `feed`. A listener's own exception comes out of `feed` as it is."""
 
     __slots__ = (
-        "_behind", "_body", "_body_bytes", "_ends", "_headers", "_interim", "_interim_count", "_is_passed_on", "_limits",
-        "_on_chunk", "_on_event", "_on_head", "_overflow", "_parser", "_problem", "_quiet", "_sse", "_told", "_until_close",
+        "_body", "_body_bytes", "_budget", "_ends", "_headers", "_interim", "_interim_count", "_is_passed_on", "_limits",
+        "_on_chunk", "_on_event", "_on_head", "_parser", "_problem", "_quiet", "_sse", "_unparsed", "_until_close",
         "complete", "head", "held_up", "keep_alive", "stopped",
     )  # fmt: skip
 
@@ -88,10 +87,11 @@ class ReplyReader:
         self._parser: Any = httptools.HttpResponseParser(self)
         self._sse: SseParser | None = None
         self._problem: Exception | None = None
-        self._behind: deque[SseEvent] = deque()
-        self._overflow: SseOverflow | None = None
+        self._budget = TurnBudget()
+        self._unparsed: deque[bytes] = deque()
+        """What has arrived beyond what one turn allows to be parsed."""
         self._ends = False
-        self._told = 0
+        """The reply has been parsed to its end, but not all of its events were handed on."""
         self.head: HttpHead | None = None
         self.start(None, None)
 
@@ -107,12 +107,14 @@ class ReplyReader:
         self._body_bytes = self._interim_count = self._quiet = 0
         self._interim = self._until_close = False
         self._sse = None
+        self._budget.renew()
         self.head = None
         self.complete = self.stopped = self.keep_alive = False
 
-    def resumed(self) -> None:
-        """Whoever was held up is waited for."""
-        self.held_up = None
+    def take_held_up(self) -> asyncio.Future[None] | None:
+        """What to wait for before more of the stream is read, if its taker asked for that."""
+        held_up, self.held_up = self.held_up, None
+        return held_up
 
     def adopt_limits(self) -> None:
         """The limits have changed: they hold for a stream that is open too."""
@@ -123,32 +125,65 @@ class ReplyReader:
         return self._on_event == on_event
 
     def feed(self, data: bytes) -> None:
-        """Raises ReplyProblem, or what a listener raised."""
+        """Read as much as this turn allows and keep the rest for `catch_up`. Raises ReplyProblem, or what a listener raised."""
+        if len(data) <= SLICE_BYTES and not self._unparsed:
+            self._parse(data)
+        else:
+            self.keep(data)
+        self._read_on()
+
+    def keep(self, data: bytes) -> None:
+        """Take what arrives although this turn allows no more."""
+        self._unparsed.extend(data[at : at + SLICE_BYTES] for at in range(0, len(data), SLICE_BYTES))
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether this turn's budget is spent: nothing more may be read, and `catch_up` is to be called in the next turn."""
+        return bool(self._unparsed) or (self._sse is not None and self._sse.is_behind) or self._budget.spent
+
+    def catch_up(self) -> None:
+        """Everyone else has had a turn: read on. Raises as `feed` does."""
+        self._budget.renew()
+        self._read_on()
+
+    def _read_on(self) -> None:
+        while self._problem is None and not self._budget.spent:
+            if self._sse is not None and self._sse.is_behind:
+                self._next_event(self._sse)
+            elif self._ends or self.complete:
+                self._end()
+                break
+            elif self._unparsed:
+                self._parse(self._unparsed.popleft())
+            else:
+                break
+        if self._problem is not None:
+            self._unparsed.clear()
+            raise self._problem
+
+    def _parse(self, data: bytes) -> None:
         self._quiet += len(data)
-        self._told = 0
+        self._budget.bytes -= len(data)
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
             # After a complete reply this is only garbage behind it, and no reason to lose the reply.
             self.keep_alive = False
-            if not self.complete:
+            if not (self.complete or self._ends):
                 self._refuse(Stage.MALFORMED, f"the reply is not HTTP: {error}")
-        if self._quiet > _HEAD_BYTES and not self.complete:
+        if self._quiet > _HEAD_BYTES and not (self.complete or self._ends):
             self._refuse(Stage.MALFORMED, f"the reply has a head or framing of more than {_HEAD_BYTES} bytes")
-        if self._problem is not None:
-            raise self._problem
 
-    @property
-    def is_behind(self) -> bool:
-        """Whether events have come that nobody was told of yet: a server that says much at once is heard in several turns."""
-        return bool(self._behind)
-
-    def catch_up(self) -> None:
-        """Tell as many of them as one turn allows. Raises as `feed` does."""
-        self._told = 0
-        self._tell_events()
-        if self._problem is not None:
-            raise self._problem
+    def _end(self) -> None:
+        """The reply is complete, and all of its events were handed on."""
+        if self._unparsed:
+            # Something follows the reply that was not asked for.
+            self._unparsed.clear()
+            self.keep_alive = False
+        self._ends = False
+        self.complete = True
+        # An idle connection must not hold on to the objects of its last call.
+        self._on_head = self._on_event = self._on_chunk = None
 
     def ends_with_connection(self) -> bool:
         """Whether the end of the connection is the proper end of this reply; if so it is complete now."""
@@ -169,7 +204,7 @@ class ReplyReader:
     # Called by the parser.
 
     def on_message_begin(self) -> None:
-        if self.complete:
+        if self.complete or self._ends:
             self.keep_alive = False
 
     def on_header(self, name: bytes, value: bytes) -> None:
@@ -179,7 +214,7 @@ class ReplyReader:
 
     def on_headers_complete(self) -> None:
         quiet, self._quiet = self._quiet, 0
-        if self.complete or self._problem is not None:
+        if self.complete or self._ends or self._problem is not None:
             return
         if len(self._headers) > _HEADER_COUNT or (quiet > _HEAD_BYTES and self._head_size() > _HEAD_BYTES):
             self._refuse(Stage.MALFORMED, "the reply has too many or too large headers")
@@ -198,10 +233,14 @@ class ReplyReader:
 
     def on_body(self, chunk: bytes) -> None:
         self._quiet = 0
-        if self.complete or self.stopped or self._problem is not None:
+        self._budget.lines -= 1
+        if self.complete or self._ends or self.stopped or self._problem is not None:
             return
         if self._sse is not None:
-            self._take_events(self._sse, chunk)
+            try:
+                self._sse.push(chunk)
+            except SseOverflow as error:
+                self._refuse_event(error)
             return
         if self._is_passed_on and self._on_chunk is not None:
             self.held_up = self._tell(self._on_chunk, chunk) or self.held_up
@@ -215,14 +254,12 @@ class ReplyReader:
         if self._interim:
             self._interim = False
             self._headers = []
-        elif not self.complete:
+        elif not (self.complete or self._ends):
             self.keep_alive = bool(self._parser.should_keep_alive())
-            if self._behind:
+            if self._sse is not None and self._sse.is_behind:
                 self._ends = True
-                return
-            self.complete = True
-            # An idle connection must not hold on to the objects of its last call.
-            self._on_head = self._on_event = self._on_chunk = None
+            else:
+                self._end()
 
     # What a head and a body mean for us.
 
@@ -247,31 +284,20 @@ class ReplyReader:
         elif length is not None and int(length) > self._limits.max_response_bytes:
             self._refuse(Stage.TOO_LARGE, f"the reply is larger than {self._limits.max_response_bytes} bytes")
 
-    def _take_events(self, parser: SseParser, chunk: bytes) -> None:
+    def _next_event(self, sse: SseParser) -> None:
         try:
-            self._behind.extend(parser.feed(chunk))
+            event = sse.next_event(self._budget)
         except SseOverflow as error:
-            self._overflow = error
-            self._behind.extend(error.events)
-        self._tell_events()
-
-    def _tell_events(self) -> None:
-        while self._behind and self._told < EVENTS_IN_A_TURN:
-            self._told += 1
-            event = self._behind.popleft()
-            if self._on_event is not None and self._tell(self._on_event, event):
-                self.stopped = True
-            if self.stopped or self._problem is not None:
-                self._behind.clear()
-        if self._behind:
+            self._refuse_event(error)
             return
-        if self._overflow is not None and not self.stopped:
-            self._body.append(self._overflow.begin)
-            self._refuse(Stage.TOO_LARGE, str(self._overflow))
-        if self._ends:
-            self._ends = False
-            self.complete = True
-            self._on_head = self._on_event = None
+        if event is not None and self._on_event is not None and self._tell(self._on_event, event):
+            # What else comes in this reply is only parsed, to find its end.
+            self.stopped = True
+            self._sse = None
+
+    def _refuse_event(self, error: SseOverflow) -> None:
+        self._body.append(error.begin)
+        self._refuse(Stage.TOO_LARGE, str(error))
 
     def _tell(self, listener: Callable[[Any], Any], what: Any) -> Any:
         """Around one exchange: the parser would wrap a listener's exception beyond recognition, so it is kept."""

@@ -13,136 +13,13 @@ import signal
 import subprocess
 from collections import deque
 from collections.abc import Callable
-from typing import IO, TypeVar
+from typing import TypeVar
 
 import msgspec
 
-from taskgate.mcp.failures import ChildFailure, ChildProblem
-from taskgate.mcp.framing import LineSplitter, Oversize
+from taskgate.mcp.framing import Oversize
+from taskgate.mcp.stdio.pipes import LineReader, LineWriter
 from taskgate.mcp.stdio.process import ChildSpec, Reaper, spawn, watch_exit
-
-# The standard streams of a child as callbacks on bare descriptors: a writer that counts what the kernel took, and
-# readers.
-#
-# The pipe transports of the event loops are not used: they do not tell which line was cut off when a pipe broke, and it
-# depends on the loop who closes the descriptor. Here each file object owns its descriptor, alone, until `close`.
-
-_BUFFER_BYTES = 32 * 1024 * 1024
-# As much as a pipe holds.
-_READ_BYTES = 64 * 1024
-
-
-class LineWriter:
-    """Lines towards the child. They are numbered from 1; those up to `handed_over` are in the kernel's hands."""
-
-    __slots__ = ("_last", "_loop", "_pipe", "_queue", "_queued_bytes", "_rest", "handed_over")
-
-    def __init__(self, pipe: IO[bytes]) -> None:
-        os.set_blocking(pipe.fileno(), False)
-        self._loop = asyncio.get_running_loop()
-        self._pipe = pipe
-        self._rest = memoryview(b"")
-        self._queue: deque[bytes] = deque()
-        self._queued_bytes = 0
-        self._last = 0
-        self.handed_over = 0
-
-    def send(self, line: bytes) -> int:
-        """Write or queue one line and return its number; raises ChildFailure if it cannot get there."""
-        if self._pipe.closed:
-            raise ChildFailure(ChildProblem.GONE, "the process has ended or closed its input")
-        if self._queued_bytes + len(line) > _BUFFER_BYTES:
-            raise ChildFailure(ChildProblem.BUFFER_FULL, "the process does not read its input fast enough")
-        data = line + b"\n"
-        if self._rest:
-            self._queue.append(data)
-            self._queued_bytes += len(data)
-        else:
-            self._rest = memoryview(data)
-            self._push()
-            if self._pipe.closed:
-                raise ChildFailure(ChildProblem.GONE, "the process closed its input before the line had left")
-            if self._rest:
-                self._loop.add_writer(self._pipe.fileno(), self._go_on)
-        self._last += 1
-        return self._last
-
-    def close(self) -> None:
-        """End the child's input. What it has not made room for is given up."""
-        if not self._pipe.closed:
-            self._loop.remove_writer(self._pipe.fileno())
-            self._pipe.close()
-        self._queue.clear()
-        self._queued_bytes = 0
-
-    def _push(self) -> None:
-        """Write what is left of the present line, as far as there is room; a broken pipe is closed."""
-        try:
-            self._rest = self._rest[os.write(self._pipe.fileno(), self._rest) :]
-        except BlockingIOError:
-            return
-        except OSError:
-            self.close()
-            return
-        if not self._rest:
-            self.handed_over += 1
-
-    def _go_on(self) -> None:
-        self._push()
-        while not self._rest and self._queue and not self._pipe.closed:
-            data = self._queue.popleft()
-            self._queued_bytes -= len(data)
-            self._rest = memoryview(data)
-            self._push()
-        if not self._rest and not self._pipe.closed:
-            self._loop.remove_writer(self._pipe.fileno())
-
-
-class ChunkReader:
-    """Bytes from the child, as they come, and the end of them."""
-
-    __slots__ = ("_loop", "_on_chunk", "_on_end", "_pipe", "is_paused")
-
-    def __init__(self, pipe: IO[bytes], on_chunk: Callable[[bytes], None], on_end: Callable[[], None]) -> None:
-        os.set_blocking(pipe.fileno(), False)
-        self._loop = asyncio.get_running_loop()
-        self._pipe = pipe
-        self._on_chunk = on_chunk
-        self._on_end = on_end
-        self.is_paused = False
-        self._loop.add_reader(pipe.fileno(), self._read)
-
-    def pause(self) -> None:
-        """Leave what comes in the pipe, which makes a child that goes on writing wait."""
-        if not self._pipe.closed and not self.is_paused:
-            self.is_paused = True
-            self._loop.remove_reader(self._pipe.fileno())
-
-    def resume(self) -> None:
-        if self.is_paused:
-            self.is_paused = False
-            if not self._pipe.closed:
-                self._loop.add_reader(self._pipe.fileno(), self._read)
-
-    def close(self) -> None:
-        """Stop listening, without an end being told."""
-        if not self._pipe.closed:
-            self._loop.remove_reader(self._pipe.fileno())
-            self._pipe.close()
-
-    def _read(self) -> None:
-        try:
-            data = os.read(self._pipe.fileno(), _READ_BYTES)
-        except BlockingIOError:
-            return
-        except OSError:
-            data = b""
-        if data:
-            self._on_chunk(data)
-        else:
-            self.close()
-            self._on_end()
-
 
 _Said = TypeVar("_Said")
 _MIB = 1024 * 1024
@@ -183,15 +60,13 @@ class Child:
         self._on_oversize = on_oversize
         self._on_stderr = on_stderr
         self._reaper = reaper
-        self._out_lines = LineSplitter(max_line_bytes)
-        self._err_lines = LineSplitter(_STDERR_LINE_BYTES)
         self._tail: deque[str] = deque(maxlen=stderr_lines)
         assert process.stdin is not None
         assert process.stdout is not None
         assert process.stderr is not None
         self._stdin = LineWriter(process.stdin)
-        self._stdout = ChunkReader(process.stdout, self._take_output, self._output_ended)
-        self._stderr = ChunkReader(process.stderr, self._take_stderr, self._stream_ended)
+        self._stdout = LineReader(process.stdout, max_line_bytes, self._take_output, self._output_ended)
+        self._stderr = LineReader(process.stderr, _STDERR_LINE_BYTES, self._take_stderr, self._stream_ended)
         self._open_streams = 2
         self._code: int | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -249,14 +124,14 @@ class Child:
 
     def hold_back(self) -> None:
         """Read nothing more of its output until `go_on`: who hears it has enough to do."""
-        self._stdout.pause()
+        self._stdout.hold_back()
 
     def go_on(self) -> None:
-        self._stdout.resume()
+        self._stdout.go_on()
 
     def longest_line(self, max_line_bytes: int) -> None:
         """From now on lines may be as long as this."""
-        self._out_lines.adopt(max_line_bytes)
+        self._stdout.adopt(max_line_bytes)
 
     def stderr_tail(self) -> list[str]:
         """The last lines it wrote to standard error."""
@@ -281,22 +156,19 @@ class Child:
                 self._signal_group(signal.SIGKILL)
         await self.wait_gone(_KILL_S)
 
-    def _take_output(self, data: bytes) -> None:
-        for line in self._out_lines.feed(data):
-            if isinstance(line, Oversize):
-                self._tell(self._on_oversize, line)
-            else:
-                self._tell(self._on_line, line)
+    def _take_output(self, line: bytes | Oversize) -> None:
+        if isinstance(line, Oversize):
+            self._tell(self._on_oversize, line)
+        else:
+            self._tell(self._on_line, line)
 
-    def _take_stderr(self, data: bytes) -> None:
-        for line in self._err_lines.feed(data):
-            if isinstance(line, Oversize):
-                text = f"[a line of {line.skipped_bytes} bytes]"
-            else:
-                text = line.decode("utf-8", "replace")
-            self._tail.append(text)
-            if self._on_stderr is not None:
-                self._tell(self._on_stderr, text)
+    def _take_stderr(self, line: bytes | Oversize) -> None:
+        text = (
+            f"[a line of {line.skipped_bytes} bytes]" if isinstance(line, Oversize) else line.decode("utf-8", "replace")
+        )
+        self._tail.append(text)
+        if self._on_stderr is not None:
+            self._tell(self._on_stderr, text)
 
     def _output_ended(self) -> None:
         if self._code is None:
@@ -323,8 +195,8 @@ class Child:
             self._timer = self._loop.call_later(_LAST_WORDS_S, self._listened_long_enough)
 
     def _listened_long_enough(self) -> None:
-        if self._stdout.is_paused:
-            # Its last words are in the pipe, and whoever hears them is still busy with those before.
+        if self._stdout.is_paused or self._stderr.is_paused:
+            # Its last lines have not had their turn yet.
             self._timer = self._loop.call_later(_LAST_WORDS_S, self._listened_long_enough)
         else:
             self._finish()
@@ -336,7 +208,7 @@ class Child:
         self._stdin.close()
         self._stdout.close()
         self._stderr.close()
-        half = self._out_lines.unfinished_bytes
+        half = self._stdout.unfinished_bytes
         if half:
             self._tail.append(f"[taskgate: dropped a half line of {half} bytes at the end of its output]")
         ended = ChildExit(self._code, self._stdin.handed_over)
