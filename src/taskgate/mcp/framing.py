@@ -88,14 +88,14 @@ class LineSplitter:
 
     def next_line(self, budget: TurnBudget) -> bytes | Oversize | None:
         """The next line that is not empty, or None where there is none yet or the budget is spent."""
-        left = budget.lines
+        left = most = budget.lines
         line: bytes | Oversize | None = None
         while line is None and left > 0:
             if self._next == len(self._found):
                 if not self._pieces:
                     break
                 piece = self._pieces.popleft()
-                budget.bytes -= len(piece)
+                budget.spend_bytes(len(piece))
                 self._cut(piece)
                 continue
             left -= 1
@@ -103,9 +103,9 @@ class LineSplitter:
             self._next += 1
             if found:
                 line = self._whole(found)
-        budget.lines = left
+        budget.spend_lines(most - left)
         if line is not None:
-            budget.messages -= 1
+            budget.spend_message()
         return line
 
     def _cut(self, piece: bytes) -> None:
@@ -255,20 +255,19 @@ class SseParser:
                 if event is not None:
                     events.append(event)
         except SseOverflow as overflow:
-            overflow.events = events
-            raise
+            raise SseOverflow(overflow.limit, events, overflow.begin) from None
         return events
 
     def next_event(self, budget: TurnBudget) -> SseEvent | None:
         """The next event, or None where there is none yet or the budget is spent. Raises SseOverflow."""
-        left = budget.lines
+        left = most = budget.lines
         event: SseEvent | None = None
         while event is None and left > 0:
             if self._next == len(self._found):
                 if not self._pieces:
                     break
                 piece = self._pieces.popleft()
-                budget.bytes -= len(piece)
+                budget.spend_bytes(len(piece))
                 self._cut(piece)
                 continue
             left -= 1
@@ -280,9 +279,9 @@ class SseParser:
                 event = self._end_block()
             else:
                 self._event = ""
-        budget.lines = left
+        budget.spend_lines(most - left)
         if event is not None:
-            budget.messages -= 1
+            budget.spend_message()
         return event
 
     def _cut(self, piece: bytes) -> None:

@@ -21,7 +21,7 @@ SLICE_BYTES: Final = 64 * 1024
 
 
 class TurnBudget:
-    """What is left for one reader in this turn. Readers subtract from the fields and stop when the budget is `spent`."""
+    """What is left for one reader in this turn. Whoever reads stops when it is `spent`."""
 
     __slots__ = ("bytes", "lines", "messages")
 
@@ -37,3 +37,12 @@ class TurnBudget:
     @property
     def spent(self) -> bool:
         return self.bytes <= 0 or self.lines <= 0 or self.messages <= 0
+
+    def spend_bytes(self, count: int) -> None:
+        self.bytes -= count
+
+    def spend_lines(self, count: int = 1) -> None:
+        self.lines -= count
+
+    def spend_message(self) -> None:
+        self.messages -= 1

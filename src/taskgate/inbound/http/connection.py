@@ -284,7 +284,7 @@ class CallerConnection(HttpToolsProtocol):
     def _parse(self, data: bytes) -> None:
         before = self._received
         size = self._read_bytes = len(data)
-        self._budget.bytes -= size
+        self._budget.spend_bytes(size)
         try:
             self.parser.feed_data(data)
             if self._waiting_since is not None:
@@ -351,7 +351,7 @@ class CallerConnection(HttpToolsProtocol):
         self.url += url
 
     def on_headers_complete(self) -> None:
-        self._budget.messages -= 1
+        self._budget.spend_message()
         limits = self.plan.value.limits
         fields = dict(self.headers)
         count = len(self.headers)
@@ -424,7 +424,7 @@ class CallerConnection(HttpToolsProtocol):
 
     def on_body(self, body: bytes) -> None:
         self._received += len(body)
-        self._budget.lines -= 1
+        self._budget.spend_lines()
         if self._post is not None:
             self._post.take(body)
         else:

@@ -163,7 +163,7 @@ class ReplyReader:
 
     def _parse(self, data: bytes) -> None:
         self._quiet += len(data)
-        self._budget.bytes -= len(data)
+        self._budget.spend_bytes(len(data))
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
@@ -233,7 +233,7 @@ class ReplyReader:
 
     def on_body(self, chunk: bytes) -> None:
         self._quiet = 0
-        self._budget.lines -= 1
+        self._budget.spend_lines()
         if self.complete or self._ends or self.stopped or self._problem is not None:
             return
         if self._sse is not None:
