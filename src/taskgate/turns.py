@@ -1,15 +1,20 @@
-"""Everybody else's turn between two steps of work on something large: many bytes, or all objects of the process.
+"""Everyone else's turn between two steps of work on something large: many bytes, or all objects of the process.
 
-A look through fifteen megabytes, or a copy of them, takes some milliseconds. Steps of that size are not taken one after the other.
-Nothing here knows what the bytes mean. A look of Python's garbage collector at everything takes longer still (250 ms with 10,000
-open tasks) and cannot be divided, so `Collector` chooses its moment.
+A look through fifteen megabytes, or a copy of them, takes some milliseconds. Steps of that size are not taken one after the other,
+and of all work on large things only one step is taken in a turn of the event loop: a peer that sends a hundred large messages
+at once delays large messages, and nothing else. Nothing here depends on what the bytes mean. A look of Python's garbage collector
+at everything takes longer still (250 ms with 10,000 open tasks) and cannot be divided, so `Collector` chooses its moment.
 """
 
 from __future__ import annotations
 
+import asyncio
+import contextvars
 import gc
 import sys
 import time
+import weakref
+from collections import deque
 from typing import Final
 
 from taskgate import clock
@@ -19,9 +24,50 @@ LARGE_BYTES: Final = 256 * 1024
 _LOOK_BYTES: Final = 1 << 20
 
 
+class _Line:
+    """Those who work on something large on one event loop. One of them goes on in each turn, in the order in which they came."""
+
+    __slots__ = ("_context", "_is_moving", "_loop", "_waiting")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = weakref.ref(loop)
+        self._context = contextvars.Context()
+        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._is_moving = False
+
+    def join(self, loop: asyncio.AbstractEventLoop) -> asyncio.Future[None]:
+        turn: asyncio.Future[None] = loop.create_future()
+        self._waiting.append(turn)
+        if not self._is_moving:
+            self._is_moving = True
+            loop.call_soon(self._move, context=self._context)
+        return turn
+
+    def _move(self) -> None:
+        while self._waiting:
+            turn = self._waiting.popleft()
+            if not turn.done():
+                turn.set_result(None)
+                break
+        loop = self._loop()
+        if self._waiting and loop is not None:
+            loop.call_soon(self._move, context=self._context)
+        else:
+            self._is_moving = False
+
+
+_lines: Final[weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Line]] = weakref.WeakKeyDictionary()
+
+
 async def let_others_run() -> None:
-    """Go on in the loop's next turn. Whoever works on less than `LARGE_BYTES` does not call this."""
-    await clock.sleep(0)
+    """Go on in a later turn of the loop, alone of all who work on something large. For work on less than `LARGE_BYTES` it is not
+    called.
+    """
+    loop = asyncio.get_running_loop()
+    line = _lines.get(loop)
+    if line is None:
+        line = _lines[loop] = _Line(loop)
+    await line.join(loop)
 
 
 async def contains(body: bytes, mark: bytes) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Generator
 from typing import Any
 
 import pytest
@@ -11,14 +12,23 @@ from hypothesis import strategies as st
 
 from taskgate.core import strict_scan, wire
 from taskgate.core.errors import TaskgateError
-from taskgate.core.strict_scan import StrictScan
+from taskgate.core.strict_scan import StrictScan, batch_in_slices, message_in_slices, reads_quickly
+
+
+def last_of(slices: Generator[None, None, Any]) -> tuple[Any, int]:
+    """What it returns in the end, and in how many slices."""
+    count = 1
+    while True:
+        try:
+            next(slices)
+        except StopIteration as end:
+            return end.value, count
+        count += 1
 
 
 def in_slices(body: bytes, max_depth: int = 8, max_nodes: int = 50) -> wire.Message:
-    scan = StrictScan(body, max_depth, max_nodes)
-    while not scan.step():
-        pass
-    return scan.message()
+    message: wire.Message = last_of(message_in_slices(body, max_depth, max_nodes))[0]
+    return message
 
 
 def outcome(read: Any, body: bytes) -> Any:
@@ -38,6 +48,8 @@ def slice_size(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
     """Small slices end everywhere: in escapes, in spaces, between two bytes of one character."""
     monkeypatch.setattr(strict_scan, "SLICE_BYTES", request.param + 12)
     monkeypatch.setattr(strict_scan, "SLICE_TOKENS", 3)
+    monkeypatch.setattr(strict_scan, "_PIECE_BYTES", 2 * request.param)
+    monkeypatch.setattr(strict_scan, "_TEXT_BYTES", request.param)
 
 
 def test_members_and_elements_are_found_where_they_stand() -> None:
@@ -140,12 +152,81 @@ def test_broken_results_are_read_alike(value: Any, where: int, instead: bytes) -
 
 
 def test_megabytes_of_space_are_read_in_slices() -> None:
-    scan = StrictScan(b'{"jsonrpc":"2.0","id":1,' + b" " * (3 * strict_scan.SLICE_BYTES) + b'"result":{}}', 10, 100)
-    steps = 0
-    while not scan.step():
-        steps += 1
+    body = b'{"jsonrpc":"2.0","id":1,' + b" " * (3 * strict_scan.SLICE_BYTES) + b'"result":{}}'
+    message, steps = last_of(message_in_slices(body, 10, 100))
     assert steps > 3
-    assert bytes(scan.message().raw_result or b"") == b"{}"
+    assert bytes(message.raw_result) == b"{}"
+
+
+@given(values, st.booleans(), st.sampled_from([None, 1]))
+def test_params_are_decoded_alike(value: Any, ascii_only: bool, indent: int | None) -> None:
+    message = {"method": "m", "params": {"a": value, "b": [value, {"c": value}]}, "jsonrpc": "2.0", "id": "x"}
+    body = json.dumps(message, ensure_ascii=ascii_only, indent=indent).encode()
+    assert in_slices(body, 20, 1000) == wire.MessageReader(20, 1000).read(body)
+
+
+@given(values, st.integers(0, 10_000), st.sampled_from([b"", b'"', b"\\", b",", b"}", b"\x00", b"\xff", b" ", b"1"]))
+def test_broken_params_are_read_alike(value: Any, where: int, instead: bytes) -> None:
+    body = json.dumps({"jsonrpc": "2.0", "id": 7, "method": "m", "params": {"a": value}}).encode()
+    at = where % len(body)
+    assert_equal_reading(body[:at] + instead + body[at + 1 :])
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        [{}] * 4000,
+        {f"k{n}": n for n in range(4000)},
+        [[n, {"a": [n] * 40}] for n in range(100)],
+        {"long": ["x" * 40_000, {"y": ["z" * 40_000] * 3}], "": {"": [1.5] * 9000}, 'q"\\': [None] * 9000},
+        [12345678901234567890123] * 3000,
+        "x" * 100_000,
+        ["ü\n\U0001f600" * 20_000, {"😀" * 30_000: "\\" * 40_000}],
+    ],
+    ids=["objects", "keys", "nested", "large in large", "long numbers", "one text", "many characters"],
+)
+@pytest.mark.parametrize(("indent", "ascii_only"), [(None, True), (1, False)])
+def test_large_params_are_decoded_in_pieces(value: Any, indent: int | None, ascii_only: bool) -> None:
+    message = {"jsonrpc": "2.0", "id": 1, "method": "m", "params": {"a": value, "b": 1}}
+    body = json.dumps(message, indent=indent, ensure_ascii=ascii_only).encode()
+    read, slices = last_of(message_in_slices(body, 20, 50_000))
+    assert read == wire.MessageReader(20, 50_000).read(body)
+    assert slices > 2
+
+
+def _scanned(scan: StrictScan) -> None:
+    while not scan.step():
+        pass
+
+
+def test_document_with_too_many_values_is_refused_before_it_is_scanned() -> None:
+    inside = rb'"a,b\",\\",'
+    for value, commas in ((b"{},", 1), (b'"k",', 1), (b'"a,,,,b",', 1), (inside, 1)):
+        enough = 60
+        scan = StrictScan(b"[" + value * enough + b"0]", 8, enough * commas)
+        with pytest.raises(wire.MalformedJson, match="more than"):
+            _scanned(scan)
+        assert scan._at == 0, value
+        _scanned(StrictScan(b"[" + value * enough + b"0]", 8, enough * commas + 2))
+
+
+def test_batches_are_read_alike() -> None:
+    one = {"jsonrpc": "2.0", "id": 1, "method": "m", "params": {"a": [1, {"b": 2}]}}
+    batches: list[Any] = [[one], [one] * 9, [one, 5], [], [one] * (wire.MAX_BATCH + 1), {}]
+    for messages in batches:
+        body = json.dumps(messages, indent=1).encode()
+        reader = wire.MessageReader(8, 10_000)
+        read = outcome(lambda text: last_of(batch_in_slices(text, 8, 10_000))[0], body)
+        assert read == outcome(reader.read_batch, body)
+
+
+def test_what_is_read_in_one_go() -> None:
+    assert reads_quickly(b"[" + b"{}," * 5_000 + b"0]")
+    assert reads_quickly(b'"' + b"x" * 200_000 + b'"')
+    assert not reads_quickly(b'"' + b"x" * 300_000 + b'"')
+    assert not reads_quickly(b"[" + b"{}," * 8_000 + b"0]")
+    assert not reads_quickly(b"[" + b"[" * 9_000 + b"]" * 9_000)
+    assert not reads_quickly(b"[" + b"0," * 9_000 + b"0]")
 
 
 def test_a_large_member_that_was_edited_away_stays_away() -> None:

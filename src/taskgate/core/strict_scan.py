@@ -1,18 +1,22 @@
 """Strict reading of one large message, a slice at a time.
 
-`wire.parse_strictly` reads a message in one go, which for many megabytes keeps everybody else waiting. This reads the same
-documents and refuses the same ones, but stops after each slice and goes on when it is called again. It builds no values: it checks
-the document and remembers where the members of the outermost object are, which is all that relaying needs. Pure: whoever drives it
-decides what happens between two slices.
+`wire.parse_strictly` reads a message in one go, which takes too long for many megabytes and for many thousand values. This reads
+the same documents and refuses the same ones, but stops after each slice and goes on when it is called again. A document that holds
+too many values is refused before it is read any closer.
+
+`StrictScan.step` builds no values: it checks the document and remembers where the members of the outermost object are, which is all
+that relaying a result needs. `StrictScan.decoded` builds the values where they are needed. Pure: the caller decides what happens
+between two slices.
 """
 
 from __future__ import annotations
 
 import codecs
+import itertools
 import json
 import re
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Generator, Iterator, Mapping
+from typing import Any, Final
 
 import msgspec
 
@@ -39,12 +43,112 @@ _USUAL_ESCAPES: Final = (rb"\\", rb"\"", rb"\n", rb"\t")
 _ENDS_PLAIN_TEXT: Final = bytes(byte < 0x20 or byte in b'"\\' for byte in range(256))
 _SCALAR: Final = re.compile(rb"(-?(?:0|[1-9][0-9]*+))(\.[0-9]++)?([eE][+-]?[0-9]++)?|true|false|null")
 
-_SIMPLE: Final = rb'(?:"[^"\\\x00-\x1f]{0,4000}+"|-?(?:0|[1-9][0-9]{0,16})|true|false|null)[ \t\n\r]{0,1000}+'
+_SIMPLE: Final = rb'(?:"[^"\\\x00-\x1f]{0,4000}+"|-?(?:0|[1-9][0-9]{0,16})|true|false|null|\{\}|\[\])[ \t\n\r]{0,1000}+'
 _SIMPLE_MEMBER: Final = re.compile(
     rb'[ \t\n\r]{0,1000}+"([^"\\\x00-\x1f]{0,200}+)"[ ]{0,8}+:[ ]{0,8}+' + _SIMPLE + rb"([,}])"
 )
 _SIMPLE_ELEMENT: Final = re.compile(rb"[ \t\n\r]{0,1000}+" + _SIMPLE + rb"([,\]])")
 """What most documents mostly consist of, in one go."""
+
+_QUICK_BYTES: Final = 16 * 1024
+_QUICK_VALUES: Final = 8_192
+_LARGE_BYTES: Final = 256 * 1024
+_PIECE_BYTES: Final = 16 * 1024
+"""How much of a large array or object is decoded in one go."""
+_TEXT_BYTES: Final = 256 * 1024
+"""How much of a large string is decoded in one go."""
+
+
+def reads_quickly(body: bytes) -> bool:
+    """Whether a message can be read in one go, within a few milliseconds: it is neither long nor can it hold many values."""
+    size = len(body)
+    if size <= _QUICK_BYTES:
+        return True
+    # Each value but the first stands behind a comma or begins an array or object. Those in texts are counted, too.
+    return size < _LARGE_BYTES and body.count(b",") + body.count(b"{") + body.count(b"[") <= _QUICK_VALUES
+
+
+def message_in_slices(body: bytes, max_depth: int, max_nodes: int) -> Generator[None, None, Message]:
+    """`MessageReader.read` in slices: yields between them and returns the message. Raises what that raises."""
+    scan = StrictScan(body, max_depth, max_nodes)
+    while not scan.step():
+        yield
+    if scan.is_result:
+        return scan.response()
+    value = yield from scan.decoded()
+    return wire.message_of(value, scan.copied_members())
+
+
+def batch_in_slices(body: bytes, max_depth: int, max_nodes: int) -> Generator[None, None, list[Message]]:
+    """`MessageReader.read_batch` in slices."""
+    if not wire.is_batch(body):
+        raise InvalidMessage("a batch is an array")
+    scan = StrictScan(body, max_depth, max_nodes)
+    while not scan.step():
+        yield
+    raw = scan.elements()
+    wire.check_batch(raw)
+    values = yield from scan.decoded()
+    return [wire.message_of(value, _members(text)) for value, text in zip(values, raw, strict=True)]
+
+
+def _members(text: Raw) -> dict[str, Raw]:
+    return wire.members_of(text) if bytes(memoryview(text)[:1]) == b"{" else {}
+
+
+class _LargeValue:
+    """An array or object that is too large to be decoded in one go, as the parts that it consists of.
+
+    A part is either a piece of its text, from one offset to another, or a large value in it, with the offsets of its key.
+    """
+
+    __slots__ = ("is_object", "parts")
+
+    def __init__(self, is_object: bool) -> None:
+        self.is_object = is_object
+        self.parts: list[tuple[int, int, _Large | None]] = []
+
+
+_LargeText = list[int]
+"""A string that is too large to be decoded in one go: where its pieces begin, and where the last one ends."""
+_Large = _LargeValue | _LargeText
+_Parts = Iterator[tuple[int, int, _Large | None]]
+
+
+def _empty(large: _LargeValue) -> tuple[dict[str, Any] | list[Any], _Parts]:
+    """What a large value becomes, still without anything in it, and the parts to fill it with."""
+    return {} if large.is_object else [], iter(large.parts)
+
+
+class _Container:
+    """An array or object whose end has not been read yet."""
+
+    __slots__ = ("begin", "key_span", "keys", "large", "piece_at")
+
+    def __init__(self, begin: int, keys: set[bytes] | None, key_span: tuple[int, int]) -> None:
+        self.begin = begin
+        self.keys = keys
+        """Those of an object so far; None for an array."""
+        self.key_span = key_span
+        """Where its own key stands in the object that it is in; in an array where it begins itself."""
+        self.piece_at = begin + 1
+        """Where the text begins that belongs to none of its parts yet."""
+        self.large: _LargeValue | None = None
+        """Its parts, once it is known to be large."""
+
+    def cut(self, end: int) -> None:
+        """What was read up to here becomes a part."""
+        if self.large is None:
+            self.large = _LargeValue(self.keys is not None)
+        self.large.parts.append((self.piece_at, end, None))
+        self.piece_at = end
+
+    def add_large(self, key_span: tuple[int, int], inner: _Large, end: int) -> None:
+        """A large value in it has ended here."""
+        self.cut(key_span[0])
+        assert self.large is not None
+        self.large.parts.append((*key_span, inner))
+        self.piece_at = end
 
 
 class StrictScan:
@@ -53,19 +157,25 @@ class StrictScan:
     __slots__ = (
         "_at",
         "_body",
+        "_commas",
         "_decoded",
         "_decoder",
         "_elements",
+        "_escape_goes_on",
         "_expects",
         "_has_long_numbers",
+        "_in_string",
         "_is_object",
         "_key",
+        "_key_span",
         "_max_depth",
         "_max_nodes",
         "_nodes",
         "_open",
+        "_root",
         "_spans",
         "_string_at",
+        "_text",
         "_value_at",
     )
 
@@ -75,16 +185,22 @@ class StrictScan:
         self._max_nodes = max_nodes
         self._decoder = codecs.getincrementaldecoder("utf-8")()
         self._decoded = 0
+        self._commas = 0
+        self._in_string = self._escape_goes_on = False
+        """Whether what was decoded so far ends in a string, and there with the backslash of an escape."""
         self._at = 0
         self._nodes = 0
         self._has_long_numbers = self._is_object = False
-        self._open: list[set[bytes] | None] = []
-        """The keys of every object that is open; None stands for an array."""
+        self._open: list[_Container] = []
+        self._root: _LargeValue | None = None
         self._expects = "value"
         """`value`, `key`, `colon`, `next` (a comma or an end), `first` (a key or an end), `first value`, `string`, `key string`
         or `end`."""
         self._string_at = 0
+        self._text: _LargeText = []
+        """The pieces of the string that is being read, once it is known to be large."""
         self._key = b""
+        self._key_span = (0, 0)
         self._value_at = 0
         self._spans: dict[str, tuple[int, int]] = {}
         self._elements: list[tuple[int, int]] = []
@@ -103,21 +219,67 @@ class StrictScan:
             self._token()
         return False
 
-    def message(self) -> Message:
-        """The message. A result keeps its bytes and is not decoded."""
-        if not self._is_object:
-            raise InvalidMessage("a message is an object")
-        if "result" not in self._spans or "method" in self._spans or "error" in self._spans:
-            return wire.checked_message(self._body, exactly=self._has_long_numbers)
-        members = {name: Raw(self._body[begin:end]) for name, (begin, end) in self._spans.items() if name != "result"}
-        message = wire.checked_message(wire.join({**members, "result": _NULL}), exactly=True)
+    @property
+    def is_result(self) -> bool:
+        return "result" in self._spans and "method" not in self._spans and "error" not in self._spans
+
+    def response(self) -> Message:
+        """The message that holds a result, which keeps its bytes and is not decoded."""
+        spans = {name: span for name, span in self._spans.items() if name != "result"}
+        members = {name: Raw(self._body[begin:end]) for name, (begin, end) in spans.items()}
+        message = wire.checked_message(wire.join({**members, "result": _NULL}))
         begin, end = self._spans["result"]
         return msgspec.structs.replace(message, raw_result=Raw(self._body[begin:end]))
+
+    def decoded(self) -> Generator[None, None, Any]:
+        """The value of the document: yields between two pieces of it."""
+        decode = wire.parse_strictly if self._has_long_numbers else wire.parse_checked
+        if self._root is None:
+            return decode(self._body)
+        filling = [_empty(self._root)]
+        value = filling[0][0]
+        while filling:
+            made, parts = filling[-1]
+            part = next(parts, None)
+            if part is None:
+                filling.pop()
+                continue
+            begin, end, large = part
+            if large is not None:
+                inner: Any
+                if isinstance(large, _LargeValue):
+                    filling.append(_empty(large))
+                    inner = filling[-1][0]
+                else:
+                    inner = yield from self._text_of(large)
+                if isinstance(made, dict):
+                    made[decode(self._body[begin:end])] = inner
+                else:
+                    made.append(inner)
+                continue
+            text = self._body[begin:end].strip(b", \t\r\n")
+            if isinstance(made, dict):
+                made.update(decode(b"{%b}" % text))
+            else:
+                made.extend(decode(b"[%b]" % text))
+            yield
+        return value
+
+    def _text_of(self, cuts: _LargeText) -> Generator[None, None, str]:
+        pieces: list[str] = []
+        for begin, end in itertools.pairwise(cuts):
+            pieces.append(wire.parse_checked(b'"%b"' % self._body[begin:end]))
+            yield
+        return "".join(pieces)
 
     def members(self) -> dict[str, Raw]:
         """The members of the outermost object, each as it stands; nothing where it is no object."""
         view = memoryview(self._body)
         return {name: Raw(view[begin:end]) for name, (begin, end) in self._spans.items()}
+
+    def copied_members(self) -> dict[str, Raw]:
+        """The same, for a message that may outlive the document."""
+        return {name: Raw(self._body[begin:end]) for name, (begin, end) in self._spans.items()}
 
     def elements(self) -> list[Raw]:
         """The elements of the outermost array, each as it stands; nothing where it is no array."""
@@ -134,7 +296,24 @@ class StrictScan:
             self._decoder.decode(self._body[self._decoded : end], final=end == len(self._body))
         except UnicodeDecodeError:
             raise MalformedJson(f"it is not UTF-8 near byte {self._decoded}") from None
+        self._count_commas(self._body[self._decoded : end])
         self._decoded = end
+
+    def _count_commas(self, piece: bytes) -> None:
+        """Refuse what must hold too many values: there is one more than there are commas outside of strings."""
+        if self._escape_goes_on:
+            piece = piece[1:]
+        if b"\\" in piece:
+            piece = piece.replace(rb"\\", b"")
+            self._escape_goes_on = piece.endswith(b"\\")
+            piece = piece.replace(rb"\"", b"")
+        else:
+            self._escape_goes_on = False
+        texts = piece.split(b'"')
+        self._commas += b"".join(texts[self._in_string :: 2]).count(b",")
+        self._in_string ^= len(texts) % 2 == 0
+        if self._commas >= self._max_nodes:
+            raise self._too_many()
 
     def _token(self) -> None:
         if self._expects in ("string", "key string"):
@@ -167,7 +346,8 @@ class StrictScan:
 
     def _simple(self) -> bool:
         """Read one short member or element that is no container, with what ends it. False if there is none here."""
-        keys = self._open[-1]
+        container = self._open[-1]
+        keys = container.keys
         if keys is None:
             found = _SIMPLE_ELEMENT.match(self._body, self._at) if self._expects in ("value", "first value") else None
         else:
@@ -180,9 +360,10 @@ class StrictScan:
         self._at = found.end()
         if found[found.re.groups] == b",":
             self._expects = "value" if keys is None else "key"
+            if self._at - container.piece_at > _PIECE_BYTES:
+                container.cut(self._at)
         else:
-            self._open.pop()
-            self._value_ended()
+            self._end_container()
         return True
 
     def _after_space(self) -> int:
@@ -217,10 +398,13 @@ class StrictScan:
             raise MalformedJson(f"it is nested deeper than {self._max_depth} levels")
         self._nodes += 1
         if self._nodes > self._max_nodes:
-            raise MalformedJson(f"it holds more than {self._max_nodes} values")
+            raise self._too_many()
+
+    def _too_many(self) -> MalformedJson:
+        return MalformedJson(f"it holds more than {self._max_nodes} values")
 
     def _enter(self, keys: set[bytes] | None, expects: str) -> None:
-        self._open.append(keys)
+        self._open.append(_Container(self._at, keys, self._key_of(self._at)))
         self._expects = expects
         self._at += 1
 
@@ -248,6 +432,8 @@ class StrictScan:
         return plain < 0 and self._at < len(self._body)
 
     def _go_on_in_string(self) -> None:
+        if self._at - (self._text[-1] if self._text else self._string_at) > _TEXT_BYTES:
+            self._cut_text()
         if self._at - self._string_at > _LONG_STRING and self._only_plain_text():
             return
         body, end = self._body, self._at + SLICE_BYTES
@@ -257,16 +443,29 @@ class StrictScan:
         byte = body[at : at + 1]
         if byte == b'"' and at < end:
             self._at += 1
+            text, self._text = self._text, []
             if self._expects == "key string":
                 self._take_key(body[self._string_at : self._at])
             else:
+                if text and self._open:
+                    self._open[-1].add_large(self._key_of(self._string_at), [*text, at], self._at)
                 self._value_ended()
         elif at < end - _LONGEST_ESCAPE or at >= len(body):
             raise MalformedJson(f"a string is not in order at byte {at}")
 
+    def _cut_text(self) -> None:
+        """A piece of a large string ends here, which is never within an escape, or before the character that this is a byte of."""
+        cut = self._at
+        while self._body[cut] & 0xC0 == 0x80:
+            cut -= 1
+        if not self._text:
+            self._text.append(self._string_at + 1)
+        self._text.append(cut)
+
     def _take_key(self, quoted: bytes) -> None:
-        keys = self._open[-1]
+        keys = self._open[-1].keys
         assert keys is not None
+        self._key_span = (self._string_at, self._at)
         key = json.loads(quoted).encode() if b"\\" in quoted else quoted[1:-1]
         self._add_key(keys, key)
         if len(self._open) == 1:
@@ -279,10 +478,23 @@ class StrictScan:
         keys.add(key)
 
     def _close(self, *, is_object: bool) -> None:
-        if not self._open or (self._open[-1] is not None) is not is_object:
+        if not self._open or (self._open[-1].keys is not None) is not is_object:
             raise MalformedJson(f"something unexpected at byte {self._at}")
-        self._open.pop()
         self._at += 1
+        self._end_container()
+
+    def _key_of(self, value_at: int) -> tuple[int, int]:
+        """Where the key of a value stands that begins there; in an array where the value does."""
+        named = bool(self._open) and self._open[-1].keys is not None
+        return self._key_span if named else (value_at, value_at)
+
+    def _end_container(self) -> None:
+        ended = self._open.pop()
+        if self._at - ended.begin > _PIECE_BYTES:
+            ended.cut(self._at - 1)
+            if self._open and ended.large is not None:
+                self._open[-1].add_large(ended.key_span, ended.large, self._at)
+            self._root = ended.large
         self._value_ended()
 
     def _after_value(self, byte: bytes) -> None:
@@ -294,13 +506,16 @@ class StrictScan:
             self._close(is_object=byte == b"}")
         else:
             self._want(byte, b",")
-            self._expects = "key" if self._open[-1] is not None else "value"
+            container = self._open[-1]
+            self._expects = "key" if container.keys is not None else "value"
+            if self._at - container.piece_at > _PIECE_BYTES:
+                container.cut(self._at)
 
     def _value_ended(self) -> None:
         self._expects = "next"
         if len(self._open) != 1:
             return
-        if self._open[0] is None:
+        if self._open[0].keys is None:
             self._elements.append((self._value_at, self._at))
         else:
             self._spans[self._key.decode()] = (self._value_at, self._at)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
 from typing import Any, Final, NoReturn
 
@@ -23,6 +23,8 @@ Members = dict[str, msgspec.Raw]
 
 MAX_DEPTH: Final = 64
 MAX_NODES: Final = 100_000
+MAX_BATCH: Final = 100
+"""Messages in one JSON-RPC batch. All of them are begun at once."""
 COUNTED_BYTES: Final = 1024
 DEEPEST: Final = 256
 """Beyond every limit that can be set: what was let in, and what we wrapped around it, can always be read again."""
@@ -32,6 +34,8 @@ _members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _elements = msgspec.json.Decoder(list[msgspec.Raw]).decode
 _quickly = msgspec.json.Decoder().decode
 encode: Final = msgspec.json.Encoder().encode
+parse_checked: Final[Callable[[bytes], Any]] = _quickly
+"""Decode a document that has been checked before and holds no number that would be rounded."""
 
 
 class Kind(Enum):
@@ -195,14 +199,21 @@ class MessageReader:
         values = parse_strictly(body, self.max_depth, self.max_nodes)
         if type(values) is not list:
             raise InvalidMessage("a batch is an array")
-        if not values:
-            raise InvalidMessage("a batch may not be empty")
+        check_batch(values)
         return [_message(value, bytes(raw)) for value, raw in zip(values, _elements(body), strict=True)]
 
 
-def checked_message(body: bytes, *, exactly: bool) -> Message:
-    """A message that has been checked before. `exactly`: it holds numbers that the quick reading might round."""
-    return _message(parse_strictly(body) if exactly else _quickly(body), body)
+def check_batch(values: Sequence[object]) -> None:
+    """Raises where there is nothing in a batch, or more than one caller may have answered at once."""
+    if not values:
+        raise InvalidMessage("a batch may not be empty")
+    if len(values) > MAX_BATCH:
+        raise InvalidMessage(f"a batch may hold at most {MAX_BATCH} messages")
+
+
+def checked_message(body: bytes) -> Message:
+    """A message that has been checked before."""
+    return _message(parse_strictly(body), body)
 
 
 def is_batch(body: bytes) -> bool:
@@ -210,9 +221,13 @@ def is_batch(body: bytes) -> bool:
 
 
 def _message(value: Any, body: bytes) -> Message:
+    return message_of(value, _members(body) if type(value) is dict else {})
+
+
+def message_of(value: Any, members: Members) -> Message:
+    """The message that a decoded document is; `members` holds the bytes of its members."""
     if type(value) is not dict:
         raise InvalidMessage("a message is an object")
-    members = _members(body)
     # An id may be echoed if it is a string or an integer. It is known by one spelling, whatever escapes its sender wrote.
     message_id = encode(value["id"]) if type(value.get("id")) in (str, int) else None
     if value.get("jsonrpc") != "2.0":

@@ -27,6 +27,7 @@ from taskgate.gateway.requests.sessions import Session
 from taskgate.mcp.framing import LineSplitter, Oversize
 from taskgate.mcp.turn_budget import TurnBudget
 from taskgate.ports.outlet import CancelNote
+from taskgate.reading import read_message
 from taskgate.turns import let_others_run
 
 MAX_UNREAD_BYTES: Final = 64 * 1024 * 1024
@@ -135,7 +136,7 @@ class StdioEndpoint:
                 while lines.is_behind:
                     line = lines.next_line(budget)
                     if line is not None:
-                        self._take(line, outlet)
+                        await self._take(line, outlet)
                     if budget.spent:
                         await let_others_run()
                         budget.renew()
@@ -166,7 +167,7 @@ class StdioEndpoint:
         if self._session is not None:
             await self._gateway.end_session(self._session)
 
-    def _take(self, line: bytes | Oversize, outlet: LineOutlet) -> None:
+    async def _take(self, line: bytes | Oversize, outlet: LineOutlet) -> None:
         if isinstance(line, Oversize):
             limit = self._gateway.limits.request_bytes
             self._refuse(CallerError("request_too_large", f"A message may have at most {limit} bytes."), outlet)
@@ -174,7 +175,7 @@ class StdioEndpoint:
         try:
             if wire.is_batch(line):
                 raise InvalidMessage("batches are not supported here")
-            message = self._reader.read(line)
+            message = await read_message(self._reader, line)
         except InvalidMessage as problem:
             self._refuse(problem, outlet, problem.message_id)
         except TaskgateError as problem:

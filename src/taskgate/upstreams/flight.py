@@ -12,11 +12,9 @@ from taskgate.core import wire
 from taskgate.core.errors import Body, Evidence, Executed, Moment, UpstreamError
 from taskgate.core.generations import RELATED_TASK
 from taskgate.core.questions import SAMPLE, spec_shapes, without_related_task
-from taskgate.core.strict_scan import StrictScan
 from taskgate.core.wire import Message, MessageReader, Raw, meta_of
 from taskgate.ports.credentials import HeaderPairs
 from taskgate.ports.upstream import CallFailed, StreamNotice, UpstreamCall
-from taskgate.turns import LARGE_BYTES, let_others_run
 from taskgate.upstreams.secret_filter import SecretFilter
 
 next_number: Final = itertools.count(1).__next__
@@ -175,8 +173,7 @@ def too_large(server: str, limit: int, status: int | None = None) -> CallFailed:
     )
 
 
-# What is accepted from any server: how long a message may be, and how it is read: small ones at once, large ones a
-# slice at a time, with everybody else's turn in between.
+# What is accepted from any server: how long a message may be, and how deep and how full.
 #
 # All servers of a gateway share one, so that a reload changes the limits of conversations that go on.
 
@@ -202,18 +199,6 @@ class Intake:
         self.reader.adopt(max_depth, max_nodes)
         for line in self.lines:
             line.adopt(max_bytes)
-
-
-async def read_message(reader: MessageReader, body: bytes) -> Message:
-    """Raises what `Reader.read` raises."""
-    if len(body) < LARGE_BYTES:
-        return reader.read(body)
-    scan = StrictScan(body, reader.max_depth, reader.max_nodes)
-    while not scan.step():
-        await let_others_run()
-    message = scan.message()
-    await let_others_run()
-    return message
 
 
 # The server's own tasks in what it says: read for ourselves, and taken out of what callers see.

@@ -14,6 +14,7 @@ from typing import Final
 from taskgate import clock
 from taskgate.core.errors import Executed, TaskgateError, UpstreamError
 from taskgate.core.generations import Generation, generation_of
+from taskgate.core.strict_scan import reads_quickly
 from taskgate.core.wire import Kind, Message
 from taskgate.mcp.failures import HttpFailure, Stage
 from taskgate.mcp.framing import SseEvent
@@ -22,8 +23,8 @@ from taskgate.mcp.http.reader import HttpReply
 from taskgate.mcp.http.target import Target
 from taskgate.ports.credentials import HeaderPairs, UpstreamCredentials
 from taskgate.ports.upstream import CallFailed, StreamNotice
+from taskgate.reading import read_message
 from taskgate.telemetry.logs import log
-from taskgate.turns import LARGE_BYTES
 from taskgate.upstreams.flight import (
     Flight,
     HttpRefusal,
@@ -32,7 +33,6 @@ from taskgate.upstreams.flight import (
     SessionGone,
     broke_protocol,
     looks_like_answer,
-    read_message,
     timed_out,
     unreachable,
 )
@@ -139,8 +139,8 @@ class HttpWire:
                 return await self._resume(flight, awaited, due)
             message = None
             if reply.body:
-                small = len(reply.body) < LARGE_BYTES
-                message = self.reader.read_response(reply.body) if small else await self._large_response(reply.body)
+                quick = reads_quickly(reply.body)
+                message = self.reader.read_response(reply.body) if quick else await self._large_response(reply.body)
             if message is not None and message.id == awaited.key:
                 if flight.request is None:
                     self._adopt_session(reply, message)
@@ -388,7 +388,7 @@ class _Awaited:
             self._flight.tell(StreamNotice.PRIMED, event.retry)
         if not event.data or event.event not in ("message", ""):
             return False
-        if len(event.data) >= LARGE_BYTES:
+        if not reads_quickly(event.data):
             if self._flight is not None and looks_like_answer(event.data):
                 self.unread = event.data
                 return True

@@ -19,6 +19,7 @@ import msgspec
 
 from taskgate.core import wire
 from taskgate.core.errors import Executed, TaskgateError, UpstreamError
+from taskgate.core.strict_scan import reads_quickly
 from taskgate.core.wire import Kind, Message
 from taskgate.mcp.failures import ChildFailure, HttpFailure
 from taskgate.mcp.framing import SseEvent
@@ -27,14 +28,14 @@ from taskgate.mcp.http.target import Target
 from taskgate.mcp.stdio.child import Child, ChildExit
 from taskgate.mcp.stdio.process import ChildSpec, Reaper
 from taskgate.ports.upstream import CallFailed
-from taskgate.turns import LARGE_BYTES, let_others_run
+from taskgate.reading import read_message
+from taskgate.turns import let_others_run
 from taskgate.upstreams.flight import (
     Flight,
     Intake,
     Receiver,
     broke_protocol,
     looks_like_answer,
-    read_message,
     timed_out,
     too_large,
     unreachable,
@@ -138,7 +139,7 @@ class StreamWire:
         """One message has arrived. So many are read at once; large ones, and what comes behind them, in later turns of the loop,
         so that a server that says much does not hold up the others.
         """
-        if self._reading is None and self._at_once < AT_ONCE and len(body) < LARGE_BYTES:
+        if self._reading is None and self._at_once < AT_ONCE and reads_quickly(body):
             self._at_once += 1
             self._read(body)
             return
@@ -157,7 +158,7 @@ class StreamWire:
             for _ in range(min(AT_ONCE, len(self._later))):
                 body = self._later.popleft()
                 self._later_bytes -= len(body)
-                if len(body) < LARGE_BYTES:
+                if reads_quickly(body):
                     self._read(body)
                 else:
                     await self._read_large(body)

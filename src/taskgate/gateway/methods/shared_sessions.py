@@ -323,7 +323,7 @@ class SharedSessions:
     async def _follow_again(self, session: Session, wanted: Mapping[str, str]) -> None:
         for uri in list(wanted):
             call = {"jsonrpc": "2.0", "id": "follow-again", "method": "resources/subscribe", "params": {"uri": uri}}
-            message = wire.checked_message(wire.encode(call), exactly=False)
+            message = wire.checked_message(wire.encode(call))
             try:
                 await self._following.subscribe(Request.opened(message, session.caller, _Nowhere(), session))
             except TaskgateError as problem:

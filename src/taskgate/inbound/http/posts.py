@@ -21,6 +21,7 @@ from taskgate.core.errors import CallerError, TaskgateError
 from taskgate.core.generations import STATELESS_REVISIONS, Generation, check_headers, has_envelope, read_envelope
 from taskgate.core.identity import Caller
 from taskgate.core.scoping.registry import NO_WISH, SERVERS_HEADER, TOOLS_HEADER, SessionRequest
+from taskgate.core.strict_scan import reads_quickly
 from taskgate.core.wire import META, InvalidMessage, Kind, Message, MessageReader
 from taskgate.gateway.gateway import Gateway
 from taskgate.gateway.requests.replies import stopped_meanwhile
@@ -33,8 +34,8 @@ from taskgate.inbound.http.hop import NOT_HERE
 from taskgate.inbound.http.post import Post
 from taskgate.inbound.http.refusals import without_claims
 from taskgate.inbound.identity import NotVerifiedYet
+from taskgate.reading import read_batch, read_message
 from taskgate.telemetry.logs import log
-from taskgate.turns import LARGE_BYTES, let_others_run
 
 _SERVERS: Final = SERVERS_HEADER.encode("ascii")
 _TOOLS: Final = TOOLS_HEADER.encode("ascii")
@@ -87,9 +88,7 @@ class PostHandler:
                     unverified, post.path, post.headers, post.arrival, post.every_header
                 )
                 post.waited_since(began)
-            message = self._read(post)
-            if len(post.body) >= LARGE_BYTES:
-                await let_others_run()
+            message = self._read(post) if reads_quickly(post.body) else await self._read_large(post)
             if message is None:
                 await self._batch(post, caller)
             elif post.headers.get(b"mcp-protocol-version") in _STATELESS or (
@@ -112,18 +111,37 @@ class PostHandler:
 
     def _read(self, post: Post) -> Message | None:
         """The message; None if there are several. Raises HttpRefused."""
+        self._check_body(post)
+        try:
+            return self._reader.read(post.body)
+        except TaskgateError as problem:
+            self._refuse_unless_batch(post, problem)
+            return None
+
+    async def _read_large(self, post: Post) -> Message | None:
+        """The same in slices. What that takes is not time that the message has waited."""
+        self._check_body(post)
+        began = clock.monotonic()
+        try:
+            return None if wire.is_batch(post.body) else await read_message(self._reader, post.body)
+        except TaskgateError as problem:
+            self._refuse_unless_batch(post, problem)
+            return None
+        finally:
+            post.waited_since(began)
+
+    def _check_body(self, post: Post) -> None:
         if post.too_large:
             problem = CallerError("request_too_large", f"A request may have at most {post.limit} bytes.")
             raise self._entrance.failed(problem)
         if not post.headers.get(b"content-type", b"").lower().startswith(b"application/json"):
             raise self._entrance.refused(415, "Send application/json.")
-        try:
-            return self._reader.read(post.body)
-        except TaskgateError as problem:
-            if isinstance(problem, InvalidMessage) and wire.is_batch(post.body):
-                return None
-            message_id = problem.message_id if isinstance(problem, InvalidMessage) else None
-            raise self._entrance.failed(problem, message_id) from None
+
+    def _refuse_unless_batch(self, post: Post, problem: TaskgateError) -> None:
+        if isinstance(problem, InvalidMessage) and wire.is_batch(post.body):
+            return
+        message_id = problem.message_id if isinstance(problem, InvalidMessage) else None
+        raise self._entrance.failed(problem, message_id) from None
 
     # The stateless generation
 
@@ -268,7 +286,7 @@ class PostHandler:
         if session.version != BATCH_REVISION:
             raise self._entrance.failed(InvalidMessage("batches exist only in revision 2025-03-26"))
         try:
-            messages = self._reader.read_batch(post.body)
+            messages = await read_batch(self._reader, post.body)
         except TaskgateError as problem:
             raise self._entrance.failed(problem) from None
         requests = [message for message in messages if message.kind is Kind.REQUEST]

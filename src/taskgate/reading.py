@@ -1,0 +1,36 @@
+"""Messages of peers, read in one go where that is quick, and otherwise in slices with everyone else's turn in between."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import TypeVar
+
+from taskgate.core.strict_scan import batch_in_slices, message_in_slices, reads_quickly
+from taskgate.core.wire import Message, MessageReader
+from taskgate.turns import let_others_run
+
+_Read = TypeVar("_Read")
+
+
+async def read_message(reader: MessageReader, body: bytes) -> Message:
+    """Raises what `MessageReader.read` raises."""
+    if reads_quickly(body):
+        return reader.read(body)
+    return await _in_turns(message_in_slices(body, reader.max_depth, reader.max_nodes))
+
+
+async def read_batch(reader: MessageReader, body: bytes) -> list[Message]:
+    """Raises what `MessageReader.read_batch` raises."""
+    if reads_quickly(body):
+        return reader.read_batch(body)
+    return await _in_turns(batch_in_slices(body, reader.max_depth, reader.max_nodes))
+
+
+async def _in_turns(slices: Generator[None, None, _Read]) -> _Read:
+    while True:
+        try:
+            next(slices)
+        except StopIteration as end:
+            read: _Read = end.value
+            return read
+        await let_others_run()

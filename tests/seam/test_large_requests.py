@@ -1,0 +1,169 @@
+"""The largest requests that a caller may send hold up nobody else, whether they are refused or answered."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+import pytest
+from tests.harness.cpu_time import slowness, untraced
+from tests.middle.test_stdio_conversations import OPENING, Conversation, line
+from tests.seam import Call, Gateway, Upstream, seam, until
+from tests.seam.longest_step import longest_step, longest_turn
+from tests.seam.loop import Process
+
+from taskgate.core import wire
+
+PAUSE_S: Final = 0.020
+
+REFUSED: Final = {
+    "1.1 million objects": b"[" + b"{}," * 1_100_000 + b"{}]",
+    "300,000 keys": b"{" + b",".join(b'"k%d":0' % n for n in range(300_000)) + b"}",
+    "deep": b"[" * 2_000_000 + b"]" * 2_000_000,
+    "no JSON": b"[" + b"{},[]," * 40_000 + b"x]",
+    "a key twice": b"{" + b",".join(b'"k%d":0' % n for n in range(90_000)) + b',"k7":1}',
+}
+TAKEN: Final[dict[str, Any]] = {
+    "99,000 objects": [{}] * 99_000,
+    "90,000 keys": {f"k{n}": n for n in range(90_000)},
+    "45,000 objects with a key": [{"a": n} for n in range(45_000)],
+    "4 MB of text": "x" * 4_000_000,
+    "4 MB of escapes": "\n" * 2_000_000,
+    "long numbers": [10**30 + n for n in range(50_000)],
+}
+
+
+def _server() -> Upstream:
+    upstream = Upstream("both")
+
+    async def take(call: Call) -> str:
+        return "taken"
+
+    upstream.tool("take", take)
+    return upstream
+
+
+async def _least(process: Process | None, step: Callable[[], Awaitable[Any]]) -> tuple[float, str]:
+    """Of several tries: on a busy machine the others pay for their neighbours."""
+    found = []
+    with untraced():
+        for _ in range(10):
+            before = slowness()
+            with longest_step(process) as longest:
+                await step()
+            found.append((longest.seconds / max(before, slowness()), longest.where))
+            if found[-1][0] < PAUSE_S:
+                break
+    return min(found)
+
+
+@seam
+@pytest.mark.parametrize("kind", REFUSED)
+async def test_request_that_is_refused(kind: str) -> None:
+    head = b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"a__take","arguments":{"a":'
+    body = head + REFUSED[kind] + b"}}}"
+    async with Gateway({}, {"a": _server()}) as gate:
+        caller = await gate.caller("2025")
+        headers = {"accept": "application/json, text/event-stream", **caller.headers}
+
+        async def send() -> None:
+            reply = await gate.http("POST", "/mcp", body, headers).done()
+            assert reply.error["data"]["error_type"] == "parse_error"
+
+        seconds, where = await _least(gate.process, send)
+        assert seconds < PAUSE_S, (seconds, where)
+
+
+@seam
+@pytest.mark.parametrize("kind", TAKEN)
+@pytest.mark.parametrize("generation", ["2025", "2026"])
+async def test_request_that_is_answered(kind: str, generation: str) -> None:
+    async with Gateway({}, {"a": _server()}) as gate:
+        caller = await gate.caller(generation)
+        await caller.tools()
+
+        async def send() -> None:
+            assert (await caller.call("a__take", {"a": TAKEN[kind]})).text == "taken"
+
+        seconds, where = await _least(gate.process, send)
+        assert seconds < PAUSE_S, (seconds, where)
+
+
+@seam
+@pytest.mark.parametrize("kind", REFUSED)
+async def test_line_that_is_refused(kind: str) -> None:
+    body = b'{"jsonrpc":"2.0","id":1,"method":"ping","params":{"a":' + REFUSED[kind] + b"}}"
+    async with Gateway({}, {"a": _server()}) as gate:
+        talk = Conversation(gate)
+        talk.write(line("a", "initialize", OPENING))
+        await until(lambda: talk.lines.answers("a"), "it is open")
+
+        async def send() -> None:
+            talk.lines.said.clear()
+            talk.write(body, line("z", "ping", {}))
+            await until(lambda: talk.lines.answers("z"), "the next line is answered")
+            assert talk.lines.answers(None)[0]["error"]["data"]["error_type"] == "parse_error"
+
+        seconds, where = await _least(None, send)
+        assert seconds < PAUSE_S, (seconds, where)
+        await talk.end()
+
+
+@seam
+async def test_many_large_requests_at_once_take_one_slice_in_a_turn() -> None:
+    """Others wait for one slice, however many such requests one peer sends."""
+    body = line(1, "ping", {"a": TAKEN["99,000 objects"]})
+    async with Gateway({}, {"a": _server()}) as gate:
+        caller = await gate.caller("2025")
+        headers = {"accept": "application/json, text/event-stream", **caller.headers}
+        with untraced():
+            shares = []
+            for _ in range(10):
+                before = slowness()
+                with longest_turn() as turn:
+                    sent = [gate.http("POST", "/mcp", body, headers) for _ in range(20)]
+                    for exchange in sent:
+                        await exchange.done()
+                shares.append(turn.seconds / max(before, slowness()))
+                if shares[-1] < PAUSE_S:
+                    break
+        assert min(shares) < PAUSE_S, shares
+
+
+@seam
+@pytest.mark.parametrize("generation", ["2025", "2026"])
+@pytest.mark.parametrize("how", ["as JSON", "as an event"])
+async def test_result_with_many_values(generation: str, how: str) -> None:
+    """Below 256 KiB, and still too much for one go."""
+    upstream = Upstream(generation)
+
+    async def many(call: Call) -> dict[str, Any]:
+        if how == "as an event":
+            call.notify("notifications/message", {"level": "info", "data": [[]] * 40_000})
+        return {"content": [], "_meta": {"x": [{}] * 40_000}}
+
+    upstream.tool("many", many)
+    async with Gateway({}, {"a": upstream}) as gate:
+        caller = await gate.caller(generation)
+        await caller.tools()
+
+        async def send() -> None:
+            assert len((await caller.call("a__many")).result["_meta"]["x"]) == 40_000
+
+        seconds, where = await _least(gate.process, send)
+        assert seconds < PAUSE_S, (seconds, where)
+
+
+@seam
+async def test_batch_may_hold_only_so_many_messages() -> None:
+    async with Gateway({}, {"a": _server()}) as gate:
+        opening = {"protocolVersion": "2025-03-26", "capabilities": {}, "clientInfo": {"name": "x", "version": "1"}}
+        accept = {"accept": "application/json, text/event-stream"}
+        first = await gate.http("POST", "/mcp", line(0, "initialize", opening), accept).done()
+        headers = {**accept, "mcp-session-id": first.headers["mcp-session-id"]}
+        for count, allowed in ((wire.MAX_BATCH, True), (wire.MAX_BATCH + 1, False), (9_000, False)):
+            body = b"[" + b",".join(line(number, "ping", {}) for number in range(count)) + b"]"
+            reply = await gate.http("POST", "/mcp", body, headers).done()
+            said = json.loads(reply.body)
+            assert len(said) == count if allowed else said["error"]["data"]["error_type"] == "invalid_request"
