@@ -28,9 +28,9 @@ async def read_batch(reader: MessageReader, body: bytes) -> list[Message]:
 
 async def _in_turns(slices: Generator[None, None, _Read]) -> _Read:
     while True:
+        await let_others_run()
         try:
             next(slices)
         except StopIteration as end:
             read: _Read = end.value
             return read
-        await let_others_run()

@@ -42,29 +42,3 @@ def longest_step(process: Process | None) -> Iterator[Longest]:
         yield longest
     finally:
         asyncio.Handle._run = usual  # type: ignore[method-assign]
-
-
-@contextmanager
-def longest_turn() -> Iterator[Longest]:
-    """Of everything that runs on the loop between two of its turns: what a caller that asks for little waits for, at most.
-
-    What callers and servers of the test do counts, too, so this is for tests in which they do little.
-    """
-    longest, loop = Longest(), asyncio.get_running_loop()
-    began = time.thread_time()
-    over = False
-
-    def tick() -> None:
-        nonlocal began
-        now = time.thread_time()
-        longest.seconds = max(longest.seconds, now - began)
-        longest.steps += 1
-        began = time.thread_time()
-        if not over:
-            loop.call_soon(tick)
-
-    loop.call_soon(tick)
-    try:
-        yield longest
-    finally:
-        over = True

@@ -260,7 +260,7 @@ class SseParser:
 
     def next_event(self, budget: TurnBudget) -> SseEvent | None:
         """The next event, or None where there is none yet or the budget is spent. Raises SseOverflow."""
-        left = most = budget.lines
+        left = allowed = budget.lines
         event: SseEvent | None = None
         while event is None and left > 0:
             if self._next == len(self._found):
@@ -279,7 +279,7 @@ class SseParser:
                 event = self._end_block()
             else:
                 self._event = ""
-        budget.spend_lines(most - left)
+        budget.spend_lines(allowed - left)
         if event is not None:
             budget.spend_message()
         return event
