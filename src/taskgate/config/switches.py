@@ -297,7 +297,8 @@ class Limits(Section):
     )
     busy_after: Duration = Field(
         default=timedelta(milliseconds=500),
-        description="A call that nobody could look at for so long is refused: there is too much to do.",
+        description="The longest that calls may wait in the gateway itself. If every call waits longer, for as long as this, late "
+        "calls are refused until one is on time.",
     )
     queue_per_server: Count = Field(default=1_000, description="Calls that may wait for a server's max_concurrency.")
     runs_per_server: Count = Field(

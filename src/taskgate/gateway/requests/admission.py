@@ -1,9 +1,9 @@
 """How many calls are answered at once, and when the gateway itself is too busy for more.
 
-Two limits, because two things run out. So many calls may be open, which bounds memory. And a call that has lain here for long
-before anybody looked at it shows that there is more to do than time to do it: accepting more would only make everybody late. Either
-way it is refused at once, was not executed, and its caller is told when to come back; calls that were accepted go on. A call that
-has become a task counts no longer: its caller has an answer, and tasks have limits of their own.
+Two limits, because two things run out. So many calls may be open, which bounds memory. And calls that wait for long before they are
+looked at, one after the other, show that there is more to do than time to do it (`core.lateness`): accepting more would only make
+all of them late. Either way a call is refused at once, was not executed, and its caller is told when to try again; calls that were
+accepted go on. A call that has become a task counts no longer: its caller has an answer, and tasks have limits of their own.
 
 Budgets given effect: so many calls at a server at once, so many bytes of a result, so many calls of one caller.
 
@@ -23,6 +23,7 @@ from taskgate import clock
 from taskgate.core.budgets import BucketLevel, FairQueue, QueuePlace, TokenBucket, share, take
 from taskgate.core.errors import CallerError, GatewayFault
 from taskgate.core.identity import tenant_of
+from taskgate.core.lateness import Lateness
 from taskgate.gateway.plan import Plan
 from taskgate.gateway.requests.large_results import truncated
 from taskgate.telemetry.logs import log
@@ -40,12 +41,12 @@ QUIET_S: Final = 1.0
 
 
 class TooBusy(GatewayFault):
-    """Told to each caller, and to the log only now and then: writing it down each time would be the last straw."""
+    """Sent to each caller, and to the log only now and then: a line for each would make the overload worse."""
 
     def __init__(self) -> None:
         super().__init__(
             "overloaded",
-            "The gateway has too much to do at the moment. The call was not executed; try again in a second.",
+            "The gateway is overloaded. The call was not executed; try again in a second.",
             gate="budget",
             retry_after_s=RETRY_AFTER_S,
             data={"retry_after_ms": int(RETRY_AFTER_S * 1000)},
@@ -58,16 +59,18 @@ class Admission:
         self._metrics = metrics
         self._told_at = 0.0
         self._untold = 0
+        self._lateness = Lateness(limits.busy_after_s)
         self.adopt(limits)
 
     def adopt(self, limits: Limits) -> None:
         self._most = limits.calls_in_flight
-        self._busy_after_s = limits.busy_after_s
+        if limits.busy_after_s != self._lateness.target_s:
+            self._lateness = Lateness(limits.busy_after_s)
 
     def enter(self, request: Request) -> None:
         """Count a call in. Raises `overloaded` where there is no room or no time for it."""
-        late_s = clock.monotonic() - request.arrived
-        if late_s > self._busy_after_s:
+        now = clock.monotonic()
+        if self._lateness.refuses(now, now - request.arrived):
             raise self._refuse("late")
         if len(self.inside) >= self._most:
             raise self._refuse("full")
@@ -78,7 +81,9 @@ class Admission:
         self._untold += 1
         now = clock.monotonic()
         if now - self._told_at >= QUIET_S:
-            log.warning("too much to do; calls are refused", why=why, calls=self._untold, open=len(self.inside))
+            log.warning(
+                "the gateway is overloaded; calls are refused", why=why, calls=self._untold, open=len(self.inside)
+            )
             self._told_at, self._untold = now, 0
         return TooBusy()
 
