@@ -21,7 +21,6 @@ from taskgate import clock
 pytestmark = [pytest.mark.timeout(90), pytest.mark.virtual_time]
 MIRROR = Path(__file__).resolve().parent.parent / "peers" / "mirror_server.py"
 PLACES = 4
-SAID = "The gateway has too much to do at the moment. The call was not executed; try again in a second."
 
 
 @asynccontextmanager
@@ -63,7 +62,7 @@ async def test_beyond_the_limit_calls_are_refused_at_once_and_the_accepted_ones_
 
         began = clock.monotonic()
         problem = await refused(caller.call("old__mirror", {"value": "never sent"}))
-        assert (problem.code, problem.kind, problem.said) == (-32013, "overloaded", SAID)
+        assert (problem.code, problem.kind) == (-32013, "overloaded")
         assert problem.error["data"]["executed"] == "no"
         assert problem.error["data"]["retry_after_ms"] == 1000
         reply = await http.post(gateway.url, **stateless_call("old__mirror", value="never sent"))
