@@ -24,6 +24,7 @@ from taskgate.core.errors import TaskgateError
 from taskgate.core.identity import OPERATOR
 from taskgate.core.readiness import judge_readiness
 from taskgate.dashboard.site import Dashboard
+from taskgate.gateway.retention import Retention
 from taskgate.inbound.http.arrival import OpenConnections
 from taskgate.inbound.http.connection import CallerConnection, drop_slow
 from taskgate.inbound.http.handover import WorkerSockets
@@ -88,7 +89,7 @@ class Lifecycle:
         self.site = Site(self.endpoint, self._state, self.app.metrics.exposition, dashboard)
         self._server = QuietServer(served_by(self.site, self._connection(), self._tls.context if self._tls else None))
         self._catch_signals()
-        chores = [asyncio.create_task(self._keep_house()), asyncio.create_task(self._watch_files())]
+        chores = [asyncio.create_task(chore) for chore in (self._keep_house(), self._watch_files(), self._forget())]
         self.app.open_channels()
         await self.app.audit.start()
         await self.app.gateway.start()
@@ -247,6 +248,16 @@ class Lifecycle:
                 self._internal.drop_slow(clock.monotonic(), self.endpoint.limits())
             await mind_tasks(self.app, rounds)
 
+    async def _forget(self) -> None:
+        """Whatever is past its time, until the end."""
+        app = self.app
+        retention = Retention(
+            (app.gateway.tasks.recovery.sweep, app.forget_audit, app.gateway.call_log.forget_old),
+            app.store.sweep_leftovers,
+            lambda: app.loaded.root.tasks.sweep_interval_ms / 1000,
+        )
+        await retention.run()
+
     async def _watch_files(self) -> None:
         watching = asyncio.create_task(self._note_changes())
         try:
@@ -363,14 +374,12 @@ async def mind_tasks(app: App, rounds: int) -> None:
     tasks = app.gateway.tasks
     try:
         app.gateway.write_down_calls()
-        await app.tend_audit(rounds)
+        await app.audit.tend()
         await app.gateway.task_metrics.refresh()
         await tasks.recovery.enforce_clocks()
         await tasks.recovery.pick_up()
         await app.gateway.temporary_scopes.end_expired()
         if rounds % REAP_EVERY == 0:
             await app.gateway.reap()
-        if rounds % max(1, app.loaded.root.tasks.sweep_interval_ms // 1000) == 0:
-            await tasks.recovery.sweep()
     except Exception as fault:  # one round of a background loop: without the next ones tasks would never expire
         log.error("house-keeping failed; it will be tried again", exc_info=fault)

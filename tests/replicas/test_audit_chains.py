@@ -11,7 +11,7 @@ import yaml
 from tests.harness.postgres import fresh_url
 from typer.testing import CliRunner
 
-from taskgate.assembly.stores import FORGET_EVERY, AuditKeeper
+from taskgate.assembly.audit_keeper import AuditKeeper
 from taskgate.cli.main import build_app
 from taskgate.core.audit import AuditEntry
 from taskgate.store.postgres.shared_rows import shared
@@ -118,7 +118,8 @@ async def test_old_rows_of_all_chains_are_forgotten_and_the_rest_is_still_whole(
     first, second = await log.two_ended()
     started = await log.start()
     await started[0].record_now(AuditEntry(0, "newest"))
-    await started[1].tend(FORGET_EVERY, -60_000)
+    while await started[1].forget(-60_000):
+        pass
     assert [row.number for row in await started[0].audit_rows(chain=first)] == [4]
     assert [row.entry.event for row in await started[0].audit_rows()] == ["newest"]
     code, found = log.verify()

@@ -44,7 +44,8 @@ class Plans(Protocol):
 
 def values_for(name: str, names: Names) -> dict[str, Any]:
     """What a statement is asked in use, by the names of its values; `BY_STATEMENT` where one means something of its own."""
-    return {**_common(names), **BY_STATEMENT.get(name, {})}
+    streams = json.dumps([names.stream]) if name == "forget_streams" else [names.caller]
+    return {**_common(names), "callers": streams, **BY_STATEMENT.get(name, {})}
 
 
 def _common(names: Names) -> dict[str, Any]:
@@ -64,7 +65,6 @@ def _common(names: Names) -> dict[str, Any]:
         "after": "",
         # Whose.
         "caller": names.caller,
-        "callers": [names.caller],
         "principal": names.caller,
         "limited_as": names.caller,
         "tenant": "acme",
@@ -154,6 +154,8 @@ def _common(names: Names) -> dict[str, Any]:
         "outcome": "",
         "topics": ["grants"],
         "numbers": [1, 2],
+        "part": 0,
+        "parts": 1,
         "tasks": [names.task],
         "approvals": [names.approval],
         "prefix": "account/00000",
@@ -204,8 +206,10 @@ BY_STATEMENT: dict[str, dict[str, Any]] = {
     "forget_audit": {"number": 500},
     "forget_audit_of": {"number": 500},
     "recorded_calls_after": {"number": 500, "since_ms": 0},
-    "forget_recorded_calls": {"number": 0, "before_ms": 0, "limit": 200},
-    "forget_usage": {"before": "2027-01-01"},
+    "forget_old_calls": {"before_ms": NOW_MS - 9 * DAY_MS},
+    "forget_first_calls": {"number": 1_000},
+    "forget_usage": {"before": "2027-01-02"},
+    "streams_after": {"limit": 1_000},
     "tasks_of_principal": {"after": ""},
     "erase_recorded_calls": {"after": 0},
     "keep_scope": {"name": "new"},

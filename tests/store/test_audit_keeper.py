@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from taskgate.assembly import stores
-from taskgate.assembly.stores import FORGET_EVERY, AuditKeeper
+from taskgate.assembly import audit_keeper
+from taskgate.assembly.audit_keeper import AuditKeeper
 from taskgate.core.audit import AuditEntry, Row
 from taskgate.store.sealing import AuditAnchor, Marks, anchor_path, audit_key
 from taskgate.store.sqlite.store import SqliteStore, open_store
@@ -67,7 +67,7 @@ async def test_last_anchor_waits_for_the_write_that_a_cancelled_round_left(tmp_p
     store, anchor, keeper = await _kept(tmp_path, export=None)
     await store.record_now(AuditEntry(0, "first"))
     anchor.stop_next = True
-    round_ = asyncio.create_task(keeper.tend(1, None))
+    round_ = asyncio.create_task(keeper.tend())
     assert await asyncio.to_thread(anchor.stopped.wait, DEADLINE_S)
     await _ended_by_cancel(round_)
     await store.record_now(AuditEntry(0, "second"))
@@ -87,7 +87,7 @@ async def test_rows_that_a_cancelled_round_exports_are_not_exported_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store, _anchor, keeper = await _kept(tmp_path)
-    stopped, go_on, ended, append = threading.Event(), threading.Event(), threading.Event(), stores._append
+    stopped, go_on, ended, append = threading.Event(), threading.Event(), threading.Event(), audit_keeper._append
 
     def slow_append(path: Path, rows: tuple[Row, ...], chain: str) -> None:
         if stopped.is_set():
@@ -98,9 +98,9 @@ async def test_rows_that_a_cancelled_round_exports_are_not_exported_again(
         append(path, rows, chain)
         ended.set()
 
-    monkeypatch.setattr(stores, "_append", slow_append)
+    monkeypatch.setattr(audit_keeper, "_append", slow_append)
     await store.record_now(AuditEntry(0, "first"))
-    round_ = asyncio.create_task(keeper.tend(1, None))
+    round_ = asyncio.create_task(keeper.tend())
     assert await asyncio.to_thread(stopped.wait, DEADLINE_S)
     await _ended_by_cancel(round_)
     closing = asyncio.create_task(keeper.close())
@@ -122,11 +122,11 @@ async def test_an_anchor_that_could_not_be_written_is_written_when_there_is_room
     before = anchor.head()
     anchor.failing = True
     await store.record_now(AuditEntry(0, "unanchored"))
-    await keeper.tend(1, None)
-    await keeper.tend(2, None)
+    await keeper.tend()
+    await keeper.tend()
     assert anchor.head() == before
     anchor.failing = False
-    await keeper.tend(3, None)
+    await keeper.tend()
     assert anchor.head() == store.audit_head()[0]
     await store.close()
 
@@ -135,13 +135,13 @@ async def test_rows_are_forgotten_only_after_their_cut_is_anchored(tmp_path: Pat
     store, anchor, keeper = await _kept(tmp_path)
     for number in range(3):
         await store.record_now(AuditEntry(0, f"old {number}"))
-    await keeper.tend(1, None)
+    await keeper.tend()
     count = len(await store.audit_rows(0, 100))
     anchor.failing = True
     with pytest.raises(OSError, match="No space left"):
-        await keeper.tend(FORGET_EVERY, -60_000)
+        await keeper.forget(-60_000)
     assert len(await store.audit_rows(0, 100)) == count
     anchor.failing = False
-    await keeper.tend(FORGET_EVERY, -60_000)
+    await keeper.forget(-60_000)
     assert len(await store.audit_rows(0, 100)) < count
     await store.close()

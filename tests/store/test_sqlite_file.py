@@ -248,7 +248,7 @@ async def test_result_files_of_no_task_are_swept_when_they_are_old(tmp_path: Pat
     for orphan in (old, young):
         orphan.write_bytes(b"left behind")
     os.utime(old, (0, 0))
-    assert (await store.sweep()).files == 1
+    assert await store.sweep_leftovers() == 1
     assert not old.exists()
     assert young.exists()
     assert await store.result_bytes(call.id) == b"x" * (2 << 20)

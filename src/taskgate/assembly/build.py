@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from taskgate import clock
 from taskgate.assembly import shared_store
+from taskgate.assembly.audit_keeper import AuditKeeper, audit_keeper
 from taskgate.assembly.governing import Outbound, build_channels
 from taskgate.assembly.identity import (
     ServerAccounts,
@@ -26,7 +27,7 @@ from taskgate.assembly.identity import (
 from taskgate.assembly.places import Places
 from taskgate.assembly.plan import build_plan, build_tracing
 from taskgate.assembly.shared_store import AS_CONFIGURED, Replicas, Start
-from taskgate.assembly.stores import AuditKeeper, audit_keeper, claimed_store_path, store_path
+from taskgate.assembly.stores import claimed_store_path, store_path
 from taskgate.atomic_files import remove_abandoned
 from taskgate.config.gateway_file import GatewayFile
 from taskgate.config.load import LoadedConfig
@@ -207,9 +208,10 @@ class App:
         base = self.gateway.address.base()
         self.gateway.approvals.announcer.adopt(self._channels(self.loaded.root, base))
 
-    async def tend_audit(self, rounds: int) -> None:
+    async def forget_audit(self) -> bool:
+        """Forget a portion of the audit rows past `audit.keep`; whether there may be more."""
         keep = self.loaded.root.audit.keep
-        await self.audit.tend(rounds, None if keep is None else int(keep.total_seconds() * 1000))
+        return keep is not None and await self.audit.forget(int(keep.total_seconds() * 1000))
 
     async def close_store(self) -> None:
         """The last thing: what was written until now is anchored, then nothing is written any more."""

@@ -380,7 +380,9 @@ class Tasks(Section):
         default=1_800_000, ge=1, description="max_ttl_ms of tasks made by execute_tool."
     )
     sweep_interval_ms: Milliseconds = Field(
-        default=60_000, ge=100, description="How often tasks past their time are removed."
+        default=60_000,
+        ge=100,
+        description="How often to look for what is past its time; it is then removed in portions until none is left.",
     )
 
     @model_validator(mode="after")

@@ -313,7 +313,6 @@ class Gateway:
         self.denials.flush()
 
     async def reap(self) -> None:
-        await self.call_log.forget_old()
         await self.session_ends.reap(clock.monotonic())
         self.activity.reap(clock.monotonic())
         for upstream in self.upstreams.value.values():

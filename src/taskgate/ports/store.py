@@ -31,6 +31,14 @@ from taskgate.ports.store_answers import EventOutbox
 from taskgate.ports.task_store import TaskStore
 
 
+class AuditTime(NamedTuple):
+    """Of one row of the audit log."""
+
+    number: int
+    hash: str
+    at_ms: int
+
+
 class AuditLog(Protocol):
     def now_ms(self) -> int:
         """The store's time, by which rows are stamped."""
@@ -59,6 +67,10 @@ class AuditLog(Protocol):
 
     async def ended_chains(self) -> tuple[str, ...]:
         """Chains that nobody appends to any more."""
+        ...
+
+    async def audit_times(self, after: int = 0, limit: int = 1_000, *, chain: str = "") -> tuple[AuditTime, ...]:
+        """When the rows after this one were written."""
         ...
 
     async def forget_audit(self, up_to: int, *, chain: str = "", mark: bytes = b"") -> None:
@@ -171,8 +183,8 @@ class UsageStore(Protocol):
         """Its number; 0 if there is none."""
         ...
 
-    async def forget_recorded_calls(self, keep_ms: int) -> int:
-        """Remove calls that are older, or too many, and usage of long ago."""
+    async def forget_recorded_calls(self, keep_ms: int) -> bool:
+        """Remove a portion of the calls that are older, or too many, and of the usage of long ago; whether there may be more."""
         ...
 
     def add_usage(self, rows: Sequence[UsageRow]) -> None:

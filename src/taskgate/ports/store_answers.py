@@ -218,4 +218,5 @@ class Swept(msgspec.Struct, frozen=True):
     events: int = 0
     keys: int = 0
     approvals: int = 0
-    files: int = 0
+    more: bool = False
+    """A portion was full: ask again soon."""

@@ -173,7 +173,12 @@ class TaskStore(Protocol):
     async def due(self, limit: int = 500) -> Due: ...
 
     async def sweep(self) -> Swept:
-        """Forget what retention allows to forget. Bounded per call; call again while it still finds something."""
+        """Forget a portion of what is past its time; `more` says whether to ask again soon."""
+        ...
+
+    async def sweep_leftovers(self) -> int:
+        """Go through what is looked for by no index: event streams without events, and long results that no task names, of
+        which the number is returned. For now and then."""
         ...
 
     async def claim(self) -> tuple[str, ...]:

@@ -203,13 +203,12 @@ class Recovery:
                 ended = await self._records.advance(task_id, endings.past_deadline(task))
                 await self._runs.cancel(ended or task, CancelNote())
 
-    async def sweep(self) -> None:
-        for _ in range(20):
-            swept = await self._records.store.sweep()
-            for task in swept.expired:
-                self._records.changes.expired(task)
-            if not swept.tasks and not swept.events and not swept.approvals:
-                return
+    async def sweep(self) -> bool:
+        """Forget a portion of what is past its time; whether there may be more."""
+        swept = await self._records.store.sweep()
+        for task in swept.expired:
+            self._records.changes.expired(task)
+        return swept.more
 
 
 def _lost(task: Task) -> UpstreamError:

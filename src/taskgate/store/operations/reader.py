@@ -17,7 +17,7 @@ from taskgate.core.tasks.endings import is_gone
 from taskgate.core.tasks.state import OPEN, TaskState
 from taskgate.core.tasks.task import RANDOM_BYTES, Task, new_task_id
 from taskgate.ports.approval_store import HeldCall, HeldPage, StoredPin, StoredReceipt
-from taskgate.ports.store import IdentityRecord, KeptCatalog, KeptScope
+from taskgate.ports.store import AuditTime, IdentityRecord, KeptCatalog, KeptScope
 from taskgate.ports.store_answers import Due, EventPage, Ownership, TaskFilter, TaskPage, TaskQuestion
 from taskgate.store.batch import KeptEvents, Statements
 from taskgate.store.operations import rows
@@ -113,6 +113,11 @@ class Reader:
     def claimed(self, ours: Ownership, after: str, limit: int) -> tuple[Task, ...]:
         found = self._run("claimed_tasks", after=after, limit=limit, owner=ours.owner, fence=ours.fence)
         return tuple(rows.task_from(self._sealing, row) for row in found)
+
+    def expiring(self, now_ms: int, limit: int) -> list[tuple[Task, str | None]]:
+        """Ended tasks past their time, of this gateway's share, each with the name of its long result."""
+        found = self._run("expiring_tasks", now_ms=now_ms, limit=limit)
+        return [(rows.task_from(self._sealing, row[:3]), row[3]) for row in found]
 
     def is_current(self, ours: Ownership) -> bool:
         """Whether no other owner has taken over the store since we opened it."""
@@ -216,6 +221,9 @@ class Reader:
 
     def audit_rows(self, after: int, limit: int) -> tuple[Row, ...]:
         return tuple(rows.audit_from(*row) for row in self._run("audit_after", number=after, limit=limit))
+
+    def audit_times(self, after: int, limit: int) -> tuple[AuditTime, ...]:
+        return tuple(rows.audit_time(*row) for row in self._run("audit_after", number=after, limit=limit))
 
 
 def _held_cursor(after: str | None) -> tuple[int, str]:

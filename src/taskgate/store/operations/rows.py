@@ -22,6 +22,7 @@ from taskgate.core.tasks.state import TaskState
 from taskgate.core.tasks.task import RANDOM_BYTES, Attempt, Task, ulid
 from taskgate.ports.approval_store import HeldCall, StoredPin
 from taskgate.ports.replicas import TASKS
+from taskgate.ports.store import AuditTime
 from taskgate.ports.store_answers import StaleOwner, StoredEvent, TaskQuestion, UnknownTask
 from taskgate.store.batch import Transaction
 from taskgate.store.sealing import Sealing
@@ -214,6 +215,24 @@ def audit_content(number: int, previous: str, entry: AuditEntry) -> bytes:
 
 def audit_from(hash: str, content: bytes) -> Row:
     return from_export({**json.loads(content), "hash": hash})
+
+
+class _TimeOfEntry(msgspec.Struct):
+    at_ms: int
+
+
+class _TimeOfRow(msgspec.Struct):
+    number: int
+    entry: _TimeOfEntry
+
+
+_read_time: Final = msgspec.json.Decoder(_TimeOfRow).decode
+
+
+def audit_time(hash: str, content: bytes) -> AuditTime:
+    """Only when it was, at a fraction of the cost of reading all of a row."""
+    read = _read_time(content)
+    return AuditTime(read.number, hash, read.entry.at_ms)
 
 
 # The audit chain: rows are appended in the transaction of what they tell about.

@@ -95,9 +95,11 @@ def erase_recorded_calls(tx: Transaction, principal: str, after: int) -> tuple[i
 def erase_the_rest(tx: Transaction, principal: str, so_far: Erased, kept_records: str, entry: AuditEntry) -> Erased:
     """Everything that is known by their name, and the row that says what was erased."""
     first, beyond = streams_between(principal)
+    approvals = [approval_id for (approval_id,) in tx.run("erase_approvals", principal=principal).fetchall()]
+    tx.run("forget_receipts", ids=json.dumps(approvals))
     erased = replace(
         so_far,
-        approvals=tx.run("erase_approvals", principal=principal).rowcount,
+        approvals=len(approvals),
         grants=tx.run("erase_grants", principal=principal).rowcount,
         events=tx.run("erase_events", principal=principal, first=first, beyond=beyond).rowcount,
         usage=tx.run("erase_usage", principal=principal).rowcount,
@@ -111,7 +113,6 @@ def erase_the_rest(tx: Transaction, principal: str, so_far: Erased, kept_records
         )
         tx.announce(QUESTIONS, principal)
     tx.run("erase_keys", principal=principal)
-    tx.run("forget_receipts")
     if erased.grants:
         tx.announce(GRANTS, principal)
     if erased.identity_records:

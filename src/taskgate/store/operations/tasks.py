@@ -1,8 +1,7 @@
-"""What the store does to tasks, and what it does for itself (taking over, forgetting), each inside one transaction."""
+"""What the store does to tasks, each inside one transaction. What it does for itself is in `upkeep`."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -10,10 +9,9 @@ from msgspec.structs import replace
 
 from taskgate.core.audit import AuditEntry
 from taskgate.core.errors import Executed
-from taskgate.core.events import TaskEvent, event_data
 from taskgate.core.governance import approval as law
 from taskgate.core.identity import tenant_of
-from taskgate.core.tasks.endings import SHOWN_AS_EXPIRED_MS, is_gone
+from taskgate.core.tasks.endings import is_gone
 from taskgate.core.tasks.state import TaskState
 from taskgate.core.tasks.task import AlreadySent, AskingFirst, Birth, Task, born
 from taskgate.core.tasks.transition import (
@@ -41,7 +39,6 @@ from taskgate.ports.store_answers import (
     ResultGone,
     SameCall,
     StoppedByRecheck,
-    Swept,
     TaskQuestion,
     TooManyOpen,
 )
@@ -54,7 +51,6 @@ from taskgate.store.operations.rows import (
     load_task,
     move_task,
     put_new_task,
-    tell_event,
 )
 
 KEY_GOOD_MS: Final = 24 * 3_600_000
@@ -235,72 +231,3 @@ def write_note(tx: Transaction, task_id: str, noted: Noted) -> None:
         after = apply(task, noted, tx.now_ms)
         if isinstance(after, Task):
             move_task(tx, task, after, None)
-
-
-# Taking over, and forgetting: what the store does for itself, each inside one transaction.
-
-# Few at once: a sweep runs between the calls of the event loop.
-SWEEP_AT_ONCE: Final = 200
-KEPT_STREAMS_MS: Final = 24 * 3_600_000
-KEPT_APPROVALS_MS: Final = 30 * 24 * 3_600_000
-
-
-def claim(tx: Transaction) -> tuple[str, ...]:
-    """Take the tasks of owners that are dead, and of our own life before; the adapter knows who is dead."""
-    ours = tx.ownership
-    dead = json.dumps([owner for (owner,) in tx.run("dead_owners", owner=ours.owner)])
-    tx.run("retire_owners", owners=dead)
-    claimed = tx.run("claim_tasks", owner=ours.owner, fence=ours.fence, owners=dead)
-    return tuple(sorted(task_id for (task_id,) in claimed.fetchall()))
-
-
-def sweep(tx: Transaction) -> tuple[Swept, list[str]]:
-    """Forget what nobody may ask for any more. Gives also the names of result files to remove after the commit."""
-    expired, spills = _expire_tasks(tx)
-    now = tx.now_ms
-    swept = Swept(
-        tasks=len(expired) + _forget_tasks(tx),
-        expired=expired,
-        events=tx.run("forget_events", before_ms=now - tx.kept_events.for_ms, limit=10 * SWEEP_AT_ONCE).rowcount,
-        keys=tx.run("forget_keys", before_ms=now - KEY_GOOD_MS).rowcount,
-        approvals=tx.run("forget_approvals", before_ms=now - KEPT_APPROVALS_MS).rowcount,
-    )
-    if swept.approvals:
-        tx.run("forget_receipts")
-    tx.run("forget_streams", before_ms=now - KEPT_STREAMS_MS)
-    tx.run("forget_grants", before_ms=now - KEPT_APPROVALS_MS)
-    tx.run("forget_ended_identity_records", now_ms=now)
-    return swept, spills
-
-
-def _expire_tasks(tx: Transaction) -> tuple[tuple[Task, ...], list[str]]:
-    """Results past their time go, with an event; the tasks can be seen as expired for a while."""
-    found = tx.run("expiring_tasks", now_ms=tx.now_ms, limit=SWEEP_AT_ONCE).fetchall()
-    tasks = tuple(rows.task_from(tx.sealing, row[:3]) for row in found)
-    if tasks:
-        gone = json.dumps([task.id for task in tasks])
-        # An idempotency key outlives its task and must still be able to say whether the tool ran.
-        tx.run("remember_executed", ids=gone)
-        for part in ("forget_outcomes", "forget_attempts", "forget_questions"):
-            tx.run(part, ids=gone)
-        tx.run("expire_tasks", ids=gone, forget_at_ms=tx.now_ms + SHOWN_AS_EXPIRED_MS)
-    for task in tasks:
-        if task.state is not TaskState.EXPIRED:
-            tell_event(tx, task.asked_in.stream, TaskEvent.EXPIRED.value, task.server, event_data(task))
-    return tasks, [spill for *_, spill in found if spill is not None]
-
-
-def _forget_tasks(tx: Transaction) -> int:
-    found = tx.run("forgettable_tasks", now_ms=tx.now_ms, limit=SWEEP_AT_ONCE).fetchall()
-    if found:
-        gone = json.dumps([task_id for (task_id,) in found])
-        for part in ("forget_tasks", "forget_calls"):
-            tx.run(part, ids=gone)
-    return len(found)
-
-
-def keep(tx: Transaction, name: str, value: bytes) -> bytes:
-    """Whoever keeps a secret first wins, and everybody gets that value."""
-    tx.run("keep", name=name, value=value)
-    kept: bytes = tx.run("kept", name=name).fetchone()[0]
-    return kept

@@ -39,8 +39,12 @@ class _OfThread(threading.local):
 
 
 class Readers:
-    def __init__(self, url: str, kept_events: KeptEvents, chain: str, sealing: Sealing) -> None:
+    def __init__(
+        self, url: str, kept_events: KeptEvents, chain: str, share: Callable[[], tuple[int, int]], sealing: Sealing
+    ) -> None:
+        """`share`: see `Presence.share`."""
         self._sealing = sealing
+        self._share = share
         self._url = url
         self._kept_events = kept_events
         self._chain = chain
@@ -97,6 +101,7 @@ class Readers:
     def _statements(self, connection: Connection) -> Callable[..., psycopg.Cursor[tuple[Any, ...]]]:
         def run(name: str, /, **values: Any) -> psycopg.Cursor[tuple[Any, ...]]:
             values["chain"] = self._chain
+            values["part"], values["parts"] = self._share()
             return connection.cursor(binary=True).execute(SQL[name], values)
 
         return run

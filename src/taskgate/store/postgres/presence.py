@@ -98,6 +98,12 @@ class Presence:
                 return replica.seen_ms >= self._looked_ms - LEASE_MS
         return False
 
+    def share(self) -> tuple[int, int]:
+        """Which part of work that any gateway may do is ours, and of how many parts: one for each gateway that lives."""
+        living = sorted(r.owner for r in self.replicas if r.seen_ms >= self._looked_ms - LEASE_MS)
+        ours = self.ownership.owner
+        return (living.index(ours), len(living)) if ours in living else (0, 1)
+
     def observed(self, database_ms: int) -> int:
         """The database said its time."""
         self._offset_ms = database_ms - clock.monotonic() * 1000

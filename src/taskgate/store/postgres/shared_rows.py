@@ -20,6 +20,7 @@ from taskgate.ports.replicas import (
     SessionLimits,
     TooManySessions,
 )
+from taskgate.ports.store import AuditTime
 from taskgate.store.batch import Locks, Transaction
 from taskgate.store.operations import rows
 from taskgate.store.operations.rows import record_audit
@@ -365,6 +366,11 @@ class ChainView(LogView):
         of = chain or self.audit_chain
         found = await self._read(lambda reader: reader.rows_of("audit_of", of=of, number=after, limit=limit))
         return tuple(rows.audit_from(*row) for row in found)
+
+    async def audit_times(self, after: int = 0, limit: int = 1_000, *, chain: str = "") -> tuple[AuditTime, ...]:
+        of = chain or self.audit_chain
+        found = await self._read(lambda reader: reader.rows_of("audit_of", of=of, number=after, limit=limit))
+        return tuple(rows.audit_time(*row) for row in found)
 
     async def forget_audit(self, up_to: int, *, chain: str = "", mark: bytes = b"") -> None:
         of = chain or self.audit_chain

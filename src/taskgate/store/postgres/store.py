@@ -173,7 +173,7 @@ def open_store(
     engine = PostgresEngine(
         kept_events=kept,
         committer=committer,
-        readers=Readers(url, kept, name, sealing),
+        readers=Readers(url, kept, name, presence.share, sealing),
         presence=presence,
         wakeups=wakeups,
         sealing=sealing,

@@ -9,6 +9,7 @@ from taskgate import clock
 from taskgate.core.audit import AuditEntry, Row
 from taskgate.core.errors import GatewayFault
 from taskgate.core.governance.decision import Grant
+from taskgate.ports.store import AuditTime
 from taskgate.ports.store_answers import EventPage, Ownership, StaleOwner, StoredEvent
 from taskgate.store.batch import NO_LOCKS, DeferredWrite, KeptEvents, Locks, Operation, TakeBack, Transaction
 from taskgate.store.operations.reader import Reader
@@ -221,6 +222,9 @@ class LogView(StoreView):
 
     async def audit_rows(self, after: int = 0, limit: int = 1_000, *, chain: str = "") -> tuple[Row, ...]:
         return await self._read(lambda reader: reader.audit_rows(after, limit))
+
+    async def audit_times(self, after: int = 0, limit: int = 1_000, *, chain: str = "") -> tuple[AuditTime, ...]:
+        return await self._read(lambda reader: reader.audit_times(after, limit))
 
     async def forget_audit(self, up_to: int, *, chain: str = "", mark: bytes = b"") -> None:
         await self._write_or_fault(lambda tx: tx.run("forget_audit", number=up_to).rowcount)

@@ -36,6 +36,7 @@ from taskgate.store.operations import approvals, scopes
 from taskgate.store.operations.approvals import give_grant, put_first_pin, put_pin, take_back_grant
 from taskgate.store.operations.reader import Reader
 from taskgate.store.operations.rows import recorded_call
+from taskgate.store.operations.upkeep import ROWS_AT_ONCE
 from taskgate.store.views.base import StoreView
 
 # The view of a store that keeps approvals, grants and pins (`ports.approval_store`).
@@ -289,7 +290,7 @@ class UsageView(StoreView):
     async def last_recorded_call(self) -> int:
         return await self._read(lambda reader: reader.last_recorded_call())
 
-    async def forget_recorded_calls(self, keep_ms: int) -> int:
+    async def forget_recorded_calls(self, keep_ms: int) -> bool:
         return await self._write_or_fault(lambda tx: _forget(tx, keep_ms))
 
     def add_usage(self, rows: Sequence[UsageRow]) -> None:
@@ -308,11 +309,15 @@ def _record(tx: Transaction, calls: Sequence[RecordedCall]) -> None:
         tx.run("record_call", at_ms=at_ms, body=recorded_call(tx.sealing, stamped))
 
 
-def _forget(tx: Transaction, keep_ms: int) -> int:
-    """What is too old, and of the rest what is too much."""
+def _forget(tx: Transaction, keep_ms: int) -> bool:
+    """A portion of what is too old, and of the rest what is too much; whether there may be more."""
     last: int = tx.run("last_recorded_call").fetchone()[0]
-    tx.run("forget_usage", before=days_before(tx.now_ms, USAGE_DAYS))
-    return tx.run("forget_recorded_calls", before_ms=tx.now_ms - keep_ms, number=last - MOST_RECORDED).rowcount
+    counts = (
+        tx.run("forget_usage", before=days_before(tx.now_ms, USAGE_DAYS), limit=ROWS_AT_ONCE).rowcount,
+        tx.run("forget_old_calls", before_ms=tx.now_ms - keep_ms, limit=ROWS_AT_ONCE).rowcount,
+        tx.run("forget_first_calls", number=last - MOST_RECORDED, limit=ROWS_AT_ONCE).rowcount,
+    )
+    return max(counts) == ROWS_AT_ONCE
 
 
 def _page(reader: Reader, since_ms: int, after: int, limit: int) -> RecordedPage:

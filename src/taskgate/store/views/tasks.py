@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Final
 
 from msgspec.structs import replace
@@ -33,10 +34,11 @@ from taskgate.ports.task_store import NO_LIMITS, AcceptLimits, LastLook
 from taskgate.store.batch import Locks, Transaction, tenants_of
 from taskgate.store.operations import tasks
 from taskgate.store.operations.approvals import standing_grants
-from taskgate.store.operations.tasks import claim, keep, sweep
+from taskgate.store.operations.upkeep import TASKS_AT_ONCE, claim, expire, forget, forget_owners, forget_streams, keep
 from taskgate.store.views.base import Engine, LatestWins, StoreView
 
 _COUNT_GOOD_S: Final = 1.0
+_BETWEEN_PORTIONS_S: Final = 0.01
 LARGE_RESULT: Final = 1 << 20
 """Longer results are kept outside of the rows."""
 
@@ -221,10 +223,31 @@ class TaskView(StoreView):
         return await self._read(lambda reader: reader.due(now, limit))
 
     async def sweep(self) -> Swept:
-        swept, spills = await self._write_or_fault(sweep)
-        large = self._engine.large_results
-        removed = await large.remove(spills) + await large.remove_orphans()
-        return replace(swept, files=removed)
+        now = self.now_ms()
+        found = await self._read(lambda reader: reader.expiring(now, TASKS_AT_ONCE))
+        # Together, so that both share a commit.
+        expired, swept = await asyncio.gather(self._expire(found), self._write_or_fault(forget))
+        more = swept.more or len(found) == TASKS_AT_ONCE
+        return replace(swept, tasks=swept.tasks + len(expired), expired=expired, more=more)
+
+    async def _expire(self, found: Sequence[tuple[Task, str | None]]) -> tuple[Task, ...]:
+        if not found:
+            return ()
+        tasks_found = [task for task, _ in found]
+        # Known beforehand, so that two gateways that tell several callers never wait for each other in a circle.
+        streams = tuple({task.asked_in.stream for task in tasks_found})
+        expired = await self._write_or_fault(lambda tx: expire(tx, tasks_found), Locks(callers=streams))
+        ours = {task.id for task in expired}
+        await self._engine.large_results.remove([name for task, name in found if name is not None and task.id in ours])
+        return expired
+
+    async def sweep_leftovers(self) -> int:
+        after: str | None = ""
+        while after is not None:
+            after = await self._write_or_fault(partial(forget_streams, after=after))
+            await clock.sleep(_BETWEEN_PORTIONS_S)
+        await self._write_or_fault(forget_owners)
+        return await self._engine.large_results.remove_orphans()
 
     async def claim(self) -> tuple[str, ...]:
         return await self._write_or_fault(claim)

@@ -15,8 +15,12 @@ UPDATE audit_chains SET named = greatest(named, :number) WHERE chain = :other;
 SELECT chain, cut FROM audit_chains ORDER BY began_ms, chain;
 
 -- name: ended_chains
+-- Of those that have more than their last row.
 SELECT c.chain FROM audit_chains c LEFT JOIN replicas r ON r.owner = c.chain
-WHERE r.owner IS NULL ORDER BY c.began_ms, c.chain LIMIT 1000;
+WHERE r.owner IS NULL AND (:parts::integer = 1 OR abs(hashtext(c.chain) % :parts) = :part)
+  AND (SELECT min(number) FROM audit WHERE chain = c.chain COLLATE "default")
+    < (SELECT max(number) FROM audit WHERE chain = c.chain COLLATE "default")
+ORDER BY c.began_ms, c.chain LIMIT 1000;
 
 -- name: cut_chain
 UPDATE audit_chains SET cut = :cut WHERE chain = :of;

@@ -18,7 +18,8 @@ LIMIT :limit;
 -- name: erase_approvals
 DELETE FROM approvals
 WHERE state <> 'open' AND principal = :principal
-  AND NOT EXISTS (SELECT 1 FROM tasks WHERE tasks.id = approvals.task_id);
+  AND NOT EXISTS (SELECT 1 FROM tasks WHERE tasks.id = approvals.task_id)
+RETURNING id;
 
 -- name: erase_grants
 DELETE FROM grants WHERE convert_from(doc, 'UTF8')::json ->> 'principal' = :principal;

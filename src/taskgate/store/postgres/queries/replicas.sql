@@ -26,6 +26,15 @@ WHERE o.owner <> :owner AND (r.owner IS NULL OR r.seen_ms < :dead_ms)
 -- name: forget_replicas
 DELETE FROM replicas WHERE seen_ms < :before_ms;
 
+-- name: forget_owners
+DELETE FROM owners o
+WHERE o.retired AND o.owner <> :owner AND o.started_ms <= :before_ms
+  AND NOT EXISTS (SELECT 1 FROM replicas r WHERE r.owner = o.owner)
+  AND NOT EXISTS (SELECT 1 FROM tasks t WHERE t.owner = o.owner AND t.needs_owner = 1);
+
+-- name: forget_last_writes
+DELETE FROM last_writes w WHERE NOT EXISTS (SELECT 1 FROM owners o WHERE o.owner = w.owner COLLATE "default");
+
 -- name: database_now
 SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint;
 

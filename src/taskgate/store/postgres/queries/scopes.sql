@@ -20,7 +20,9 @@ DELETE FROM identity_records WHERE kind = :kind AND name = :name;
 DELETE FROM identity_records WHERE kind = :kind AND principal = :principal;
 
 -- name: forget_ended_identity_records
-DELETE FROM identity_records WHERE expires_ms <= :now_ms;
+DELETE FROM identity_records WHERE ctid = ANY(ARRAY(
+    SELECT ctid FROM identity_records WHERE expires_ms <= :now_ms ORDER BY expires_ms LIMIT :limit FOR UPDATE SKIP LOCKED
+));
 
 -- name: find_identity_record
 SELECT kind, name, principal, expires_ms, body FROM identity_records WHERE kind = :kind AND name = :name;

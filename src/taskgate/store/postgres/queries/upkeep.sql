@@ -47,14 +47,20 @@ FROM tasks t
 WHERE t.keep_until_ms IS NOT NULL AND t.keep_until_ms <= :now_ms AND t.forget_at_ms IS NULL
   -- An upstream that must still be told about a cancel is given a day to come back.
   AND (t.needs_owner = 0 OR t.keep_until_ms <= :now_ms - 86400000)
+  -- Each gateway has its own share, so that they do not wait for each other.
+  AND (:parts::integer = 1 OR abs(hashtext(t.id) % :parts) = :part)
 ORDER BY t.keep_until_ms
 LIMIT :limit;
 
 -- name: expire_tasks
-UPDATE tasks SET forget_at_ms = :forget_at_ms, needs_owner = 0 WHERE id = ANY(ARRAY(SELECT json_array_elements_text(:ids::json)));
+-- Those that another gateway has expired meanwhile are not among the answer.
+UPDATE tasks SET forget_at_ms = :forget_at_ms, needs_owner = 0
+WHERE id = ANY(ARRAY(SELECT json_array_elements_text(:ids::json))) AND forget_at_ms IS NULL
+RETURNING id;
 
 -- name: forgettable_tasks
-SELECT id FROM tasks WHERE forget_at_ms IS NOT NULL AND forget_at_ms <= :now_ms ORDER BY forget_at_ms LIMIT :limit;
+SELECT id FROM tasks WHERE forget_at_ms IS NOT NULL AND forget_at_ms <= :now_ms ORDER BY forget_at_ms LIMIT :limit
+FOR UPDATE SKIP LOCKED;
 
 -- name: remember_executed
 UPDATE idempotency_keys
@@ -77,25 +83,35 @@ DELETE FROM attempts WHERE task_id = ANY(ARRAY(SELECT json_array_elements_text(:
 DELETE FROM questions WHERE task_id = ANY(ARRAY(SELECT json_array_elements_text(:ids::json)));
 
 -- name: forget_keys
-DELETE FROM idempotency_keys
-WHERE created_ms <= :before_ms AND NOT EXISTS (SELECT 1 FROM tasks WHERE tasks.id = idempotency_keys.task_id);
+-- By the places of rows that are ours until the commit: other ways to name them let the planner read the whole table.
+DELETE FROM idempotency_keys WHERE ctid = ANY(ARRAY(
+    SELECT ctid FROM idempotency_keys WHERE created_ms <= :before_ms ORDER BY created_ms LIMIT :limit FOR UPDATE SKIP LOCKED
+));
 
 -- name: forget_events
-DELETE FROM events
-WHERE (caller, number) IN (SELECT caller, number FROM events WHERE at_ms <= :before_ms ORDER BY at_ms LIMIT :limit);
+DELETE FROM events WHERE ctid = ANY(ARRAY(
+    SELECT ctid FROM events WHERE at_ms <= :before_ms ORDER BY at_ms LIMIT :limit FOR UPDATE SKIP LOCKED
+));
+
+-- name: streams_after
+SELECT caller, touched_ms FROM event_streams WHERE caller > :after ORDER BY caller LIMIT :limit;
 
 -- name: forget_streams
 DELETE FROM event_streams
-WHERE touched_ms <= :before_ms AND NOT EXISTS (SELECT 1 FROM events WHERE events.caller = event_streams.caller COLLATE "default");
+WHERE caller = ANY(ARRAY(SELECT json_array_elements_text(:callers::json))) AND touched_ms <= :before_ms
+  AND NOT EXISTS (SELECT 1 FROM events WHERE events.caller = event_streams.caller COLLATE "default");
+
+-- name: forgettable_approvals
+SELECT id FROM approvals
+WHERE asked_ms <= :before_ms AND state NOT IN ('open', 'approved')
+  AND NOT EXISTS (SELECT 1 FROM tasks WHERE tasks.id = approvals.task_id)
+ORDER BY asked_ms, id LIMIT :limit FOR UPDATE OF approvals SKIP LOCKED;
 
 -- name: forget_approvals
-DELETE FROM approvals
-WHERE asked_ms <= :before_ms AND state NOT IN ('open', 'approved')
-  AND NOT EXISTS (SELECT 1 FROM tasks WHERE tasks.id = approvals.task_id);
+DELETE FROM approvals WHERE id = ANY(ARRAY(SELECT json_array_elements_text(:ids::json)));
 
 -- name: forget_receipts
-DELETE FROM channel_receipts
-WHERE NOT EXISTS (SELECT 1 FROM approvals WHERE approvals.id = channel_receipts.approval_id);
+DELETE FROM channel_receipts WHERE approval_id = ANY(ARRAY(SELECT json_array_elements_text(:ids::json)));
 
 -- name: forget_grants
 DELETE FROM grants WHERE until_ms <= :before_ms;

@@ -59,7 +59,9 @@ ORDER BY t.keep_until_ms
 LIMIT :limit;
 
 -- name: expire_tasks
-UPDATE tasks SET forget_at_ms = :forget_at_ms, needs_owner = 0 WHERE id IN (SELECT value FROM json_each(:ids));
+UPDATE tasks SET forget_at_ms = :forget_at_ms, needs_owner = 0
+WHERE id IN (SELECT value FROM json_each(:ids)) AND forget_at_ms IS NULL
+RETURNING id;
 
 -- name: forgettable_tasks
 SELECT id FROM tasks WHERE forget_at_ms IS NOT NULL AND forget_at_ms <= :now_ms ORDER BY forget_at_ms LIMIT :limit;
@@ -85,25 +87,33 @@ DELETE FROM attempts WHERE task_id IN (SELECT value FROM json_each(:ids));
 DELETE FROM questions WHERE task_id IN (SELECT value FROM json_each(:ids));
 
 -- name: forget_keys
-DELETE FROM idempotency_keys
-WHERE created_ms <= :before_ms AND NOT EXISTS (SELECT 1 FROM tasks WHERE tasks.id = idempotency_keys.task_id);
+DELETE FROM idempotency_keys WHERE (principal, key) IN (
+    SELECT principal, key FROM idempotency_keys WHERE created_ms <= :before_ms ORDER BY created_ms LIMIT :limit
+);
 
 -- name: forget_events
 DELETE FROM events
 WHERE (caller, number) IN (SELECT caller, number FROM events WHERE at_ms <= :before_ms ORDER BY at_ms LIMIT :limit);
 
+-- name: streams_after
+SELECT caller, touched_ms FROM event_streams WHERE caller > :after ORDER BY caller LIMIT :limit;
+
 -- name: forget_streams
 DELETE FROM event_streams
-WHERE touched_ms <= :before_ms AND NOT EXISTS (SELECT 1 FROM events WHERE events.caller = event_streams.caller);
+WHERE caller IN (SELECT value FROM json_each(:callers)) AND touched_ms <= :before_ms
+  AND NOT EXISTS (SELECT 1 FROM events WHERE events.caller = event_streams.caller);
+
+-- name: forgettable_approvals
+SELECT id FROM approvals
+WHERE asked_ms <= :before_ms AND state NOT IN ('open', 'approved')
+  AND NOT EXISTS (SELECT 1 FROM tasks WHERE tasks.id = approvals.task_id)
+ORDER BY asked_ms, id LIMIT :limit;
 
 -- name: forget_approvals
-DELETE FROM approvals
-WHERE asked_ms <= :before_ms AND state NOT IN ('open', 'approved')
-  AND NOT EXISTS (SELECT 1 FROM tasks WHERE tasks.id = approvals.task_id);
+DELETE FROM approvals WHERE id IN (SELECT value FROM json_each(:ids));
 
 -- name: forget_receipts
-DELETE FROM channel_receipts
-WHERE NOT EXISTS (SELECT 1 FROM approvals WHERE approvals.id = channel_receipts.approval_id);
+DELETE FROM channel_receipts WHERE approval_id IN (SELECT value FROM json_each(:ids));
 
 -- name: forget_grants
 DELETE FROM grants WHERE until_ms <= :before_ms;

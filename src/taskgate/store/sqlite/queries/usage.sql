@@ -7,8 +7,13 @@ SELECT number, body FROM recorded_calls WHERE number > :number AND at_ms >= :sin
 -- name: last_recorded_call
 SELECT coalesce(max(number), 0) FROM recorded_calls;
 
--- name: forget_recorded_calls
-DELETE FROM recorded_calls WHERE at_ms < :before_ms OR number <= :number;
+-- name: forget_old_calls
+DELETE FROM recorded_calls
+WHERE number IN (SELECT number FROM recorded_calls WHERE at_ms < :before_ms ORDER BY at_ms LIMIT :limit);
+
+-- name: forget_first_calls
+DELETE FROM recorded_calls
+WHERE number IN (SELECT number FROM recorded_calls WHERE number <= :number ORDER BY number LIMIT :limit);
 
 -- name: add_usage
 INSERT INTO usage (day, principal, server, tool, calls, errors, seconds, bytes_in, bytes_out, cost)
@@ -26,4 +31,6 @@ SELECT day, principal, server, tool, calls, errors, seconds, bytes_in, bytes_out
 WHERE day >= :first AND day <= :last ORDER BY day, principal, server, tool LIMIT :limit;
 
 -- name: forget_usage
-DELETE FROM usage WHERE day < :before;
+DELETE FROM usage WHERE (day, principal, server, tool) IN (
+    SELECT day, principal, server, tool FROM usage WHERE day < :before ORDER BY day LIMIT :limit
+);

@@ -1,0 +1,194 @@
+"""Keeps the audit log honest and bounded while the gateway runs: anchors its head, exports new rows, forgets old ones.
+
+Files are written in a thread, and rows are forgotten in portions; nothing here is waited for by a call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Coroutine
+from itertools import takewhile
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from taskgate import clock
+from taskgate.config.load import LoadedConfig
+from taskgate.core.audit import Row, export_line
+from taskgate.ports.store import AuditLog, AuditTime
+from taskgate.store.sealing import AuditAnchor, BadAnchor, Mark, Marks, anchor_path, audit_key
+from taskgate.telemetry.logs import log
+
+T = TypeVar("T")
+
+EXPORT_AT_ONCE: Final = 500
+FORGET_AT_ONCE: Final = 1_000
+_ANCHOR: Final = "the anchor of the audit log"
+_EXPORT: Final = "the export of the audit log"
+
+
+class AuditKeeper:
+    def __init__(self, store: AuditLog, anchor: AuditAnchor, export: Path | None) -> None:
+        self._store = store
+        self._anchor = anchor
+        self._export = export
+        self._marks = Marks()
+        self._exported = 0
+        self._under_way: asyncio.Task[Any] | None = None
+        self._to_forget: list[str] = []
+        """Chains that are still to be looked at for rows past their time; ours is named by nothing."""
+        self._forgotten = 0
+        self._failing: set[str] = set()
+
+    async def start(self) -> None:
+        """Compare what was noted with what is there, before anything is added."""
+        await self._in_turn(self._start())
+
+    async def _in_turn(self, work: Coroutine[Any, Any, T]) -> T:
+        """One piece of work at a time, each to its end, also if its caller is cancelled: a thread that writes a file cannot be
+        stopped, and the next writer must neither overtake it nor export the same rows again."""
+        if self._under_way is not None and not self._under_way.done():
+            await asyncio.gather(self._under_way, return_exceptions=True)
+        begun = asyncio.create_task(work)
+        self._under_way = begun
+        return await asyncio.shield(begun)
+
+    async def _start(self) -> None:
+        await self._store.begin_chain()
+        number, digest = self._store.audit_head()
+        here = Mark("head", number, digest, _now_ms())
+        try:
+            known = await asyncio.to_thread(self._anchor.read)
+            problem = None if known is None else await self._problem(known)
+        except BadAnchor as error:
+            known, problem = None, f"the anchor could not be believed: {error}"
+        marks = known or Marks(began=msgspec.structs.replace(here, kind="began"))
+        if problem is not None:
+            log.error("the audit log was changed while nobody looked", problem=problem)
+            told = Mark("problem", number, digest, _now_ms(), problem)
+            marks = msgspec.structs.replace(marks, problems=(*marks.problems, told))
+        # A full disk must not keep the gateway down. The head stays unnoted then, so it is tried again every second.
+        self._marks = marks
+        await self._attempt(_ANCHOR, self._write_anchor(msgspec.structs.replace(marks, head=here)))
+        if self._export is not None:
+            self._exported = await asyncio.to_thread(_last_exported, self._export, number, self._store.audit_chain)
+
+    async def _problem(self, known: Marks) -> str | None:
+        head = known.head
+        if head is None or head.number == 0:
+            return None
+        rows = await self._store.audit_rows(head.number - 1, 1)
+        if not rows or rows[0].number != head.number:
+            return f"row {head.number} is gone, and with it perhaps others"
+        return None if rows[0].hash == head.hash else f"row {head.number} is another one than it was"
+
+    async def tend(self) -> None:
+        """Once a second: note how far the log has come, and export what is new."""
+        if self._is_behind():
+            await self._in_turn(self._tend())
+
+    def _is_behind(self) -> bool:
+        return self._marks.head is None or self._store.audit_head()[0] != self._marks.head.number
+
+    async def _tend(self) -> None:
+        if self._is_behind():
+            number, digest = self._store.audit_head()
+            head = msgspec.structs.replace(self._marks, head=Mark("head", number, digest, _now_ms()))
+            await self._attempt(_EXPORT, self._export_new(number))
+            await self._attempt(_ANCHOR, self._write_anchor(head))
+
+    async def close(self) -> None:
+        """Waits for what a cancelled round has left, also if there is nothing new."""
+        await self._in_turn(self._tend())
+
+    async def _write_anchor(self, marks: Marks) -> None:
+        """Raises OSError; then what is noted is what it was."""
+        await asyncio.to_thread(self._anchor.write, marks)
+        self._marks = marks
+
+    async def _attempt(self, what: str, work: Coroutine[Any, Any, None]) -> None:
+        """A file that cannot be written stops nothing else, is logged once, and is tried again."""
+        try:
+            await work
+        except OSError as error:
+            if what not in self._failing:
+                log.error(f"{what} could not be written; it will be tried again", why=str(error))
+            self._failing.add(what)
+            return
+        if what in self._failing:
+            log.info(f"{what} is written again")
+        self._failing.discard(what)
+
+    async def _export_new(self, number: int) -> None:
+        while self._export is not None and self._exported < number:
+            rows = await self._store.audit_rows(self._exported, EXPORT_AT_ONCE)
+            if not rows:
+                return
+            await asyncio.to_thread(_append, self._export, rows, self._store.audit_chain)
+            self._exported = rows[-1].number
+
+    async def forget(self, keep_ms: int) -> bool:
+        """Forget a portion of the rows that are older; whether there may be more. Our own chain first, then those that ended."""
+        if not self._to_forget:
+            self._to_forget = ["", *await self._store.ended_chains()]
+        chain = self._to_forget[0]
+        forgotten = await self._in_turn(self._forget_rows(keep_ms, chain))
+        self._forgotten += forgotten
+        if forgotten < FORGET_AT_ONCE - 1:
+            if self._forgotten:
+                log.info("old rows of the audit log were forgotten", rows=self._forgotten, chain=chain or None)
+            self._to_forget.pop(0)
+            self._forgotten = 0
+        return bool(self._to_forget)
+
+    async def _forget_rows(self, keep_ms: int, chain: str) -> int:
+        """Cut the chain at a row that is noted first: what follows it can still be verified. Its last row stays."""
+        rows = await self._store.audit_times(0, FORGET_AT_ONCE, chain=chain)
+        since = self._store.now_ms() - keep_ms
+        old = list(takewhile(lambda row: row.at_ms < since and self._may_go(row, chain), rows[:-1]))
+        if not old:
+            return 0
+        cut = Mark("cut", old[-1].number, old[-1].hash, _now_ms())
+        if not chain:
+            await self._write_anchor(msgspec.structs.replace(self._marks, cut=cut))
+        mark = self._anchor.signed_mark(cut, chain or self._store.audit_chain)
+        await self._store.forget_audit(cut.number, chain=chain, mark=mark)
+        return len(old)
+
+    def _may_go(self, row: AuditTime, chain: str) -> bool:
+        """A row of ours that could not be exported yet is not forgotten, however old it is."""
+        return bool(chain) or self._export is None or row.number <= self._exported
+
+
+def _append(path: Path, rows: tuple[Row, ...], chain: str) -> None:
+    with path.open("ab") as file:
+        file.write(b"".join(export_line(row, chain) for row in rows))
+
+
+def _last_exported(path: Path, head: int, chain: str) -> int:
+    """Where the export goes on; an export that is new begins with the next row, a chain that is new with its first."""
+    if chain:
+        return 0
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - (1 << 20)))
+            lines = file.read().splitlines()
+        return min(head, int(json.loads(lines[-1])["number"])) if lines else head
+    except (OSError, ValueError, KeyError, TypeError):
+        return head
+
+
+def _now_ms() -> int:
+    return int(clock.wall() * 1000)
+
+
+def audit_keeper(loaded: LoadedConfig, store: AuditLog, secret: bytes, store_file: Path) -> AuditKeeper:
+    export = loaded.root.audit.export
+    folder = loaded.path.parent if loaded.path is not None else loaded.state_dir
+    return AuditKeeper(
+        store,
+        AuditAnchor(anchor_path(store_file), audit_key(secret)),
+        folder / Path(export).expanduser() if export is not None else None,
+    )

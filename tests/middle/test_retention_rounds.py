@@ -1,0 +1,107 @@
+"""When retention works and when it rests, in virtual time; and that a gateway has it."""
+
+from __future__ import annotations
+
+import asyncio
+from itertools import pairwise
+
+import pytest
+from tests.seam import Call, Gateway, Upstream, seam
+
+from taskgate import clock
+from taskgate.gateway.retention import LEFTOVERS_EVERY_S, SHORTEST_PAUSE_S, Retention
+
+pytestmark = pytest.mark.virtual_time
+
+EVERY_S = 60.0
+
+
+class Backlog:
+    """So many portions are there, and each takes some time."""
+
+    def __init__(self, portions: int, takes_s: float = 0.0) -> None:
+        self.portions = portions
+        self.takes_s = takes_s
+        self.asked: list[float] = []
+
+    async def __call__(self) -> bool:
+        self.asked.append(clock.monotonic())
+        await clock.sleep(self.takes_s)
+        self.portions -= 1
+        return self.portions > 0
+
+
+class Leftovers:
+    def __init__(self) -> None:
+        self.looked: list[float] = []
+
+    async def __call__(self) -> None:
+        self.looked.append(clock.monotonic())
+
+
+async def _run_for(retention: Retention, seconds: float) -> None:
+    running = asyncio.create_task(retention.run())
+    await clock.sleep(seconds)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+
+
+async def test_portions_follow_each_other_until_none_is_left() -> None:
+    backlog = Backlog(5_000)
+    await _run_for(Retention((backlog,), Leftovers(), lambda: EVERY_S), EVERY_S + 55)
+    assert backlog.portions == 0
+
+
+async def test_other_work_has_its_turn_between_two_portions() -> None:
+    backlog = Backlog(20, takes_s=0.1)
+    await Retention((backlog,), Leftovers(), lambda: EVERY_S).catch_up()
+    pauses = [after - before - 0.1 for before, after in pairwise(backlog.asked)]
+    assert all(0.049 < pause < 0.06 for pause in pauses)
+    quick = Backlog(20)
+    await Retention((quick,), Leftovers(), lambda: EVERY_S).catch_up()
+    assert min(after - before for before, after in pairwise(quick.asked)) > 0.99 * SHORTEST_PAUSE_S
+
+
+async def test_a_large_backlog_of_one_kind_does_not_keep_the_others_waiting() -> None:
+    large, small = Backlog(1_000), Backlog(2)
+    await Retention((large, small), Leftovers(), lambda: EVERY_S).catch_up()
+    assert len(small.asked) == 2
+    assert small.asked[-1] < large.asked[3]
+
+
+async def test_it_rests_when_nothing_is_left_and_goes_on_after_a_failure() -> None:
+    fails = [True]
+
+    async def failing() -> bool:
+        if fails.pop() if fails else False:
+            raise OSError("no space left on device")
+        return False
+
+    backlog = Backlog(1)
+    await _run_for(Retention((failing, backlog), Leftovers(), lambda: EVERY_S), 10 * EVERY_S + 1)
+    assert len(backlog.asked) == 9
+
+
+async def test_leftovers_are_looked_for_once_an_hour() -> None:
+    leftovers = Leftovers()
+    await _run_for(Retention((Backlog(1),), leftovers, lambda: EVERY_S), 3 * LEFTOVERS_EVERY_S)
+    assert len(leftovers.looked) == 3
+    assert all(after - before >= LEFTOVERS_EVERY_S for before, after in pairwise(leftovers.looked))
+
+
+@seam
+async def test_a_gateway_forgets_more_than_a_portion_in_one_round() -> None:
+    async def quick(call: Call) -> str:
+        return "done"
+
+    config = {"tasks": {"keep_result_ms": 1_000}}
+    async with Gateway(config, {"far": Upstream("2025", tools={"quick": quick})}) as gate:
+        caller = await gate.caller("2025")
+        await caller.tools()
+        made = [(await caller.call("far__quick", {}, task={"ttl": 1_000})).result["task"]["taskId"] for _ in range(150)]
+        store = gate.life.app.store
+        await gate.advance(EVERY_S + 5)
+        shown = [await store.get(task_id, also_gone=True) for task_id in made]
+        assert all(task is not None and task.state.is_terminal for task in shown)
+        assert [await store.result_bytes(task_id) for task_id in made] == [None] * 150
+        assert not (await store.sweep()).expired
