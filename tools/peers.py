@@ -155,6 +155,19 @@ NODE_PEERS = (
     # Looks for what keeps people from using a page: colours, names, roles, focus.
     NodePeer("axe", ("axe-core@4.14.0",)),
     NodePeer("inspector", ("@modelcontextprotocol/inspector@2.12.0",)),
+    # The host kit of MCP Apps, what bundles it for a browser, and published servers with apps; two of them use one address.
+    NodePeer(
+        "apps",
+        (
+            "@modelcontextprotocol/ext-apps@2.0.4",
+            "@modelcontextprotocol/client@2.4.0",
+            "esbuild@0.28.2",
+            "@modelcontextprotocol/server-basic-vanillajs@2.0.3",
+            "@modelcontextprotocol/server-basic-preact@2.0.3",
+            "@modelcontextprotocol/server-budget-allocator@2.0.3",
+            "@modelcontextprotocol/server-debug@2.0.3",
+        ),
+    ),
     NodePeer(
         "servers-npm",
         (

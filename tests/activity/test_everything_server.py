@@ -195,6 +195,8 @@ async def test_its_tasks_are_listed_looked_at_and_cancelled(caller: Caller) -> N
     seen = await told(caller, "get_task", task_id=task_id)
     assert (seen["task"]["status"], seen["task"]["tool"]) == ("working", "trigger-long-running-operation")
     assert isinstance(seen["pending_elicitations_for_server"], list)
+    (card,) = (await told(caller, "show_tasks", task_ids=[task_id]))["tasks"]
+    assert (card["status"], card["tool"]) == ("working", "trigger-long-running-operation")
     assert (await told(caller, "cancel_task", task_id=task_id))["success"] is True
     assert (await told(caller, "get_task", task_id=task_id))["task"]["status"] == "cancelled"
 

@@ -19,6 +19,8 @@ class AppServer(Upstream):
         """The content of each interface by its address."""
         self.listed = listed
         """Whether interfaces are in `resources/list`; servers may leave them out."""
+        self.settings: dict[str, Any] = {}
+        """What `resources/list` says about every interface."""
         self.on("resources/list", self._list)
         self.on("resources/templates/list", self._templates)
         self.on("resources/read", self._read)
@@ -40,7 +42,8 @@ class AppServer(Upstream):
         self.pages[uri] = {"uri": uri, "mimeType": APP_MIME, "text": html, **({"_meta": {"ui": ui}} if ui else {})}
 
     async def _list(self, _call: Call) -> dict[str, Any]:
-        pages = [{"uri": uri, "name": uri, "mimeType": APP_MIME} for uri in self.pages] if self.listed else []
+        more = {"_meta": {"ui": self.settings}} if self.settings else {}
+        pages = [{"uri": uri, "name": uri, "mimeType": APP_MIME, **more} for uri in self.pages if self.listed]
         return {"resources": pages}
 
     async def _templates(self, _call: Call) -> dict[str, Any]:

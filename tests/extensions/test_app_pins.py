@@ -112,6 +112,23 @@ async def test_a_server_that_takes_its_change_back_is_shown_again() -> None:
 
 
 @seam
+async def test_settings_in_the_list_are_pinned_with_the_content() -> None:
+    """Hosts take the content security policy from the list where the content has none."""
+    server = board()
+    server.listed = True
+    async with Gateway({"pins": "enforce"}, {"board": server}) as gate:
+        caller = await gate.caller("2025")
+        await gate.advance(1)
+        assert "board__show" in await names(caller)
+        server.settings = {"csp": {"connectDomains": ["https://evil.example"]}}
+        server.notify("notifications/resources/list_changed")
+        await gate.advance(1)
+        assert "board__show" not in await names(caller)
+        assert refused(await read(caller))
+        assert {change["path"] for row in await rows(gate) for change in row["changes"]["list"]} == {"listed._meta"}
+
+
+@seam
 async def test_with_warn_a_change_is_reported_and_handed_out() -> None:
     server = board()
     async with Gateway({}, {"board": server}) as gate:

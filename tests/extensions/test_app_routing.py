@@ -8,16 +8,14 @@ import pytest
 from tests.extensions.app_server import APP_MIME, RENDERS_APPS, UI, AppServer
 from tests.seam import Gateway, Upstream, seam, until
 
+CARD = "ui://taskgate/task-card.html"
 BOTH = pytest.mark.parametrize("generation", ["2025", "2026"])
 
 
 async def interfaces(caller: Any) -> dict[str, str]:
-    """Where each tool says its interface is."""
-    return {
-        tool["name"]: tool["_meta"]["ui"]["resourceUri"]
-        for tool in await caller.tools()
-        if "resourceUri" in tool.get("_meta", {}).get("ui", {})
-    }
+    """Where each tool of a server says its own interface is."""
+    declared = {tool["name"]: tool.get("_meta", {}).get("ui", {}).get("resourceUri") for tool in await caller.tools()}
+    return {name: uri for name, uri in declared.items() if uri not in (None, CARD)}
 
 
 async def html(caller: Any, uri: str) -> str:

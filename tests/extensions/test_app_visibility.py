@@ -86,7 +86,9 @@ async def test_an_own_name_that_two_servers_with_apps_have_means_neither() -> No
     async with Gateway({}, {"one": one, "two": two}) as gate:
         caller = await gate.caller("2025")
         await caller.tools()
-        assert (await caller.call("refresh")).error["data"]["error_type"] == "unknown_tool"
+        refused = (await caller.call("refresh")).error["data"]
+        assert (refused["error_type"], refused["executed"]) == ("unknown_tool", "no")
+        assert refused["candidates"] == ["one__refresh", "two__refresh"]
         assert "one ran refresh" in (await caller.call("one__refresh")).text
 
 

@@ -23,6 +23,7 @@ KNOWN = (
     "axe",
     "everything",
     "inspector",
+    "apps",
     "browser",
     "keyring",
     "official23",

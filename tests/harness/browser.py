@@ -129,6 +129,15 @@ class Browser:
         finally:
             await self._command("Page.removeScriptToEvaluateOnNewDocument", added)
 
+    @asynccontextmanager
+    async def frame(self, css: str) -> AsyncIterator[None]:
+        """What is asked for inside is asked of the document in this frame."""
+        await self._do("POST", "/frame", {"id": {_ELEMENT: await self.one(css)}})
+        try:
+            yield
+        finally:
+            await self._do("POST", "/frame/parent")
+
     async def size(self, width: int, height: int) -> None:
         """Of the page itself, as a phone or a screen of that width has it."""
         how = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}

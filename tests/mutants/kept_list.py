@@ -46,7 +46,7 @@ class Source:
 
     def __init__(self, root: Path) -> None:
         self._places: dict[str, list[Place]] = {}
-        for file in sorted(path for ending in ("*.py", "*.sql") for path in (root / "src").rglob(ending)):
+        for file in sorted(path for ending in ("*.py", "*.sql", "*.js") for path in (root / "src").rglob(ending)):
             for number, line in enumerate(file.read_text().splitlines()):
                 self._places.setdefault(line.strip(), []).append(Place(file, number))
 

@@ -19,6 +19,7 @@ from taskgate.config.servers import Provider, Server
 from taskgate.config.switches import Otel
 from taskgate.config.value_sources import read_text
 from taskgate.core.catalog.names import NameStyle
+from taskgate.core.catalog.task_card import TaskCard
 from taskgate.core.catalog.tool_listing import AnnotationMode
 from taskgate.core.choose_model import Model, SpendLimits
 from taskgate.core.delivery import DeliverySettings
@@ -101,6 +102,7 @@ def build_features(root: GatewayFile, before: Features | None = None) -> Feature
         root.limits.url_elicitation_expiry.total_seconds(),
         root.limits.url_elicitation_loopback,
         root.store is not None and root.store.unsafe_degraded_passthrough,
+        task_card=TaskCard(root.apps.task_card),
         model_servers=frozenset(name for name, server in root.servers.items() if server.sampling == "provider"),
     )
     if not root.providers:

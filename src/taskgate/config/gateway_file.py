@@ -16,6 +16,7 @@ from taskgate.config.governance import Cedar, Governance, Workflow
 from taskgate.config.scopes import Auth, Scope, ScopeProfile, Token
 from taskgate.config.servers import Provider, Server
 from taskgate.config.switches import (
+    Apps,
     Audit,
     Compat,
     Completion,
@@ -91,6 +92,7 @@ class GatewayFile(Section):
     secrets: Secrets = Field(default_factory=Secrets, description="How references to secrets may be resolved.")
     tasks: Tasks = Field(default_factory=Tasks, description="Tasks.")
     facade: Facade = Field(default_factory=Facade, description="The facade tools.")
+    apps: Apps = Field(default_factory=Apps, description="MCP Apps.")
     providers: dict[Name, Provider] = Field(default_factory=dict, description="Models that may answer sampling.")
     completion: Completion = Field(default_factory=Completion, description="Argument completion.")
     limits: Limits = Field(default_factory=Limits, description="Limits.")

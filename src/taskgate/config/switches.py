@@ -156,6 +156,17 @@ class Facade(Section):
     )
 
 
+class Apps(Section):
+    """MCP Apps."""
+
+    task_card: Annotated[Literal["auto", "all", "held", "off"], BeforeValidator(_word_for_switch)] = Field(
+        default="auto",
+        description="Which tools show the gateway's task card in hosts that render apps: held (calls that may wait for people), "
+        "all (every tool whose calls may become tasks), off, or auto (all for sessions whose host renders apps; for callers of "
+        "2026-07-28 those that are held or known to take long).",
+    )
+
+
 class Completion(Section):
     """Argument completion."""
 

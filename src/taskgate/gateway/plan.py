@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import Any, Final, Generic, TypeVar
 
 from taskgate.core.catalog.pin import PinMode
+from taskgate.core.catalog.task_card import TaskCard
 from taskgate.core.catalog.tool_listing import AnnotationMode
 from taskgate.core.choose_model import SpendLimits
 from taskgate.core.delivery import DeliverySettings
@@ -64,6 +65,7 @@ class Features:
     loopback_urls: bool = False
     degraded_passthrough: bool = False
     """Plain calls go on although what other gateways may have changed was not confirmed lately."""
+    task_card: TaskCard = TaskCard.AUTO
     models: tuple[ModelSource, ...] = ()
     model_servers: frozenset[str] = frozenset()
     """Servers whose sampling a model may answer."""
@@ -305,6 +307,9 @@ class PublicAddress:
 
     def approval(self, approval_id: str) -> str:
         return f"{self.base()}/approvals/{approval_id}"
+
+    def task(self, task_id: str) -> str:
+        return f"{self.base()}/tasks/{task_id}"
 
     def elicitation(self, page_id: str) -> str:
         return f"{self.base()}/elicitations/{page_id}"

@@ -14,6 +14,7 @@ from taskgate.core.catalog.entry import EntryKind
 from taskgate.gateway.calls.read_things import ToolFacts
 from taskgate.gateway.catalog.catalogs import Catalogs, Offer, Quarantine
 from taskgate.gateway.catalog.offer import CatalogMemory
+from taskgate.gateway.catalog.slow_tools import SlowTools
 from taskgate.gateway.catalog.validate import HandedOut, Validation
 from taskgate.gateway.catalog.views import Views
 from taskgate.gateway.changes import Configured, OtherGateways, Reload, SharedCaches, shared_caches
@@ -88,7 +89,7 @@ def wire_gateway(base: Foundation, servers: Servers, accounts: AccountConnector,
     recheck = PreSendRecheck(base.plan, lists.catalogs, grants, lists.views)
     running, denials = _running(base, lists, asking, recheck, accounts), Denials(base.store, base.metrics)
     governed = _governed(base, running, grants, recheck, denials)
-    tasks = _task_engine(base, running, governed.approvals, recheck)
+    tasks = _task_engine(base, running, governed.approvals, recheck, lists.slow_tools)
     session_ends, suspended = base.session_ends(running.conversations), _suspended(base, asking)
     temporary_scopes = TemporaryScopes(base.store, session_ends, base.events)
     reload = _reload(base, lists, asking, dynamic_servers, temporary_scopes)
@@ -153,9 +154,10 @@ def _lists(base: Foundation) -> Lists:
     memory = CatalogMemory(base.store)
     catalogs = Catalogs(base.upstreams, limits, inspect, quarantine, memory, metrics=base.metrics, events=base.events)
     scope_record = ScopeRecord(base.store, base.metrics)
-    views = Views(catalogs, scope_record)
+    slow_tools = SlowTools()
+    views = Views(catalogs, scope_record, slow_tools)
     contents = PinnedContents(pins, base.upstreams, base.plan, base.events)
-    return Lists(validation, pins, contents, annotations, catalogs, scope_record, views, HandedOut())
+    return Lists(validation, pins, contents, annotations, catalogs, scope_record, views, slow_tools, HandedOut())
 
 
 def _asking(base: Foundation) -> Asking:
@@ -264,7 +266,9 @@ def _others(
     )
 
 
-def _task_engine(base: Foundation, running: Running, approvals: Approvals, recheck: PreSendRecheck) -> TaskEngine:
+def _task_engine(
+    base: Foundation, running: Running, approvals: Approvals, recheck: PreSendRecheck, slow_tools: SlowTools
+) -> TaskEngine:
     records, runs, questions, followers = running.records, running.runs, running.questions, running.followers
     upstream_listing = UpstreamListing(base.upstreams, base.state_signer, base.store, base.events)
 
@@ -289,7 +293,7 @@ def _task_engine(base: Foundation, running: Running, approvals: Approvals, reche
         questions=questions,
         account_questions=running.account_questions,
         runs=runs,
-        promotions=Promotions(plan=base.plan, parts=parts),
+        promotions=Promotions(plan=base.plan, parts=parts, tools=slow_tools),
         methods=TaskMethods(
             records,
             runs,

@@ -13,6 +13,7 @@ from taskgate.gateway.calls.durable_calls import DurableCalls
 from taskgate.gateway.calls.read_things import Readings
 from taskgate.gateway.calls.routing import Lookup, Sending
 from taskgate.gateway.catalog.catalogs import Catalogs
+from taskgate.gateway.catalog.slow_tools import SlowTools
 from taskgate.gateway.catalog.validate import ArgumentChecks, Completions, HandedOut, Validation
 from taskgate.gateway.catalog.views import Views
 from taskgate.gateway.changes import Reload
@@ -36,6 +37,7 @@ from taskgate.gateway.own_tools.follow_tasks import QUESTION_TOOLS, TASK_TOOLS, 
 from taskgate.gateway.own_tools.look_around import LOOKING_TOOLS, MANAGING_TOOLS, LookingParts, ManagingParts
 from taskgate.gateway.own_tools.search_tools import EXECUTE_TOOLS, SEARCH_TOOLS, ExecuteParts, SearchParts
 from taskgate.gateway.own_tools.table import OwnTools
+from taskgate.gateway.own_tools.task_card import CARD_TOOLS, CardParts
 from taskgate.gateway.own_tools.timers_and_logs import SESSION_TOOLS, WAITING_TOOLS, SessionParts
 from taskgate.gateway.own_tools.tool import TaskParts, usable
 from taskgate.gateway.own_tools.use_resources import ResourceParts
@@ -132,6 +134,7 @@ class Lists:
     catalogs: Catalogs
     scope_record: ScopeRecord
     views: Views
+    slow_tools: SlowTools
     handed_out: HandedOut
 
 
@@ -261,7 +264,7 @@ def use_cases(
         lookup=lookup,
         upstreams=base.upstreams,
         tool_calls=tool_calls,
-        own_tools=_own_tools(tool_calls, readings, TaskParts(tasks, asking.activity), servers),
+        own_tools=_own_tools(tool_calls, readings, CardParts(TaskParts(tasks, asking.activity), base.address), servers),
         readings=readings,
         completing=Completing(lookup, sending, completions),
         following=Following(base.subscriptions, readings, sending, tasks),
@@ -270,8 +273,9 @@ def use_cases(
     )
 
 
-def _own_tools(tool_calls: ToolCalls, readings: Readings, following: TaskParts, servers: ManagingParts) -> OwnTools:
+def _own_tools(tool_calls: ToolCalls, readings: Readings, card: CardParts, servers: ManagingParts) -> OwnTools:
     """Our own tools and resources, each family of them with what it needs."""
+    following = card.following
     lookup, activity = readings.lookup, following.activity
     helpers = {
         **usable(TASK_TOOLS, following),
@@ -287,6 +291,7 @@ def _own_tools(tool_calls: ToolCalls, readings: Readings, following: TaskParts, 
         **usable(SESSION_TOOLS, SessionParts(lookup, servers.upstreams, activity)),
         **usable(MANAGING_TOOLS, servers),
         **usable(SEARCH_TOOLS, SearchParts(lookup, tool_calls, activity, helpers)),
+        **usable(CARD_TOOLS, card),
     }
     return OwnTools(lookup, tools, resources)
 

@@ -98,3 +98,14 @@ def test_only_addresses_with_another_one_are_rewritten() -> None:
 def test_an_interface_that_a_caller_may_not_have_is_taken_out() -> None:
     meta = {"ui": {"resourceUri": URI, "visibility": ["app"]}, "ui/resourceUri": URI, "x": 1}
     assert rewritten(meta, {URI: None}) == {"ui": {"visibility": ["app"]}, "x": 1}
+
+
+@pytest.mark.parametrize("before", [None, {"x": 1}, {"ui": {"visibility": ["model"]}, "x": 1}, [], {"ui": []}])
+def test_a_tool_without_an_interface_is_given_one(before: Any) -> None:
+    tool = wire.members_of(wire.encode({"name": "t"} | ({} if before is None else {"_meta": before})))
+    apps.with_interface(tool, URI)
+    meta = json.loads(wire.join(tool))["_meta"]
+    kept = before["ui"] if isinstance(before, dict) and isinstance(before.get("ui"), dict) else {}
+    assert meta["ui"] == {**kept, "resourceUri": URI}
+    assert meta["ui/resourceUri"] == URI
+    assert apps.ui_addresses({"_meta": meta}) == (URI,)

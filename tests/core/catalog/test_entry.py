@@ -78,6 +78,8 @@ def test_prompts_are_only_renamed_and_resources_keep_their_bytes_under_their_own
     (entry,) = read(b"[" + tool + b"]")
     audience = Audience(Generation.STATELESS)
     assert render(entry, "t", None, audience, interfaces={"ui://y": None}) == tool
+    (plain,) = read(b'[{"name":"t","inputSchema":{}}]')
+    assert json.loads(render(plain, "t", None, audience, card="ui://c"))["_meta"]["ui"] == {"resourceUri": "ui://c"}
     shown = render(entry, "t", None, audience, interfaces={"ui://x": "ui://s.taskgate/x"})
     assert json.loads(shown)["_meta"] == {"ui": {"resourceUri": "ui://s.taskgate/x"}}
 

@@ -51,6 +51,8 @@ def test_a_definition_has_every_setting_and_the_digest_of_every_byte() -> None:
     long = page("x" * (KEPT_TEXT + 1))["contents"][0]
     assert "text" not in long
     assert long["digest"] == sha256_of(b"x" * (KEPT_TEXT + 1))
+    listed = content_definition(URI, [], {"uri": URI, "_meta": {"ui": {}}})
+    assert listed == {"uri": URI, "contents": [], "listed": {"uri": URI, "_meta": {"ui": {}}}}
     assert content_definition(URI, [7, {"blob": "?"}])["contents"] == [7, {"blob": "?"}]
 
 

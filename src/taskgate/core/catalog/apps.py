@@ -100,3 +100,14 @@ def _places(meta: Members) -> Iterator[tuple[str | None, str]]:
     for key in FLAT_KEYS:
         if key in meta:
             yield None, key
+
+
+def with_interface(tool: Members, uri: str) -> None:
+    """Declare an interface for a tool that has none, in the present and in the older form."""
+    meta = wire.members_of(tool[META]) if META in tool and bytes(tool[META])[:1] == b"{" else {}
+    ui = meta.get("ui")
+    inner = wire.members_of(ui) if ui is not None and bytes(ui)[:1] == b"{" else {}
+    inner[RESOURCE_URI] = wire.raw(uri)
+    meta["ui"] = Raw(wire.join(inner))
+    meta[FLAT_KEYS[0]] = wire.raw(uri)
+    tool[META] = Raw(wire.join(meta))

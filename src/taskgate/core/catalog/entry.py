@@ -134,11 +134,13 @@ def render(
     *,
     notices: bool = False,
     interfaces: Mapping[str, str | None] = MappingProxyType({}),
+    card: str | None = None,
 ) -> bytes:
     """The entry as a caller sees it. Tools and prompts are renamed; a URI is only replaced where several servers use it.
 
     With `notices` a tool's result may be replaced by a notice of ours, and its output schema says so. `interfaces` has the
-    addresses of user interfaces that this caller is shown another address for, or none.
+    addresses of user interfaces that this caller is shown another address for, or none. `card` is the address of the gateway's own
+    interface, for a tool that has none itself.
     """
     if entry.kind not in (EntryKind.TOOL, EntryKind.PROMPT):
         return bytes(entry.raw) if wire_name == entry.name else _readdressed(entry, wire_name)
@@ -148,6 +150,8 @@ def render(
     if entry.kind is EntryKind.TOOL:
         if interfaces and any(uri in interfaces for uri in entry.ui_addresses):
             apps.with_addresses(members, interfaces)
+        if card is not None:
+            apps.with_interface(members, card)
         _tell_of_tasks(members, support, audience)
         if "outputSchema" in members:
             _fit_output_schema(members, entry.definition["outputSchema"], audience, notices)

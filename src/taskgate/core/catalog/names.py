@@ -60,6 +60,7 @@ RESERVED_NAMES = frozenset(
         "respond_to_sampling",
         "search_tools",
         "set_timer",
+        "show_tasks",
         "subscribe_resource",
         "unsubscribe_resource",
     ]

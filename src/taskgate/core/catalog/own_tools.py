@@ -16,6 +16,7 @@ from enum import Enum
 from typing import Any, Final, assert_never
 
 from taskgate.core import wire
+from taskgate.core.catalog.apps import APP, with_interface
 from taskgate.core.catalog.entry import Audience
 from taskgate.core.errors import CallerError
 from taskgate.core.generations import Generation
@@ -36,12 +37,13 @@ class ArgumentKind(Enum):
 
 class Family(Enum):
     """Helpers let a caller without tasks follow what it started; the facade is all of MCP as tools; search stands in
-    for a catalog too big to be read.
+    for a catalog too big to be read; the card shows tasks in the conversation.
     """
 
     HELPER = "helper"
     FACADE = "facade"
     SEARCH = "search"
+    CARD = "card"
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,8 +165,8 @@ class ToolFace:
         takes = ", ".join(known) or "nothing"
         return f"{self.name} has no parameter {name[:80]!r}; it takes {takes}.{hint}"
 
-    def rendered(self, audience: Audience) -> bytes:
-        """The entry in `tools/list`."""
+    def rendered(self, audience: Audience, *, interface: str | None = None, only_for_apps: bool = False) -> bytes:
+        """The entry in `tools/list`. `interface`: the address of the user interface that shows its results."""
         required = [parameter.name for parameter in self.parameters if parameter.required]
         schema: dict[str, Any] = {
             "type": "object",
@@ -179,7 +181,13 @@ class ToolFace:
             entry["execution"] = {"taskSupport": "forbidden"}
         else:
             entry["annotations"] = hints
-        return wire.encode(entry)
+        if only_for_apps:
+            entry["_meta"] = {"ui": {"visibility": [APP]}}
+        if interface is None:
+            return wire.encode(entry)
+        members = wire.members_of(wire.encode(entry))
+        with_interface(members, interface)
+        return wire.join(members)
 
 
 DIAGRAMS: Final = "taskgate://diagrams"

@@ -40,9 +40,12 @@ def sha256_of(content: bytes) -> str:
     return f"sha256:{hashlib.sha256(content).hexdigest()}"
 
 
-def content_definition(uri: str, contents: Iterable[Any]) -> dict[str, Any]:
-    """What is pinned of an interface, from the `contents` that reading it gave."""
-    return {"uri": uri, "contents": [_described(content) for content in contents]}
+def content_definition(uri: str, contents: Iterable[Any], listed: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """What is pinned of an interface, from the `contents` that reading it gave, and from its entry in `resources/list` if it has
+    one: hosts take settings from there that the content does not have.
+    """
+    described = {"uri": uri, "contents": [_described(content) for content in contents]}
+    return described if listed is None else {**described, "listed": dict(listed)}
 
 
 def _described(content: Any) -> Any:

@@ -48,7 +48,7 @@ class Lookup:
         if tool is None or tool.entry is None:
             tool = await self._listed_late(request, view, name)
         if tool is None:
-            raise unknown_tool(name)
+            raise unknown_tool(name, tuple(found.wire for found in view.app_tools.get(name, ())))
         return tool
 
     async def _listed_late(self, request: Request, view: View, name: str) -> ToolRef | None:
@@ -147,7 +147,11 @@ def _not_listed(server: str) -> UpstreamError:
     )
 
 
-def unknown_tool(name: str) -> CallerError:
+def unknown_tool(name: str, several: tuple[str, ...] = ()) -> CallerError:
+    """`several`: what the tools are called that the name may mean, where it means more than one."""
+    if several:
+        text = f"Several servers have a tool {name[:120]!r}. Call one of {', '.join(several[:10])}."
+        return CallerError("unknown_tool", text, data={"tool": name[:120], "candidates": list(several[:10])})
     return CallerError(
         "unknown_tool",
         f"There is no tool {name[:120]!r} here. tools/list shows what can be called.",

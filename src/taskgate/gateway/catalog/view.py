@@ -16,16 +16,18 @@ from taskgate.core.catalog.entry import Audience, CatalogEntry, EntryKind, rende
 from taskgate.core.catalog.names import SEPARATOR, NameStyle, NameTable
 from taskgate.core.catalog.pinned_content import changed_definition
 from taskgate.core.catalog.search import SearchIndex
+from taskgate.core.catalog.task_card import CARD_URI, SHOW_TASKS, has_card
 from taskgate.core.catalog.tool_listing import TaskSupport, shown_support
 from taskgate.core.generations import Generation
-from taskgate.core.governance.decision import Decision, Denied, Gate, action_of
+from taskgate.core.governance.decision import Decision, Denied, Gate, NeedsApproval, NeedsPolicy, action_of
 from taskgate.core.governance.pipeline import UNKNOWN, decide, decide_unlisted
 from taskgate.core.patterns import PatternKind, judged_skeleton
 from taskgate.core.resource_uri import UriTemplate, first_matching
-from taskgate.core.scoping.scope import ScopePolicy
+from taskgate.core.scoping.scope import HelperTools, ScopePolicy
 from taskgate.core.scoping.subset import Subset
 from taskgate.core.wire import Raw
 from taskgate.gateway.catalog.shown_addresses import ShownAddresses
+from taskgate.gateway.catalog.slow_tools import SlowTools
 from taskgate.gateway.plan import Plan
 from taskgate.mcp.param_headers import ParamHeader
 
@@ -99,10 +101,10 @@ class View:
     schemes: Mapping[str, frozenset[str]]
     """Which servers list resources or templates of a scheme, or declare interfaces of it."""
     addresses: ShownAddresses
-    app_tools: Mapping[str, ToolRef]
-    """Tools that apps may call, by their own names: an app knows its server's tools by no others. Only those that one server alone
-    has."""
-    rendered: dict[tuple[EntryKind, Audience], list[bytes]] = field(default_factory=dict)
+    app_tools: Mapping[str, tuple[ToolRef, ...]]
+    """Tools that apps may call, by their own names: an app knows its server's tools by no others."""
+    slow_tools: SlowTools
+    rendered: dict[tuple[EntryKind, Audience, int], list[bytes]] = field(default_factory=dict)
     search_index: SearchIndex | None = None
 
     def tool(self, name: str) -> ToolRef | None:
@@ -112,7 +114,8 @@ class View:
         pair = self.tool_names.resolve(name)
         if pair is not None:
             return self.tools.get(self.tool_names.to_wire[pair])
-        return self.app_tools.get(name) or self._unlisted(name)
+        of_apps = self.app_tools.get(name, ())
+        return of_apps[0] if len(of_apps) == 1 else self._unlisted(name)
 
     def _unlisted(self, name: str) -> ToolRef | None:
         """A server need not list what it answers: with plain names and one server the name is judged and sent on."""
@@ -245,6 +248,26 @@ class View:
             audience,
             notices=self._may_be_replaced(tool),
             interfaces=self.addresses.shown_interfaces(tool.server) if tool.entry.ui_addresses else {},
+            card=CARD_URI if self._has_card(tool, audience) else None,
+        )
+
+    def shows_cards(self) -> bool:
+        """Whether calls of this scope may be shown by the gateway's own interface, which reads tasks by a tool of ours."""
+        return self.scope.helper_tools is not HelperTools.NEVER and SHOW_TASKS not in self.tools
+
+    def _has_card(self, tool: ToolRef, audience: Audience) -> bool:
+        assert tool.entry is not None
+        if tool.entry.ui_addresses or not tool.is_for_model or not self.shows_cards():
+            return False
+        decision = tool.decision
+        support = tool.entry.task_support
+        return has_card(
+            self.plan.features.task_card,
+            audience,
+            held=tool.forced or isinstance(decision, NeedsApproval | NeedsPolicy),
+            promotable=self.plan.calls.delivery.promote_after_s > 0,
+            takes_long=support in (TaskSupport.OPTIONAL, TaskSupport.REQUIRED)
+            or (tool.server, tool.name) in self.slow_tools,
         )
 
     def _may_be_replaced(self, tool: ToolRef) -> bool:
@@ -255,7 +278,7 @@ class View:
 
     def listing(self, kind: EntryKind, audience: Audience) -> list[bytes]:
         """The rendered entries of one kind, in order, as this kind of caller sees them."""
-        key = (kind, audience)
+        key = (kind, audience, self.slow_tools.version if kind is EntryKind.TOOL else 0)
         found = self.rendered.get(key)
         if found is None:
             found = self.rendered[key] = list(self._render(kind, audience))

@@ -7,7 +7,6 @@ taken when the view is built, by the same function that a call goes through, so 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from types import MappingProxyType
 from typing import Any, Final
 
 from taskgate.core import wire
@@ -26,6 +25,7 @@ from taskgate.core.scoping.scope import ScopeMode, ScopePolicy
 from taskgate.core.scoping.subset import Subset, compose
 from taskgate.gateway.catalog.catalogs import Catalogs
 from taskgate.gateway.catalog.shown_addresses import HeldAddresses, ShownAddresses
+from taskgate.gateway.catalog.slow_tools import SlowTools
 from taskgate.gateway.catalog.view import PromptRef as PromptRef
 from taskgate.gateway.catalog.view import Quarantined
 from taskgate.gateway.catalog.view import ToolRef as ToolRef
@@ -46,8 +46,9 @@ def _policy(plan: Plan, scope: str) -> ScopePolicy:
 class Views:
     """The views in use, each rebuilt when what it was built from has changed."""
 
-    def __init__(self, catalogs: Catalogs, scope_record: ScopeRecord) -> None:
+    def __init__(self, catalogs: Catalogs, scope_record: ScopeRecord, slow_tools: SlowTools) -> None:
         self._catalogs = catalogs
+        self._slow_tools = slow_tools
         self._lists = catalogs.revision
         self._scope_record = scope_record
         self._views: dict[tuple[str, SessionRequest], tuple[int, int, View]] = {}
@@ -100,7 +101,9 @@ class Views:
         await self._catalogs.settled(subset.servers, listing=listing)
         view = self.current(plan, caller, narrowing)
         if view is None:
-            view = build_view(plan, _policy(plan, caller.scope), subset, self._catalogs, self._held.of(caller.scope))
+            held = self._held.of(caller.scope)
+            policy = _policy(plan, caller.scope)
+            view = build_view(plan, policy, subset, self._catalogs, held, slow_tools=self._slow_tools)
             self._held.keep(caller.scope, view.addresses.unchanged())
             if len(self._views) >= MAX_VIEWS:
                 self._views.clear()
@@ -130,7 +133,13 @@ class Views:
 
 
 def build_view(
-    plan: Plan, scope: ScopePolicy, subset: Subset, catalogs: Catalogs, held: Mapping[str, str] = MappingProxyType({})
+    plan: Plan,
+    scope: ScopePolicy,
+    subset: Subset,
+    catalogs: Catalogs,
+    held: Mapping[str, str],
+    *,
+    slow_tools: SlowTools,
 ) -> View:
     """`held`: addresses that callers of this scope were given before, and whose they were."""
     offers = {server: offer for server in subset.servers if (offer := catalogs.offer(server)) is not None}
@@ -182,6 +191,7 @@ def build_view(
         _schemes((*found[EntryKind.RESOURCE].entries.values(), *found[EntryKind.TEMPLATE].entries.values()), addresses),
         addresses,
         _app_tools(tools.values(), addresses),
+        slow_tools,
     )
 
 
@@ -212,12 +222,12 @@ def _addresses(
     )
 
 
-def _app_tools(tools: Iterable[ToolRef], addresses: ShownAddresses) -> dict[str, ToolRef]:
-    found: dict[str, list[ToolRef]] = {}
+def _app_tools(tools: Iterable[ToolRef], addresses: ShownAddresses) -> dict[str, tuple[ToolRef, ...]]:
+    found: dict[str, tuple[ToolRef, ...]] = {}
     for tool in tools:
         if tool.server in addresses.interfaces and tool.entry is not None and is_for_apps(tool.entry.definition):
-            found.setdefault(tool.name, []).append(tool)
-    return {name: same[0] for name, same in found.items() if len(same) == 1}
+            found[tool.name] = (*found.get(tool.name, ()), tool)
+    return found
 
 
 def _schemes(entries: Iterable[CatalogEntry], addresses: ShownAddresses) -> dict[str, frozenset[str]]:

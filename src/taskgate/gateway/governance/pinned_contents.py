@@ -52,7 +52,8 @@ class PinnedContents:
         members = await members_of(result)
         contents = [wire.parse_strictly(bytes(each)) for each in await elements_of(members.get("contents", _NONE))]
         self._looked.setdefault(server, set()).add(uri)
-        return self._pins.permits_content(server, uri, content_definition(uri, contents))
+        definition = content_definition(uri, contents, self._pins.listed(server, uri))
+        return self._pins.permits_content(server, uri, definition)
 
     # Reading by ourselves
 

@@ -49,6 +49,14 @@ class Unaccepted:
     quarantined: bool
 
 
+@dataclass(frozen=True, slots=True)
+class Interface:
+    tools: frozenset[str] = frozenset()
+    """Those that declare it."""
+    listed: Mapping[str, Any] | None = None
+    """Its entry in `resources/list`."""
+
+
 class Pins:
     def __init__(self, store: Store, plan: Live[Plan], quarantine: Quarantine, events: EventHub) -> None:
         self._store = store
@@ -57,8 +65,8 @@ class Pins:
         self._events = events
         self._pinned: dict[Key, Pin] = {}
         self._unaccepted: dict[Key, Unaccepted] = {}
-        self._interfaces: dict[str, Mapping[str, frozenset[str]]] = {}
-        """For each server the addresses of its interfaces, with the tools that declare each."""
+        self._interfaces: dict[str, Mapping[str, Interface]] = {}
+        """For each server its interfaces by their addresses."""
         self._jobs: set[asyncio.Task[None]] = set()
 
     async def load(self) -> None:
@@ -103,6 +111,11 @@ class Pins:
     def is_interface(self, server: str, uri: str) -> bool:
         """Whether a tool of this server declares this address as its interface, or the server lists it as one."""
         return uri in self._interfaces.get(server, {})
+
+    def listed(self, server: str, uri: str) -> Mapping[str, Any] | None:
+        """The entry of an interface in `resources/list`, where it has one."""
+        interface = self._interfaces.get(server, {}).get(uri)
+        return interface.listed if interface is not None else None
 
     def is_unaccepted(self, server: str, uri: str) -> bool:
         return (server, resource_key(uri)) in self._unaccepted
@@ -197,7 +210,8 @@ class Pins:
         if not name.startswith(RESOURCE_PREFIX):
             yield key
             return
-        for tool in sorted(self._interfaces.get(server, {}).get(name.removeprefix(RESOURCE_PREFIX), ())):
+        interface = self._interfaces.get(server, {}).get(name.removeprefix(RESOURCE_PREFIX), Interface())
+        for tool in sorted(interface.tools):
             yield server, tool
 
     def _keep(self, key: Key, what: Unaccepted) -> None:
@@ -268,16 +282,15 @@ class Pins:
         await asyncio.gather(*self._jobs, return_exceptions=True)
 
 
-def _interfaces(offer: Offer) -> dict[str, frozenset[str]]:
-    """The addresses of a server's interfaces: those that its tools declare, with the tools, and those that it lists."""
-    found: dict[str, set[str]] = {}
+def _interfaces(offer: Offer) -> dict[str, Interface]:
+    """A server's interfaces: those that its tools declare, and those that it lists."""
+    tools: dict[str, set[str]] = {}
     for entry in offer.entries.get(EntryKind.TOOL, ()):
         for uri in entry.ui_addresses:
-            found.setdefault(uri, set()).add(entry.name)
-    for entry in offer.entries.get(EntryKind.RESOURCE, ()):
-        if entry.name.startswith(UI_SCHEME):
-            found.setdefault(entry.name, set())
-    return {uri: frozenset(tools) for uri, tools in found.items()}
+            tools.setdefault(uri, set()).add(entry.name)
+    resources = offer.entries.get(EntryKind.RESOURCE, ())
+    listed = {entry.name: entry.definition for entry in resources if entry.name.startswith(UI_SCHEME)}
+    return {uri: Interface(frozenset(tools.get(uri, ())), listed.get(uri)) for uri in {**tools, **listed}}
 
 
 def _row(key: Key, what: Unaccepted) -> dict[str, Any]:

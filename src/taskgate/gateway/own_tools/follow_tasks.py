@@ -26,7 +26,7 @@ from taskgate.ports.store import Store
 from taskgate.ports.upstream import RelayedError
 
 MAX_LISTED: Final = 1000
-_NO_LIST: Final = (
+NO_LIST: Final = (
     'Calls without an identity have no list of tasks unless they say which client they are, in _meta["taskgate/client"]. '
     "get_task finds a task by its id."
 )
@@ -41,7 +41,7 @@ async def list_tasks(parts: TaskParts, request: Request, given: dict[str, Any]) 
     shown = [projections.shown_task(task, now) for task in tasks]
     reply: dict[str, Any] = {"tasks": [row for row in shown if word is None or row["status"] == word]}
     if request.caller_key.startswith(NO_CONVERSATION):
-        reply["note"] = _NO_LIST
+        reply["note"] = NO_LIST
     return saying(reply)
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from taskgate.core import wire
 from taskgate.core.catalog.own_tools import ArgumentKind, Family, Parameter, ToolFace, wait_parameter
 from taskgate.core.catalog.search import MAX_QUERY, MAX_RESULTS, SearchDocument, SearchIndex
+from taskgate.core.catalog.tool_listing import task_notice
 from taskgate.core.delivery import Delivery, Form
 from taskgate.core.errors import CallerError
 from taskgate.core.generations import Generation
@@ -261,7 +262,8 @@ def _promoted(parts: TaskParts, request: Request, feed: Feed, task: Task, timeou
         "elicitations_for_server": parts.activity.inbox.elicitations(request, task.server),
     }
     reply = saying(text, {"proxy_task": projections.proxy_task(task, now), "pending_on_server": pending})
-    return reply.encoded(request.generation)
+    notice = wire.raw(task_notice(task.id, "working", text))
+    return replace(reply, rest={"structuredContent": notice}).encoded(request.generation)
 
 
 EXECUTE_TOOLS: Final = (

@@ -10,13 +10,21 @@ from typing import Any, Final
 from taskgate.core import wire
 from taskgate.core.catalog.entry import Audience
 from taskgate.core.catalog.names import NameStyle
-from taskgate.core.catalog.own_tools import LISTED, Family
+from taskgate.core.catalog.own_tools import LISTED, Family, ToolFace
+from taskgate.core.catalog.task_card import CARD_URI, TaskCard
 from taskgate.core.errors import CallerError, TaskgateError
 from taskgate.core.generations import Generation, cached_privately, error_data
 from taskgate.core.scoping.scope import HelperTools, ScopeMode, ScopePolicy
 from taskgate.gateway.calls.routing import Lookup
 from taskgate.gateway.catalog.views import View
-from taskgate.gateway.own_tools import follow_tasks, look_around, search_tools, timers_and_logs, use_resources
+from taskgate.gateway.own_tools import (
+    follow_tasks,
+    look_around,
+    search_tools,
+    task_card,
+    timers_and_logs,
+    use_resources,
+)
 from taskgate.gateway.own_tools.tool import OwnTool, ToolReply, UsableTool, refused, with_news
 from taskgate.gateway.own_tools.use_resources import ResourceParts, own_content
 from taskgate.gateway.requests.replies import stated
@@ -33,9 +41,16 @@ _FAMILIES: Final = (
     timers_and_logs.SESSION_TOOLS,
     look_around.MANAGING_TOOLS,
     search_tools.SEARCH_TOOLS,
+    task_card.CARD_TOOLS,
 )
 TOOLS: Final[dict[str, OwnTool[Any]]] = {tool.face.name: tool for family in _FAMILIES for tool in family}
 FACADE_MODES: Final = (ScopeMode.FACADE, ScopeMode.BOTH)
+
+
+_CARD_CALLS: Final = "cancel_task"
+"""The tool that the card calls besides `show_tasks`."""
+_HAND_OVER: Final = frozenset({"execute_tool", "call_tool"})
+"""Tools of ours that run a tool of a server, and so may be answered with a task."""
 
 
 def shown_families(scope: ScopePolicy, audience: Audience) -> tuple[Family, ...]:
@@ -50,24 +65,47 @@ def shown_families(scope: ScopePolicy, audience: Audience) -> tuple[Family, ...]
     return search if unwanted else (Family.HELPER,)
 
 
+def shows_card(view: View, audience: Audience, families: tuple[Family, ...]) -> bool:
+    """Whether this caller is shown `show_tasks`. Lists of stateless callers do not depend on whether a request declares apps, so
+    there it is one of the helpers.
+    """
+    if view.plan.features.task_card is TaskCard.OFF or not view.shows_cards():
+        return False
+    stateless = audience.generation is Generation.STATELESS
+    return audience.renders_apps or (stateless and Family.HELPER in families)
+
+
 def callable_families(scope: ScopePolicy) -> tuple[Family, ...]:
     """What may be called: also what is not listed for this caller, because a reply may have named it."""
     if scope.mode in FACADE_MODES:
-        return (Family.HELPER, Family.FACADE)
+        return (Family.HELPER, Family.FACADE, Family.CARD)
     search = (Family.SEARCH,) if scope.mode is ScopeMode.SEARCH else ()
-    return search if scope.helper_tools is HelperTools.NEVER else (*search, Family.HELPER)
+    return search if scope.helper_tools is HelperTools.NEVER else (*search, Family.HELPER, Family.CARD)
 
 
 def listing(view: View, servers_tools: list[bytes], audience: Audience, hidden: frozenset[str]) -> list[bytes]:
     """The servers' tools, unless this scope shows only the facade or a search in their place, and then ours."""
     families = shown_families(view.scope, audience)
     shown = [] if view.scope.mode in (ScopeMode.FACADE, ScopeMode.SEARCH) else servers_tools
+    card = shows_card(view, audience, families)
     own = [
-        tool.face.rendered(audience)
+        entry
         for name, tool in TOOLS.items()
-        if tool.face.family in families and name not in view.tools and name not in hidden
+        if name not in view.tools and name not in hidden
+        if (entry := _rendered(tool.face, audience, families, card=card)) is not None
     ]
     return [*shown, *own] if own else shown
+
+
+def _rendered(face: ToolFace, audience: Audience, families: tuple[Family, ...], *, card: bool) -> bytes | None:
+    """One tool of ours as this caller is shown it; None if it is not."""
+    if face.family is Family.CARD:
+        return face.rendered(audience, interface=CARD_URI) if card else None
+    if face.family in families:
+        with_card = card and audience.renders_apps and face.name in _HAND_OVER
+        return face.rendered(audience, interface=CARD_URI if with_card else None)
+    # A host lets its apps call no tool that is not listed.
+    return face.rendered(audience, only_for_apps=True) if card and face.name == _CARD_CALLS else None
 
 
 # Resources of the gateway itself: diagrams of how it works, and the state of its servers as this caller may see it.
@@ -111,7 +149,8 @@ class OwnTools:
         view = await self.lookup.view(request)
         if tool.face.family not in callable_families(view.scope) or name in view.tools:
             return None
-        return tool
+        off = view.plan.features.task_card is TaskCard.OFF
+        return None if tool.face.family is Family.CARD and off else tool
 
     async def call(self, request: Request, tool: UsableTool) -> bytes:
         """Run it. What goes wrong is a result that says what to do, because models see results."""

@@ -9,6 +9,7 @@ from typing import Any, Final
 from taskgate import __version__
 from taskgate.core import wire
 from taskgate.core.catalog.own_tools import DIAGRAMS, DIAGRAMS_ALIAS, STATUS, ArgumentKind, Parameter, ToolFace
+from taskgate.core.catalog.task_card import CARD_URI
 from taskgate.core.diagrams import diagrams
 from taskgate.core.errors import CallerError
 from taskgate.core.events import pending_on_servers
@@ -18,6 +19,7 @@ from taskgate.core.wire import Raw
 from taskgate.gateway.calls.read_things import Readings, permitted
 from taskgate.gateway.own_tools.follow_tasks import tasks_of
 from taskgate.gateway.own_tools.look_around import server_row
+from taskgate.gateway.own_tools.task_card import card_content
 from taskgate.gateway.own_tools.tool import SERVER, OwnTool, TaskParts, ToolReply, inner_request, saying
 from taskgate.gateway.questions.activity import Activity
 from taskgate.gateway.requests.request import Request
@@ -38,6 +40,8 @@ class ResourceParts:
 
 async def own_content(parts: ResourceParts, request: Request, uri: str) -> dict[str, Any] | None:
     """One of our own resources as an entry of `contents`, or None if the URI is none of ours."""
+    if uri == CARD_URI:
+        return card_content()
     if uri in (DIAGRAMS, DIAGRAMS_ALIAS):
         said: dict[str, Any] = {"diagrams": diagrams()}
     elif uri == STATUS:

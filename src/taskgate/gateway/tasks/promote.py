@@ -27,6 +27,7 @@ from taskgate.core.tasks.state import TaskState
 from taskgate.core.tasks.task import AlreadySent, Task, UpstreamHandle
 from taskgate.core.tasks.transition import Cancelled, UpstreamTaskKnown
 from taskgate.core.wire import Members, Raw
+from taskgate.gateway.catalog.slow_tools import SlowTools
 from taskgate.gateway.plan import Live, Plan
 from taskgate.gateway.requests.request import Request
 from taskgate.gateway.tasks.conversation import Conversation, Conversations
@@ -37,7 +38,6 @@ from taskgate.gateway.tasks.task_records import NewCall, TaskRecords
 from taskgate.ports.upstream import ErrorReply, RelayedError, Result
 from taskgate.telemetry.logs import log
 
-MOST_PROMOTED_TOOLS: Final = 10_000
 EARLY_S: Final = 0.002
 """Event loops round timers to a millisecond; what is due that soon is due now."""
 
@@ -261,8 +261,8 @@ class Promotions:
     plan: Live[Plan]
     parts: PromotionParts
     timers: SharedTimers = field(default_factory=SharedTimers)
-    tools: set[tuple[str, str]] = field(default_factory=set)
-    """Tools, by server and name, of which a call took so long that it became a task."""
+    tools: SlowTools
+    """Those of which a call took so long that it became a task."""
     _usual: tuple[DeliverySettings, Delivery, TimerQueue | None] | None = None
 
     def delivery_mode(self, request: Request) -> Delivery:
@@ -291,8 +291,7 @@ class Promotions:
         return self.timers.queue(delivery_mode.wait_s) if delivery_mode.wait_s is not None else None
 
     def note_promoted(self, server: str, tool: str) -> None:
-        if len(self.tools) < MOST_PROMOTED_TOOLS:
-            self.tools.add((server, tool))
+        self.tools.add(server, tool)
 
     def begin(self, request: Request, call: Callable[[], NewCall]) -> Promotion:
         envelope = request.envelope

@@ -1,0 +1,24 @@
+"""Tools of which a call took so long that it became a task. Learned while the gateway runs."""
+
+from __future__ import annotations
+
+from typing import Final
+
+MOST: Final = 10_000
+
+
+class SlowTools:
+    def __init__(self) -> None:
+        self._tools: set[tuple[str, str]] = set()
+
+    @property
+    def version(self) -> int:
+        """Another number when a tool was added."""
+        return len(self._tools)
+
+    def add(self, server: str, tool: str) -> None:
+        if len(self._tools) < MOST:
+            self._tools.add((server, tool))
+
+    def __contains__(self, tool: tuple[str, str]) -> bool:
+        return tool in self._tools
