@@ -440,6 +440,18 @@ async def test_a_gateway_of_another_version_is_seen_and_works(tmp_path: Path, mo
 OFF = str(Path(__file__).with_name("gateway_hours_off.py"))
 
 
+async def second_round_elsewhere(first: str, second: str, name: str) -> None:
+    """A 2026 call whose answers go to another gateway than the one that asked."""
+    async with RawClient(first, stateless=True, capabilities={"elicitation": {"form": {}}}) as caller:
+        asked = (await caller.call("books__once_ask", {"call": name})).result
+        answers = {key: {"action": "accept", "content": {"value": "x"}} for key in asked["inputRequests"]}
+        caller.url = second
+        again = await caller.call(
+            "books__once_ask", {"call": name}, inputResponses=answers, requestState=asked["requestState"]
+        )
+        assert again.result["isError"] is False, again
+
+
 async def test_a_gateway_whose_clock_is_hours_off_works_with_the_others_and_is_told_so(tmp_path: Path) -> None:
     """Leases, signed requests between gateways, deadlines and questions go by the database's clock."""
     scopes = {"default": {"default_servers": ["*"], "mode": "both"}}
@@ -468,6 +480,9 @@ async def test_a_gateway_whose_clock_is_hours_off_works_with_the_others_and_is_t
                 made = (await caller.call("books__once", {"call": "task"}, task={"ttl": 600_000})).result["task"]
                 assert (await stage.ended(stage.a, made["taskId"]))["status"] == "completed"
             assert [stage.ledger.count(name) for name in ("asked", "forwarded", "task")] == [1, 1, 1]
+            await second_round_elsewhere(stage.a.url, off.url, "there")
+            await second_round_elsewhere(off.url, stage.a.url, "back")
+            assert [stage.ledger.count(name) for name in ("there", "back")] == [1, 1]
             words = [sys.executable, OFF, "doctor", "-c", str(off.config), "--no-connect"]
             found = await asyncio.to_thread(subprocess.run, words, capture_output=True, text=True, check=False)
             assert "this machine and the database are 18000 s apart" in found.stdout.replace("17999", "18000")

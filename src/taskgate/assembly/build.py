@@ -201,7 +201,13 @@ class App:
             self.gateway.approvals.announcer.adopt(channels)
 
     def _channels(self, root: GatewayFile, base: str) -> dict[str, tuple[ApprovalChannel, ...]]:
-        return build_channels(root, base, self.outbound, passphrase_set=self.keys.passphrase is not None)
+        return build_channels(
+            root,
+            base,
+            self.outbound,
+            passphrase_set=self.keys.passphrase is not None,
+            now_s=lambda: self.store.now_ms() / 1000,
+        )
 
     def open_channels(self) -> None:
         """Once the address is known under which answers may come back."""
@@ -406,7 +412,7 @@ def build_for_check(loaded: LoadedConfig) -> int:
             try:
                 tracing = build_tracing(loaded.root)
                 app = build(loaded, store, tracing=tracing, store_file=Path(folder) / "check.db")
-                build_channels(loaded.root, "http://127.0.0.1", outbound, passphrase_set=False)
+                build_channels(loaded.root, "http://127.0.0.1", outbound, passphrase_set=False, now_s=clock.wall)
                 if tracing is not None:
                     await asyncio.to_thread(tracing.close)
                 return len(app.servers)

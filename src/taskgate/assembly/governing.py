@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -234,12 +234,23 @@ class Outbound:
 
 
 def build_channels(
-    root: GatewayFile, base_url: str, outbound: Outbound, *, passphrase_set: bool
+    root: GatewayFile, base_url: str, outbound: Outbound, *, passphrase_set: bool, now_s: Callable[[], float]
 ) -> dict[str, tuple[ApprovalChannel, ...]]:
-    """The channels of each workflow, apart from the inbox and the caller's own elicitation, which need no adapter."""
+    """The channels of each workflow, apart from the inbox and the caller's own elicitation, which need no adapter.
+
+    `now_s` is the store's clock, by which approvals end.
+    """
     slack_people = _slack_people(root)
     return {
-        name: _channels(name, workflow, base_url, outbound, passphrase_set=passphrase_set, slack_people=slack_people)
+        name: _channels(
+            name,
+            workflow,
+            base_url,
+            outbound,
+            passphrase_set=passphrase_set,
+            slack_people=slack_people,
+            now_s=now_s,
+        )
         for name, workflow in root.approval.items()
     }
 
@@ -262,15 +273,16 @@ def _channels(
     *,
     passphrase_set: bool,
     slack_people: Mapping[str, str],
+    now_s: Callable[[], float],
 ) -> tuple[ApprovalChannel, ...]:
     made: list[ApprovalChannel] = []
     for channel in workflow.channels:
         try:
             if isinstance(channel, WebhookChannel):
                 callback = f"{base_url}/api/approvals/callback/{name}/{len(made)}"
-                made.append(_webhook(channel, callback, outbound, passphrase_set))
+                made.append(_webhook(channel, callback, outbound, passphrase_set, now_s))
             elif isinstance(channel, SlackChannel):
-                made.append(_slack(channel, slack_people))
+                made.append(_slack(channel, slack_people, now_s))
             elif isinstance(channel, NotifyChannel):
                 made.append(_notify(channel))
         except ImportError as error:
@@ -280,7 +292,9 @@ def _channels(
     return tuple(made)
 
 
-def _webhook(channel: WebhookChannel, callback_url: str, outbound: Outbound, passphrase_set: bool) -> ApprovalChannel:
+def _webhook(
+    channel: WebhookChannel, callback_url: str, outbound: Outbound, passphrase_set: bool, now_s: Callable[[], float]
+) -> ApprovalChannel:
     from taskgate.channels.webhook import WebhookChannel as Webhook
     from taskgate.channels.webhook import WebhookSettings
 
@@ -295,10 +309,11 @@ def _webhook(channel: WebhookChannel, callback_url: str, outbound: Outbound, pas
             operator_may_decide=not passphrase_set,
         ),
         outbound.client(),
+        store_now_s=now_s,
     )
 
 
-def _slack(channel: SlackChannel, people: Mapping[str, str]) -> ApprovalChannel:
+def _slack(channel: SlackChannel, people: Mapping[str, str], now_s: Callable[[], float]) -> ApprovalChannel:
     from taskgate.channels.slack import SlackChannel as Slack
     from taskgate.channels.slack import SlackSettings
 
@@ -310,7 +325,8 @@ def _slack(channel: SlackChannel, people: Mapping[str, str]) -> ApprovalChannel:
             approvers={**people, **channel.approvers},
             poll_interval_s=channel.poll_interval.total_seconds(),
             api_url=str(channel.api_url),
-        )
+        ),
+        now_s=now_s,
     )
 
 

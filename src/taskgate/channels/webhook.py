@@ -151,12 +151,15 @@ class WebhookChannel:
         *,
         pause: Pause = clock.sleep,
         now_s: Callable[[], float] | None = None,
+        store_now_s: Callable[[], float] | None = None,
     ) -> None:
+        """`now_s` is the time of day, which the receiver compares with its own; approvals end by the store's clock."""
         self._settings = settings
         self._key = key_of(settings.secret)
         self._client = client
         self._pause = pause
         self._now_s = now_s or clock.wall
+        self._store_now_s = store_now_s or self._now_s
         self._decide: Decide | None = None
 
     @property
@@ -214,7 +217,7 @@ class WebhookChannel:
         for repeat in range(1, self._settings.retries + 1):
             if not isinstance(outcome, _TryAgain):
                 return outcome
-            if kind == REQUESTED and self._now_s() * 1_000 >= card.expires_at_ms:
+            if kind == REQUESTED and self._store_now_s() * 1_000 >= card.expires_at_ms:
                 break
             await self._pause(_pause_before(repeat, outcome))
             outcome = await self._attempt(message_id, body)

@@ -156,11 +156,15 @@ class Span(msgspec.Struct, gc=False):
     server: str
     caller: str
     start: float
+    """When it began, in seconds since 1970. That clock can be set meanwhile, so how long it took is measured by another one."""
+    began: float = 0.0
+    """The same moment by the monotonic clock."""
     end: float = 0.0
     state: str = "running"
 
     def over(self, state: str, now: float) -> None:
-        self.end = now
+        """`now` by the monotonic clock."""
+        self.end = self.start + (now - self.began)
         self.state = state
 
     def shown(self) -> dict[str, Any]:
@@ -184,9 +188,10 @@ class Waterfall:
         self._numbers = itertools.count(1)
 
     def begin(
-        self, kind: str, method: str, name: str, server: str, caller: str, *, now: float, parent: int = 0
+        self, kind: str, method: str, name: str, server: str, caller: str, *, now: float, began: float, parent: int = 0
     ) -> Span:
-        span = Span(next(self._numbers), parent, kind, method, name, server, caller, now)
+        """`now` is the time of day, `began` the same moment by the monotonic clock."""
+        span = Span(next(self._numbers), parent, kind, method, name, server, caller, now, began)
         self._ring.append(span)
         return span
 

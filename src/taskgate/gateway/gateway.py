@@ -208,7 +208,7 @@ class Gateway:
         methods = self.stateful if session is not None else self.stateless
         use_case = methods.get(message.method)
         span = request.delivery.begin(message.method, request.params, request.caller.principal, self.waterfall)
-        state, began = "error", clock.monotonic()
+        state = "error"
         try:
             if session is not None and self.plan.value.features.vendor_methods:
                 use_case = self.vendor.methods.get(message.method, use_case)
@@ -246,9 +246,9 @@ class Gateway:
                 state = "promoted"
             else:
                 request.delivery.over()
-                span.over(state, clock.wall())
+                span.over(state, clock.monotonic())
             # A method that callers make up must not become a label.
-            self.metrics.answered(message.method if use_case else "other", state, clock.monotonic() - began)
+            self.metrics.answered(message.method if use_case else "other", state, clock.monotonic() - span.began)
 
     def _enter(self, request: Request, message_id: bytes) -> None:
         """It may be answered now: there is room for it, and whoever cancels it finds it. Raises where there is none."""

@@ -142,8 +142,9 @@ class Relay:
         """Wait for the reply; the waterfall shows when the call to the upstream began and ended."""
         request.delivery.is_sent()
         parent = request.delivery.span.number if request.delivery.span is not None else 0
+        now, began, caller = clock.wall(), clock.monotonic(), request.caller.principal
         span = self._waterfall.begin(
-            "upstream", call.method, call.name, server, request.caller.principal, now=clock.wall(), parent=parent
+            "upstream", call.method, call.name, server, caller, now=now, began=began, parent=parent
         )
         state = "error"
         try:
@@ -154,7 +155,7 @@ class Relay:
             state = "cancelled"
             raise
         finally:
-            span.over(state, clock.wall())
+            span.over(state, clock.monotonic())
 
     def _heard(self, request: Request, server: str, method: str, params: Raw | None) -> None:
         if method == COMPLETE:

@@ -24,6 +24,7 @@ from taskgate.gateway.governance.announce import audit_of
 from taskgate.gateway.governance.approvals import Approvals
 from taskgate.gateway.governance.ask_caller import AskCaller
 from taskgate.gateway.governance.evaluate import PreSendRecheck
+from taskgate.gateway.governance.expiries import ApprovalExpiries
 from taskgate.gateway.governance.gate import CallGate
 from taskgate.gateway.governance.pinned_contents import PinnedContents
 from taskgate.gateway.governance.pins import Annotations, Pins
@@ -48,6 +49,7 @@ from taskgate.gateway.rounds import SuspendedCalls
 from taskgate.gateway.tasks.account_questions import AccountQuestions
 from taskgate.gateway.tasks.attempts import Attempts
 from taskgate.gateway.tasks.conversation import Conversations
+from taskgate.gateway.tasks.deadlines import TaskDeadlines
 from taskgate.gateway.tasks.engine import Recovery, TaskEngine
 from taskgate.gateway.tasks.followers import Followers, TaskMetrics
 from taskgate.gateway.tasks.methods import TaskMethods
@@ -85,10 +87,11 @@ def wire_gateway(base: Foundation, servers: Servers, accounts: AccountConnector,
     dynamic_servers = DynamicServers(
         partial(servers.added, listener=notifications), base.store.shared_servers, local=local
     )
-    grants = StandingGrants(base.store, base.plan)
-    recheck = PreSendRecheck(base.plan, lists.catalogs, grants, lists.views)
+    expiries = ApprovalExpiries(base.store)
+    grants = StandingGrants(base.store, base.plan, expiries)
+    recheck = PreSendRecheck(base.plan, lists.catalogs, grants, expiries, lists.views)
     running, denials = _running(base, lists, asking, recheck, accounts), Denials(base.store, base.metrics)
-    governed = _governed(base, running, grants, recheck, denials)
+    governed = _governed(base, running, grants, expiries, recheck, denials=denials)
     tasks = _task_engine(base, running, governed.approvals, recheck, lists.slow_tools)
     session_ends, suspended = base.session_ends(running.conversations), _suspended(base, asking)
     temporary_scopes = TemporaryScopes(base.store, session_ends, base.events)
@@ -203,9 +206,12 @@ def _running(
     questions = TaskQuestions(
         records, urls, events, push=followers.push, keep=task_inbox.keep, expiry_s=asking.asker.timeout_s
     )
-    account_questions = AccountQuestions(accounts, urls, questions, records, base.state_signer)
+    deadlines = TaskDeadlines(base.store, events)
+    account_questions = AccountQuestions(accounts, urls, questions, deadlines, base.state_signer)
     results = TaskResults(records, followers, urls, cut=base.budgets.cut, check_output=facts.check_output)
-    following = UpstreamTasks(records, questions, results, events, can_be_task=facts.can_be_upstream_task)
+    following = UpstreamTasks(
+        records, questions, results, events, deadlines=deadlines, can_be_task=facts.can_be_upstream_task
+    )
     queue = RunQueue(base.plan, records.store.note)
     base.metrics.show(*queue.gauges())
     attempts = Attempts(
@@ -216,6 +222,7 @@ def _running(
         queue,
         accounts=account_questions,
         recheck=recheck,
+        deadlines=deadlines,
         upstreams=base.upstreams,
         budgets=base.budgets,
         waterfall=base.waterfall,
@@ -223,11 +230,27 @@ def _running(
         events=events,
     )
     runs = Runs(records, attempts, conversations, base.upstreams, events)
-    return Running(records, conversations, followers, questions, account_questions, results, task_inbox, runs)
+    return Running(
+        records,
+        conversations,
+        followers,
+        questions,
+        account_questions,
+        results=results,
+        task_inbox=task_inbox,
+        runs=runs,
+        deadlines=deadlines,
+    )
 
 
 def _governed(
-    base: Foundation, running: Running, grants: StandingGrants, recheck: PreSendRecheck, denials: Denials
+    base: Foundation,
+    running: Running,
+    grants: StandingGrants,
+    expiries: ApprovalExpiries,
+    recheck: PreSendRecheck,
+    *,
+    denials: Denials,
 ) -> Governed:
     approvals = Approvals(
         running.records,
@@ -235,6 +258,7 @@ def _governed(
         running.followers,
         plan=base.plan,
         grants=grants,
+        expiries=expiries,
         address=base.address,
         metrics=base.metrics,
         events=base.events,
@@ -303,7 +327,7 @@ def _task_engine(
             conversations=base.conversations,
             state_signer=base.state_signer,
         ),
-        recovery=Recovery(records, runs, approvals.time_passed),
+        recovery=Recovery(records, runs, running.deadlines, approvals.time_passed, approvals.expiries.over),
         followers=followers,
         audit_approval=audit_approval,
     )

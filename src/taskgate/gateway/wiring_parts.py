@@ -58,6 +58,7 @@ from taskgate.gateway.requests.replies import RequestStateSigner
 from taskgate.gateway.requests.sessions import OpenConversations, SessionTable
 from taskgate.gateway.tasks.account_questions import AccountQuestions
 from taskgate.gateway.tasks.conversation import ConversationHomes, Conversations
+from taskgate.gateway.tasks.deadlines import TaskDeadlines
 from taskgate.gateway.tasks.engine import TaskEngine
 from taskgate.gateway.tasks.followers import Followers
 from taskgate.gateway.tasks.questions import TaskInbox, TaskQuestions
@@ -163,6 +164,7 @@ class Running:
     results: TaskResults
     task_inbox: TaskInbox
     runs: Runs
+    deadlines: TaskDeadlines
 
 
 @dataclass(slots=True, eq=False)
@@ -328,7 +330,7 @@ def foundation(
         store=store,
         metrics=metrics,
         events=events,
-        state_signer=RequestStateSigner(seal_key),
+        state_signer=RequestStateSigner(seal_key, store.now_ms),
         tracing=tracing,
         waterfall=Waterfall(),
         address=address,

@@ -169,10 +169,10 @@ def test_open_tasks_are_grouped_by_server() -> None:
 def test_the_waterfall_is_bounded_and_draws_calls_under_their_request() -> None:
     ring = Waterfall(kept=3)
     for _ in range(5):
-        ring.begin("request", "ping", "", "", "ann", now=1.0).over("ok", 2.0)
+        ring.begin("request", "ping", "", "", "ann", now=1.0, began=1.0).over("ok", 2.0)
     assert len(ring.latest()) == 3
-    request = ring.begin("request", "tools/call", "<b>", "", "ann", now=1.0)
-    call = ring.begin("upstream", "tools/call", "t", "files", "ann", now=1.1, parent=request.number)
+    request = ring.begin("request", "tools/call", "<b>", "", "ann", now=1.0, began=1.0)
+    call = ring.begin("upstream", "tools/call", "t", "files", "ann", now=1.1, began=1.1, parent=request.number)
     call.over("error", 1.5)
     drawing = svg(ring.latest(), 3.0)
     assert "&lt;b&gt;" in drawing
@@ -185,11 +185,17 @@ def test_the_waterfall_is_bounded_and_draws_calls_under_their_request() -> None:
     assert DRAWN < 1000
 
 
+def test_span_is_as_long_as_monotonic_clock_measures() -> None:
+    span = Waterfall().begin("request", "ping", "", "", "ann", now=1_000_000.0, began=5.0)
+    span.over("ok", 7.5)
+    assert span.end == 1_000_002.5
+
+
 def test_a_part_of_the_waterfalls_time_is_drawn_alone() -> None:
     ring = Waterfall()
-    early = ring.begin("request", "tools/call", "early", "", "ann", now=10.0)
+    early = ring.begin("request", "tools/call", "early", "", "ann", now=10.0, began=10.0)
     early.over("ok", 11.0)
-    ring.begin("request", "tools/call", "late", "", "ann", now=20.0)
+    ring.begin("request", "tools/call", "late", "", "ann", now=20.0, began=20.0)
     whole = svg(ring.latest(), 30.0)
     assert 'data-begin="10000.0" data-end="30000.0" data-left="330" data-right="1110" data-width="1200"' in whole
     assert f'<a href="/waterfall?trace={early.number}">' in whole

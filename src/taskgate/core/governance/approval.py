@@ -20,6 +20,7 @@ APPROVER_ROLE = Role.APPROVER.value
 ROLE_PREFIX = "role:"
 GROUP_PREFIX = "group:"
 MAX_REASON_LENGTH = 2_000
+CLOCK_SKEW_MS = 60_000
 PAGE_CHANNEL = "page"
 """The channel of a decision made on our own pages, by somebody who logged in there."""
 APPROVAL_REJECTED = "approval_rejected"
@@ -79,8 +80,10 @@ class Approver:
         return self.reaches(principal) and (principal == self.id or self.may(Permission.SEE))
 
     def logged_in_since(self, max_age_s: int, now_ms: int) -> bool:
-        """Whether they proved who they are on our pages within that time."""
-        return self.authenticated_at is not None and now_ms - self.authenticated_at * 1000 <= max_age_s * 1000
+        """Whether they proved who they are on our pages within that time. One in the future means that a clock was set back."""
+        if self.authenticated_at is None:
+            return False
+        return -CLOCK_SKEW_MS <= now_ms - self.authenticated_at * 1000 <= max_age_s * 1000
 
     @property
     def person(self) -> str:

@@ -37,6 +37,7 @@ from taskgate.core.tasks.task import RANDOM_BYTES, RunOn, Task, ulid
 from taskgate.gateway.events import ApprovalOpened, ApprovalOver, DefinitionChanged, EventHub, TaskChanged
 from taskgate.gateway.governance.announce import Announcer, question, value_of
 from taskgate.gateway.governance.evaluate import Asked
+from taskgate.gateway.governance.expiries import ApprovalExpiries
 from taskgate.gateway.governance.standing_grants import GrantWish, Ruling, StandingGrants, accepted_text, refused_text
 from taskgate.gateway.plan import ExecuteOn, Live, Plan, PublicAddress
 from taskgate.gateway.tasks.followers import Followers
@@ -78,11 +79,13 @@ class Approvals:
         *,
         plan: Live[Plan],
         grants: StandingGrants,
+        expiries: ApprovalExpiries,
         address: PublicAddress,
         metrics: Metrics,
         events: EventHub,
     ) -> None:
         self.grants = grants
+        self.expiries = expiries
         self.announcer = Announcer(records.store, self.card_of, self._is_elsewhere)
         self._records = records
         self._runs = runs
@@ -103,8 +106,20 @@ class Approvals:
         await self.grants.load()
         warn_of_loose_ends(self._plan.value.gates, self._store)
         await self.announcer.start(self.hear)
+        await self._note_expiries()
         if any(self.announcer.channels.values()):
             await self._announce_again()
+
+    async def _note_expiries(self) -> None:
+        """From now on the time of what earlier lives left open is counted by the monotonic clock, too."""
+        after: str | None = None
+        while True:
+            page = await self._store.held_page(after=after, limit=PAGE)
+            for held in page.held:
+                self.expiries.note(held.approval)
+            if page.after is None:
+                return
+            after = page.after
 
     async def take_over(self) -> None:
         """Another gateway has died, and its tasks may be ours now: people hear of them from us from here on."""
@@ -160,6 +175,7 @@ class Approvals:
 
     def _opened(self, event: ApprovalOpened) -> None:
         asked = event.approval
+        self.expiries.opened(asked.id, asked.workflow.timeout_ms)
         self._metrics.approvals.add("asked")
         log.info(
             "approval asked",
@@ -202,7 +218,7 @@ class Approvals:
         if grant is not None and verdict is Verdict.APPROVE:
             self.grants.check(grant)
         workflow = self.workflow(held.approval.workflow)
-        event = Voted(who, verdict, 0, reason, channel)
+        event = Voted(who, verdict, self.expiries.at_least_ms(held.approval), reason, channel)
         answer = await self._store.change_held(approval_id, workflow, event)
         if not isinstance(answer, Decided):
             raise GatewayFault("store_unavailable", "The decision could not be stored; nothing was decided.")
@@ -224,12 +240,16 @@ class Approvals:
         return Ruling(text, "", answer.held, given)
 
     async def time_passed(self, approval_id: str) -> None:
-        """Its clock ran out: silence is a no, or whatever its workflow says."""
+        """Its time is over: without a decision it is denied, or what its workflow says."""
         held = await self._store.held(approval_id)
         if held is None:
+            self.expiries.drop(approval_id)
             return
         workflow = self.workflow(held.approval.workflow)
-        answer = await self._store.change_held(approval_id, workflow, TimePassed(0))
+        if workflow.on_timeout is OnTimeout.APPROVE and self.expiries.is_known_to_last(held.approval):
+            return  # a clock that was set forward must not approve anything: people have the time they were promised
+        at_least = self.expiries.at_least_ms(held.approval)
+        answer = await self._store.change_held(approval_id, workflow, TimePassed(at_least))
         if isinstance(answer, Decided):
             if workflow.on_timeout is OnTimeout.APPROVE and answer.held.approval.state is State.APPROVED:
                 log.warning("approved by silence", approval=approval_id, workflow=workflow.name)
@@ -274,6 +294,7 @@ class Approvals:
     def _consequences(self, before: Approval, answer: Decided) -> None:
         """Tell whoever waits, run what may run, and bring the cards up to date."""
         after = answer.held.approval
+        self.expiries.note(after)
         if after == before:
             return
         if after.state is not before.state:

@@ -93,7 +93,9 @@ class UsageCounter:
         amounts = self._row(task.principal, task.server, task.tool).amounts
         amounts[CALLS] += 1
         amounts[ERRORS] += task.state is not TaskState.COMPLETED or (task.outcome is not None and task.outcome.is_error)
-        amounts[SECONDS] += max(0, task.finished_ms - attempt.sent_at_ms) / 1000
+        # By the store's clock, which may have been set since: no run takes less than nothing or more than its budget.
+        took_ms = min(max(0, task.finished_ms - attempt.sent_at_ms), task.execution_budget_ms)
+        amounts[SECONDS] += took_ms / 1000
         amounts[BYTES_IN] += len(task.arguments) + len(task.params_rest)
         amounts[BYTES_OUT] += _size(task.outcome)
 
@@ -179,7 +181,7 @@ class CallLog:
         amounts[CALLS] += 1
         amounts[ERRORS] += outcome != "ok"
         if request.delivery.span is not None:
-            amounts[SECONDS] += clock.wall() - request.delivery.span.start
+            amounts[SECONDS] += clock.monotonic() - request.delivery.span.began
         amounts[BYTES_IN] += len(params)
         amounts[BYTES_OUT] += size
         if len(self._calls) < ROWS_A_ROUND:

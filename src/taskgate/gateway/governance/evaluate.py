@@ -59,6 +59,7 @@ from taskgate.core.tasks.task import Task
 from taskgate.core.tasks.transition import TransitionEvent
 from taskgate.gateway.catalog.catalogs import Catalogs
 from taskgate.gateway.catalog.views import Views
+from taskgate.gateway.governance.expiries import ApprovalExpiries
 from taskgate.gateway.governance.standing_grants import StandingGrants
 from taskgate.gateway.plan import Live, Plan
 from taskgate.ports.policy_engine import PolicyRequest, PolicyTime
@@ -195,7 +196,10 @@ _ENTRIES: Final = {
 
 
 class PreSendRecheck:
-    def __init__(self, plan: Live[Plan], catalogs: Catalogs, grants: StandingGrants, views: Views) -> None:
+    def __init__(
+        self, plan: Live[Plan], catalogs: Catalogs, grants: StandingGrants, expiries: ApprovalExpiries, views: Views
+    ) -> None:
+        self._expiries = expiries
         self._views = views
         self._plan = plan
         self._catalogs = catalogs
@@ -210,7 +214,8 @@ class PreSendRecheck:
 
     def __call__(self, task: Task, approval: Approval | None, now_ms: int) -> TransitionEvent | None:
         """None lets the call go; otherwise what ends it."""
-        stopped = self._why_not(task, approval, now_ms)
+        at_least = 0 if approval is None else self._expiries.at_least_ms(approval)
+        stopped = self._why_not(task, approval, max(now_ms, at_least))
         if stopped is None:
             return None
         text = stopped.reason if task.may_have_been_sent else f"{stopped.reason} {_NOT_RUN}"

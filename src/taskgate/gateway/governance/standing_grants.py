@@ -16,6 +16,7 @@ from taskgate.core.governance.approval import Approval, Approver, Refusal, State
 from taskgate.core.governance.decision import DEFAULT_GRANT_MS, Grant, NoGrant, grant_from
 from taskgate.core.identity import GATEWAY_ROLES, Identity
 from taskgate.core.tasks.task import RANDOM_BYTES, ulid
+from taskgate.gateway.governance.expiries import ApprovalExpiries
 from taskgate.gateway.plan import Live, Plan
 from taskgate.ports.approval_store import HeldCall
 from taskgate.ports.store import CONSOLE_SESSION, IdentityRecord, Store
@@ -76,16 +77,18 @@ PREFIX: Final = "gr_"
 
 
 class StandingGrants:
-    def __init__(self, store: Store, plan: Live[Plan]) -> None:
+    def __init__(self, store: Store, plan: Live[Plan], expiries: ApprovalExpiries) -> None:
         self._store = store
         self._plan = plan
+        self._expiries = expiries
 
     @property
     def current(self) -> tuple[Grant, ...]:
-        return self._store.known_grants
+        return self._expiries.standing(self._store.known_grants)
 
     async def load(self) -> None:
         await self._store.grants()
+        self._expiries.standing(self._store.known_grants)
 
     def check(self, wish: GrantWish) -> None:
         """Refuse a wish before anything is decided by it."""

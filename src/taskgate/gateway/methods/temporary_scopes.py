@@ -15,6 +15,7 @@ from typing import Final
 
 import msgspec
 
+from taskgate import clock
 from taskgate.core.audit import AuditEntry
 from taskgate.core.errors import CallerError
 from taskgate.core.scoping.scope import HelperTools, ScopePolicy
@@ -62,6 +63,7 @@ class TemporaryScopes:
         self._events = events
         self._scopes: dict[str, TemporaryScope] = {}
         self._by_token: dict[str, TemporaryScope] = {}
+        self._expiries = clock.Expiries[str]()
         self._opening = 0
 
     async def start(self) -> None:
@@ -121,8 +123,7 @@ class TemporaryScopes:
 
     async def end_expired(self) -> None:
         """Called once a second."""
-        now = self._store.now_ms()
-        for scope in [scope for scope in self._scopes.values() if scope.expires_ms <= now]:
+        for scope in [scope for scope in self._scopes.values() if self._is_over(scope)]:
             await self._end(scope, "its time is over", "")
 
     async def _end(self, scope: TemporaryScope, why: str, by: str) -> None:
@@ -135,17 +136,23 @@ class TemporaryScopes:
         if self._scopes.pop(scope.name, None) is None:
             return
         del self._by_token[scope.token_sha256]
+        self._expiries.forget(scope.name)
         self._events.publish(TemporaryScopesChanged(frozenset({scope.name})))
         await self._session_ends.end_scope(scope.name)
         log.info("temporary scope ended", scope=scope.name, label=scope.label, why=why)
 
     def _put(self, scope: TemporaryScope) -> None:
         self._scopes[scope.name] = self._by_token[scope.token_sha256] = scope
+        self._is_over(scope)
+
+    def _is_over(self, scope: TemporaryScope) -> bool:
+        """By the store's clock or the monotonic one, from the first look on."""
+        return self._expiries.passed(scope.name, (scope.expires_ms - self._store.now_ms()) / 1000)
 
     def scope_of_token(self, digest: str) -> str | None:
         """The scope that the bearer of this token may use, and no other."""
         scope = self._by_token.get(digest)
-        return scope.name if scope is not None and self._store.now_ms() < scope.expires_ms else None
+        return scope.name if scope is not None and not self._is_over(scope) else None
 
     def all(self) -> tuple[TemporaryScope, ...]:
         return tuple(self._scopes.values())

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final
 
+from taskgate import clock
 from taskgate.core import wire
 from taskgate.core.addressees import NO_CONVERSATION
 from taskgate.core.answers import ACTIONS
@@ -103,6 +104,7 @@ async def get_task_result(parts: TaskParts, request: Request, given: dict[str, A
     limit = patience_s(parts.tasks.promotions, request, given.get("timeout_ms"))
     methods = parts.tasks.methods
     beat = Heartbeat(request, parts.tasks.plan.value.calls.delivery.heartbeat_s, f"Waiting for {task.wire_name}")
+    began = clock.monotonic()
     beat.start()
     parts.tasks.followers.waits(task.id, request)
     try:
@@ -113,7 +115,7 @@ async def get_task_result(parts: TaskParts, request: Request, given: dict[str, A
     now = parts.tasks.store.now_ms()
     shown = projections.shown_task(task, now)
     if not task.state.is_terminal:
-        return saying(_not_yet(task, limit), {"task": shown})
+        return saying(_not_yet(task, clock.monotonic() - began), {"task": shown})
     if is_gone(task, now):
         return saying({"error": "The result of this task is no longer kept.", "task": shown}, is_error=True)
     try:
@@ -126,7 +128,7 @@ async def get_task_result(parts: TaskParts, request: Request, given: dict[str, A
 
 
 def _not_yet(task: Task, waited_s: float) -> str:
-    after = f"after {waited_s:g} s of waiting"
+    after = f"after {round(waited_s, 1):g} s of waiting"
     if task.state is TaskState.AWAITING_APPROVAL:
         return f"Task {task.id} still waits for a person's approval {after}; the tool has not run. Call get_task_result again."
     return f"Task {task.id} is still working {after}. Call get_task_result again."

@@ -185,7 +185,8 @@ class ReplyDelivery(msgspec.Struct, eq=False, kw_only=True):
         """It is being answered now."""
         name = params.get("name") or params.get("uri") or params.get("taskId")
         shown = name[:120] if type(name) is str else ""
-        span = self.span = waterfall.begin("request", method, shown, "", principal, now=clock.wall())
+        now, began = clock.wall(), clock.monotonic()
+        span = self.span = waterfall.begin("request", method, shown, "", principal, now=now, began=began)
         return span
 
     def carried(self) -> asyncio.Task[Any]:
@@ -305,7 +306,7 @@ class ReplyDelivery(msgspec.Struct, eq=False, kw_only=True):
         self.answered = True
         self.over()
         if self.span is not None:
-            self.span.over("promoted", clock.wall())
+            self.span.over("promoted", clock.monotonic())
         if self.session is not None:
             self.session.end(self.message_id)
         try:

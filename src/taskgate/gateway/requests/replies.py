@@ -8,7 +8,7 @@ import hashlib
 import hmac
 import itertools
 import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
@@ -225,13 +225,16 @@ class RequestState(msgspec.Struct, array_like=True):
 
 
 class RequestStateSigner:
-    def __init__(self, key: bytes) -> None:
+    """`now_ms` is the store's clock: the next round may come to another gateway, whose own clock may differ."""
+
+    def __init__(self, key: bytes, now_ms: Callable[[], int]) -> None:
         self._key = key
+        self._now_ms = now_ms
 
     def close(
         self, kind: str, principal: str, method: str, name: str, server: str, *, body: str, home: str = ""
     ) -> str:
-        expires, nonce = int(clock.wall()) + LIFETIME_S, secrets.token_hex(6)
+        expires, nonce = self._now_ms() // 1000 + LIFETIME_S, secrets.token_hex(6)
         state = RequestState(kind, principal, method, name, server, body, expires, nonce, home)
         payload = msgspec.json.encode(state)
         return _b64(payload + self._sign(payload))
@@ -250,7 +253,7 @@ class RequestStateSigner:
         except (binascii.Error, ValueError, msgspec.DecodeError, UnicodeError):
             raise refusal from None
         bound = (state.principal, state.method, state.name) == (principal, method, name)
-        if not bound or state.expires < clock.wall():
+        if not bound or state.expires * 1000 < self._now_ms():
             raise refusal
         return state
 

@@ -13,13 +13,12 @@ from typing import Final
 
 from taskgate.core import wire
 from taskgate.core.questions import ELICIT, Answer, Question, accepted, can_answer
-from taskgate.core.tasks.endings import try_until_ms
 from taskgate.core.tasks.task import Task
 from taskgate.gateway.questions.elicitations import UrlElicitations
 from taskgate.gateway.requests.replies import RequestStateSigner
 from taskgate.gateway.requests.request import Request
+from taskgate.gateway.tasks.deadlines import TaskDeadlines
 from taskgate.gateway.tasks.questions import TaskQuestions
-from taskgate.gateway.tasks.task_records import TaskRecords
 from taskgate.ports.credentials import AccountConnector, AccountNeeded
 
 ASK_AT_MOST: Final = 2
@@ -35,13 +34,13 @@ class AccountQuestions:
         accounts: AccountConnector,
         urls: UrlElicitations,
         questions: TaskQuestions,
-        records: TaskRecords,
+        deadlines: TaskDeadlines,
         state_signer: RequestStateSigner,
     ) -> None:
         self._accounts = accounts
         self._urls = urls
         self._questions = questions
-        self._records = records
+        self._deadlines = deadlines
         self._state_signer = state_signer
 
     async def settled(self, task: Task, needed: AccountNeeded) -> bool:
@@ -66,9 +65,8 @@ class AccountQuestions:
             await asyncio.gather(asking, waiting, return_exceptions=True)
 
     def _patience_s(self, task: Task) -> float:
-        until = try_until_ms(task)
-        left = _LONGEST_WAIT_S if until is None else (until - self._records.store.now_ms()) / 1000
-        return max(0.0, min(left, _LONGEST_WAIT_S))
+        left = self._deadlines.try_left_s(task)
+        return _LONGEST_WAIT_S if left is None else max(0.0, min(left, _LONGEST_WAIT_S))
 
     async def as_result(self, request: Request, needed: AccountNeeded, method: str, name: str) -> bytes | None:
         """The question as a result, for a stateless caller that has not been asked yet and can open addresses; else None."""

@@ -19,7 +19,6 @@ from taskgate.core.errors import CallerError, Executed, UpstreamError
 from taskgate.core.generations import Generation
 from taskgate.core.questions import NO_STATE, Answer, accepted
 from taskgate.core.tasks import endings
-from taskgate.core.tasks.endings import try_until_ms
 from taskgate.core.tasks.task import Task
 from taskgate.core.tasks.transition import Noted, UpstreamTaskKnown, may_send
 from taskgate.core.wire import Members, Raw
@@ -41,6 +40,7 @@ from taskgate.gateway.rounds import (
 )
 from taskgate.gateway.tasks.account_questions import ASK_AT_MOST, AccountQuestions
 from taskgate.gateway.tasks.conversation import Conversation
+from taskgate.gateway.tasks.deadlines import TaskDeadlines
 from taskgate.gateway.tasks.questions import TaskQuestions
 from taskgate.gateway.tasks.sends import (
     NotSent,
@@ -106,6 +106,7 @@ class Attempts:
         *,
         accounts: AccountQuestions,
         recheck: Recheck,
+        deadlines: TaskDeadlines,
         upstreams: Live[Mapping[str, Upstream]],
         budgets: Budgets,
         waterfall: Waterfall,
@@ -119,6 +120,7 @@ class Attempts:
         self._results = results
         self._accounts = accounts
         self._recheck = recheck
+        self._deadlines = deadlines
         self._upstreams = upstreams
         self._budgets = budgets
         self._waterfall = waterfall
@@ -132,6 +134,12 @@ class Attempts:
 
     async def execute(self, task: Task, conversation: Conversation) -> None:
         """Bring the call to its server, from its first round or from the one that the last owner had come to."""
+        try:
+            await self._execute(task, conversation)
+        finally:
+            self._deadlines.run_ended(task.id)
+
+    async def _execute(self, task: Task, conversation: Conversation) -> None:
         sends = await self._begin(task)
         if sends is None:
             return
@@ -165,8 +173,8 @@ class Attempts:
         return TaskSends(self._records, self._recheck, current, next_params(sent_params(task), given, state))
 
     def _time_left(self, task: Task, pause_s: float) -> bool:
-        until = try_until_ms(task)
-        return until is None or self._records.store.now_ms() + pause_s * 1000 < until
+        left_s = self._deadlines.try_left_s(task)
+        return left_s is None or pause_s < left_s
 
     async def _in_turn(self, sends: TaskSends, conversation: Conversation) -> UpstreamError | None:
         """One try, in its turn if the server takes only so many at a time."""
@@ -223,8 +231,8 @@ class Attempts:
             return problem if await sends.after_failure(problem) else None
 
     def _patience_s(self, task: Task) -> float | None:
-        until = try_until_ms(task)
-        return None if until is None else max(0.0, (until - self._records.store.now_ms()) / 1000)
+        left_s = self._deadlines.try_left_s(task)
+        return None if left_s is None else max(0.0, left_s)
 
     async def _send(self, sends: TaskSends, link: Link, conversation: Conversation, turn: Turn) -> _MadeTask | None:
         task = sends.task
@@ -302,7 +310,8 @@ class Attempts:
         return True
 
     async def _recorded(self, task: Task, call: Awaitable[Reply]) -> Reply:
-        span = self._waterfall.begin("task", "tools/call", task.tool, task.server, task.principal, now=clock.wall())
+        now, began = clock.wall(), clock.monotonic()
+        span = self._waterfall.begin("task", "tools/call", task.tool, task.server, task.principal, now=now, began=began)
         state = "error"
         try:
             reply = await call
@@ -312,7 +321,7 @@ class Attempts:
             state = "cancelled"
             raise
         finally:
-            span.over(state, clock.wall())
+            span.over(state, clock.monotonic())
 
     def _outgoing(self, sends: TaskSends, params: Members, profile: ClientProfile, trace: Headers) -> UpstreamCall:
         task = sends.task

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias, assert_never
 
@@ -25,6 +25,7 @@ from taskgate.gateway.requests.large_results import edited
 from taskgate.gateway.requests.request import Heartbeat, Request
 from taskgate.gateway.tasks.account_questions import AccountQuestions
 from taskgate.gateway.tasks.conversation import Conversation, Conversations
+from taskgate.gateway.tasks.deadlines import TaskDeadlines
 from taskgate.gateway.tasks.followers import Followers
 from taskgate.gateway.tasks.methods import LONGEST_RESULT_WAIT_S, TaskMethods
 from taskgate.gateway.tasks.promote import Promotions, handed_over, task_handle
@@ -58,11 +59,21 @@ _Ending: TypeAlias = Literal[
 
 
 class Recovery:
-    def __init__(self, records: TaskRecords, runs: Runs, approval_due: Callable[[str], Awaitable[None]]) -> None:
-        """`approval_due` carries out what the end of an approval's time means."""
+    def __init__(
+        self,
+        records: TaskRecords,
+        runs: Runs,
+        deadlines: TaskDeadlines,
+        approval_due: Callable[[str], Awaitable[None]],
+        approvals_over: Callable[[], Iterable[str]],
+    ) -> None:
+        """`approval_due` carries out what the end of an approval's time means; `approvals_over` are those whose time has passed
+        by the monotonic clock."""
         self._records = records
         self._runs = runs
+        self._deadlines = deadlines
         self._approval_due = approval_due
+        self._approvals_over = approvals_over
         self._look_at: float | None = None
         """When to look for tasks that were claimed although nobody was told so."""
 
@@ -135,6 +146,7 @@ class Recovery:
 
     async def _move_on(self, task: Task) -> None:
         store = self._records.store
+        self._deadlines.note(task)
         action = endings.next_action(task, store.now_ms(), restored=store.is_restored)
         match action:
             case RecoveryAction.RUN | RecoveryAction.RESEND:
@@ -188,20 +200,28 @@ class Recovery:
         await self._records.conclude(task.id, ApprovalExpired(error, text))
 
     async def enforce_clocks(self) -> None:
-        """Deadlines are facts in the store; this only carries out what they say."""
+        """Carry out what has come to its end: runs of ours by the monotonic clock, approvals by whichever clock is first."""
         due = await self._records.store.due(PAGE)
+        for approval_id in self._approvals_over():
+            await self._approval_due(approval_id)
         for task_id in due.approvals:
             task = await self._records.store.get(task_id)
             if task is not None:
                 await self.expire(task)
         for approval_id in due.holds:
             await self._approval_due(approval_id)
-        ours = self._records.store.ownership.owner
         for task_id in due.executions:
+            task = await self._records.store.get(task_id) if task_id not in self._deadlines else None
+            if task is not None:
+                self._deadlines.note(task)
+        ours = self._records.store.ownership.owner
+        for task_id in self._deadlines.over():
             task = await self._records.store.get(task_id)
-            if task is not None and not task.state.is_terminal and task.owner == ours:
-                ended = await self._records.advance(task_id, endings.past_deadline(task))
-                await self._runs.cancel(ended or task, CancelNote())
+            if task is None or task.state.is_terminal or task.owner != ours:
+                self._deadlines.forget(task_id)
+                continue
+            ended = await self._records.advance(task_id, endings.past_deadline(task))
+            await self._runs.cancel(ended or task, CancelNote())
 
     async def sweep(self) -> bool:
         """Forget a portion of what is past its time; whether there may be more."""
@@ -288,6 +308,7 @@ class TaskEngine:
         delivery_mode = self.promotions.delivery_mode(request)
         text = f"Waiting for approval of {task.wire_name}" if waiting_for_people else f"Running {task.wire_name}"
         beat = Heartbeat(request, self.plan.value.calls.delivery.heartbeat_s, text)
+        began = clock.monotonic()
         beat.start()
         wait_s = delivery_mode.wait_s if delivery_mode.wait_s is not None else LONGEST_RESULT_WAIT_S
         self.followers.carries(task.id, request)
@@ -303,7 +324,7 @@ class TaskEngine:
             self.followers.left(task.id, request)
         if task.state.is_terminal:
             return await self.delivered(request, task)
-        return handed_over(request, task, self.records, delivery_mode, wait_s)
+        return handed_over(request, task, self.records, delivery_mode, clock.monotonic() - began)
 
     async def _give_up(self, task: Task) -> None:
         """The caller cancelled while it waited: nobody will come for this task."""

@@ -30,6 +30,7 @@ from taskgate.gateway.questions.elicitations import COMPLETE
 from taskgate.gateway.requests.large_results import edited, looked_at, members_of
 from taskgate.gateway.rounds import question_in, usable
 from taskgate.gateway.tasks.conversation import EVERYTHING, Conversation
+from taskgate.gateway.tasks.deadlines import TaskDeadlines
 from taskgate.gateway.tasks.questions import TaskQuestions
 from taskgate.gateway.tasks.sends import TaskResults, TaskSide, error_message, is_error
 from taskgate.gateway.tasks.task_records import TaskRecords
@@ -56,9 +57,11 @@ class UpstreamTasks:
         results: TaskResults,
         events: EventHub,
         *,
+        deadlines: TaskDeadlines,
         can_be_task: Callable[[str, str], bool],
     ) -> None:
         self._records = records
+        self._deadlines = deadlines
         self._questions = questions
         self._results = results
         self._events = events
@@ -119,8 +122,8 @@ class UpstreamTasks:
         current = await self._records.current(task.id)
         if current is None or current.state.is_terminal:
             return True
-        deadline = current.execution_deadline_ms
-        if deadline is not None and self._records.store.now_ms() > deadline:
+        left_s = self._deadlines.try_left_s(current)
+        if left_s is not None and left_s <= 0:
             await self._records.conclude(task.id, endings.lost(current, problem))
             return True
         return False

@@ -134,7 +134,8 @@ def change_held(
     held = find(tx, approval_id)
     if held is None:
         return UnknownApproval(approval_id)
-    outcome = approvals.apply(held.approval, workflow, with_changes(event, at_ms=tx.now_ms))
+    # An event may be later than our clock says, but never earlier.
+    outcome = approvals.apply(held.approval, workflow, with_changes(event, at_ms=max(event.at_ms, tx.now_ms)))
     if outcome.approval is held.approval:
         return Decided(outcome, held)
     moved = replace(held, approval=outcome.approval)

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
+from taskgate import clock
 from taskgate.atomic_files import sync_folder
 
 _ORPHAN_AGE_S: Final = 600
@@ -22,6 +23,8 @@ class SpillFiles:
 
     def __init__(self, database: Path) -> None:
         self._folder = database.with_name(database.name + ".results")
+        self._written: dict[str, float] = {}
+        """The files of this life, by the monotonic clock: the time of day may have been set since."""
 
     def write(self, task_id: str, body: bytes) -> str:
         """Make the bytes durable; gives the name under which to find them."""
@@ -29,6 +32,7 @@ class SpillFiles:
             self._folder.mkdir(mode=0o700, exist_ok=True)
             sync_folder(self._folder.parent)
         name = f"{task_id}.{secrets.token_hex(8)}"
+        self._written[name] = clock.monotonic()
         path = self._folder / name
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
@@ -59,10 +63,14 @@ class SpillFiles:
         """Remove files that no row names. Young ones may belong to a write that has not committed yet."""
         if not self._folder.is_dir():
             return 0
+        since = clock.monotonic() - older_than_s
+        self._written = {name: at for name, at in list(self._written.items()) if at > since}
         with os.scandir(self._folder) as entries:
             orphans = [
                 entry.name
                 for entry in entries
-                if entry.name not in named and now_s - entry.stat().st_mtime >= older_than_s
+                if entry.name not in named
+                and entry.name not in self._written
+                and now_s - entry.stat().st_mtime >= older_than_s
             ]
         return self.remove(orphans)

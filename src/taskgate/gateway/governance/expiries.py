@@ -1,0 +1,68 @@
+"""When approvals and grants end: by the store's clock or by the monotonic clock, whichever is first.
+
+The store's clock can be set back, which would prolong what people agreed to. The monotonic clock stops while the machine sleeps,
+which would do the same. So both are looked at. What this process never saw before a clock was set ends by the store's clock alone.
+"""
+
+from __future__ import annotations
+
+from taskgate import clock
+from taskgate.core.governance.approval import Approval, State
+from taskgate.core.governance.decision import Grant
+from taskgate.ports.store import Store
+
+
+class ApprovalExpiries:
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._approvals = clock.Expiries[tuple[str, State]]()
+        self._grants = clock.Expiries[str]()
+
+    def opened(self, approval_id: str, timeout_ms: int) -> None:
+        """People are asked from now on."""
+        self._approvals.note((approval_id, State.OPEN), timeout_ms / 1000)
+
+    def note(self, approval: Approval) -> None:
+        """It is as it is now: open, approved and not used, or over."""
+        until_ms = _until_ms(approval)
+        for state in (State.OPEN, State.APPROVED):
+            if state is not approval.state or until_ms is None:
+                self._approvals.forget((approval.id, state))
+        if until_ms is not None:
+            self._approvals.note((approval.id, approval.state), self._left_s(until_ms))
+
+    def at_least_ms(self, approval: Approval) -> int:
+        """Which time of the store's clock an event about this approval has at least: its end, if that has passed. Otherwise 0."""
+        until_ms = _until_ms(approval)
+        if until_ms is None:
+            return 0
+        return until_ms if self._approvals.passed((approval.id, approval.state), self._left_s(until_ms)) else 0
+
+    def drop(self, approval_id: str) -> None:
+        """It is no longer kept."""
+        for state in (State.OPEN, State.APPROVED):
+            self._approvals.forget((approval_id, state))
+
+    def is_known_to_last(self, approval: Approval) -> bool:
+        """Whether the monotonic clock says that its time has not passed."""
+        left_s = self._approvals.left_s((approval.id, approval.state))
+        return left_s is not None and left_s > 0
+
+    def over(self) -> list[str]:
+        """The approvals whose time has passed by the monotonic clock."""
+        return [approval_id for approval_id, _ in self._approvals.over()]
+
+    def standing(self, grants: tuple[Grant, ...]) -> tuple[Grant, ...]:
+        """The grants whose time has not passed. On the store's thread, too."""
+        if not grants:
+            return grants
+        return tuple(grant for grant in grants if not self._grants.passed(grant.id, self._left_s(grant.until_ms)))
+
+    def _left_s(self, until_ms: int) -> float:
+        return (until_ms - self._store.now_ms()) / 1000
+
+
+def _until_ms(approval: Approval) -> int | None:
+    if approval.state is State.OPEN:
+        return approval.binding.expires_at_ms
+    return approval.valid_until_ms if approval.state is State.APPROVED else None
