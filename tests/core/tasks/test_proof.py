@@ -84,6 +84,12 @@ def test_refusal_after_send_is_no_proof() -> None:
     assert endings.by_error(QUEUED, refusal).executed is Executed.NO
 
 
+def test_record_of_refusal_after_send_is_not_proof_either() -> None:
+    after = h.apply(RUNNING, h.ErrorCame(b"{}", "full", Executed.NO), NOW)
+    assert isinstance(after, Task)
+    assert after.executed is Executed.MAYBE
+
+
 EVENTS = st.sampled_from(
     [
         h.Dispatched(1, "hash", "files"),
