@@ -10,10 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import html
 import json
 import os
-import re
 import sys
 from collections.abc import Mapping
 from typing import Any
@@ -23,6 +21,7 @@ import httpx2
 from tests.conformance.drive_gateway import arguments_for
 from tests.harness.gateway import Gateway, running_gateway
 from tests.harness.wire import STATELESS, caller
+from tests.identity.console_login import led_to, log_in, press
 
 WITHIN_S = 60.0
 CLIENT_DOCUMENT = "https://conformance-test.local/client-metadata.json"
@@ -34,16 +33,17 @@ class Person:
     def __init__(self, gate: Gateway, client: httpx2.AsyncClient) -> None:
         self._gate, self._client = gate, client
         self._seen: set[str] = set()
-        token = (gate.state / "operator-token").read_text().strip()
-        self._headers = {"authorization": f"Bearer {token}"}
+        self._token = (gate.state / "operator-token").read_text().strip()
+        self._headers = {"authorization": f"Bearer {self._token}"}
 
     async def connect(self, page: str) -> str:
+        """The operator's login is the caller: the gateway is local and has no identities."""
         async with httpx2.AsyncClient(trust_env=False, timeout=WITHIN_S) as browser:
-            led = await browser.post(page)
-            found = re.search(r'<a href="([^"]+)"', led.text)
-            if found is None:
+            await log_in(browser, self._gate.base, self._token)
+            led = await press(browser, page)
+            if led.status_code != 200:
                 return led.text
-            agreed = await browser.get(html.unescape(found[1]))
+            agreed = await browser.get(led_to(led))
             back = urlsplit(agreed.headers.get("location", ""))
             return (await browser.get(f"{self._gate.base}{back.path}?{back.query}")).text
 

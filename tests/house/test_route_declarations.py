@@ -20,8 +20,6 @@ PUBLIC = {
     "/.well-known/oauth-protected-resource/mcp/{scope}",
     "/.well-known/jwks.json",
     "/oauth/client.json",
-    "/oauth/connect/{ticket}",
-    "/oauth/callback",
     "/static/{name}",
     "/login",
     "/login/oidc",
@@ -50,5 +48,5 @@ async def test_every_route_is_declared_once_and_only_the_listed_ones_are_public(
         assert {route.path for route in routes if route.access is Access.PUBLIC} == PUBLIC
         assert {route.path for route in routes if route.kind is RouteKind.MCP} == {"/mcp", "/mcp/{scope}"}
         assert {route.access for route in routes if route.kind is RouteKind.MCP} == {Access.CALL}
-        changing = {route.kind for route in routes if route.method != "GET" and route.path != "/oauth/connect/{ticket}"}
+        changing = {route.kind for route in routes if route.method != "GET"}
         assert changing == {RouteKind.MCP, RouteKind.API, RouteKind.FORM, RouteKind.WEBHOOK}

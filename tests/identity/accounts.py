@@ -9,10 +9,12 @@ import json
 import re
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs, urlencode, urlsplit
 
 from tests.identity.issuer import Issuer
 from tests.seam import Call, Gateway, Reply, Upstream
+
+from taskgate.core.identity import OPERATOR
 
 
 class LoginIssuer:
@@ -112,45 +114,91 @@ def config(issuer: LoginIssuer, **auth: Any) -> dict[str, Any]:
 
 @dataclass
 class Browser:
-    """One person's browser: it keeps its cookie."""
+    """One person's browser: it keeps cookies, each with its path and its rule for requests that come from other sites."""
 
     gate: Gateway
-    cookie: str = ""
+    cookies: dict[str, tuple[str, str, str]] = field(default_factory=dict)
+    """By name: the value, the path, and `SameSite`."""
 
-    async def get(self, path: str) -> Reply:
-        return await self.gate.http("GET", path, headers=self._headers()).done()
+    async def get(self, path: str, *, from_elsewhere: bool = False) -> Reply:
+        """`from_elsewhere`: another site's link or redirect leads there."""
+        headers = self._headers(path, from_elsewhere=from_elsewhere)
+        if from_elsewhere:
+            headers["sec-fetch-site"] = "cross-site"
+        return self._kept(await self.gate.http("GET", path, headers=headers).done())
 
-    async def press(self, path: str) -> Reply:
-        headers = {**self._headers(), "content-type": "application/x-www-form-urlencoded"}
-        reply = await self.gate.http("POST", path, body=b"", headers=headers).done()
-        if "set-cookie" in reply.headers:
-            self.cookie = reply.headers["set-cookie"].partition(";")[0]
+    async def press(self, path: str, page: Reply | None = None, **values: str) -> Reply:
+        """Send a form of ours, with the token that the page holds."""
+        found = re.search(r'name="form_token" value="([^"]+)"', page.body.decode()) if page is not None else None
+        body = urlencode({**values, **({"form_token": found[1]} if found is not None else {})}).encode()
+        headers = {**self._headers(path), "content-type": "application/x-www-form-urlencoded"}
+        return self._kept(await self.gate.http("POST", path, body=body, headers=headers).done())
+
+    def _kept(self, reply: Reply) -> Reply:
+        for header in reply.cookies:
+            name, _, rest = header.partition("=")
+            value, *attributes = [part.strip() for part in rest.split(";")]
+            known = {key.lower(): given for key, _, given in (part.partition("=") for part in attributes)}
+            self.cookies[name] = (value, known["path"], known["samesite"])
+            if known.get("max-age") == "0":
+                del self.cookies[name]
         return reply
 
-    def _headers(self) -> dict[str, str]:
-        return {"cookie": self.cookie} if self.cookie else {}
+    def _headers(self, path: str, *, from_elsewhere: bool = False) -> dict[str, str]:
+        sent = [
+            f"{name}={value}"
+            for name, (value, under, rule) in self.cookies.items()
+            if path.startswith(under) and not (from_elsewhere and rule == "Strict")
+        ]
+        return {"cookie": "; ".join(sent)} if sent else {}
+
+    async def log_in(self, token: str) -> Browser:
+        page = await self.get("/login")
+        reply = await self.press("/login", page, token=token)
+        assert reply.status == 303, reply.body
+        return self
+
+    async def log_in_as(self, who: str) -> Browser:
+        """As a caller of `config`, or as the operator."""
+        return await self.log_in(self.gate.operator_token if who == OPERATOR else f"token-of-{who}")
 
     async def begin(self, page: str) -> str:
         """Open the page and press its button: where the browser is sent."""
         path = urlsplit(page).path
         shown = await self.get(path)
         assert shown.status == 200, shown.body
-        led = await self.press(path)
-        found = re.search(r'<a href="([^"]+)"', led.body.decode())
-        assert found is not None, led.body
-        return html.unescape(found[1])
+        return led_to(await self.press(path, shown))
+
+    async def begin_shared(self, server: str = "notes") -> str:
+        """Press the button on the server's page in the console: where the browser is sent."""
+        shown = await self.get(f"/servers/{server}")
+        assert shown.status == 200, shown.body
+        return led_to(await self.press(f"/servers/{server}/connect", shown))
 
     async def come_back(self, query: dict[str, str]) -> Reply:
-        from urllib.parse import urlencode
-
-        return await self.get(f"/oauth/callback?{urlencode(query)}")
+        return await self.get(f"/oauth/callback?{urlencode(query)}", from_elsewhere=True)
 
     async def connect(self, page: str, issuer: LoginIssuer, login: str) -> Reply:
         return await self.come_back(issuer.log_in(await self.begin(page), login))
 
 
+def led_to(reply: Reply) -> str:
+    found = re.search(r'<a href="([^"]+)"', reply.body.decode())
+    assert found is not None, reply.body
+    return html.unescape(found[1])
+
+
 async def page_for(gate: Gateway, principal: str) -> str:
-    """The page that the operator gives to somebody."""
+    """The page that the operator gives to a caller's person."""
     reply = await gate.operator("POST", "/api/v1/servers/notes/accounts", {"principal": principal})
     assert reply.status == 201, reply.body
     return str(json.loads(reply.body)["url"])
+
+
+async def connected(gate: Gateway, issuer: LoginIssuer, principal: str, login: str) -> Browser:
+    """Connect an account for a caller as that caller's person, or the shared one (empty) as the operator."""
+    browser = await Browser(gate).log_in_as(principal or OPERATOR)
+    address = await (browser.begin(await page_for(gate, principal)) if principal else browser.begin_shared())
+    done = await browser.come_back(issuer.log_in(address, login))
+    assert done.status == 200, done.body
+    return browser

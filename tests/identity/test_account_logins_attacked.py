@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx2
 import pytest
@@ -28,7 +29,7 @@ async def test_answers_that_do_not_belong_to_a_login_connect_nothing() -> None:
     async with an_issuer() as served:
         issuer = LoginIssuer(served)
         async with Gateway(config(issuer), {"notes": Notes(issuer).upstream()}) as gate:
-            ann, mallory = Browser(gate), Browser(gate)
+            ann, mallory = await Browser(gate).log_in_as("ann"), await Browser(gate).log_in_as("bob")
             good = issuer.log_in(await ann.begin(await page_for(gate, "ann")), "ann-at-notes")
             bad = issuer.log_in(await mallory.begin(await page_for(gate, "bob")), "mallory-at-notes")
             for browser, query, why in (
@@ -47,14 +48,16 @@ async def test_answers_that_do_not_belong_to_a_login_connect_nothing() -> None:
                 ({"code": "code-of-mallory"}, b"did not take the code"),
                 ({"error": "access_denied"}, b"access_denied"),
             ):
-                browser = Browser(gate)
+                browser = await Browser(gate).log_in_as("ann")
                 query = issuer.log_in(await browser.begin(await page_for(gate, "ann")), "ann-at-notes")
                 sent = {name: value for name, value in {**query, **change}.items() if value is not None}
                 reply = await browser.come_back(sent)
                 assert (reply.status, why in reply.body) == (400, True), reply.body
-            # Somebody else's browser, as in a link that was sent to a victim.
+            # Another browser of the same person.
             stolen = issuer.log_in(await ann.begin(await page_for(gate, "ann")), "victim-at-notes")
-            assert (await Browser(gate).come_back(stolen)).status == 400
+            other = await Browser(gate).log_in_as("ann")
+            await other.get(urlsplit(await page_for(gate, "ann")).path)
+            assert (await other.come_back(stolen)).status == 400
             assert (await ann.come_back(stolen)).status == 400, "the state is used up"
             assert await accounts(gate) == []
             again = issuer.log_in(await ann.begin(await page_for(gate, "ann")), "ann-at-notes")
@@ -67,7 +70,7 @@ async def test_a_code_of_another_login_is_worth_nothing() -> None:
     async with an_issuer() as served:
         issuer = LoginIssuer(served)
         async with Gateway(config(issuer), {"notes": Notes(issuer).upstream()}) as gate:
-            ann, mallory = Browser(gate), Browser(gate)
+            ann, mallory = await Browser(gate).log_in_as("ann"), await Browser(gate).log_in_as("bob")
             hers = issuer.log_in(await ann.begin(await page_for(gate, "ann")), "ann-at-notes")
             his = issuer.log_in(await mallory.begin(await page_for(gate, "bob")), "mallory-at-notes")
             reply = await ann.come_back({**hers, "code": his["code"]})
@@ -81,12 +84,14 @@ async def test_nothing_in_a_request_says_where_the_browser_goes() -> None:
         issuer = LoginIssuer(served)
         async with Gateway(config(issuer), {"notes": Notes(issuer).upstream()}) as gate:
             page = await page_for(gate, "ann")
-            asked = await Browser(gate).begin(f"{page}?next=https://evil.example&redirect_uri=https://evil.example")
+            asked = await (await Browser(gate).log_in_as("ann")).begin(
+                f"{page}?next=https://evil.example&redirect_uri=https://evil.example"
+            )
             assert asked.startswith(f"{issuer.url}/authorize?")
             assert "evil" not in asked
             for path in ("/oauth/connect/guessed", "/oauth/connect/", "/oauth/callback?next=https://evil.example"):
                 reply = await Browser(gate).get(path)
-                assert reply.status in (303, 400, 404)
+                assert reply.status in (303, 401, 404)
                 assert reply.headers.get("location", "/login").startswith("/login")
                 assert b"evil" not in reply.body
             cross_site = {"origin": "https://evil.example", "content-type": "application/x-www-form-urlencoded"}
@@ -111,10 +116,11 @@ async def test_issuers_that_lie_or_do_not_protect_the_login_are_not_used() -> No
             ):
                 issuer.metadata = {**good, **change}
                 path = "/" + (await page_for(gate, "ann")).split("/", 3)[3]
-                reply = await Browser(gate).press(path)
+                browser = await Browser(gate).log_in_as("ann")
+                reply = await browser.press(path, await browser.get(path))
                 assert (reply.status, why in reply.body) == (502, True), (change, reply.body)
             issuer.metadata = {**good, "token_endpoint": "http://10.0.0.1/token"}
-            browser = Browser(gate)
+            browser = await Browser(gate).log_in_as("ann")
             reply = await browser.connect(await page_for(gate, "ann"), issuer, "ann")
             assert (reply.status, b"not a safe address" in reply.body) == (400, True)
 

@@ -6,7 +6,7 @@ import asyncio
 import json
 from typing import Any
 
-from tests.identity.accounts import Browser, LoginIssuer, Notes, config, page_for
+from tests.identity.accounts import Browser, LoginIssuer, Notes, config, connected
 from tests.identity.issuer import an_issuer
 from tests.seam import TASKS_EXTENSION, Exchange, Gateway, seam
 
@@ -15,8 +15,7 @@ BY_URL = {"elicitation": {"form": {}, "url": {}}}
 
 async def prepared(gate: Gateway, issuer: LoginIssuer) -> None:
     """The shared account, with which lists are fetched."""
-    done = await Browser(gate).connect(await page_for(gate, ""), issuer, "lister")
-    assert done.status == 200, done.body
+    await connected(gate, issuer, "", "lister")
     await gate.advance(70)
 
 
@@ -35,8 +34,7 @@ async def test_two_people_use_their_own_accounts_and_never_each_others() -> None
             async with Gateway(config(issuer), {"notes": notes.upstream()}) as gate:
                 await prepared(gate, issuer)
                 for who in ("ann", "bob"):
-                    done = await Browser(gate).connect(await page_for(gate, who), issuer, f"{who}-at-notes")
-                    assert done.status == 200, done.body
+                    await connected(gate, issuer, who, f"{who}-at-notes")
                 for speaks in ("2025", "2026"):
                     ann = await gate.caller(speaks, token="token-of-ann")
                     bob = await gate.caller(speaks, token="token-of-bob")
@@ -50,7 +48,7 @@ async def test_two_people_use_their_own_accounts_and_never_each_others() -> None
 
 async def ann_connects(gate: Gateway, issuer: LoginIssuer, call: Exchange, page: str) -> None:
     assert not call.is_done
-    done = await Browser(gate).connect(page, issuer, "ann-at-notes")
+    done = await (await Browser(gate).log_in_as("ann")).connect(page, issuer, "ann-at-notes")
     assert done.status == 200, done.body
     assert b"goes on" in done.body
 
@@ -133,7 +131,7 @@ async def test_a_login_that_was_withdrawn_is_asked_for_once_and_not_in_a_loop() 
         notes = Notes(issuer)
         async with Gateway(config(issuer), {"notes": notes.upstream()}) as gate:
             await prepared(gate, issuer)
-            await Browser(gate).connect(await page_for(gate, "ann"), issuer, "ann-at-notes")
+            await connected(gate, issuer, "ann", "ann-at-notes")
             ann = await gate.caller("2025", token="token-of-ann")
             assert (await ann.call("notes__read")).text == "a note of ann-at-notes"
             issuer.good.clear()
@@ -146,7 +144,7 @@ async def test_a_login_that_was_withdrawn_is_asked_for_once_and_not_in_a_loop() 
             rows = json.loads((await gate.operator("GET", "/api/v1/servers/notes/accounts")).body)["accounts"]
             assert {row["principal"]: row["state"] for row in rows}["ann"] == "ended"
             question = await question_of(gate)
-            await Browser(gate).connect(question["params"]["url"], issuer, "ann-at-notes")
+            await (await Browser(gate).log_in_as("ann")).connect(question["params"]["url"], issuer, "ann-at-notes")
             replies = await asyncio.gather(*(call.done() for call in calls))
             assert all(reply.status == 200 for reply in replies)
             await gate.advance(30)
@@ -167,7 +165,7 @@ async def test_an_account_outlives_a_restart_and_a_task_that_waits_for_one_does_
             gate.crash()
             await gate.start()
             await gate.advance(70)
-            await Browser(gate).connect(page, issuer, "ann-at-notes")
+            await (await Browser(gate).log_in_as("ann")).connect(page, issuer, "ann-at-notes")
             await gate.advance(70)
             ann = await gate.caller("2025", token="token-of-ann")
             got = (await ann.request("tasks/result", {"taskId": task["task"]["taskId"]})).text

@@ -7,7 +7,7 @@ from typing import Any
 
 from joserfc import jws
 from joserfc.jwk import OKPKey
-from tests.identity.accounts import Browser, LoginIssuer, Notes, config, digest, page_for
+from tests.identity.accounts import LoginIssuer, Notes, config, connected, digest
 from tests.identity.issuer import an_issuer
 from tests.seam import Call, Gateway, Upstream, seam, the_loop
 
@@ -112,14 +112,14 @@ async def test_a_server_that_wants_more_rights_gets_them_after_one_question() ->
             return f"changed by {notes.last}"
 
         async with Gateway(config(issuer, scope="read"), {"notes": upstream}) as gate:
-            await Browser(gate).connect(await page_for(gate, ""), issuer, "lister")
+            await connected(gate, issuer, "", "lister")
             await gate.advance(70)
-            await Browser(gate).connect(await page_for(gate, "ann"), issuer, "ann-at-notes")
+            browser = await connected(gate, issuer, "ann", "ann-at-notes")
             ann = await gate.caller("2025", token="token-of-ann")
             call = ann.begin_call("notes__change")
             await gate.advance(1)
             (question,) = json.loads((await gate.operator("GET", "/api/v1/questions")).body)
-            asked = await Browser(gate).begin(question["params"]["url"])
+            asked = await browser.begin(question["params"]["url"])
             assert "scope=read+write" in asked, "what was given before is asked for again, and what is missing"
-            await Browser(gate).connect(question["params"]["url"], issuer, "ann-at-notes")
+            await browser.connect(question["params"]["url"], issuer, "ann-at-notes")
             assert (await call.done()).text == "changed by ann-at-notes"

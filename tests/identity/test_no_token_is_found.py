@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.identity.accounts import Browser, LoginIssuer, Notes, config, digest, page_for
+from tests.identity.accounts import Browser, LoginIssuer, Notes, config, connected, digest, page_for
 from tests.identity.issuer import an_issuer
 from tests.middle.test_console_pages import Person
 from tests.seam import Call, Gateway, Reply, Upstream, run, seam
@@ -43,10 +43,10 @@ async def test_tokens_and_secrets_stand_in_no_file_log_page_metric_or_error() ->
         signed = served.token(sub="carol", exp=int(clock.wall()) + 3000)
         replies: list[Reply] = []
         async with Gateway(given, {"notes": notes.upstream()}) as gate:
-            await Browser(gate).connect(await page_for(gate, ""), issuer, "lister")
+            await connected(gate, issuer, "", "lister")
             await gate.advance(70)
             page = await page_for(gate, "ann")
-            browser = Browser(gate)
+            browser = await Browser(gate).log_in_as("ann")
             replies.append(await browser.connect(page, issuer, "ann-at-notes"))
             replies.append(await browser.come_back({"code": "code-of-mallory", "state": "x"}))
             for token in ("token-of-ann", signed):
@@ -66,7 +66,7 @@ async def test_tokens_and_secrets_stand_in_no_file_log_page_metric_or_error() ->
             secrets = {
                 CLIENT_SECRET, "token-of-ann", "token-of-bob", signed, signed[:-4] + "AAAA", signed.rsplit(".", 1)[1],
                 "access-ann", "access-lister", "refresh-ann", "refresh-lister",
-                "code_verifier", "code-of-mallory", browser.cookie.partition("=")[2],
+                "code_verifier", "code-of-mallory", *(value for value, _, _ in browser.cookies.values()),
             }  # fmt: skip
             secrets |= {
                 form[name]

@@ -6,9 +6,7 @@ The server is a second gateway that takes the provider's tokens, so both ends ar
 from __future__ import annotations
 
 import asyncio
-import html
 import json
-import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -17,6 +15,7 @@ import httpx2
 import pytest
 from tests.harness.gateway import Gateway, running_gateway
 from tests.identity.accounts import digest
+from tests.identity.console_login import led_to, log_in, press
 from tests.identity.real_provider import RealProvider, real_provider
 
 pytestmark = pytest.mark.peers("oidc")
@@ -53,12 +52,11 @@ async def api(gate: Gateway, client: httpx2.AsyncClient, method: str, path: str,
     return (await client.request(method, f"{gate.base}/api/v1{path}", headers=headers, **more)).json()
 
 
-async def connect(gate: Gateway, provider: RealProvider, page: str, login: str) -> str:
+async def connect(gate: Gateway, provider: RealProvider, token: str, page: str, login: str, target: str = "") -> str:
+    """A person logs in at the gateway with this token, presses the button of the page, and logs in at the provider."""
     async with httpx2.AsyncClient(timeout=120, trust_env=False) as browser:
-        led = await browser.post(page)
-        found = re.search(r'<a href="([^"]+)"', led.text)
-        assert found is not None, led.text
-        landed = await provider.log_in(html.unescape(found[1]), login)
+        await log_in(browser, gate.base, token)
+        landed = await provider.log_in(led_to(await press(browser, page, target)), login)
         assert landed.startswith(f"{gate.base}/oauth/callback?")
         return (await browser.get(landed)).text
 
@@ -79,8 +77,9 @@ async def test_a_person_logs_in_at_the_provider_and_the_waiting_call_goes_on(tmp
                 "servers": {"notes": {"url": server.url, "auth": {"type": "authorization_code", "per_user": True}}},
             }
             async with running_gateway(front, tmp_path / "gate") as gate:
-                page = (await api(gate, client, "POST", "/servers/notes/accounts", json={"principal": ""}))["url"]
-                assert "is connected" in await connect(gate, provider, page, "lister")
+                operator = (gate.state / "operator-token").read_text().strip()
+                page = f"{gate.base}/servers/notes"
+                assert "is connected" in await connect(gate, provider, operator, page, "lister", f"{page}/connect")
                 ann = Caller(gate, "token-of-ann", client)
                 await ann.open()
                 await until_listed(ann, "notes__demo__list_files")
@@ -89,7 +88,8 @@ async def test_a_person_logs_in_at_the_provider_and_the_waiting_call_goes_on(tmp
                     while not (asked := await api(gate, client, "GET", "/questions")):
                         await asyncio.sleep(0.1)
                 assert not call.done()
-                assert "is connected" in await connect(gate, provider, asked[0]["params"]["url"], "ann")
+                page = asked[0]["params"]["url"]
+                assert "is connected" in await connect(gate, provider, "token-of-ann", page, "ann")
                 assert "result" in await call
                 rows = (await api(gate, client, "GET", "/servers/notes/accounts"))["accounts"]
                 assert {row["principal"]: row["renews"] for row in rows} == {None: True, "ann": True}

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from tests.identity.accounts import Browser, LoginIssuer, Notes, config, digest, page_for
+from tests.identity.accounts import Browser, LoginIssuer, Notes, config, connected, digest, page_for
 from tests.identity.issuer import an_issuer
 from tests.middle.test_console_frame import TASKS, frames
 from tests.middle.test_console_pages import Person, form_token
@@ -104,8 +104,9 @@ async def as_boss(gate: Gateway, tenant: str, method: str, path: str, body: Any 
 
 async def seeded(gate: Gateway, issuer: LoginIssuer) -> Seeded:
     """Tasks, approvals, a grant, a question, an account, a scope, usage, recorded calls and audit rows of one tenant."""
-    await Browser(gate).connect(await page_for(gate, ""), issuer, "lister")
-    done = await Browser(gate).connect(await page_for(gate, AGENT), issuer, f"{MARK}-login")
+    await connected(gate, issuer, "", "lister")
+    browser = await Browser(gate).log_in(secret(MARK, "agent"))
+    done = await browser.connect(await page_for(gate, AGENT), issuer, f"{MARK}-login")
     assert done.status == 200, done.body
     agent = await gate.caller("2025", token=secret(MARK, "agent"), capabilities=TASKS)
     noted = {"note": f"{MARK}-arguments"}

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from tests.identity.accounts import Browser, LoginIssuer, config, digest, page_for
+from tests.identity.accounts import LoginIssuer, config, connected, digest
 from tests.identity.issuer import an_issuer
 from tests.seam import TASKS_EXTENSION, Call, Failure, Gateway, Reply, Upstream, seam, text
 
@@ -268,7 +268,7 @@ async def test_accounts_of_people_are_not_disclosed_to_each_other() -> None:
 
         async with Gateway(config(issuer), {"notes": server}) as gate:
             for who in ("", "ann", "bob"):
-                await Browser(gate).connect(await page_for(gate, who), issuer, f"{who or 'lister'}-at-notes")
+                await connected(gate, issuer, who, f"{who or 'lister'}-at-notes")
             await gate.advance(70)
             callers = [await gate.caller("2025", token=f"token-of-{who}") for who in ("ann", "bob")]
             for caller in callers:

@@ -49,8 +49,16 @@ class Reply:
         """The notifications that came before the response."""
         return [message for message in self.messages if "method" in message and "id" not in message]
 
+    @property
+    def cookies(self) -> list[str]:
+        """Every `set-cookie` header; `headers` has the last one."""
+        return self.headers.get(EVERY_COOKIE, "").split("\n") if EVERY_COOKIE in self.headers else []
+
     def json(self) -> Any:
         return json.loads(self.body)
+
+
+EVERY_COOKIE = "every set-cookie"
 
 
 def request_bytes(method: str, path: str, headers: Mapping[str, str], body: bytes = b"") -> bytes:
@@ -66,7 +74,11 @@ async def read_head(reader: asyncio.StreamReader) -> tuple[int, dict[str, str]]:
     headers: dict[str, str] = {}
     for line in lines:
         name, _, value = line.partition(":")
-        headers[name.strip().lower()] = value.strip()
+        name, value = name.strip().lower(), value.strip()
+        if name == "set-cookie":
+            before = headers.get(EVERY_COOKIE)
+            headers[EVERY_COOKIE] = value if before is None else f"{before}\n{value}"
+        headers[name] = value
     return int(first.split(" ", 2)[1]), headers
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -33,6 +34,7 @@ from taskgate.core.identity import ANONYMOUS, GATEWAY_ROLES, OPERATOR, OWNER_ROL
 from taskgate.core.patterns import PatternSet
 from taskgate.core.scoping.registry import ApprovalPolicy, ApprovalWish
 from taskgate.gateway.plan import Elicits, Governing, KnownToken, RecordSettings
+from taskgate.inbound.local import local_principal
 from taskgate.ports.approval_channel import ApprovalChannel
 from taskgate.ports.policy_engine import PolicyEngine
 
@@ -110,7 +112,14 @@ def build_governing(root: GatewayFile, policy: PolicyEngine | None) -> Governing
         ),
         people,
         _record(root.governance.record),
+        _operators_own(root),
     )
+
+
+def _operators_own(root: GatewayFile) -> frozenset[str]:
+    """Without identities and without `auth: none` a gateway serves this machine only: its callers are the operator's programs."""
+    local = not root.requires_identity and not root.auth.none
+    return frozenset({ANONYMOUS, local_principal(os.geteuid())}) if local else frozenset()
 
 
 def _people(root: GatewayFile) -> dict[str, frozenset[str]]:

@@ -1,22 +1,36 @@
 """Where people connect their accounts at servers (`/oauth/connect`, `/oauth/callback`), what issuers and servers look up about us
 (`/oauth/client.json`, `/.well-known/jwks.json`), and who is connected (`/api/v1/servers/NAME/accounts`).
 
-The page of a login is opened by an unguessable address, says for whom and where, and goes on only by its own button, in the same
-browser. Somebody who is logged in here as another principal is turned away: they would give their account to that one.
+A caller's page is opened by an unguessable address, which the caller may pass on. So the address is not enough: the page opens for
+the person who is logged in as the caller's principal and for no one else, because the calls of that principal then run under the
+account. No role is exempt. The callback comes from another site, where the Strict cookie of the console is not sent; it recognizes
+the same login by a Lax cookie for `/oauth` that was set when the page was opened. The account that all callers share has no address
+that could be passed on: operators connect it from the page of its server.
 """
 
 from __future__ import annotations
 
 import html
 import secrets
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 from taskgate.access.routes import RouteKind
 from taskgate.core.access import Access
-from taskgate.core.identity import Permission
+from taskgate.dashboard.login import Login
 from taskgate.dashboard.records import Records
-from taskgate.dashboard.routes import TEXT, Route, Visit, closed_object, delete, get, post
+from taskgate.dashboard.routes import (
+    TEXT,
+    LoginCookie,
+    Route,
+    Visit,
+    closed_object,
+    delete,
+    form_route,
+    get,
+    page_route,
+    post,
+)
 from taskgate.dashboard.web import Answer, WebRequest, json_answer, problem
 from taskgate.ports.credentials import AccountConnector, AccountLoginRefused, ConnectRequest
 
@@ -24,8 +38,8 @@ CONNECT: Final = "/oauth/connect/"
 CALLBACK: Final = "/oauth/callback"
 CLIENT_DOCUMENT: Final = "/oauth/client.json"
 SIGNING_KEYS: Final = "/.well-known/jwks.json"
+CONNECT_SHARED: Final = "/servers/{name}/connect"
 COOKIE: Final = "taskgate_connect"
-ConnectCookie = Callable[[WebRequest], tuple[bytes, bytes] | None]
 _PUBLIC: Final = ((b"access-control-allow-origin", b"*"),)
 _LONGEST_NAME: Final = 400
 _WHOSE: Final = closed_object(principal=TEXT)
@@ -33,43 +47,44 @@ _NO_ACCOUNTS: Final = problem(404, "There is no such server, or it has no accoun
 _NOT_OURS: Final = problem(
     404, "There is no such principal in your tenant; the shared account is the gateway's operator's."
 )
+_SHARED: Final = (
+    "The shared account is connected on the page of its server in the console, or with: taskgate servers login NAME"
+)
+_NO_LOGIN: Final = (
+    "Anonymous callers have no login here, so no account can be connected for them. Call with an identity."
+)
+_NOT_YOURS: Final = (
+    "This page connects an account for another caller than the one you are logged in as. With your account that caller's calls "
+    "would run in your name. If the call was yours, log out and log in as its caller."
+)
 _PAGE: Final = """<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{title}</title>{head}
 <link rel="stylesheet" href="/static/style.css"></head><body><main><h1>{title}</h1>{body}</main></body></html>"""
 
 
 class AccountPages:
     def __init__(
-        self, accounts: AccountConnector, records: Records, is_https: Callable[[], bool], connect_cookie: ConnectCookie
+        self, accounts: AccountConnector, records: Records, login: Login, is_https: Callable[[], bool]
     ) -> None:
-        """`connect_cookie` makes the header by which the callback recognizes the login of whoever opened the page."""
         self._accounts = accounts
         self._records = records
+        self._login = login
         self._is_https = is_https
-        self._connect_cookie = connect_cookie
 
     def page_routes(self) -> tuple[Route, ...]:
         """Outside `/api`: the pages on which people connect accounts, and the documents that machines look up."""
-        pages, documents = RouteKind.PAGE, RouteKind.DOCUMENT
+        page, documents = CONNECT + "{ticket}", RouteKind.DOCUMENT
         return (
-            *(
-                Route(
-                    method=method,
-                    path=CONNECT + "{ticket}",
-                    access=Access.PUBLIC,
-                    kind=pages,
-                    handler=self._connect,
-                    summary="Connect an account at a server.",
-                    optional_login=True,
-                )
-                for method in ("GET", "POST")
-            ),
+            page_route(page, Access.LOGIN, self._ask, "Connect your own account at a server."),
+            form_route(page, Access.LOGIN, self._begin, "Go on to the server's login."),
+            form_route(CONNECT_SHARED, Access.ACT, self._begin_shared, "Connect the account that all callers share."),
             Route(
                 method="GET",
                 path=CALLBACK,
-                access=Access.PUBLIC,
-                kind=pages,
+                access=Access.LOGIN,
+                kind=RouteKind.PAGE,
                 handler=self._callback,
                 summary="Where a server's login sends the browser back to.",
+                cookie=LoginCookie.CONNECT,
             ),
             Route(
                 method="GET",
@@ -95,45 +110,79 @@ class AccountPages:
     async def _signing_keys(self, _visit: Visit) -> Answer:
         return json_answer(await self._accounts.signing_keys(), headers=_PUBLIC)
 
-    async def _connect(self, visit: Visit) -> Answer:
-        request, who, ticket = visit.request, visit.person, visit.values["ticket"]
-        asked = await self._accounts.asked(ticket)
-        if asked is None or (who is not None and not who.reaches(asked.principal)):
+    async def _ask(self, visit: Visit) -> Answer:
+        asked = await self._own_page(visit)
+        if isinstance(asked, Answer):
+            return asked
+        token = self._login.form_token(visit.request.cookie(self._login.cookie_name))
+        return _asks(asked, visit.who.id, token, self._connect_cookies(visit.request))
+
+    async def _begin(self, visit: Visit) -> Answer:
+        asked = await self._own_page(visit)
+        if isinstance(asked, Answer):
+            return asked
+        return await self._sent_off(
+            visit.request, lambda browser: self._accounts.begin(visit.values["ticket"], browser)
+        )
+
+    async def _begin_shared(self, visit: Visit) -> Answer:
+        server = visit.values["name"]
+        if not self._records.may_connect(visit.who, ""):
+            return _message(404, "Nothing to connect", "The shared account is the gateway's operator's.")
+        return await self._sent_off(visit.request, lambda browser: self._accounts.begin_shared(server, browser))
+
+    async def _own_page(self, visit: Visit) -> ConnectRequest | Answer:
+        """What the page asks, if it is for the person who is logged in; otherwise a refusal."""
+        asked = await self._accounts.asked(visit.values["ticket"])
+        if asked is None or not asked.principal or not visit.who.reaches(asked.principal):
             return _message(404, "Nothing to connect", "This page is too old, or was never given out.")
-        if who is not None and not who.may(Permission.ACT) and who.id != asked.principal:
-            return _message(403, "Not for you", "This page is meant for somebody else. Log out here, or ask them.")
-        if request.method != "POST":
-            kept = self._connect_cookie(request)
-            return _asks(asked, (kept,) if kept is not None else ())
+        if not self._records.may_connect(visit.who, asked.principal):
+            return _message(403, "Not your account", _NOT_YOURS)
+        return asked
+
+    async def _sent_off(self, request: WebRequest, begin: Callable[[str], Awaitable[str]]) -> Answer:
         browser = request.cookie(COOKIE) or secrets.token_urlsafe(24)
         try:
-            address = await self._accounts.begin(ticket, browser)
+            address = await begin(browser)
         except AccountLoginRefused as refusal:
             return _message(502, "The login cannot be begun", str(refusal))
+        return _leads_on(address, (b"set-cookie", self._cookie(browser, 900)), *self._connect_cookies(request))
+
+    def _connect_cookies(self, request: WebRequest) -> tuple[tuple[bytes, bytes], ...]:
+        kept = self._login.connect_cookie(request.cookie(self._login.cookie_name))
+        return (kept,) if kept is not None else ()
+
+    def _cookie(self, browser: str, seconds: int) -> bytes:
         secure = "; Secure" if self._is_https() else ""
-        cookie = f"{COOKIE}={browser}; Path=/oauth; Max-Age=900; HttpOnly; SameSite=Lax{secure}"
-        return _leads_on(address, (b"set-cookie", cookie.encode("ascii")))
+        text = f"{COOKIE}={browser}; Path=/oauth; Max-Age={seconds}; HttpOnly; SameSite=Lax{secure}"
+        return text.encode("ascii")
 
     async def _callback(self, visit: Visit) -> Answer:
-        request = visit.request
+        request, who = visit.request, visit.who
         try:
-            done = await self._accounts.finish(request.query, request.cookie(COOKIE) or "")
+            done = await self._accounts.finish(
+                request.query,
+                request.cookie(COOKIE) or "",
+                lambda principal: self._records.may_connect(who, principal),
+            )
         except AccountLoginRefused as refusal:
             return _message(400, "Not connected", str(refusal))
-        text = f"Your account at {done.server} is connected. What waited for it goes on now; you can close this page."
-        return _message(200, "Connected", text)
+        await self._records.note_account("account_connected", who, done.server, done.principal)
+        whose = "Your account" if done.principal else "The shared account"
+        text = f"{whose} at {done.server} is connected. What waited for it goes on now; you can close this page."
+        return _message(200, "Connected", text, (b"set-cookie", self._cookie("", 0)))
 
     # For operators
 
     def routes(self) -> tuple[Route, ...]:
-        path, whose = "/servers/{name}/accounts", {"principal": "whose; nobody named: the one that all share"}
+        path, whose = "/servers/{name}/accounts", {"principal": "whose; none: the one that all share"}
         return (
             get(path, Access.SEE, self._list, "Whose accounts at a server are connected, and how they are."),
             post(
                 path,
                 Access.ACT,
                 self._hand_out,
-                "A page on which somebody connects an account.",
+                "A page on which the person who is logged in as the principal connects an account.",
                 _WHOSE,
                 status=201,
             ),
@@ -153,24 +202,37 @@ class AccountPages:
             return problem(400, '"principal" must be a name.')
         if not visit.who.reaches(principal):
             return _NOT_OURS
+        if not principal:
+            return problem(400, _SHARED)
+        if not self._records.can_log_in(principal):
+            return problem(400, _NO_LOGIN)
         return json_answer({"url": await self._accounts.page(visit.values["name"], principal, None)}, 201)
 
     async def _disconnect(self, visit: Visit) -> Answer:
         principal = visit.request.query.get("principal", "")
         if not visit.who.reaches(principal):
             return _NOT_OURS
-        done = await self._accounts.disconnect(visit.values["name"], principal)
+        server = visit.values["name"]
+        done = await self._accounts.disconnect(server, principal)
+        if done:
+            await self._records.note_account("account_disconnected", visit.who, server, principal)
         return json_answer({"disconnected": done})
 
 
-def _asks(asked: ConnectRequest, headers: tuple[tuple[bytes, bytes], ...]) -> Answer:
-    whose = f"in the name of <strong>{html.escape(asked.principal)}</strong>" if asked.principal else "for all callers"
+def login_needed() -> Answer:
+    """For a callback without the login that its page was opened with."""
+    text = "You are not logged in here any more, or the page was opened in another browser. Log in, and open the page again."
+    return _message(401, "Not connected", text)
+
+
+def _asks(asked: ConnectRequest, who: str, form_token: str, headers: tuple[tuple[bytes, bytes], ...]) -> Answer:
     more = f"<p>It asks for: <code>{html.escape(asked.scope)}</code></p>" if asked.scope else ""
     body = (
-        f"<p>Taskgate wants to use your account at <strong>{html.escape(asked.server)}</strong> "
-        f"(<code>{html.escape(asked.resource)}</code>), {whose}.</p>{more}"
-        "<p>Go on only if you asked for this yourself.</p>"
-        '<form method="post"><button>Connect my account</button></form>'
+        f"<p>Taskgate will use your account at <strong>{html.escape(asked.server)}</strong> "
+        f"(<code>{html.escape(asked.resource)}</code>) for calls of <strong>{html.escape(asked.principal)}</strong>.</p>{more}"
+        f"<p>You are logged in as <strong>{html.escape(who)}</strong>. Go on only if you made the call yourself.</p>"
+        f'<form method="post"><input type="hidden" name="form_token" value="{html.escape(form_token)}">'
+        "<button>Connect my account</button></form>"
     )
     return _page(200, "Connect your account", body, headers=headers)
 
@@ -182,10 +244,12 @@ def _leads_on(address: str, *headers: tuple[bytes, bytes]) -> Answer:
     return _page(200, "Log in", f'<p><a href="{link}">Go on to the login</a></p>', refresh, headers=headers)
 
 
-def _message(status: int, title: str, text: str) -> Answer:
-    return _page(status, title, f"<p>{html.escape(text)}</p>")
+def _message(status: int, title: str, text: str, *headers: tuple[bytes, bytes]) -> Answer:
+    return _page(status, title, f"<p>{html.escape(text)}</p>", headers=headers)
 
 
 def _page(status: int, title: str, body: str, head: str = "", headers: tuple[tuple[bytes, bytes], ...] = ()) -> Answer:
     text = _PAGE.format(title=html.escape(title), head=head, body=body)
-    return Answer(status, text.encode(), headers=((b"referrer-policy", b"no-referrer"), *headers))
+    # The policy for referrers of all pages keeps the address from other sites. Without any, a browser would send the form with
+    # `Origin: null`, which is refused.
+    return Answer(status, text.encode(), headers=headers)

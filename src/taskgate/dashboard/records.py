@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
-from taskgate.core.audit import Row
+from taskgate.core.audit import AuditEntry, Row
 from taskgate.core.budgets import UsageRow
 from taskgate.core.diagrams import Span
 from taskgate.core.governance import approval as rules
@@ -16,7 +16,7 @@ from taskgate.core.governance.approval import Approval, Approver, Refusal, Verdi
 from taskgate.core.governance.card import Card
 from taskgate.core.governance.decision import Grant
 from taskgate.core.governance.redaction import Difference
-from taskgate.core.identity import principal_name, tenant_of
+from taskgate.core.identity import Permission, principal_name, tenant_of
 from taskgate.core.tasks import projections
 from taskgate.core.tasks.endings import iso
 from taskgate.core.tasks.task import Task, is_task_id
@@ -109,6 +109,22 @@ class Records:
         """Accounts at a server; the one that all share is no tenant's."""
         listed = await self._gateway.accounts.accounts(server)
         return None if listed is None else [row for row in listed if who.reaches(row["principal"] or "")]
+
+    def may_connect(self, who: Approver, principal: str) -> bool:
+        """Whether this person may connect an account for a principal: their own, or as an operator the shared one (empty)."""
+        if not who.reaches(principal):
+            return False
+        if not principal:
+            return who.may(Permission.ACT)
+        return self._gateway.plan.value.governing.owns_account_of(who, principal)
+
+    def can_log_in(self, principal: str) -> bool:
+        return self._gateway.plan.value.governing.login_of(principal) is not None
+
+    async def note_account(self, event: str, who: Approver, server: str, principal: str) -> None:
+        """Put on record who connected or disconnected whose account."""
+        entry = AuditEntry(0, event, who.id, server=server, kind="account", reason=principal or "shared")
+        await self._store.record_now(entry)
 
     def has_scope(self, who: Approver, name: str) -> bool:
         """Scopes of the configuration are everybody's; one that was handed over is of the tenant of who did."""

@@ -105,6 +105,10 @@ class Servers:
             for entry in entries
         ]
 
+    def may_connect(self, who: Approver) -> bool:
+        """Whether this person may connect the account that all callers share."""
+        return self._records.may_connect(who, "")
+
     async def do(self, name: str, action: str, by: str) -> str | None:
         """What went wrong, or None. Raises KeyError for a server that is not there."""
         upstream = self._gateway.upstreams.value.get(name)
@@ -205,6 +209,7 @@ class ServersPages:
             tools=row["tools"][:TOOLS_SHOWN],
             left_out=max(0, len(row["tools"]) - TOOLS_SHOWN),
             may_act=visit.who.may(Permission.ACT),
+            may_connect=self._servers.may_connect(visit.who),
             address=f"/servers/{quote(name, safe='')}",
         )
 

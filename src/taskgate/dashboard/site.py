@@ -6,6 +6,7 @@ token of one of our pages.
 
 from __future__ import annotations
 
+import html
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from functools import cached_property
@@ -19,7 +20,7 @@ from taskgate.core.delivery import safe_return
 from taskgate.core.errors import TaskgateError
 from taskgate.core.governance.approval import Approver
 from taskgate.core.identity import permissions_of
-from taskgate.dashboard.accounts import AccountPages
+from taskgate.dashboard.accounts import CALLBACK, AccountPages, login_needed
 from taskgate.dashboard.api import NOTHING_HERE, Api
 from taskgate.dashboard.login import CONNECT_COOKIE, LOGIN_COOKIE, Fits, Login, Passphrase
 from taskgate.dashboard.pages import LiveUpdates, Steering
@@ -90,7 +91,7 @@ class Dashboard:
         self._passphrase = Passphrase(fits)
         self.live = LiveUpdates(gateway.events)
         self._steering = Steering(gateway, records, configuration)
-        self.accounts = AccountPages(gateway.accounts, records, self._is_https, self._connect_cookie)
+        self.accounts = AccountPages(gateway.accounts, records, self.login, self._is_https)
         events = get("/events", Access.LOGIN, self._events, "Which kinds of things change, as they do.", stream=True)
         more = (events, *self._steering.routes(), *self.accounts.routes())
         self.api = Api(gateway, self._inbox, self.login, self._passphrase, more)
@@ -117,9 +118,6 @@ class Dashboard:
     def _is_https(self) -> bool:
         url = self._gateway.plan.value.governing.public_url
         return url is not None and url.startswith("https:")
-
-    def _connect_cookie(self, request: WebRequest) -> tuple[bytes, bytes] | None:
-        return self.login.connect_cookie(request.cookie(self.login.cookie_name))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Around one request: whatever breaks is answered and logged."""
@@ -336,9 +334,24 @@ def _is_meant_for_mcp(request: WebRequest) -> bool:
     return request.method == "POST" and request.is_json
 
 
+_LED_ON: Final = "same_site=1"
+
+
 def _to_login(request: WebRequest) -> Answer:
-    """To the login page, which leads back to where somebody wanted to be."""
-    wished = safe_return(request.path if not request.raw_query else f"{request.path}?{request.raw_query}")
+    """To the login page, which leads back to the address that was asked for."""
+    if request.path == CALLBACK:
+        return login_needed()
+    query = "&".join(part for part in request.raw_query.split("&") if part and part != _LED_ON)
+    wished = safe_return(f"{request.path}?{query}" if query else request.path)
+    came_from = request.headers.get(b"sec-fetch-site")
+    if came_from == b"cross-site" and wished is not None and _LED_ON not in request.raw_query:
+        # A link of another site led here, so the browser kept the Strict cookie back. It sends it when our own page leads on.
+        return _leads_on(f"{wished}{'&' if query else '?'}{_LED_ON}")
     if wished is None or wished in ("/", START):
         return redirect("/login")
     return redirect(f"/login?next={quote(wished, safe='/')}")
+
+
+def _leads_on(where: str) -> Answer:
+    text = f'<!doctype html><title>Taskgate</title><a href="{html.escape(where)}">Go on</a>'
+    return Answer(200, text.encode(), headers=((b"refresh", f"0; url={where}".encode("ascii")),))

@@ -15,6 +15,7 @@ from taskgate.core.delivery import DeliverySettings
 from taskgate.core.governance.approval import Approver
 from taskgate.core.governance.pipeline import Gates, open_gates
 from taskgate.core.governance.redaction import NOTHING_HIDDEN, Redaction
+from taskgate.core.identity import ANONYMOUS, OPERATOR
 from taskgate.core.scoping.registry import Registry
 from taskgate.core.scoping.scope import Profile, ScopePolicy
 from taskgate.core.tasks.state import ToolClass, fix_class
@@ -230,6 +231,18 @@ class Governing:
     people: Mapping[str, frozenset[str]] = field(default_factory=dict)
     """Each name of somebody who is known by several, with all of them."""
     record: RecordSettings | None = None
+    operators_own: frozenset[str] = frozenset()
+    """Principals whose person is the operator: those of a local gateway without identities."""
+
+    def owns_account_of(self, who: Approver, principal: str) -> bool:
+        """Whether an account that is connected for this principal is this person's own."""
+        return self.person(who).owns_account_of(principal, self.operators_own)
+
+    def login_of(self, principal: str) -> str | None:
+        """As whom a person logs in who is this principal. Anonymous callers of a gateway with identities have no login."""
+        if principal in self.operators_own:
+            return OPERATOR
+        return principal if principal != ANONYMOUS else None
 
     def person(self, who: Approver) -> Approver:
         """Somebody with every name they are known by, so that they count once and never decide on their own calls."""

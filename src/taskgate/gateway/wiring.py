@@ -207,7 +207,14 @@ def _running(
         records, urls, events, push=followers.push, keep=task_inbox.keep, expiry_s=asking.asker.timeout_s
     )
     deadlines = TaskDeadlines(base.store, events)
-    account_questions = AccountQuestions(accounts, urls, questions, deadlines, base.state_signer)
+    account_questions = AccountQuestions(
+        accounts,
+        urls,
+        questions,
+        deadlines,
+        base.state_signer,
+        login_of=lambda principal: base.plan.value.governing.login_of(principal),
+    )
     results = TaskResults(records, followers, urls, cut=base.budgets.cut, check_output=facts.check_output)
     following = UpstreamTasks(
         records, questions, results, events, deadlines=deadlines, can_be_task=facts.can_be_upstream_task

@@ -1,8 +1,9 @@
 """Connecting a person's account at a server: our page, the issuer's login, and the way back to `/oauth/callback`.
 
-A login is bound three times: to the server and principal it was asked for (kept here, under an unguessable name that is used once),
-to the browser that began it (a cookie), and to the issuer that answers (RFC 9207) with a code that is worth nothing without our
-verifier (PKCE). Where the browser goes is taken from the issuer's metadata and from nothing that came with a request.
+A login is bound four times: to the server and principal it was asked for (kept here, under an unguessable name that is used once),
+to the person who is logged in as that principal, to the browser that began it (a cookie), and to the issuer that answers (RFC 9207)
+with a code that is worth nothing without our verifier (PKCE). Where the browser goes is taken from the issuer's metadata and from
+nothing that came with a request.
 """
 
 from __future__ import annotations
@@ -140,6 +141,15 @@ class AccountLogins:
             raise AccountLoginRefused(
                 "This page is too old, or was never given out. Call the tool again to get a new one."
             )
+        return await self._begin(request, browser)
+
+    async def begin_shared(self, server: str, browser: str) -> str:
+        settings = self._servers.get(server)
+        if settings is None:
+            raise AccountLoginRefused("There is no such server, or it has no accounts.")
+        return await self._begin(ConnectRequest(server, "", settings.resource), browser)
+
+    async def _begin(self, request: ConnectRequest, browser: str) -> str:
         settings = self._servers[request.server]
         documents = self._documents(settings)
         try:
@@ -218,13 +228,17 @@ class AccountLogins:
         await asyncio.to_thread(self._logins.keep_note, name, asdict(client))
         return client
 
-    async def finish(self, query: Mapping[str, str], browser: str) -> ConnectRequest:
+    async def finish(
+        self, query: Mapping[str, str], browser: str, may_connect: Callable[[str], bool]
+    ) -> ConnectRequest:
         kept = await asyncio.to_thread(self._logins.take_note, _digest("state", query.get("state", "")))
         if kept is None:
             raise AccountLoginRefused("This login was finished already, is too old, or was not begun here.")
         login = _UnderWay(**kept)
         if not hmac.compare_digest(login.browser, _digest("browser", browser)):
             raise AccountLoginRefused("This login was begun in another browser. Begin it again in this one.")
+        if not may_connect(login.principal):
+            raise AccountLoginRefused("This login was begun for another caller than the one you are logged in as.")
         issuer = query.get("iss")
         if (login.sends_issuer or issuer is not None) and issuer != login.issuer:
             raise AccountLoginRefused(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -189,11 +189,19 @@ class AccountConnector(Protocol):
         ...
 
     async def begin(self, ticket: str, browser: str) -> str:
-        """Where to send the browser, which is remembered. Raises LoginRefused."""
+        """Where to send the browser, which is remembered. Raises AccountLoginRefused."""
         ...
 
-    async def finish(self, query: Mapping[str, str], browser: str) -> ConnectRequest:
-        """The browser is back with a code: connect the account. Raises LoginRefused."""
+    async def begin_shared(self, server: str, browser: str) -> str:
+        """The same for the account that all callers share, which has no page of its own. Raises AccountLoginRefused."""
+        ...
+
+    async def finish(
+        self, query: Mapping[str, str], browser: str, may_connect: Callable[[str], bool]
+    ) -> ConnectRequest:
+        """The browser is back with a code: connect the account, if the person may do so for its principal (empty: the shared
+        account). Raises AccountLoginRefused.
+        """
         ...
 
     async def accounts(self, server: str) -> list[dict[str, Any]] | None:

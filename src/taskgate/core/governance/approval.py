@@ -70,6 +70,13 @@ class Approver:
         """Whether this person is known by that name, too."""
         return principal == self.id or principal in self.identities
 
+    def owns_account_of(self, principal: str, operators_own: frozenset[str]) -> bool:
+        """Whether an account that is connected for this principal is this person's own. No role stands in for that: with the
+        account of another person the calls of the principal would run under that person's name. `operators_own`: principals of
+        callers without an identity, whose person is the operator.
+        """
+        return self.is_also(principal) or (self.id == OPERATOR and principal in operators_own)
+
     def reaches(self, principal: str) -> bool:
         """Whether this principal is of the same tenant. Who belongs to no tenant under any name reaches everybody."""
         own = {tenant_of(name) for name in (self.id, *self.identities)} - {""}

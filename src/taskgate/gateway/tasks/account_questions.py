@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+from collections.abc import Callable
 from typing import Final
 
 from taskgate.core import wire
@@ -36,7 +37,11 @@ class AccountQuestions:
         questions: TaskQuestions,
         deadlines: TaskDeadlines,
         state_signer: RequestStateSigner,
+        *,
+        login_of: Callable[[str], str | None],
     ) -> None:
+        """`login_of`: as whom a principal's person logs in. The page for connecting an account needs that login."""
+        self._login_of = login_of
         self._accounts = accounts
         self._urls = urls
         self._questions = questions
@@ -45,6 +50,8 @@ class AccountQuestions:
 
     async def settled(self, task: Task, needed: AccountNeeded) -> bool:
         """Ask the task's person, and wait. Whether the account is connected now."""
+        if self._login_of(needed.principal) is None:
+            return False
         key = f"account-{secrets.token_hex(4)}"
         question = await self._question(needed, key)
         asking = asyncio.ensure_future(self._questions.ask(task.id, question))
@@ -73,6 +80,8 @@ class AccountQuestions:
         envelope = request.envelope
         if envelope is None or envelope.wants_tasks or "requestState" in request.params:
             return None
+        if self._login_of(needed.principal) is None:
+            return None
         question = await self._question(needed, None)
         if not can_answer(envelope.capabilities, ELICIT, question.decoded()):
             return None
@@ -92,6 +101,7 @@ class AccountQuestions:
             "mode": "url",
             "elicitationId": secrets.token_urlsafe(12),
             "url": await self._accounts.page(needed.server, needed.principal, needed.scope),
-            "message": f"Connect your account at {needed.server}: {needed.reason}. The call goes on afterwards.",
+            "message": f"Connect your account at {needed.server}: {needed.reason}. The page asks you to log in to the gateway as "
+            f"{self._login_of(needed.principal)}. The call goes on afterwards.",
         }
         return Question(ELICIT, wire.raw(asked), needed.server, key=key, own=True)
