@@ -376,6 +376,7 @@ async def mind_tasks(app: App, rounds: int) -> None:
         app.gateway.write_down_calls()
         await app.audit.tend()
         await app.gateway.task_metrics.refresh()
+        tasks.presence.tend()
         await tasks.recovery.enforce_clocks()
         await tasks.recovery.pick_up()
         await app.gateway.temporary_scopes.end_expired()

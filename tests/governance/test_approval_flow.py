@@ -57,7 +57,7 @@ async def test_an_abandoned_task_never_runs(stage: Stage) -> None:
     await caller.call("s__delete_it", CALL, task={"ttl": 60000})
     (row,) = await stage.open_approvals()
     decided = await stage.approve(row["id"])
-    assert decided.json()["message"] == "Approved. It runs when its caller asks for the task again."
+    assert decided.json()["starts"] is False
     assert stage.sent() == []
 
 
@@ -66,7 +66,7 @@ async def test_execute_on_approval_runs_at_once(tmp_path: Path) -> None:
         caller = await stage.stateful({"tasks": {}})
         await caller.call("s__delete_it", CALL, task={"ttl": 60000})
         (row,) = await stage.open_approvals()
-        assert (await stage.approve(row["id"])).json()["message"] == "Approved."
+        assert (await stage.approve(row["id"])).json()["starts"] is True
         await eventually(lambda: _when(stage.sent()))
 
 

@@ -48,8 +48,8 @@ async def test_the_inbox_on_the_command_line(tmp_path: Path) -> None:
         assert "Hidden from you, but sent: password" in out
         assert (await run("approvals", "approve", row["id"], stage=stage, token="wrong"))[0] == 4
         assert (await run("approvals", "show", "ap_00000000000000000000000000", stage=stage))[0] == 8
-        code, out, _ = await run("approvals", "approve", row["id"][-8:], stage=stage)
-        assert (code, out.strip()) == (0, "Approved.")
+        code, out, _ = await run("approvals", "approve", row["id"][-8:], "--json", stage=stage)
+        assert (code, json.loads(out)["starts"]) == (0, True)
         assert "result" in await asyncio.wait_for(waiting, 120)
         code, out, err = await run("approvals", "deny", row["id"], "--reason", "late", stage=stage)
         assert code == 4

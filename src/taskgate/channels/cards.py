@@ -27,6 +27,7 @@ def card_json(card: Card) -> dict[str, Any]:
         "arguments_digest": card.arguments_digest,
         "hidden": list(card.hidden),
         "deceptive": list(card.deceptive),
+        "not_validated": card.unvalidated,
         "changes": None if card.changes is None else _changes(card.changes),
         "votes": [
             {
@@ -169,6 +170,8 @@ def _warnings(card: Card) -> str:
         lines.append(f":lock: Hidden from you: {escaped(', '.join(card.hidden))}")
     if card.deceptive:
         lines.append(f":warning: Characters that deceive the eye: {escaped(', '.join(card.deceptive))}")
+    if card.unvalidated:
+        lines.append(f":warning: The arguments were not validated: {escaped(card.unvalidated)}")
     if not whole(card):
         left_out = excerpt(card.arguments, ARGUMENTS_LIMIT).left_out
         lines.append(f":scissors: {left_out} characters are not shown here. Approve on the full page: {_link(card)}")

@@ -180,6 +180,7 @@ def _page(detail: dict[str, Any]) -> str:
         f"  decide by   {say.local_time(detail['expires_at'])}",
         f"  rule        {detail['rule']} (workflow {detail['workflow']})",
         f"  approvals   {detail['approvals_given']} of {detail['approvals_needed']}",
+        *_after_a_yes(detail),
         "",
         "Exactly this will be sent:",
         *(f"  {line}" for line in detail["arguments"].splitlines()),
@@ -188,6 +189,8 @@ def _page(detail: dict[str, Any]) -> str:
         f"Changed and not accepted yet: {changed['kind']} {changed['tool']} (`taskgate pins list` has the difference)"
         for changed in detail.get("unaccepted", ())
     ]
+    if detail.get("not_validated"):
+        lines.append(f"The arguments were not validated: {detail['not_validated']}")
     if detail["hidden"]:
         lines.append(f"Hidden from you, but sent: {', '.join(detail['hidden'])}")
     if detail["deceptive"]:
@@ -197,6 +200,13 @@ def _page(detail: dict[str, Any]) -> str:
         why = f": {vote['reason']}" if vote["reason"] else ""
         lines.append(f"  {vote['approver']} said {vote['verdict']} at {say.local_time(vote['at'])}{why}")
     return "\n".join(say.clean(line) for line in lines)
+
+
+def _after_a_yes(detail: dict[str, Any]) -> list[str]:
+    if detail["state"] != "open" or "starts_on_yes" not in detail:
+        return []
+    runs = "runs at once" if detail["starts_on_yes"] else "runs when its caller asks for the task again"
+    return [f"  after a yes {runs}"]
 
 
 def _changes(changes: dict[str, Any] | None) -> list[str]:

@@ -186,6 +186,8 @@ class Api:
             body["state"] = ruling.held.approval.state.value
         if ruling.refusal:
             body["error"] = ruling.refusal
+        if ruling.starts is not None:
+            body["starts"] = ruling.starts
         if ruling.grant is not None:
             body["grant"] = grant_row(ruling.grant)
         return json_answer(body, STATUS_OF.get(ruling.refusal, 409))

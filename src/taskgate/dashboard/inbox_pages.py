@@ -22,7 +22,7 @@ from taskgate.core.identity import Permission
 from taskgate.core.questions import SAMPLE
 from taskgate.dashboard.frame import Frame, clear, span
 from taskgate.dashboard.questions_api import KINDS, QuestionsApi, may_answer
-from taskgate.dashboard.records import Inbox
+from taskgate.dashboard.records import Inbox, Shown
 from taskgate.dashboard.routes import Route, Visit, form_route, page_route
 from taskgate.dashboard.web import MOST_FORM_FIELDS, PAGE, Answer, redirect
 from taskgate.gateway.gateway import Gateway
@@ -250,20 +250,19 @@ class InboxPages:
             "arguments": arguments.text,
             "left_out": arguments.left_out,
             "hidden": len(shown.card.hidden),
+            "not_validated": shown.card.unvalidated,
             "deceptive": bool(shown.card.deceptive),
             "may_decide": shown.may_decide and visit.who.may(Permission.DECIDE),
-            "next": await self._next(visit, group.first),
+            "next": self._next_step(shown),
             "ids": group.ids,
         }
 
-    async def _next(self, visit: Visit, held: HeldCall) -> str:
+    def _next_step(self, shown: Shown) -> str:
         """What a yes leads to."""
-        if held.task_id is None:
-            return "Runs at once: its caller waits."
-        task = await self._inbox.records.task(visit.who, held.task_id)
-        if task is None or self._inbox.approvals.runs_at_once(task):
-            return "Runs at once."
-        asked = self._gateway.tasks.methods.polled_ago_s(task.id)
+        task_id = shown.held.task_id
+        if task_id is None or shown.starts_on_yes:
+            return "Runs at once: its caller waits." if task_id is None else "Runs at once."
+        asked = self._gateway.tasks.methods.polled_ago_s(task_id)
         since = f"it last asked {span(asked)} ago" if asked is not None else "it has not asked since"
         return f"Runs when the agent asks again; {since}."
 

@@ -172,6 +172,7 @@ def approval_detail(row: dict[str, Any], card: Card) -> dict[str, Any]:
         "arguments": card.arguments,
         "hidden": list(card.hidden),
         "deceptive": list(card.deceptive),
+        "not_validated": card.unvalidated,
         "changes": changes(card.changes),
         "votes": [vote_row(vote) for vote in card.votes],
     }
@@ -267,6 +268,8 @@ class Shown:
     card: Card
     row: dict[str, Any]
     may_decide: bool
+    starts_on_yes: bool
+    """Whether an approval runs the call at once, rather than at its caller's next look."""
 
 
 class Inbox:
@@ -290,8 +293,14 @@ class Inbox:
         held = await self.records.held(who, approval_id)
         if held is None:
             return None
-        may = self.approvals.may_decide(held, who)
-        return Shown(held, await self.approvals.card(held), self._row(held), may)
+        may, starts = self.approvals.may_decide(held, who), await self._starts_on_yes(who, held)
+        row = {**self._row(held), "starts_on_yes": starts}
+        return Shown(held, await self.approvals.card(held), row, may, starts)
+
+    async def _starts_on_yes(self, who: Approver, held: HeldCall) -> bool:
+        """A request that is no task is held open by its caller."""
+        task = await self.records.task(who, held.task_id) if held.task_id is not None else None
+        return task is None or await self.approvals.starts_on_yes(task)
 
     async def decide(
         self,

@@ -59,6 +59,10 @@ class Outcome:
     def still_there(self) -> bool:
         return True
 
+    @property
+    def is_read(self) -> bool:
+        return self.still_there
+
 
 class ConsoleCalls:
     """Requests that the console makes on behalf of the person who looks at it."""

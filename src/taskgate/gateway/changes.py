@@ -324,7 +324,7 @@ class OtherGateways:
         if task.state is TaskState.CANCELLED and (self._runs.is_running(task_id) or task.cancel_owed):
             await self._runs.cancel(task, CancelNote())
         else:
-            self._approvals.task_changed_elsewhere(task)
+            await self._approvals.task_changed_elsewhere(task)
 
     def _loading(self, caches: SharedCaches, topic: str) -> Callable[[frozenset[str] | None], Awaitable[None]]:
         async def load(names: frozenset[str] | None) -> None:

@@ -53,6 +53,7 @@ from taskgate.gateway.tasks.deadlines import TaskDeadlines
 from taskgate.gateway.tasks.engine import Recovery, TaskEngine
 from taskgate.gateway.tasks.followers import Followers, TaskMetrics
 from taskgate.gateway.tasks.methods import TaskMethods
+from taskgate.gateway.tasks.presence import CallerPresence, TaskPolls
 from taskgate.gateway.tasks.promote import PromotionParts, Promotions
 from taskgate.gateway.tasks.questions import TaskInbox, TaskQuestions
 from taskgate.gateway.tasks.runs import Runs
@@ -236,7 +237,7 @@ def _running(
         tracing=base.tracing,
         events=events,
     )
-    runs = Runs(records, attempts, conversations, base.upstreams, events)
+    runs, polls = Runs(records, attempts, conversations, base.upstreams, events), TaskPolls()
     return Running(
         records,
         conversations,
@@ -247,6 +248,8 @@ def _running(
         task_inbox=task_inbox,
         runs=runs,
         deadlines=deadlines,
+        polls=polls,
+        presence=CallerPresence(base.store, followers, polls, asking.activity.is_awaited_by, events),
     )
 
 
@@ -262,7 +265,7 @@ def _governed(
     approvals = Approvals(
         running.records,
         running.runs,
-        running.followers,
+        running.presence,
         plan=base.plan,
         grants=grants,
         expiries=expiries,
@@ -333,9 +336,12 @@ def _task_engine(
             followers,
             conversations=base.conversations,
             state_signer=base.state_signer,
+            polls=running.polls,
+            presence=running.presence,
         ),
         recovery=Recovery(records, runs, running.deadlines, approvals.time_passed, approvals.expiries.over),
         followers=followers,
+        presence=running.presence,
         audit_approval=audit_approval,
     )
 

@@ -61,6 +61,7 @@ from taskgate.gateway.tasks.conversation import ConversationHomes, Conversations
 from taskgate.gateway.tasks.deadlines import TaskDeadlines
 from taskgate.gateway.tasks.engine import TaskEngine
 from taskgate.gateway.tasks.followers import Followers
+from taskgate.gateway.tasks.presence import CallerPresence, TaskPolls
 from taskgate.gateway.tasks.questions import TaskInbox, TaskQuestions
 from taskgate.gateway.tasks.runs import Runs
 from taskgate.gateway.tasks.sends import TaskResults
@@ -165,6 +166,8 @@ class Running:
     task_inbox: TaskInbox
     runs: Runs
     deadlines: TaskDeadlines
+    polls: TaskPolls
+    presence: CallerPresence
 
 
 @dataclass(slots=True, eq=False)

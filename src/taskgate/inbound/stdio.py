@@ -100,6 +100,10 @@ class LineOutlet:
     def still_there(self) -> bool:
         return not self._transport.is_closing()
 
+    @property
+    def is_read(self) -> bool:
+        return self.still_there
+
 
 class StdioEndpoint:
     def __init__(self, gateway: Gateway, caller: Caller, narrowing: SessionRequest, reader: MessageReader) -> None:

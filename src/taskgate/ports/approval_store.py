@@ -36,6 +36,8 @@ class ApprovalRequest(msgspec.Struct, frozen=True):
     """Of the set of servers and tools that the caller had when it asked, for the record."""
     limit_key: str = ""
     """Under which name open approvals are counted, where that is not `caller`: a conversation costs nothing to begin."""
+    unvalidated: str = ""
+    """Why the arguments were not checked against the tool's input schema."""
 
     @property
     def counted_as(self) -> str:

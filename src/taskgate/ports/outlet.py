@@ -42,6 +42,11 @@ class ReplyOutlet(Outlet, Protocol):
         """Whether what was written can have arrived."""
         ...
 
+    @property
+    def is_read(self) -> bool:
+        """Whether the caller waits for the reply: its connection is open, or it has taken the stream up again on another."""
+        ...
+
 
 @runtime_checkable
 class ResumableOutlet(Protocol):

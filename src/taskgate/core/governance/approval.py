@@ -177,6 +177,8 @@ class Approval:
     reason: str = ""
     valid_until_ms: int | None = None
     error_type: str = ""
+    unvalidated: str = ""
+    """Why the arguments were not checked against the tool's input schema; empty if they were, or there is nothing to check."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,12 +258,15 @@ class DecisionRefused:
 Outcome: TypeAlias = Changed | DecisionRefused
 
 
-def ask(approval_id: str, workflow: Workflow, rule: str, binding: Binding, now_ms: int) -> Approval:
+def ask(
+    approval_id: str, workflow: Workflow, rule: str, binding: Binding, now_ms: int, *, unvalidated: str = ""
+) -> Approval:
     """Open an approval; its deadline is the earlier of the workflow's timeout and what the binding allows."""
     deadline = now_ms + workflow.timeout_ms
     if binding.expires_at_ms > 0:
         deadline = min(deadline, binding.expires_at_ms)
-    return Approval(approval_id, workflow.name, rule, replace(binding, expires_at_ms=deadline), now_ms)
+    bound = replace(binding, expires_at_ms=deadline)
+    return Approval(approval_id, workflow.name, rule, bound, now_ms, unvalidated=unvalidated)
 
 
 def apply(approval: Approval, workflow: Workflow, event: ApprovalEvent) -> Outcome:

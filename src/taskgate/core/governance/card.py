@@ -45,6 +45,8 @@ class Card:
     expires_at_ms: int
     reason: str
     url: str | None
+    unvalidated: str = ""
+    """Why the arguments were not checked against the tool's input schema; empty if they were."""
 
     @property
     def approvals_given(self) -> int:
@@ -93,6 +95,7 @@ def card(
         expires_at_ms=bound.expires_at_ms,
         reason=approval.reason,
         url=url,
+        unvalidated=approval.unvalidated,
     )
 
 

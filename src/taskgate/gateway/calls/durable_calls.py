@@ -12,6 +12,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+import msgspec
+
+from taskgate.core.catalog.schema_check import UnusableSchema
 from taskgate.core.catalog.tool_listing import TaskCheck, TaskSupport, check_task
 from taskgate.core.delivery import Form
 from taskgate.core.errors import CallerError
@@ -84,7 +87,7 @@ class DurableCalls:
         check, approval = TaskCheck.SYNC, None
         if type(decision) is Denied:
             self.gate.for_tool(request, tool)
-        self.arguments.validate_and_learn(request, tool, arguments)
+        unusable = self._validated(request, tool, arguments, governed)
         required = tool.entry is not None and tool.entry.task_support is TaskSupport.REQUIRED
         if "task" in request.params or tool.forced or governed or required or wants_handle(request):
             check = self._task_contract(request, tool)
@@ -92,7 +95,9 @@ class DurableCalls:
             resumed = await self.by_url.resumed(request, tool)
             if resumed is not None:
                 return resumed
-            approval = self.gate.for_tool(request, tool) if governed else None
+            approval = self._approval(request, tool, arguments) if governed else None
+            if approval is None and unusable is not None:
+                raise unusable
         if check is TaskCheck.TASK:
             return await self._as_task(request, tool, approval)
         key = idempotency_key(request)
@@ -103,6 +108,26 @@ class DurableCalls:
             _task, reply = await self.tasks.hold(request, self.new_call(request, tool), None, key)
             return reply
         return None
+
+    def _validated(self, request: Request, tool: ToolRef, arguments: Any, governed: bool) -> UnusableSchema | None:
+        """Check the arguments as the configuration wants it. A schema that cannot be used refuses a call, where checks are
+        enforced, only if no person is going to see it.
+        """
+        try:
+            self.arguments.validate_and_learn(request, tool, arguments)
+        except UnusableSchema as problem:
+            if not governed:
+                raise
+            return problem
+        return None
+
+    def _approval(self, request: Request, tool: ToolRef, arguments: Any) -> ApprovalRequest | None:
+        """The approval that the call must be held for. Raises InvalidArguments: people are not asked about what cannot run."""
+        approval = self.gate.for_tool(request, tool)
+        if approval is None:
+            return None
+        unvalidated = self.arguments.before_hold(request, tool, arguments)
+        return msgspec.structs.replace(approval, unvalidated=unvalidated)
 
     def _task_contract(self, request: Request, tool: ToolRef) -> TaskCheck:
         """Does the call obey what the tool showed this caller about tasks?"""

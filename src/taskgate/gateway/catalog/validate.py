@@ -114,6 +114,26 @@ class Validation:
             if self._mode is Validate.ENFORCE:
                 raise
 
+    def before_hold(self, entry: CatalogEntry | None, shown: str, arguments: Any, text: bytes) -> str:
+        """For a call that people are to be asked about: why its arguments could not be checked, or an empty string if they fit.
+
+        Raises InvalidArguments if they do not, also where that is otherwise only a warning: people are asked last.
+        """
+        if not self.on:
+            return "validation is switched off"
+        check = self._of(entry).arguments if entry is not None else None
+        if check is None:
+            return "the tool has no input schema"
+        try:
+            if isinstance(check, UnusableSchema):
+                raise check.with_traceback(None)
+            violations = check.violations(arguments if arguments is not None else {}, text)
+        except UnusableSchema as problem:
+            return problem.message[:1].lower() + problem.message[1:].rstrip(".")
+        if violations:
+            raise InvalidArguments(shown, violations)
+        return ""
+
     async def output(self, entry: CatalogEntry, shown: str, result: bytes) -> None:
         """Raises InvalidOutput where that is enforced. Errors and questions need not fit."""
         checks = self._of(entry)
@@ -252,6 +272,10 @@ class ArgumentChecks:
         self._plan = plan
         self._validation = validation
         self._completions = completions
+
+    def before_hold(self, request: Request, tool: ToolRef, arguments: Any) -> str:
+        """See `Validation.before_hold`."""
+        return self._validation.before_hold(tool.entry, tool.wire, arguments, request.message.raw_params or b"")
 
     def validate_and_learn(self, request: Request, tool: ToolRef, arguments: Any) -> None:
         features = self._plan.value.features

@@ -40,7 +40,7 @@ from taskgate.gateway.governance.evaluate import Asked
 from taskgate.gateway.governance.expiries import ApprovalExpiries
 from taskgate.gateway.governance.standing_grants import GrantWish, Ruling, StandingGrants, accepted_text, refused_text
 from taskgate.gateway.plan import ExecuteOn, Live, Plan, PublicAddress
-from taskgate.gateway.tasks.followers import Followers
+from taskgate.gateway.tasks.presence import CallerPresence
 from taskgate.gateway.tasks.runs import Runs
 from taskgate.gateway.tasks.task_records import TaskRecords
 from taskgate.ports.approval_channel import OTHER_ARGUMENTS, UNKNOWN_APPROVAL, Heard, Said
@@ -75,7 +75,7 @@ class Approvals:
         self,
         records: TaskRecords,
         runs: Runs,
-        followers: Followers,
+        presence: CallerPresence,
         *,
         plan: Live[Plan],
         grants: StandingGrants,
@@ -89,7 +89,7 @@ class Approvals:
         self.announcer = Announcer(records.store, self.card_of, self._is_elsewhere)
         self._records = records
         self._runs = runs
-        self._followers = followers
+        self._presence = presence
         self._store = records.store
         self._plan = plan
         self._address = address
@@ -222,7 +222,7 @@ class Approvals:
         answer = await self._store.change_held(approval_id, workflow, event)
         if not isinstance(answer, Decided):
             raise GatewayFault("store_unavailable", "The decision could not be stored; nothing was decided.")
-        self._consequences(held.approval, answer)
+        starts = await self._consequences(held.approval, answer)
         if not isinstance(answer.outcome, Changed):
             return Ruling(refused_text(answer.outcome.why, answer.held.approval), answer.outcome.why.value, answer.held)
         given = await self.grants.give(grant, answer.held.approval) if grant is not None else None
@@ -234,10 +234,8 @@ class Approvals:
             state=answer.held.approval.state.value,
             channel=channel,
         )
-        task = answer.change.task if answer.change is not None else None
-        waits = task is not None and task.state is TaskState.APPROVED and not self.runs_at_once(task)
-        text = accepted_text(answer.held.approval, workflow, given, waits_for_caller=waits)
-        return Ruling(text, "", answer.held, given)
+        text = accepted_text(answer.held.approval, workflow, given, starts=starts)
+        return Ruling(text, "", answer.held, given, starts)
 
     async def time_passed(self, approval_id: str) -> None:
         """Its time is over: without a decision it is denied, or what its workflow says."""
@@ -253,7 +251,7 @@ class Approvals:
         if isinstance(answer, Decided):
             if workflow.on_timeout is OnTimeout.APPROVE and answer.held.approval.state is State.APPROVED:
                 log.warning("approved by silence", approval=approval_id, workflow=workflow.name)
-            self._consequences(held.approval, answer)
+            await self._consequences(held.approval, answer)
 
     def _definition_changed(self, event: DefinitionChanged) -> None:
         job = asyncio.get_running_loop().create_task(self._end_questions(event))
@@ -289,21 +287,26 @@ class Approvals:
         reason = f"{REQUEST_DRIFT}: the tool's definition changed after the call was asked about"
         answer = await self._store.change_held(held.approval.id, workflow, Drifted(0, REQUEST_DRIFT, reason))
         if isinstance(answer, Decided):
-            self._consequences(held.approval, answer)
+            await self._consequences(held.approval, answer)
 
-    def _consequences(self, before: Approval, answer: Decided) -> None:
-        """Tell whoever waits, run what may run, and bring the cards up to date."""
-        after = answer.held.approval
+    async def _consequences(self, before: Approval, answer: Decided) -> bool | None:
+        """Notify what waits, run what may run, and bring the cards up to date. Whether the task of an approved call starts now;
+        None where there is none to start.
+        """
+        after, starts = answer.held.approval, None
         self.expiries.note(after)
         if after == before:
-            return
+            return None
         if after.state is not before.state:
             self._metrics.approvals.add(after.state.value)
             self._wake(after.id, after.binding.principal)
         if answer.change is not None:
+            # Whether the caller is present is looked at before a notification makes it come.
+            starts = await self._starts_now(answer.change.task)
             self._records.moved(answer.change.task)
-            self._start_if_wanted(answer.change.task)
+            self._start(answer.change.task, starts)
         self.announcer.changed(after.id)
+        return starts
 
     def changed_elsewhere(self, approval_id: str) -> None:
         """Another gateway on this store moved an approval: whoever waits here looks again."""
@@ -316,21 +319,21 @@ class Approvals:
             self._wake(approval_id, "")
         await self.announcer.look_again()
 
-    def task_changed_elsewhere(self, task: Task) -> None:
-        self._start_if_wanted(task)
+    async def task_changed_elsewhere(self, task: Task) -> None:
+        self._start(task, await self._starts_now(task))
 
-    def _start_if_wanted(self, task: Task) -> None:
-        if task.state is not TaskState.APPROVED:
-            return
-        if task.run_on is RunOn.ONCE_ALLOWED and task.owner != self._store.ownership.owner:
-            return  # its own gateway hears of this and runs it
-        if self.runs_at_once(task):
+    async def starts_on_yes(self, task: Task) -> bool:
+        """Whether an approval starts it at once, rather than its caller's next look."""
+        return await self._presence.starts_on_yes(task)
+
+    async def _starts_now(self, task: Task) -> bool | None:
+        return await self._presence.starts_on_yes(task) if task.state is TaskState.APPROVED else None
+
+    def _start(self, task: Task, starts: bool | None) -> None:
+        """Its own gateway starts it, which has its connections; another one only if that gateway is gone."""
+        rows, owner = self._store.sessions, self._store.ownership.owner
+        if starts and (task.owner == owner or rows is None or not rows.is_alive(task.owner)):
             self._runs.start(task)
-
-    def runs_at_once(self, task: Task) -> bool:
-        """Whether a yes starts it, rather than its caller's next look."""
-        followed = task.run_on is RunOn.DEMAND and self._followers.is_listened_to(task.id)
-        return task.run_on is RunOn.ONCE_ALLOWED or followed
 
     def _task_changed(self, event: TaskChanged) -> None:
         task = event.task

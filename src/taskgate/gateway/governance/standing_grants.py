@@ -39,8 +39,11 @@ class Ruling:
     refusal: str = ""
     held: HeldCall | None = None
     grant: Grant | None = None
+    starts: bool | None = None
+    """Whether the task of the call starts now, rather than at its caller's next look; None where it is no task, or not approved."""
 
 
+STARTS_NOW: Final = "It runs now."
 WAITS_FOR_CALLER: Final = "It runs when its caller asks for the task again."
 _WHY: Final[Mapping[Refusal, str]] = {
     Refusal.ALREADY_VOTED: "You have approved this call already. Somebody else must agree too.",
@@ -62,15 +65,17 @@ def refused_text(why: Refusal, approval: Approval) -> str:
     return f"This call is {state} already{f' (by {by})' if by else ''}."
 
 
-def accepted_text(approval: Approval, workflow: Workflow, grant: Grant | None, *, waits_for_caller: bool) -> str:
-    """`waits_for_caller`: it is a task that its caller went away from, and that runs when it comes back."""
+def accepted_text(approval: Approval, workflow: Workflow, grant: Grant | None, *, starts: bool | None) -> str:
+    """`starts`: whether the task of the call starts now, or when its caller comes back; None where it is no task."""
     if approval.state is State.DENIED:
         return "Denied. The tool will not run."
     if approval.state is State.OPEN:
         yes = sum(1 for vote in approval.votes if vote.verdict is Verdict.APPROVE)
         return f"Noted: {yes} of {workflow.approvals_needed} approvals."
     said = "Approved." if grant is None else f"Approved, and granted until it is revoked or over (grant {grant.id})."
-    return f"{said} {WAITS_FOR_CALLER}" if waits_for_caller else said
+    if starts is None:
+        return said
+    return f"{said} {STARTS_NOW if starts else WAITS_FOR_CALLER}"
 
 
 PREFIX: Final = "gr_"

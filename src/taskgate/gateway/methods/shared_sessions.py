@@ -391,7 +391,7 @@ class SharedSessions:
 class _Nowhere:
     """Nobody waits for what is said before the answer, nor for the answer."""
 
-    can_send = still_there = True
+    can_send = still_there = is_read = True
 
     def send(self, message: bytes) -> None:
         return None

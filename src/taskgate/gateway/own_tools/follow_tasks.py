@@ -88,7 +88,7 @@ async def find(parts: TaskParts, request: Request, task_id: str) -> Task:
 
 async def get_task(parts: TaskParts, request: Request, given: dict[str, Any]) -> ToolReply:
     task = await find(parts, request, given["task_id"])
-    parts.tasks.methods.wanted(task)
+    parts.tasks.methods.polled(task)
     shown = projections.shown_task(task, parts.tasks.store.now_ms())
     inbox = parts.activity.inbox
     asked = inbox.elicitations(request, task.server, task.id)

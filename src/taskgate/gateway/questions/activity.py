@@ -121,6 +121,10 @@ class Activity:
             return []
         return [feed for feed in feeds.values() if self.conversations.may_hear(feed.key, key)]
 
+    def is_awaited_by(self, key: ConversationKey) -> bool:
+        """Whether a request is open that waits for what this conversation causes."""
+        return any(feed.has_waiters for feed in self.hearing(key))
+
     def of_session(self, session: Session) -> Feed | None:
         return self._feeds.get(session.conversation)
 

@@ -28,6 +28,7 @@ from taskgate.gateway.tasks.conversation import Conversation, Conversations
 from taskgate.gateway.tasks.deadlines import TaskDeadlines
 from taskgate.gateway.tasks.followers import Followers
 from taskgate.gateway.tasks.methods import LONGEST_RESULT_WAIT_S, TaskMethods
+from taskgate.gateway.tasks.presence import CallerPresence
 from taskgate.gateway.tasks.promote import Promotions, handed_over, task_handle
 from taskgate.gateway.tasks.questions import TaskQuestions
 from taskgate.gateway.tasks.runs import Runs
@@ -249,6 +250,7 @@ class TaskEngine:
     methods: TaskMethods
     recovery: Recovery
     followers: Followers
+    presence: CallerPresence
     audit_approval: Callable[[ApprovalRequest, str], AuditEntry]
     """The audit record of an approval that is asked for together with a task."""
 

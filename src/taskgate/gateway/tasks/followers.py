@@ -71,6 +71,15 @@ class Followers:
         """Whether a `subscriptions/listen` that names the task is open."""
         return bool(self._listens(task_id))
 
+    def is_awaited(self, task_id: str) -> bool:
+        """Whether a request is open that waits for the task's result."""
+        return any(request.delivery.outlet.is_read for request in self._waiting.get(task_id, ()))
+
+    def has_stream(self, task: Task) -> bool:
+        """Whether a session that is told of the task reads its own stream."""
+        outlets = (session.outlet for session in self._sessions_of(task))
+        return any(outlet is not None and outlet.followed for outlet in outlets)
+
     def joined(self, task: Task, request: Request, *, held: bool) -> None:
         """Remember the caller's progress token: for a task's whole life, or for as long as its plain call is held."""
         session, token = request.session, request.progress_token

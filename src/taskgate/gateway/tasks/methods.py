@@ -20,6 +20,7 @@ from taskgate.gateway.requests.replies import RequestStateSigner
 from taskgate.gateway.requests.request import Request
 from taskgate.gateway.requests.sessions import OpenConversations
 from taskgate.gateway.tasks.followers import Followers
+from taskgate.gateway.tasks.presence import CallerPresence, TaskPolls
 from taskgate.gateway.tasks.questions import TaskQuestions
 from taskgate.gateway.tasks.runs import Runs
 from taskgate.gateway.tasks.task_lists import ALIAS, UpstreamListing, own_tasks
@@ -29,9 +30,7 @@ from taskgate.ports.upstream import RelayedError
 
 KEEP_ALIVE_S: Final = 10.0
 LONGEST_RESULT_WAIT_S: Final = 24 * 3600.0
-ABUSE_PER_S: Final = 50
 EARLY: Final = 0.8
-MAX_REMEMBERED: Final = 20_000
 DEFAULT_PAGE: Final = 50
 PARTIAL_META: Final = "taskgate/partial"
 
@@ -47,6 +46,8 @@ class TaskMethods:
         *,
         conversations: OpenConversations,
         state_signer: RequestStateSigner,
+        polls: TaskPolls,
+        presence: CallerPresence,
     ) -> None:
         self.draining = False
         """The gateway is going down: replies are not held any longer."""
@@ -57,7 +58,8 @@ class TaskMethods:
         self._followers = followers
         self._conversations = conversations
         self._state_signer = state_signer
-        self._polls: dict[str, tuple[float, float, int]] = {}
+        self._polls = polls
+        self._presence = presence
 
     def drain(self) -> None:
         self.draining = True
@@ -81,32 +83,33 @@ class TaskMethods:
     async def _held_if_early(self, request: Request, task: Task) -> Task:
         """A poll that comes earlier than it was told to is held until something changes or its time has come."""
         if task.state.is_terminal or task.state is TaskState.INPUT_REQUIRED:
-            self._polls.pop(task.id, None)
+            self._polls.forget(task.id)
             return task
-        now, interval = clock.monotonic(), self._records.poll_ms(task) / 1000
-        last = self._noticed_poll(task, now)
-        wait = interval * EARLY - (now - last)
+        interval = self._records.poll_ms(task) / 1000
+        last = self._came(task, interval)
+        wait = interval * EARLY - (clock.monotonic() - last)
         if last and wait > 0 and await self._records.changes.next_change(task.id, min(wait, interval)):
             return await self._records.find(request, task.id)
         return task
 
-    def _noticed_poll(self, task: Task, now: float) -> float:
-        """When the last poll of this task came; raises when they come so often that it can only be abuse."""
-        last, since, count = self._polls.get(task.id, (0.0, now, 0))
-        if now - since >= 1.0:
-            since, count = now, 0
-        if count >= ABUSE_PER_S:
-            text = "This task is polled too often; keep to its poll interval."
-            raise about(task, GatewayFault("rate_limited", text, retry_after_s=1))
-        if len(self._polls) >= MAX_REMEMBERED:
-            self._polls.clear()
-        self._polls[task.id] = (now, since, count + 1)
+    def _came(self, task: Task, interval_s: float) -> float:
+        """When the last poll of this task came."""
+        try:
+            last = self._polls.came(task.id, interval_s)
+        except GatewayFault as fault:
+            raise about(task, fault) from None
+        self._presence.polled(task, interval_s)
         return last
 
     def polled_ago_s(self, task_id: str) -> float | None:
-        """How long ago somebody last asked for this task, as far as that is remembered."""
-        known = self._polls.get(task_id)
-        return clock.monotonic() - known[0] if known is not None else None
+        """How long ago this task was last polled here, as far as that is remembered."""
+        return self._polls.ago_s(task_id)
+
+    def polled(self, task: Task) -> None:
+        """A look at a task by another way than `tasks/get`."""
+        if not task.state.is_terminal:
+            self._came(task, self._records.poll_ms(task) / 1000)
+        self._demand(task, RunOn.DEMAND)
 
     def wanted(self, task: Task) -> None:
         """An open stream on a task counts as coming for it."""
@@ -143,7 +146,8 @@ class TaskMethods:
             if not await self._records.changes.next_change(task.id, min(left, KEEP_ALIVE_S)) and left > KEEP_ALIVE_S:
                 request.delivery.outlet.hold_open()
             task = await self._records.find(request, task.id)
-            self._demand(task, RunOn.RESULT)
+            if request.delivery.outlet.is_read:
+                self._demand(task, RunOn.RESULT)
         return task
 
     async def final(self, request: Request, task: Task) -> bytes:

@@ -255,6 +255,11 @@ class StreamedReply:
     def send(self, message: bytes) -> None:
         self._stream.send(message)
 
+    @property
+    def followed(self) -> bool:
+        """Whether the caller reads it, on this connection or on another that has taken it up again."""
+        return self._stream.followed
+
     def pause(self) -> None:
         """Nobody reads it here any more: write no further, and ping no more. It may be resumed elsewhere."""
         self._paused = True

@@ -199,6 +199,10 @@ class Post:
         """Whether the caller's connection is open."""
         return not self._connection.raw.is_closing()
 
+    @property
+    def is_read(self) -> bool:
+        return self.still_there or (self._streamed is not None and self._streamed.followed)
+
     # How it is answered
 
     def respond(self, status: int, body: bytes = b"", headers: Headers | None = None) -> None:

@@ -332,3 +332,7 @@ class _Together:
     @property
     def still_there(self) -> bool:
         return self._post.still_there
+
+    @property
+    def is_read(self) -> bool:
+        return self._post.is_read

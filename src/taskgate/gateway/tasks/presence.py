@@ -1,0 +1,143 @@
+"""Whether the caller of a task is present, so that an approval runs it at once rather than at the caller's next look.
+
+Present is a caller with an open reply (a held call, `tasks/result`, a tool that waits), with an open stream (its session's own, a
+`subscriptions/listen` that names the task, a wait for events), or one that polled within three of its poll intervals. A session
+that merely exists is not enough. The approver's card, the answer to the approver and the start of the run go by `starts_on_yes`.
+
+Where several gateways share a store, each notes there which callers it sees of tasks that wait for an approval.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from taskgate import clock
+from taskgate.core.errors import GatewayFault
+from taskgate.core.identity import ConversationKey
+from taskgate.core.tasks.state import TaskState
+from taskgate.core.tasks.task import RunOn, Task
+from taskgate.gateway.events import EventHub, TaskChanged
+from taskgate.gateway.tasks.followers import Followers
+from taskgate.ports.store import IdentityRecord, Store
+
+INTERVALS: Final = 3
+"""A caller that polled within so many of its poll intervals is present."""
+ABUSE_PER_S: Final = 50
+MAX_REMEMBERED: Final = 20_000
+PRESENT: Final = "present"
+"""The kind of record by which gateways tell each other of callers."""
+AWAITS_RESULT: Final = b"result"
+NOTED_S: Final = 15.0
+"""For so long a note of an open reply or stream is good. It is renewed three times as often."""
+
+
+class _Poll(NamedTuple):
+    at: float
+    interval_s: float
+    second: float
+    """When the second began in which polls are counted."""
+    polls: int
+
+
+class TaskPolls:
+    """When each task was last polled, as far as that is remembered."""
+
+    def __init__(self) -> None:
+        self._polls: dict[str, _Poll] = {}
+
+    def came(self, task_id: str, interval_s: float) -> float:
+        """When the poll before this one came. Raises GatewayFault when they come so often that it can only be abuse."""
+        now = clock.monotonic()
+        last = self._polls.get(task_id, _Poll(0.0, interval_s, now, 0))
+        second, count = (last.second, last.polls) if now - last.second < 1.0 else (now, 0)
+        if count >= ABUSE_PER_S:
+            text = "This task is polled too often; keep to its poll interval."
+            raise GatewayFault("rate_limited", text, retry_after_s=1)
+        if len(self._polls) >= MAX_REMEMBERED:
+            self._polls.clear()
+        self._polls[task_id] = _Poll(now, interval_s, second, count + 1)
+        return last.at
+
+    def forget(self, task_id: str) -> None:
+        self._polls.pop(task_id, None)
+
+    def ago_s(self, task_id: str) -> float | None:
+        known = self._polls.get(task_id)
+        return clock.monotonic() - known.at if known is not None else None
+
+    def recently(self, task_id: str) -> bool:
+        known = self._polls.get(task_id)
+        return known is not None and clock.monotonic() - known.at <= INTERVALS * known.interval_s
+
+
+class CallerPresence:
+    def __init__(
+        self,
+        store: Store,
+        followers: Followers,
+        polls: TaskPolls,
+        awaits_events: Callable[[ConversationKey], bool],
+        events: EventHub,
+    ) -> None:
+        """`awaits_events`: whether a conversation has a request open that waits for news."""
+        self._store = store
+        self._followers = followers
+        self._polls = polls
+        self._awaits_events = awaits_events
+        self._shared = store.sessions is not None
+        self._undecided: dict[str, Task] = {}
+        """Tasks that wait for an approval, for telling other gateways of their callers."""
+        self._noted: dict[str, float] = {}
+        if self._shared:
+            events.subscribe(TaskChanged, self._changed)
+
+    async def starts_on_yes(self, task: Task) -> bool:
+        """Whether an approval starts it at once."""
+        if task.run_on is RunOn.ONCE_ALLOWED:
+            return True
+        if task.run_on is RunOn.RESULT:
+            return self._followers.is_awaited(task.id) or await self._is_noted(task, AWAITS_RESULT)
+        return self._is_here(task) or await self._is_noted(task)
+
+    def _is_here(self, task: Task) -> bool:
+        return self._has_open_stream(task) or self._polls.recently(task.id)
+
+    def _has_open_stream(self, task: Task) -> bool:
+        followers = self._followers
+        open_ones = followers.is_awaited(task.id) or followers.is_listened_to(task.id) or followers.has_stream(task)
+        return open_ones or self._awaits_events(task.asked_in)
+
+    async def _is_noted(self, task: Task, body: bytes | None = None) -> bool:
+        """Whether another gateway has noted the caller."""
+        noted = await self._store.find_identity_record(PRESENT, task.id) if self._shared else None
+        return noted is not None and noted.expires_ms > self._store.now_ms() and body in (None, noted.body)
+
+    # For other gateways on the same store
+
+    def _changed(self, event: TaskChanged) -> None:
+        task = event.task
+        if task.state is not TaskState.AWAITING_APPROVAL:
+            self._undecided.pop(task.id, None)
+        elif len(self._undecided) < MAX_REMEMBERED:
+            self._undecided[task.id] = task
+
+    def polled(self, task: Task, interval_s: float) -> None:
+        """The caller polled here while its task waits for an approval."""
+        if self._shared and task.state is TaskState.AWAITING_APPROVAL:
+            self._note(task, INTERVALS * interval_s)
+
+    def tend(self) -> None:
+        """Every second: note whose replies and streams are open here."""
+        now = clock.monotonic()
+        self._noted = {task_id: until for task_id, until in self._noted.items() if until > now}
+        for task in self._undecided.values():
+            due = self._noted.get(task.id, 0.0) - now < NOTED_S * 2 / 3
+            if due and task.run_on is not RunOn.ONCE_ALLOWED and self._has_open_stream(task):
+                self._noted[task.id] = now + NOTED_S
+                self._note(task, NOTED_S)
+
+    def _note(self, task: Task, for_s: float) -> None:
+        body = AWAITS_RESULT if self._followers.is_awaited(task.id) else b""
+        until_ms = self._store.now_ms() + int(for_s * 1000)
+        self._store.note_identity_record(IdentityRecord(PRESENT, task.id, "", until_ms, body))

@@ -1,0 +1,84 @@
+"""People are asked last: arguments that do not fit never reach an approver, and a card says what was not checked."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.seam import TASKS_EXTENSION, Call, Gateway, Upstream, seam
+
+SCHEMA = {"type": "object", "properties": {"disk": {"type": "string"}}, "required": ["disk"]}
+
+
+def shop(schema: dict[str, Any] | None = None) -> Upstream:
+    server = Upstream("2025")
+
+    async def wipe(call: Call) -> str:
+        return "wiped"
+
+    server.tool("wipe", wipe, inputSchema=schema if schema is not None else SCHEMA)
+    return server
+
+
+def held(validate: str, **more: Any) -> dict[str, Any]:
+    return {"validate": validate, "governance": {"rules": [{"match": "wipe", "action": "approve"}], **more}}
+
+
+async def approvals(gate: Gateway) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = (await gate.operator("GET", "/api/v1/approvals")).json()
+    return rows
+
+
+@pytest.mark.parametrize("validate", ["warn", "enforce"])
+@pytest.mark.parametrize("how", ["plain", "task", "2026", "tool"])
+@seam
+async def test_call_that_does_not_fit_is_rejected_before_an_approver_is_asked(validate: str, how: str) -> None:
+    config = {**held(validate), "scopes": {"default": {"default_servers": ["*"], "mode": "both"}}}
+    server = shop()
+    async with Gateway(config, {"shop": server}) as gate:
+        caller = await gate.caller("2026" if how == "2026" else "2025", capabilities=TASKS_EXTENSION)
+        more = {"task": {"ttl": 600_000}} if how == "task" else {}
+        if how == "tool":
+            exchange = caller.begin_call("execute_tool", {"server": "shop", "tool": "wipe", "args": {"disk": 5}})
+        else:
+            exchange = caller.begin_call("shop__wipe", {"disk": 5}, **more)
+        await gate.advance(1)
+        assert exchange.is_done
+        assert "disk" in exchange.reply.body.decode()
+        if how != "tool":
+            assert exchange.reply.error["data"]["error_type"] == "invalid_arguments"
+            assert exchange.reply.error["data"]["executed"] == "no"
+        assert await approvals(gate) == []
+        assert (await gate.operator("GET", "/api/v1/tasks?state=all")).json()["tasks"] == []
+
+
+@pytest.mark.parametrize("validate", ["off", "warn", "enforce"])
+@pytest.mark.parametrize("schema", ["usable", "unusable"])
+@seam
+async def test_card_tells_whether_the_arguments_were_validated(validate: str, schema: str) -> None:
+    unusable = {"type": "object", "properties": {"disk": {"$ref": "https://example.test/disk.json"}}}
+    async with Gateway(held(validate), {"shop": shop(SCHEMA if schema == "usable" else unusable)}) as gate:
+        caller = await gate.caller("2025")
+        call = caller.begin_call("shop__wipe", {"disk": "a"})
+        await gate.advance(1)
+        (row,) = await approvals(gate)
+        shown = (await gate.operator("GET", f"/api/v1/approvals/{row['id']}")).json()
+        assert bool(shown["not_validated"]) is (validate == "off" or schema == "unusable")
+        await gate.operator("POST", f"/api/v1/approvals/{row['id']}/approve", {})
+        assert (await call.done()).text == "wiped"
+
+
+@seam
+async def test_unusable_schema_still_refuses_a_call_that_no_person_sees() -> None:
+    unusable = {"type": "object", "properties": {"disk": {"$ref": "https://example.test/disk.json"}}}
+    config = {"validate": "enforce", "profile": "development", "governance": held("enforce")["governance"]}
+    async with Gateway(config, {"shop": shop(unusable)}) as gate:
+        caller = await gate.caller("2025")
+        reply = await caller.call("shop__wipe", {"disk": "a"})
+        assert "unusable_schema" in reply.body.decode()
+
+
+@seam
+async def test_arguments_that_do_not_fit_are_only_a_warning_for_a_call_that_runs_at_once() -> None:
+    async with Gateway({"validate": "warn"}, {"shop": shop()}) as gate:
+        assert (await (await gate.caller("2025")).call("shop__wipe", {"disk": 5})).text == "wiped"
