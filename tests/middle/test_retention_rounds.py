@@ -9,7 +9,7 @@ import pytest
 from tests.seam import Call, Gateway, Upstream, seam
 
 from taskgate import clock
-from taskgate.gateway.retention import LEFTOVERS_EVERY_S, SHORTEST_PAUSE_S, Retention
+from taskgate.gateway.retention import LEFTOVERS_EVERY_S, MOST_TOGETHER, PORTION_EVERY_S, SHORTEST_PAUSE_S, Retention
 
 pytestmark = pytest.mark.virtual_time
 
@@ -17,18 +17,22 @@ EVERY_S = 60.0
 
 
 class Backlog:
-    """So many portions are there, and each takes some time."""
+    """So many portions are there; a write takes some time, however many portions it has."""
 
     def __init__(self, portions: int, takes_s: float = 0.0) -> None:
-        self.portions = portions
+        self.left = portions
         self.takes_s = takes_s
-        self.asked: list[float] = []
+        self.asked: list[tuple[float, int]] = []
 
-    async def __call__(self) -> bool:
-        self.asked.append(clock.monotonic())
+    async def __call__(self, count: int) -> bool:
+        self.asked.append((clock.monotonic(), count))
         await clock.sleep(self.takes_s)
-        self.portions -= 1
-        return self.portions > 0
+        self.left -= count
+        return self.left > 0
+
+    @property
+    def times(self) -> list[float]:
+        return [at for at, _ in self.asked]
 
 
 class Leftovers:
@@ -47,39 +51,50 @@ async def _run_for(retention: Retention, seconds: float) -> None:
 
 
 async def test_portions_follow_each_other_until_none_is_left() -> None:
-    backlog = Backlog(5_000)
+    backlog = Backlog(3_000)
     await _run_for(Retention((backlog,), Leftovers(), lambda: EVERY_S), EVERY_S + 55)
-    assert backlog.portions == 0
+    assert backlog.left == 0
 
 
-async def test_other_work_has_its_turn_between_two_portions() -> None:
-    backlog = Backlog(20, takes_s=0.1)
+async def test_portions_of_a_quick_store_come_one_by_one_with_pauses() -> None:
+    backlog = Backlog(20, takes_s=0.002)
     await Retention((backlog,), Leftovers(), lambda: EVERY_S).catch_up()
-    pauses = [after - before - 0.1 for before, after in pairwise(backlog.asked)]
-    assert all(0.049 < pause < 0.06 for pause in pauses)
-    quick = Backlog(20)
-    await Retention((quick,), Leftovers(), lambda: EVERY_S).catch_up()
-    assert min(after - before for before, after in pairwise(quick.asked)) > 0.99 * SHORTEST_PAUSE_S
+    assert {count for _, count in backlog.asked} == {1}
+    assert min(after - before for before, after in pairwise(backlog.times)) > 0.99 * PORTION_EVERY_S
 
 
-async def test_a_large_backlog_of_one_kind_does_not_keep_the_others_waiting() -> None:
-    large, small = Backlog(1_000), Backlog(2)
+async def test_a_slow_store_gets_several_at_once_so_that_the_pace_is_kept() -> None:
+    """In 0.15 seconds a quick store would have had nine portions."""
+    backlog = Backlog(900, takes_s=0.15)
+    began = clock.monotonic()
+    await Retention((backlog,), Leftovers(), lambda: EVERY_S).catch_up()
+    assert clock.monotonic() - began < 900 * PORTION_EVERY_S * 1.3
+    assert max(count for _, count in backlog.asked) <= MOST_TOGETHER
+    assert min(after - before for before, after in pairwise(backlog.times)) >= 0.15 + 0.99 * SHORTEST_PAUSE_S
+
+
+async def test_kinds_do_not_wait_for_each_other() -> None:
+    large, small = Backlog(1_000, takes_s=0.3), Backlog(20)
     await Retention((large, small), Leftovers(), lambda: EVERY_S).catch_up()
-    assert len(small.asked) == 2
-    assert small.asked[-1] < large.asked[3]
+    assert len(small.asked) == 20
+    assert small.times[-1] < large.times[3]
 
 
 async def test_it_rests_when_nothing_is_left_and_goes_on_after_a_failure() -> None:
-    fails = [True]
+    fails, calls = [True], 0
 
-    async def failing() -> bool:
-        if fails.pop() if fails else False:
+    async def failing(_: int) -> bool:
+        nonlocal calls
+        calls += 1
+        if fails:
+            fails.pop()
             raise OSError("no space left on device")
         return False
 
     backlog = Backlog(1)
     await _run_for(Retention((failing, backlog), Leftovers(), lambda: EVERY_S), 10 * EVERY_S + 1)
-    assert len(backlog.asked) == 9
+    assert len(backlog.asked) == 10
+    assert calls == 10
 
 
 async def test_leftovers_are_looked_for_once_an_hour() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import sqlite3
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -74,13 +74,13 @@ class Sweeps:
     def __init__(self, store: Store) -> None:
         self._store = store
         self.expired: list[str] = []
-        self.largest = Counter[str]()
+        self.largest: dict[str, float] = defaultdict(float)
 
-    async def portion(self) -> bool:
-        swept = await self._store.sweep()
+    async def portions(self, count: int) -> bool:
+        swept = await self._store.sweep(count)
         self.expired += [task.id for task in swept.expired]
         for name in ("tasks", "events", "keys", "approvals"):
-            self.largest[name] = max(self.largest[name], getattr(swept, name))
+            self.largest[name] = max(self.largest[name], getattr(swept, name) / count)
         return swept.more
 
 
@@ -92,7 +92,7 @@ async def test_a_backlog_of_any_size_is_forgotten_in_small_portions(store: Store
     ended = 6_000 * 95 // 100
     gone_before = 600 - 6_000 * 5 // 1000 * 10
     sweeps = Sweeps(store)
-    retention = Retention((sweeps.portion,), _nothing, lambda: 60.0)
+    retention = Retention((sweeps.portions,), _nothing, lambda: 60.0)
     await retention.catch_up()
     assert len(sweeps.expired) == len(set(sweeps.expired)) > (ended - gone_before) * 0.9
     clock.now_ms += SHOWN_AS_EXPIRED_MS
@@ -117,7 +117,7 @@ async def test_two_gateways_expire_each_task_once(monkeypatch: pytest.MonkeyPatc
 
     second = open_postgres(url, owner="gw_second", clock=clock)
     both = [Sweeps(first), Sweeps(second)]
-    await asyncio.gather(*(Retention((one.portion,), _nothing, lambda: 60.0).catch_up() for one in both))
+    await asyncio.gather(*(Retention((one.portions,), _nothing, lambda: 60.0).catch_up() for one in both))
     expired = both[0].expired + both[1].expired
     assert len(expired) == len(set(expired)) > 4_000
     told = Counter[str]()

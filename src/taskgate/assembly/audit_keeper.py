@@ -129,33 +129,47 @@ class AuditKeeper:
             await asyncio.to_thread(_append, self._export, rows, self._store.audit_chain)
             self._exported = rows[-1].number
 
-    async def forget(self, keep_ms: int) -> bool:
-        """Forget a portion of the rows that are older; whether there may be more. Our own chain first, then those that ended."""
+    async def forget(self, keep_ms: int, portions: int = 1) -> bool:
+        """Forget so many portions of the rows that are older; whether there may be more. Our own chain first, then those that
+        ended."""
         if not self._to_forget:
             self._to_forget = ["", *await self._store.ended_chains()]
         chain = self._to_forget[0]
-        forgotten = await self._in_turn(self._forget_rows(keep_ms, chain))
+        forgotten = await self._in_turn(self._forget_rows(keep_ms, chain, portions))
         self._forgotten += forgotten
-        if forgotten < FORGET_AT_ONCE - 1:
+        if forgotten < portions * FORGET_AT_ONCE:
             if self._forgotten:
                 log.info("old rows of the audit log were forgotten", rows=self._forgotten, chain=chain or None)
             self._to_forget.pop(0)
             self._forgotten = 0
         return bool(self._to_forget)
 
-    async def _forget_rows(self, keep_ms: int, chain: str) -> int:
+    async def _forget_rows(self, keep_ms: int, chain: str, portions: int) -> int:
         """Cut the chain at a row that is noted first: what follows it can still be verified. Its last row stays."""
-        rows = await self._store.audit_times(0, FORGET_AT_ONCE, chain=chain)
-        since = self._store.now_ms() - keep_ms
-        old = list(takewhile(lambda row: row.at_ms < since and self._may_go(row, chain), rows[:-1]))
-        if not old:
+        ends, count = await self._old_rows(keep_ms, chain, portions)
+        if not ends:
             return 0
-        cut = Mark("cut", old[-1].number, old[-1].hash, _now_ms())
+        cut = Mark("cut", ends[-1].number, ends[-1].hash, _now_ms())
         if not chain:
             await self._write_anchor(msgspec.structs.replace(self._marks, cut=cut))
         mark = self._anchor.signed_mark(cut, chain or self._store.audit_chain)
-        await self._store.forget_audit(cut.number, chain=chain, mark=mark)
-        return len(old)
+        for end in ends:
+            await self._store.forget_audit(end.number, chain=chain, mark=mark)
+        return count
+
+    async def _old_rows(self, keep_ms: int, chain: str, portions: int) -> tuple[list[AuditTime], int]:
+        """The last row of each portion that may be forgotten, and how many rows they have together."""
+        since, ends, count, after = self._store.now_ms() - keep_ms, list[AuditTime](), 0, 0
+        for _ in range(portions):
+            # One more than are forgotten, because the last row of a chain stays.
+            rows = await self._store.audit_times(after, FORGET_AT_ONCE + 1, chain=chain)
+            old = list(takewhile(lambda row: row.at_ms < since and self._may_go(row, chain), rows[:-1]))
+            if old:
+                ends.append(old[-1])
+                count, after = count + len(old), old[-1].number
+            if len(old) < FORGET_AT_ONCE:
+                break
+        return ends, count
 
     def _may_go(self, row: AuditTime, chain: str) -> bool:
         """A row of ours that could not be exported yet is not forgotten, however old it is."""

@@ -214,10 +214,10 @@ class App:
         base = self.gateway.address.base()
         self.gateway.approvals.announcer.adopt(self._channels(self.loaded.root, base))
 
-    async def forget_audit(self) -> bool:
-        """Forget a portion of the audit rows past `audit.keep`; whether there may be more."""
+    async def forget_audit(self, portions: int) -> bool:
+        """Forget so many portions of the audit rows past `audit.keep`; whether there may be more."""
         keep = self.loaded.root.audit.keep
-        return keep is not None and await self.audit.forget(int(keep.total_seconds() * 1000))
+        return keep is not None and await self.audit.forget(int(keep.total_seconds() * 1000), portions)
 
     async def close_store(self) -> None:
         """The last thing: what was written until now is anchored, then nothing is written any more."""

@@ -183,8 +183,9 @@ class UsageStore(Protocol):
         """Its number; 0 if there is none."""
         ...
 
-    async def forget_recorded_calls(self, keep_ms: int) -> bool:
-        """Remove a portion of the calls that are older, or too many, and of the usage of long ago; whether there may be more."""
+    async def forget_recorded_calls(self, keep_ms: int, portions: int = 1) -> bool:
+        """Remove so many portions of the calls that are older, or too many, and of the usage of long ago; whether there may be
+        more."""
         ...
 
     def add_usage(self, rows: Sequence[UsageRow]) -> None:

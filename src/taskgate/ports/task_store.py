@@ -172,8 +172,8 @@ class TaskStore(Protocol):
 
     async def due(self, limit: int = 500) -> Due: ...
 
-    async def sweep(self) -> Swept:
-        """Forget a portion of what is past its time; `more` says whether to ask again soon."""
+    async def sweep(self, portions: int = 1) -> Swept:
+        """Forget so many portions of what is past its time, each a short write; `more` says whether to ask again soon."""
         ...
 
     async def sweep_leftovers(self) -> int:

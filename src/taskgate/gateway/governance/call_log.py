@@ -210,8 +210,8 @@ class CallLog:
         self._hand_over(rows if last else max(ROWS_A_PIECE, rows // PIECES_A_ROUND))
         self._recorder.flush(last=last)
 
-    async def forget_old(self) -> bool:
-        return await self._recorder.forget_old()
+    async def forget_old(self, portions: int) -> bool:
+        return await self._recorder.forget_old(portions)
 
     def _end_round(self, revision: str) -> None:
         calls, self._calls = self._calls, []

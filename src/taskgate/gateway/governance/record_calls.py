@@ -101,10 +101,10 @@ class CallRecorder:
         if made:
             self._store.record_calls(made)
 
-    async def forget_old(self) -> bool:
-        """Forget a portion of what is past its time, which is all of it without the setting; whether there may be more."""
+    async def forget_old(self, portions: int) -> bool:
+        """Forget so many portions of what is past its time, which is all of it without the setting; whether there may be more."""
         settings = self._plan.value.governing.record
-        return await self._store.forget_recorded_calls(settings.keep_ms if settings is not None else 0)
+        return await self._store.forget_recorded_calls(settings.keep_ms if settings is not None else 0, portions)
 
 
 def _recorded(plan: Plan, settings: RecordSettings, seen: _Seen) -> RecordedCall:

@@ -224,9 +224,9 @@ class Recovery:
             ended = await self._records.advance(task_id, endings.past_deadline(task))
             await self._runs.cancel(ended or task, CancelNote())
 
-    async def sweep(self) -> bool:
-        """Forget a portion of what is past its time; whether there may be more."""
-        swept = await self._records.store.sweep()
+    async def sweep(self, portions: int) -> bool:
+        """Forget so many portions of what is past its time; whether there may be more."""
+        swept = await self._records.store.sweep(portions)
         for task in swept.expired:
             self._records.changes.expired(task)
         return swept.more

@@ -290,8 +290,11 @@ class UsageView(StoreView):
     async def last_recorded_call(self) -> int:
         return await self._read(lambda reader: reader.last_recorded_call())
 
-    async def forget_recorded_calls(self, keep_ms: int) -> bool:
-        return await self._write_or_fault(lambda tx: _forget(tx, keep_ms))
+    async def forget_recorded_calls(self, keep_ms: int, portions: int = 1) -> bool:
+        for _ in range(portions):
+            if not await self._write_or_fault(lambda tx: _forget(tx, keep_ms)):
+                return False
+        return True
 
     def add_usage(self, rows: Sequence[UsageRow]) -> None:
         # In one order everywhere: two gateways that add to the same rows must not wait for each other in a circle.

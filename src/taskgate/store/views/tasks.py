@@ -222,13 +222,24 @@ class TaskView(StoreView):
         now = self.now_ms()
         return await self._read(lambda reader: reader.due(now, limit))
 
-    async def sweep(self) -> Swept:
-        now = self.now_ms()
-        found = await self._read(lambda reader: reader.expiring(now, TASKS_AT_ONCE))
-        # Together, so that both share a commit.
-        expired, swept = await asyncio.gather(self._expire(found), self._write_or_fault(forget))
-        more = swept.more or len(found) == TASKS_AT_ONCE
-        return replace(swept, tasks=swept.tasks + len(expired), expired=expired, more=more)
+    async def sweep(self, portions: int = 1) -> Swept:
+        now, most = self.now_ms(), portions * TASKS_AT_ONCE
+        found = await self._read(lambda reader: reader.expiring(now, most))
+        parts = [found[start : start + TASKS_AT_ONCE] for start in range(0, len(found), TASKS_AT_ONCE)]
+        # Together, so that they share a commit; the writer lets other work have its turn between them.
+        expired, swept = await asyncio.gather(
+            asyncio.gather(*map(self._expire, parts)),
+            asyncio.gather(*(self._write_or_fault(forget) for _ in range(portions))),
+        )
+        gone = tuple(task for part in expired for task in part)
+        return Swept(
+            tasks=sum(one.tasks for one in swept) + len(gone),
+            expired=gone,
+            events=sum(one.events for one in swept),
+            keys=sum(one.keys for one in swept),
+            approvals=sum(one.approvals for one in swept),
+            more=swept[-1].more or len(found) == most,
+        )
 
     async def _expire(self, found: Sequence[tuple[Task, str | None]]) -> tuple[Task, ...]:
         if not found:
