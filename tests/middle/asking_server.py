@@ -1,7 +1,7 @@
 """A stdio server (2025-11-25) that asks beside its calls, so that nothing in a question names a call. Run as a program.
 
 Tools: `stay` returns when this process has got an answer to a question; `ask` asks once `company` calls of `stay` are open and
-returns the answer as JSON; `process` returns the number of the process; `die` ends it.
+returns the answer as JSON; `process` returns the number of the process; `update` notifies who follows `memo://one`; `die` ends it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ import sys
 from typing import Any
 
 FORM = {"message": "Which colour?", "requestedSchema": {"type": "object", "properties": {"value": {"type": "string"}}}}
-TOOLS = ("stay", "ask", "process", "die")
+TOOLS = ("stay", "ask", "process", "update", "die")
+MEMO = "memo://one"
+followed: set[str] = set()
 staying: list[asyncio.Event] = []
 arrived = asyncio.Event()
 answers: dict[str, asyncio.Future[dict[str, Any]]] = {}
@@ -55,13 +57,18 @@ async def call(request_id: Any, name: str, arguments: dict[str, Any]) -> None:
         text = await ask(arguments.get("company", 0))
     else:
         text = str(os.getpid())
+    if name == "update" and MEMO in followed:
+        say({"method": "notifications/resources/updated", "params": {"uri": MEMO}})
     say({"id": request_id, "result": {"content": [{"type": "text", "text": text}]}})
 
 
 def result_of(method: str) -> dict[str, Any]:
     if method == "initialize":
         info = {"name": "asking", "version": "1"}
-        return {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}, "serverInfo": info}
+        capabilities = {"tools": {}, "resources": {"subscribe": True}}
+        return {"protocolVersion": "2025-11-25", "capabilities": capabilities, "serverInfo": info}
+    if method == "resources/list":
+        return {"resources": [{"uri": MEMO, "name": "one"}]}
     if method == "tools/list":
         schema = {"type": "object", "properties": {"company": {"type": "integer"}}}
         return {"tools": [{"name": name, "inputSchema": schema} for name in TOOLS]}
@@ -87,6 +94,8 @@ async def main() -> None:
         elif message["method"] == "notifications/cancelled":
             calls[message["params"]["requestId"]].cancel()
         elif "id" in message:
+            if message["method"] == "resources/subscribe":
+                followed.add(message["params"]["uri"])
             say({"id": message["id"], "result": result_of(message["method"])})
 
 

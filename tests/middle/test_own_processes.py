@@ -176,6 +176,21 @@ async def test_calls_without_a_conversation_have_a_process_each_while_they_are_o
         assert running(gate) == 1
 
 
+@seam
+async def test_caller_without_a_conversation_follows_resources_of_the_process_that_it_calls() -> None:
+    async with Gateway(config()) as gate:
+        caller = await gate.caller("2026", capabilities=CAN_ANSWER)
+        asked = (await caller.call("shop__ask")).result
+        await caller.call("shop__ask", requestState=asked["requestState"], inputResponses=answers_to(asked))
+        stream = caller.begin("subscriptions/listen", {"notifications": {"resourceSubscriptions": ["memo://one"]}})
+        await gate.advance(2)
+        await caller.call("shop__update")
+        await gate.advance(2)
+        heard = [message.get("method") for message in stream.reply.messages]
+        assert "notifications/resources/updated" in heard
+        assert running(gate) == 1
+
+
 def answers_to(asked: dict[str, Any]) -> dict[str, Any]:
     return dict.fromkeys(asked["inputRequests"], BLUE)
 

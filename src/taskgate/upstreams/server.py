@@ -113,10 +113,12 @@ class Server:
         link = self.open_link(caller)
         if link is not None:
             return link
-        declared = profile.towards(self.spec.keeps_questions, self.spec.asks_models, shared=self.spec.shares_links)
         if self._own is not None and not has_conversation(caller.conversation):
-            return await self._link_of_call(self._own, caller, declared)
-        return await self._opened(caller, declared)
+            return await self._link_of_call(self._own, caller, self._declared(profile))
+        return await self._opened(caller, self._declared(profile))
+
+    def _declared(self, profile: ClientProfile) -> ClientProfile:
+        return profile.towards(self.spec.keeps_questions, self.spec.asks_models, shared=self.spec.shares_links)
 
     async def _link_of_call(self, own: OwnLinks, caller: LinkKey, profile: ClientProfile) -> AnyLink:
         """A link that no other open call uses, where there is room for it."""
@@ -381,7 +383,11 @@ class Server:
         return key if self._by_stdio else None
 
     async def watch(self, uri: str, caller: LinkKey) -> None:
-        link = await (self.link(caller, LISTING_PROFILE) if self._by_stdio else self.listening_link())
+        # Not over a link that is handed to single calls: what is followed there would end with the call.
+        followed_over = (
+            self._opened(caller, self._declared(LISTING_PROFILE)) if self._by_stdio else self.listening_link()
+        )
+        link = await followed_over
         await self._watched.watch(link, self._place_of(link.key), uri)
 
     async def unwatch(self, uri: str, caller: LinkKey) -> None:
