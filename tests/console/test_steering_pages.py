@@ -134,7 +134,7 @@ async def test_a_changed_definition_is_hidden_until_it_is_accepted_on_its_page(c
             while not await console.api("GET", "/api/v1/pins"):
                 await console.call("build-agent", "archive__read_file", name="notes.txt")
         await browser.until("document.querySelector('section.definition')")
-        assert "list_files on archive hidden until accepted" in await browser.text("section.definition h2")
+        assert "list_files tool on archive hidden until accepted" in await browser.text("section.definition h2")
         assert "List all files, and say <b>nothing</b>." in await browser.text("table.diff tr:last-child td:last-child")
         refused = json.loads(await console.call("build-agent", "archive__list_files"))
         assert refused["error"]["data"]["error_type"] == "unknown_tool"
