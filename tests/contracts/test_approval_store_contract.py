@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
+import pytest
 from store_under_test import ANN, BOB, OPS, START, StoreUnderTest, a_call, asking
 from tests.harness.unchecked import just_go
 
 from taskgate.core.audit import AuditEntry
 from taskgate.core.catalog.pin import Pin
 from taskgate.core.governance.approval import (
+    ApprovalEvent,
     CallDispatched,
     Changed,
     DecisionRefused,
@@ -85,6 +87,24 @@ async def test_a_decision_moves_the_task_in_the_same_step(store: Store) -> None:
 async def test_the_time_of_a_vote_is_the_stores_and_not_the_voters(store: Store) -> None:
     _, request = await waiting(store)
     answer = await decided(store, request, replace(YES, at_ms=START + 10**9))
+    assert answer.held.approval.votes[0].at_ms == START
+
+
+@pytest.mark.parametrize("event", [YES, NO, TimePassed(0)])
+async def test_approval_that_has_ended_by_another_clock_is_over(store: Store, event: ApprovalEvent) -> None:
+    """The store's clock was set back: what the gateway measured itself counts."""
+    _, request = await waiting(store)
+    held = await store.held(request.id)
+    assert held is not None
+    answer = await store.change_held(request.id, OPS, event, not_before_ms=held.approval.binding.expires_at_ms)
+    assert isinstance(answer, Decided)
+    assert (answer.held.approval.state, answer.held.approval.votes) == (State.EXPIRED, ())
+
+
+async def test_the_stores_clock_counts_where_it_is_later(store: Store) -> None:
+    _, request = await waiting(store)
+    answer = await store.change_held(request.id, OPS, YES, not_before_ms=START - 1)
+    assert isinstance(answer, Decided)
     assert answer.held.approval.votes[0].at_ms == START
 
 

@@ -7,13 +7,15 @@
 It works on bytes where it matters, so that what a test sees is what really passed. `mirror` returns its params; `notify` sends them
 as a vendor notification first; `fail` answers with an error whose data holds them; `ask` (stateless) asks a question after `value`
 seconds; `break` does what its `how` says; `headers` returns the HTTP headers of the call; `sign` wants an address opened first, and
-`signed` says that it was. With `--empty` it offers no tools.
+`signed` says that it was. With `--empty` it offers no tools; with `--record FILE` it appends the `value` of each call to that file
+before it executes the call.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import os
 import sys
 from typing import Any
 
@@ -23,6 +25,7 @@ TOOLS = [
     {"name": name, "description": name, "inputSchema": {"type": "object"}, "vendorField": {"big": 2**70}}
     for name in ("mirror", "notify", "fail", "break", "sleep", "headers", "sign", "signed", "ask")
 ]
+RECORD: int | None = None
 
 
 def described(stateless: bool, params: dict[str, Any]) -> dict[str, Any]:
@@ -56,6 +59,8 @@ async def answers(message: dict[str, Any], stateless: bool, headers: dict[str, s
 
 async def call(head: dict[str, Any], params: dict[str, Any], stateless: bool, headers: dict[str, str]) -> list[bytes]:
     value = headers if params["name"] == "headers" else (params.get("arguments") or {}).get("value")
+    if RECORD is not None:
+        os.write(RECORD, json.dumps(value).encode() + b"\n")
     kind = {"resultType": "complete"} if stateless else {}
     result = {"content": [], "structuredContent": {"value": value}, "vendor/extra": value, "seen": params, **kind}
     if params["name"] == "fail":
@@ -164,6 +169,9 @@ async def serve_stdio() -> None:
 if __name__ == "__main__":
     if "--empty" in sys.argv:
         TOOLS.clear()
+    if "--record" in sys.argv:
+        file = sys.argv[sys.argv.index("--record") + 1]
+        RECORD = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     if sys.argv[1] == "stdio":
         asyncio.run(serve_stdio())
     else:

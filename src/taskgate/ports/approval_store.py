@@ -148,11 +148,12 @@ class ApprovalStore(Protocol):
         workflow: Workflow,
         event: ApprovalEvent,
         *,
+        not_before_ms: int = 0,
         then: Consequence = after_approval,
         audit: AuditOf | None = None,
     ) -> Decided | UnknownApproval | StaleOwner:
-        """Apply a vote, a withdrawal, a drift or the passing of time. `at_ms` of the event is set by the store's
-        clock.
+        """Apply a vote, a withdrawal, a drift or the passing of time. `at_ms` of the event is ignored: it happens now, by the
+        store's clock, or at `not_before_ms` where that is later (an end that has passed by the monotonic clock).
         """
         ...
 

@@ -218,8 +218,8 @@ class Approvals:
         if grant is not None and verdict is Verdict.APPROVE:
             self.grants.check(grant)
         workflow = self.workflow(held.approval.workflow)
-        event = Voted(who, verdict, self.expiries.at_least_ms(held.approval), reason, channel)
-        answer = await self._store.change_held(approval_id, workflow, event)
+        event, not_before_ms = Voted(who, verdict, 0, reason, channel), self.expiries.passed_ms(held.approval)
+        answer = await self._store.change_held(approval_id, workflow, event, not_before_ms=not_before_ms)
         if not isinstance(answer, Decided):
             raise GatewayFault("store_unavailable", "The decision could not be stored; nothing was decided.")
         starts = await self._consequences(held.approval, answer)
@@ -246,8 +246,8 @@ class Approvals:
         workflow = self.workflow(held.approval.workflow)
         if workflow.on_timeout is OnTimeout.APPROVE and self.expiries.is_known_to_last(held.approval):
             return  # a clock that was set forward must not approve anything: people have the time they were promised
-        at_least = self.expiries.at_least_ms(held.approval)
-        answer = await self._store.change_held(approval_id, workflow, TimePassed(at_least))
+        not_before_ms = self.expiries.passed_ms(held.approval)
+        answer = await self._store.change_held(approval_id, workflow, TimePassed(0), not_before_ms=not_before_ms)
         if isinstance(answer, Decided):
             if workflow.on_timeout is OnTimeout.APPROVE and answer.held.approval.state is State.APPROVED:
                 log.warning("approved by silence", approval=approval_id, workflow=workflow.name)

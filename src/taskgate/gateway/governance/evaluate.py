@@ -214,8 +214,8 @@ class PreSendRecheck:
 
     def __call__(self, task: Task, approval: Approval | None, now_ms: int) -> TransitionEvent | None:
         """None lets the call go; otherwise what ends it."""
-        at_least = 0 if approval is None else self._expiries.at_least_ms(approval)
-        stopped = self._why_not(task, approval, max(now_ms, at_least))
+        passed_ms = 0 if approval is None else self._expiries.passed_ms(approval)
+        stopped = self._why_not(task, approval, max(now_ms, passed_ms))
         if stopped is None:
             return None
         text = stopped.reason if task.may_have_been_sent else f"{stopped.reason} {_NOT_RUN}"

@@ -31,8 +31,8 @@ class ApprovalExpiries:
         if until_ms is not None:
             self._approvals.note((approval.id, approval.state), self._left_s(until_ms))
 
-    def at_least_ms(self, approval: Approval) -> int:
-        """Which time of the store's clock an event about this approval has at least: its end, if that has passed. Otherwise 0."""
+    def passed_ms(self, approval: Approval) -> int:
+        """The approval's end by the store's clock if either clock has passed it, otherwise 0: no event on it is earlier."""
         until_ms = _until_ms(approval)
         if until_ms is None:
             return 0

@@ -226,15 +226,15 @@ class HeldReadings:
         if approval.state is State.DENIED:
             said = f": {approval.reason}" if approval.reason else "."
             raise CallerError("approval_rejected", f"The request was denied{said}", gate="approval")
-        at_least = self._approvals.expiries.at_least_ms(approval)
-        plan, now = self._plan.value, max(self._store.now_ms(), at_least)
+        passed_ms = self._approvals.expiries.passed_ms(approval)
+        plan, now = self._plan.value, max(self._store.now_ms(), passed_ms)
         stopped = self._gate.pre_send.recheck(
             plan, approval, asked, self._gate.pre_send.evaluated(plan, asked, now), now
         )
         if stopped is not None:
             raise CallerError(stopped.error_type, f"{stopped.reason} It was not executed.", gate="approval")
         workflow = self._approvals.workflow(approval.workflow)
-        used = await self._store.change_held(approval.id, workflow, CallDispatched(at_least))
+        used = await self._store.change_held(approval.id, workflow, CallDispatched(0), not_before_ms=passed_ms)
         if not isinstance(used, Decided) or not isinstance(used.outcome, Changed):
             raise CallerError("approval_expired", "The approval was used or is over; ask again.", gate="approval")
 

@@ -130,14 +130,14 @@ def change_held(
     workflow: approvals.Workflow,
     event: approvals.ApprovalEvent,
     *,
+    not_before_ms: int,
     then: Consequence,
     audit: AuditOf | None,
 ) -> Decided | UnknownApproval | StaleOwner:
     held = find(tx, approval_id)
     if held is None:
         return UnknownApproval(approval_id)
-    # An event may be later than our clock says, but never earlier.
-    outcome = approvals.apply(held.approval, workflow, with_changes(event, at_ms=max(event.at_ms, tx.now_ms)))
+    outcome = approvals.apply(held.approval, workflow, with_changes(event, at_ms=max(not_before_ms, tx.now_ms)))
     if outcome.approval is held.approval:
         return Decided(outcome, held)
     moved = replace(held, approval=outcome.approval)

@@ -77,11 +77,14 @@ class ApprovalView(StoreView):
         workflow: Workflow,
         event: ApprovalEvent,
         *,
+        not_before_ms: int = 0,
         then: Consequence = after_approval,
         audit: AuditOf | None = None,
     ) -> Decided | UnknownApproval | StaleOwner:
         return await self._write(
-            lambda tx: approvals.change_held(tx, approval_id, workflow, event, then=then, audit=audit),
+            lambda tx: approvals.change_held(
+                tx, approval_id, workflow, event, not_before_ms=not_before_ms, then=then, audit=audit
+            ),
             Locks(approvals=(approval_id,)),
         )
 
