@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -225,16 +226,21 @@ SLACK_PREFIX: Final = "slack:"
 
 
 class Outbound:
-    """One HTTP client for everything that is not a tool call, made when it is first needed: making one costs 50 ms."""
+    """One HTTP client for everything that is not a tool call, made when it is first needed: making one costs 50 ms. Code that runs
+    while the gateway serves asks for it in a thread.
+    """
 
     def __init__(self) -> None:
         self._client: httpx2.AsyncClient | None = None
+        self._making = threading.Lock()
 
     def client(self) -> httpx2.AsyncClient:
         if self._client is None:
-            import httpx2
+            with self._making:
+                if self._client is None:
+                    import httpx2
 
-            self._client = httpx2.AsyncClient(follow_redirects=False, trust_env=False)
+                    self._client = httpx2.AsyncClient(follow_redirects=False, trust_env=False)
         return self._client
 
     async def close(self) -> None:

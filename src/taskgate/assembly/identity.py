@@ -42,6 +42,7 @@ from taskgate.inbound.identity import (
     operator_identity,
     operator_token,
 )
+from taskgate.late_imports import SIGNING, load_now
 from taskgate.ports.credentials import FIXED_HEADERS, CredentialRecords, ServerCredentials
 from taskgate.telemetry.logs import log
 
@@ -100,7 +101,9 @@ def build_verifier(root: GatewayFile, outbound: Outbound) -> Verifier | None:
     auth = root.auth
     if not auth.jwt and auth.introspection is None:
         return None
+    load_now(*SIGNING)
     documents = Documents(outbound.client)
+    outbound.client()
     issuers = [
         Issuer(_rules(each), frozenset(each.algorithms), SigningKeys(each.issuer, each.jwks_url, documents))
         for each in auth.jwt
@@ -130,7 +133,10 @@ class ServerAccounts:
 
     def of(self, name: str, server: ServerConfig) -> ServerCredentials:
         settings = server_settings(name, server)
-        return FIXED_HEADERS if settings is None else ServerTokens(settings, self._means)
+        if settings is None:
+            return FIXED_HEADERS
+        load_now(*SIGNING)
+        return ServerTokens(settings, self._means)
 
     def _documents(self, settings: Settings, known: str | None = None) -> Documents:
         """Hosts that the operator named are trusted to be where they are; those that a server names must be public."""
@@ -211,6 +217,8 @@ class ConfiguredLogin:
         if self._made is None or self._made[0] != wanted:
             if self._made is not None:
                 self._retired.append(self._made[1])
+            load_now(*SIGNING)
+            self._outbound.client()
             documents = Documents(self._outbound.client)
             keys = SigningKeys(wanted.issuer, wanted.jwks_url, documents)
             rules = replace(_rules(wanted), audiences=frozenset({wanted.client_id}))

@@ -22,6 +22,7 @@ from taskgate.core.governance.approval import Approver
 from taskgate.core.identity import permissions_of
 from taskgate.dashboard.accounts import CALLBACK, AccountPages, login_needed
 from taskgate.dashboard.api import NOTHING_HERE, Api
+from taskgate.dashboard.frame import templates_compiled
 from taskgate.dashboard.login import CONNECT_COOKIE, LOGIN_COOKIE, Fits, Login, Passphrase
 from taskgate.dashboard.pages import LiveUpdates, Steering
 from taskgate.dashboard.records import Inbox, Records
@@ -143,6 +144,7 @@ class Dashboard:
         if found is None or found.route.kind in (RouteKind.PAGE, RouteKind.FORM):
             if _is_meant_for_mcp(request):
                 return problem(404, f"There is nothing at {request.path[:80]}. MCP is served at /mcp.")
+            await templates_compiled()
             return await self._answer_page(request, found or self._pages.table.find(request.method, path))
         return await found.route.handler(Visit(request, None, found.values))
 

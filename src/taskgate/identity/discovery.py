@@ -113,7 +113,8 @@ class SigningKeys:
     async def _refresh(self) -> None:
         try:
             url = self._jwks_url or await self._discovered()
-            self._keys = usable_keys(await self._documents.get(url, self.issuer))
+            # Reading a key takes half a millisecond, and an issuer may have a hundred.
+            self._keys = await asyncio.to_thread(usable_keys, await self._documents.get(url, self.issuer))
             self._fetched_at = clock.monotonic()
         except IssuerUnavailable as fault:
             log.warning("the keys of an issuer were not fetched", issuer=self.issuer, why=str(fault))

@@ -13,10 +13,12 @@ import asyncio
 import base64
 import json
 from collections.abc import Callable, Collection, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, urlencode, urlsplit
 
 from taskgate.core import wire
+from taskgate.late_imports import load
 from taskgate.mcp.failures import HttpFailure
 from taskgate.mcp.http.client import HttpClient
 from taskgate.mcp.http.target import Target
@@ -75,6 +77,8 @@ def _depth(data: bytes) -> int:
 
 
 MAX_BYTES: Final = 1_048_576
+READ_AT_ONCE: Final = 16 * 1024
+"""Longer documents are read beside the event loop."""
 WITHIN_S: Final = 5.0
 _JSON: Final = "application/json"
 _FORM: Final = "application/x-www-form-urlencoded"
@@ -130,17 +134,21 @@ class Documents:
                 status, said = await self._exchange(method, url, {"accept": _JSON, **headers}, body)
         except TimeoutError:
             raise IssuerUnavailable(f"{url[:200]} did not answer within {WITHIN_S:.0f} s") from None
-        return _object_in(status, said, url)
+        read = partial(_object_in, status, said, url)
+        return read() if len(said) <= READ_AT_ONCE else await asyncio.to_thread(read)
 
     def _may_be_fetched(self, url: str, issuer: str) -> bool:
         return may_be_fetched(url, issuer)
 
     async def _exchange(self, method: str, url: str, headers: Mapping[str, str], body: bytes) -> tuple[int, bytes]:
+        await load("httpx2")
         import httpx2
 
+        # The first use makes the client, which reads the trust store.
+        client = await asyncio.to_thread(self._client)
         try:
-            request = self._client().build_request(method, url, content=body, headers=dict(headers))
-            reply = await self._client().send(request, stream=True, follow_redirects=False)
+            request = client.build_request(method, url, content=body, headers=dict(headers))
+            reply = await client.send(request, stream=True, follow_redirects=False)
             try:
                 return reply.status_code, await _read(reply, url)
             finally:

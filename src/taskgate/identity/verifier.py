@@ -20,6 +20,7 @@ from taskgate.core.identity import ClaimRules, Identity, TokenRefused, identity_
 from taskgate.identity.discovery import SigningKeys, issuer_metadata
 from taskgate.identity.documents import Documents, NotStrict, may_be_fetched, strict_object
 from taskgate.ports.credentials import IssuerUnavailable, LoginRefused, PendingLogin
+from taskgate.turns import let_others_run
 
 # Opaque tokens: the issuer is asked whether one is good (RFC 7662).
 
@@ -116,6 +117,8 @@ async def check_signature(token: Unverified, issuer: Issuer) -> None:
     for key in await issuer.keys.candidates(key_id, algorithm):
         if _fits(token.text, key, algorithm):
             return
+        # A token that names no key is tried with each of them.
+        await let_others_run()
     raise TokenRefused("its signature does not fit")
 
 

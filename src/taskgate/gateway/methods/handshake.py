@@ -31,6 +31,7 @@ from taskgate.gateway.own_tools import table
 from taskgate.gateway.own_tools.look_around import NEEDS_PERMISSION
 from taskgate.gateway.requests.replies import audience_of
 from taskgate.gateway.requests.request import Request, memory_key
+from taskgate.late_imports import FUZZY, load
 from taskgate.ports.upstream import RelayedError
 
 SERVER: Final = {"name": "taskgate", "title": "Taskgate", "version": __version__}
@@ -243,6 +244,7 @@ class Completing:
 
     async def complete(self, request: Request) -> bytes:
         asked = read_asked(request.params)
+        await load(*FUZZY)
         view = await self.lookup.view(request)
         remembered_as = memory_key(request)
         revisions = (self.lookup.plan.value.revision, self.lookup.catalogs.revision.number)

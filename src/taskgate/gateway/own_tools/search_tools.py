@@ -38,6 +38,7 @@ from taskgate.gateway.questions.activity import Activity
 from taskgate.gateway.questions.feed import Feed
 from taskgate.gateway.requests.replies import audience_of
 from taskgate.gateway.requests.request import Request
+from taskgate.late_imports import FUZZY, load
 
 DEFAULT_RESULTS: Final = 10
 SHORT_DESCRIPTION: Final = 240
@@ -54,6 +55,7 @@ class SearchParts:
 
 
 async def search_tools(parts: SearchParts, request: Request, given: dict[str, Any]) -> ToolReply:
+    await load(*FUZZY)
     view = await parts.lookup.view(request, listing=True)
     limit, server = given["limit"], given.get("server")
     wide = MAX_RESULTS if server is not None else min(MAX_RESULTS, limit * _WIDER)

@@ -28,6 +28,7 @@ from taskgate.inbound.http.entrance import WELL_KNOWN
 from taskgate.inbound.http.hop import NOT_HERE, HopNotTaken, HopRefused, HopVerifier
 from taskgate.inbound.http.mcp_endpoint import McpEndpoint
 from taskgate.inbound.http.post import Post
+from taskgate.late_imports import METRICS, load
 from taskgate.telemetry.logs import log
 
 
@@ -108,6 +109,7 @@ class Site:
         elif path.startswith(WELL_KNOWN) and (document := self.mcp.resource_metadata(path)) is not None:
             await respond_json(send, 200, document, [_ANYBODY])
         elif path == "/metrics" and self._metrics is not None:
+            await load(*METRICS)
             await respond(send, 200, self._metrics(), [_TEXT])
         elif self._pages is not None:
             await self._pages(scope, receive, send)

@@ -24,6 +24,7 @@ from taskgate.mcp.failures import Executed, HttpFailure, Stage
 from taskgate.mcp.http.connection import HttpConnection
 from taskgate.mcp.http.reader import HttpReply, OnChunk, OnEvent, OnHead, ReplyLimits, ReplyReader
 from taskgate.mcp.http.target import Origin, Target, open_connection
+from taskgate.mcp.http.tls import default_context
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,7 +310,7 @@ class HttpClient:
         request = target.render(method, headers, body)
         if deadline_s is not None and deadline_s <= 0:
             raise HttpFailure(Stage.DEADLINE, "the deadline had passed before the request was sent", Executed.NO)
-        pool = self._pools.get(target.origin) or self._add_pool(target.origin)
+        pool = self._pools.get(target.origin) or await self._add_pool(target.origin)
         if long_lived:
             connection = await pool.obtain(due, long_lived=True)
         else:
@@ -359,19 +360,15 @@ class HttpClient:
         pool = self._pools.get(origin)
         return pool.idle_count if pool is not None else 0
 
-    def _add_pool(self, origin: Origin) -> OriginPool:
+    async def _add_pool(self, origin: Origin) -> OriginPool:
+        context = (self._ssl_context or await default_context()) if origin.tls else None
         if self._closed:
             raise HttpFailure(Stage.POOL_FULL, "the client is closed", Executed.NO)
-        context = self._tls_context() if origin.tls else None
-        pool = self._pools[origin] = OriginPool(origin, self._pool_limits, self._limits, context, self._drop_pool)
+        pool = self._pools.get(origin)
+        if pool is None:
+            pool = self._pools[origin] = OriginPool(origin, self._pool_limits, self._limits, context, self._drop_pool)
         return pool
 
     def _drop_pool(self, pool: OriginPool) -> None:
         if self._pools.get(pool.origin) is pool:
             del self._pools[pool.origin]
-
-    def _tls_context(self) -> ssl.SSLContext:
-        # Reading the trust store takes tens of milliseconds, so only who speaks TLS pays, once.
-        if self._ssl_context is None:
-            self._ssl_context = ssl.create_default_context()
-        return self._ssl_context
