@@ -15,6 +15,7 @@ import sys
 import time
 import weakref
 from collections import deque
+from collections.abc import Iterable
 from typing import Final
 
 from taskgate import clock
@@ -22,6 +23,8 @@ from taskgate import clock
 LARGE_BYTES: Final = 256 * 1024
 """What is smaller is read in a few milliseconds at most, and in one go."""
 _LOOK_BYTES: Final = 1 << 20
+PORTION: Final = 32
+"""So many tools of a server are looked at in one go; each takes up to a few tenths of a millisecond."""
 
 
 class _Line:
@@ -68,6 +71,12 @@ async def let_others_run() -> None:
     if line is None:
         line = _lines[loop] = _Line(loop)
     await line.join(loop)
+
+
+async def in_turns(steps: Iterable[None]) -> None:
+    """Do the work of a generator, which yields where others may have their turn."""
+    for _ in steps:
+        await let_others_run()
 
 
 async def contains(body: bytes, mark: bytes) -> bool:

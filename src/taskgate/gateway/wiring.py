@@ -75,6 +75,7 @@ from taskgate.gateway.wiring_parts import (
 )
 from taskgate.ports.approval_store import ApprovalRequest
 from taskgate.ports.credentials import AccountConnector
+from taskgate.turns import in_turns
 
 if TYPE_CHECKING:
     pass
@@ -149,10 +150,10 @@ def _lists(base: Foundation) -> Lists:
     pins = Pins(base.store, base.plan, quarantine, base.events)
     annotations = Annotations(base.plan, quarantine, base.metrics)
 
-    def inspect(server: str, offer: Offer) -> None:
-        pins.inspect(server, offer)
-        annotations.look(server, offer)
-        validation.look(offer.entries.get(EntryKind.TOOL, ()))
+    async def inspect(server: str, offer: Offer) -> None:
+        await in_turns(pins.inspecting(server, offer))
+        await in_turns(annotations.looking(server, offer))
+        await in_turns(validation.looking(offer.entries.get(EntryKind.TOOL, ())))
 
     limits = base.plan.value.limits
     memory = CatalogMemory(base.store)

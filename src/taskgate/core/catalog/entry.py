@@ -24,6 +24,7 @@ from taskgate.core.catalog.tool_listing import TaskSupport, describes_objects, u
 from taskgate.core.errors import CallerError, TaskgateError
 from taskgate.core.generations import Generation
 from taskgate.core.wire import Members, Raw
+from taskgate.mcp.param_headers import InvalidParamHeader, ParamHeader, param_headers_of
 
 
 class Audience(NamedTuple):
@@ -104,6 +105,17 @@ class CatalogEntry:
         return found
 
     @property
+    def header_params(self) -> tuple[ParamHeader, ...] | None:
+        """The arguments of a tool that are also sent as headers; None where the declaration breaks the rules."""
+        if "headers" not in self._memo:
+            try:
+                self._memo["headers"] = param_headers_of(self.input_schema)
+            except InvalidParamHeader:
+                self._memo["headers"] = None
+        found: tuple[ParamHeader, ...] | None = self._memo["headers"]
+        return found
+
+    @property
     def input_schema(self) -> Any:
         return self.definition.get("inputSchema")
 
@@ -113,17 +125,24 @@ class CatalogEntry:
         return found if isinstance(found, Mapping) else {}
 
 
+def read_entry(kind: EntryKind, server: str, raw: Raw) -> CatalogEntry | None:
+    """One entry of a list; None if it has no name or an endless one."""
+    text = bytes(raw)
+    definition = wire.parse_strictly(text)
+    name = definition.get(_NAMED_BY[kind]) if type(definition) is dict else None
+    if type(name) is not str or not 0 < len(name) <= MAX_NAME:
+        return None
+    return CatalogEntry(kind, server, name, Raw(text), definition)
+
+
 def read_entries(kind: EntryKind, server: str, listed: Raw) -> Iterator[CatalogEntry]:
-    """The usable entries of one page. An entry without a name, or with an endless one, is not usable and is left out."""
+    """The usable entries of a list that was kept. One from a server is read by `gateway.catalog.fetch_lists`."""
     try:
         elements = _elements(listed)
     except msgspec.MsgspecError:
         return
-    for raw in elements:
-        definition = wire.parse_strictly(bytes(raw))
-        name = definition.get(_NAMED_BY[kind]) if type(definition) is dict else None
-        if type(name) is str and 0 < len(name) <= MAX_NAME:
-            yield CatalogEntry(kind, server, name, raw, definition)
+    found = (read_entry(kind, server, raw) for raw in elements)
+    yield from (entry for entry in found if entry is not None)
 
 
 def render(

@@ -100,8 +100,11 @@ def without_piles(text: str) -> str:
 
 def first_confusable(names: Iterable[str]) -> tuple[str, str] | None:
     """The first two different names that fold to one, or None. A repeated identical name does not count."""
+    listed = list(names)
+    if all(map(str.isascii, listed)) and len(set(map(str.lower, listed))) == len(set(listed)):
+        return None
     seen: dict[str, str] = {}
-    for name in names:
+    for name in listed:
         other = seen.setdefault(fold(name), name)
         if other != name:
             return other, name
@@ -206,21 +209,24 @@ def _decoder() -> json.JSONDecoder:
 
 
 def check(value: object, limits: JsonLimits = DEFAULT_LIMITS) -> None:
-    """Refuse a value that was not read by `parse_strict` and breaks its rules. Iterative, so depth cannot exhaust the
+    """Refuse a value that was not read by `parse_strict` and breaks its rules. Level by level, so depth cannot exhaust the
     stack."""
-    count = 0
-    pending: list[tuple[object, int]] = [(value, 1)]
-    while pending:
-        item, depth = pending.pop()
-        count += 1
+    count, depth = 0, 0
+    level: list[object] = [value]
+    while level:
+        count += len(level)
+        depth += 1
         if count > limits.nodes:
             raise AmbiguousJson(f"it holds more than {limits.nodes} values")
-        if isinstance(item, dict | list):
-            if depth > limits.depth:
-                raise AmbiguousJson(f"it is nested deeper than {limits.depth} levels")
-            pending.extend((child, depth + 1) for child in _children(item))
-        else:
-            _check_scalar(item)
+        deeper: list[object] = []
+        for item in level:
+            if isinstance(item, dict | list):
+                if depth > limits.depth:
+                    raise AmbiguousJson(f"it is nested deeper than {limits.depth} levels")
+                deeper.extend(_children(item))
+            elif type(item) is not int and item is not None:
+                _check_scalar(item)
+        level = deeper
 
 
 _ENCODER: Final = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
@@ -276,6 +282,10 @@ def digest_of_bytes(raw: bytes) -> str:
 def _children(item: dict[Any, Any] | list[Any]) -> list[Any]:
     if isinstance(item, list):
         return item
+    if set(map(type, item)) <= {str} and all(map(str.isascii, item)):
+        if len(item) > 1:
+            _refuse_twins(item)
+        return list(item.values())
     for key in item:
         if not isinstance(key, str):
             raise AmbiguousJson("an object has a key that is not a string")
@@ -318,6 +328,8 @@ def _refuse_constant(name: str) -> NoReturn:
 
 def _exact_float(text: str) -> float:
     number = float(text)
+    if repr(number) == text:
+        return number
     # 1e400 is infinity here and an error or a big number elsewhere; 0.1000000000000000055 is 0.1 in one language and
     # itself in another.
     if number in (float("inf"), float("-inf")) or Decimal(repr(number)) != Decimal(text):

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import zlib
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 from taskgate import clock
@@ -39,7 +40,7 @@ CONTACT_SLOT_S: Final = 2.0
 LOOK_EVERY_S: Final = 1.0
 
 
-Inspect = Callable[[str, Offer], None]
+Inspect = Callable[[str, Offer], Awaitable[None]]
 """Looks at every list that arrives, before anybody sees it."""
 
 
@@ -48,8 +49,25 @@ def listed_only(servers: Mapping[str, Upstream], limits: Limits) -> Catalogs:
     return Catalogs(Live(servers), limits, _not_inspected, Quarantine(), None, metrics=Metrics(), events=EventHub())
 
 
-def _not_inspected(_server: str, _offer: Offer) -> None:
+async def _not_inspected(_server: str, _offer: Offer) -> None:
     return None
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogSnapshot:
+    """What some servers offer, and what of it is held back."""
+
+    offers: Mapping[str, Offer]
+    quarantined: frozenset[tuple[str, str]]
+    changed_interfaces: Mapping[tuple[str, str], str]
+
+    def changed_interface(self, entry: CatalogEntry) -> str:
+        """The digest of a tool's interface where that is not what was pinned, else nothing."""
+        return self.changed_interfaces.get((entry.server, entry.name), "")
+
+    def count(self) -> int:
+        """How many entries there are."""
+        return sum(len(entries) for offer in self.offers.values() for entries in offer.entries.values())
 
 
 class ListRevision:
@@ -123,6 +141,11 @@ class Catalogs:
     @property
     def _upstreams(self) -> Mapping[str, Upstream]:
         return self._live_upstreams.value
+
+    def snapshot(self, servers: Iterable[str]) -> CatalogSnapshot:
+        """What is known of these servers now. It does not change any more."""
+        offers = {server: offer for server in servers if (offer := self.offer(server)) is not None}
+        return CatalogSnapshot(offers, self._quarantine.tools, dict(self._quarantine.changed_interfaces))
 
     def offers(self) -> Mapping[str, Offer]:
         return {server: state.offer for server, state in self._states.items() if state.offer is not None}
@@ -307,7 +330,7 @@ class Catalogs:
         except TaskgateError as problem:
             self._failed(server, state, problem)
         else:
-            self._arrived(server, state, offer)
+            await self._arrived(server, state, offer)
         state.answered(clock.monotonic())
         self._metrics.list_latency.observe(state.fetched - began, server)
         if state.stale:
@@ -338,11 +361,13 @@ class Catalogs:
             # The first time, and then ever more seldom: it is tried for ever.
             log.warning("server not listed", server=server, reason=why.value, why=for_operators(reason))
 
-    def _arrived(self, server: str, state: ListState, offer: Offer) -> None:
+    async def _arrived(self, server: str, state: ListState, offer: Offer) -> None:
+        """Nothing of it is shown before all of it was inspected."""
+        if self._states.get(server) is state:
+            await self._inspect(server, offer)
         if self._states.get(server) is not state:
             return
         before, owed, now = state.offer, state.owed, clock.monotonic()
-        self._inspect(server, offer)
         announced = state.arrived(offer, now + self._age_s(server, offer), now)
         different = difference(before, offer) | announced
         if different or not same(before, offer):

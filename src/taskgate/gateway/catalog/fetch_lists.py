@@ -6,23 +6,30 @@ A list that hangs holds up nobody: what has come after a moment is published, an
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 from taskgate import clock
 from taskgate.core import wire
-from taskgate.core.catalog.entry import CatalogEntry, EntryKind, read_entries
+from taskgate.core.catalog.entry import CatalogEntry, EntryKind, read_entry
 from taskgate.core.errors import TaskgateError, UpstreamError
+from taskgate.core.strict_scan import reads_quickly
 from taskgate.core.wire import Members, Raw
 from taskgate.gateway.catalog.offer import LISTS, Offer
 from taskgate.gateway.plan import Limits
+from taskgate.gateway.requests.large_results import elements_of, members_of
 from taskgate.ports.upstream import LISTING_PROFILE, ErrorReply, Link, own_call
+from taskgate.turns import PORTION, let_others_run
 
 PUBLISH_AFTER_S: Final = 1.0
+PORTION_BYTES: Final = 128 * 1024
+"""Of definitions that are read in one go."""
 _METHOD_NOT_FOUND: Final = -32601
 
 
-async def fetch_lists(link: Link, limits: Limits, before: Offer | None, publish: Callable[[Offer], None]) -> Offer:
+async def fetch_lists(
+    link: Link, limits: Limits, before: Offer | None, publish: Callable[[Offer], Awaitable[None]]
+) -> Offer:
     """Everything the upstream offers now. Raises what went wrong if not a single one of its lists could be had.
 
     `publish` is given what there is after a moment, if by then some lists have come and others have not.
@@ -30,7 +37,7 @@ async def fetch_lists(link: Link, limits: Limits, before: Offer | None, publish:
     fetch = _Fetch(link, limits, before)
     try:
         if not await fetch.wait(PUBLISH_AFTER_S) and fetch.any_listed:
-            publish(fetch.offer())
+            await publish(fetch.offer())
         await fetch.wait(max(0.0, limits.tools_fetch_timeout_s - PUBLISH_AFTER_S))
         return fetch.final()
     finally:
@@ -118,9 +125,11 @@ class _Fetch:
         for _ in range(limits.tools_max_pages):
             members = await self._page(how.method, cursor)
             if how.key in members:
-                found.extend(read_entries(kind, server, members[how.key]))
+                await self._read(kind, members[how.key], found)
             cursor = members.get("nextCursor")
             if cursor is None or bytes(cursor) in (b"null", b'""') or bytes(cursor) in seen:
+                break
+            if len(found) > limits.tools_per_upstream:
                 break
             seen.add(bytes(cursor))
         else:
@@ -131,6 +140,26 @@ class _Fetch:
             most = limits.tools_per_upstream
             self._note(kind, f"{server} offers more than {most} in {how.method}; the rest is left out")
         return tuple(found[: limits.tools_per_upstream])
+
+    async def _read(self, kind: EntryKind, listed: Raw, found: list[CatalogEntry]) -> None:
+        """Add the usable entries of one page, one more than are shown at most, so that the limit is known to be met."""
+        server, read_bytes, too_large = self._link.server, 0, 0
+        room = self._limits.tools_per_upstream + 1 - len(found)
+        for number, raw in enumerate((await elements_of(listed))[:room], 1):
+            if not reads_quickly(bytes(raw)):
+                too_large += 1
+                continue
+            entry = read_entry(kind, server, raw)
+            if entry is not None:
+                found.append(entry)
+            read_bytes += len(raw)
+            if number % PORTION == 0 or read_bytes > PORTION_BYTES:
+                read_bytes = 0
+                await let_others_run()
+        if too_large:
+            self._note(
+                kind, f"{too_large} entries of {LISTS[kind].method} of {server} are too large; they are left out"
+            )
 
     def _note(self, kind: EntryKind, note: str) -> None:
         self._notes.setdefault(kind, []).append(note)
@@ -146,7 +175,7 @@ class _Fetch:
             raise UpstreamError(
                 "upstream_unreachable", f"The server {self._link.server} could not answer {method}: {str(said)[:200]}"
             )
-        members = wire.members_of(reply.raw)
+        members = await members_of(reply.raw)
         if "ttlMs" in members and bytes(members["ttlMs"]).isdigit():
             self._ttls.append(float(bytes(members["ttlMs"])))
         return members

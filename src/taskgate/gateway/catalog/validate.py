@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import Any, Final
 
@@ -25,6 +25,8 @@ from taskgate.turns import LARGE_BYTES, let_others_run
 
 QUIET_S: Final = 60.0
 MAX_COMPILED: Final = 20_000
+SCHEMAS_AT_ONCE: Final = 4
+"""Tools whose schemas are compiled in one go when a list arrives; one may take milliseconds."""
 MAX_CHECKED: Final = 1 << 20
 """Bytes of structured output; what is larger is not even read."""
 _MISSING: Final = Violation("", "there is none, though the tool declares an output schema")
@@ -77,11 +79,15 @@ class Validation:
     def on(self) -> bool:
         return self._mode is not Validate.OFF
 
-    def look(self, entries: Iterable[CatalogEntry]) -> None:
-        """New lists have come: where checking is enforced, say at once which tools' output will not be checked."""
+    def looking(self, entries: Iterable[CatalogEntry]) -> Iterator[None]:
+        """New lists have come: where checking is enforced, log at once which tools' output will not be checked. Yields between
+        portions of them.
+        """
         if self._mode is not Validate.ENFORCE:
             return
-        for entry in entries:
+        for number, entry in enumerate(entries):
+            if number and number % SCHEMAS_AT_ONCE == 0:
+                yield
             tool = (entry.server, entry.name)
             if "outputSchema" not in entry.definition or self._looked.get(tool) == entry.digest:
                 continue

@@ -6,9 +6,10 @@ to the only server that it can belong to, never around.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from taskgate.core import wire
 from taskgate.core.catalog.addresses import Address
@@ -32,6 +33,8 @@ from taskgate.gateway.plan import Plan
 from taskgate.mcp.param_headers import ParamHeader
 
 Quarantined = frozenset[tuple[str, str]]
+RENDERED_AT_ONCE: Final = 500
+"""Entries of a list that is rendered in one go, within a few milliseconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,6 +278,12 @@ class View:
         record = self.plan.registry.records.get(tool.server)
         cut = record is not None and bool(record.budgets.max_tool_output_bytes)
         return cut or not tool.plain or self.plan.calls.delivery.promote_after_s > 0
+
+    async def listed(self, kind: EntryKind, audience: Audience) -> list[bytes]:
+        """The same as `listing`; a long list is rendered beside the event loop."""
+        if (kind, audience) in self.rendered or len(self.tools) + len(self.resources) <= RENDERED_AT_ONCE:
+            return self.listing(kind, audience)
+        return await asyncio.to_thread(self.listing, kind, audience)
 
     def listing(self, kind: EntryKind, audience: Audience) -> list[bytes]:
         """The rendered entries of one kind, in order, as this kind of caller sees them."""

@@ -6,6 +6,7 @@ taken when the view is built, by the same function that a call goes through, so 
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
@@ -23,7 +24,7 @@ from taskgate.core.resource_uri import UriTemplate
 from taskgate.core.scoping.registry import NO_WISH, SessionRequest
 from taskgate.core.scoping.scope import ScopeMode, ScopePolicy
 from taskgate.core.scoping.subset import Subset, compose
-from taskgate.gateway.catalog.catalogs import Catalogs
+from taskgate.gateway.catalog.catalogs import Catalogs, CatalogSnapshot
 from taskgate.gateway.catalog.shown_addresses import HeldAddresses, ShownAddresses
 from taskgate.gateway.catalog.slow_tools import SlowTools
 from taskgate.gateway.catalog.view import PromptRef as PromptRef
@@ -32,10 +33,17 @@ from taskgate.gateway.catalog.view import ToolRef as ToolRef
 from taskgate.gateway.catalog.view import View as View
 from taskgate.gateway.dynamic_servers import ScopeRecord
 from taskgate.gateway.plan import Plan
-from taskgate.mcp.param_headers import InvalidParamHeader, param_headers_of
 from taskgate.telemetry.logs import log
 
 MAX_VIEWS: Final = 2000
+BUILT_AT_ONCE: Final = 200
+"""Entries of a view that is built in one go, within a few milliseconds."""
+REBUILT: Final = 3
+"""How often a view is built anew because the lists changed meanwhile, before that is done in one go."""
+
+
+_BuildKey = tuple[str, SessionRequest, int, int]
+"""A view that is being built: of which scope and wish, and of which revisions of the plan and the lists."""
 
 
 def _policy(plan: Plan, scope: str) -> ScopePolicy:
@@ -56,6 +64,7 @@ class Views:
         """The views of callers who do not narrow their scope, which is most: found without comparing any wishes."""
         self._subsets: dict[tuple[str, SessionRequest, bool], tuple[int, Subset]] = {}
         self._held = HeldAddresses()
+        self._building: dict[_BuildKey, asyncio.Task[View]] = {}
 
     def subset(self, plan: Plan, scope: str, narrowing: SessionRequest, asking: bool = False) -> Subset:
         """What a session of this scope gets. With `asking`, servers beyond the scope's limit raise NotAllowed."""
@@ -100,21 +109,50 @@ class Views:
         subset = self.subset(plan, caller.scope, narrowing)
         await self._catalogs.settled(subset.servers, listing=listing)
         view = self.current(plan, caller, narrowing)
-        if view is None:
-            held = self._held.of(caller.scope)
-            policy = _policy(plan, caller.scope)
-            view = build_view(plan, policy, subset, self._catalogs, held, slow_tools=self._slow_tools)
-            self._held.keep(caller.scope, view.addresses.unchanged())
-            if len(self._views) >= MAX_VIEWS:
-                self._views.clear()
-            fresh = (plan.revision, self._lists.number, view)
-            if narrowing is NO_WISH:
-                self._whole[caller.scope] = fresh
-            else:
-                self._views[caller.scope, narrowing] = fresh
-            for note in view.notes:
-                log.warning("catalog", note=note)
-            self._put_on_record(view)
+        return view or await self._built(plan, caller.scope, narrowing, subset)
+
+    async def _built(self, plan: Plan, scope: str, narrowing: SessionRequest, subset: Subset) -> View:
+        """A view of the lists as they are when it is returned. A large one is built beside the event loop, once for all who wait for
+        it.
+        """
+        for _ in range(REBUILT):
+            number, lists = self._lists.number, self._catalogs.snapshot(subset.servers)
+            if lists.count() <= BUILT_AT_ONCE:
+                break
+            view = await self._built_beside(plan, (scope, narrowing, plan.revision, number), subset, lists)
+            if self._lists.number == number:
+                return self._kept(plan, scope, narrowing, view)
+        lists = self._catalogs.snapshot(subset.servers)
+        view = self._build(plan, scope, subset, lists, self._held.of(scope))
+        return self._kept(plan, scope, narrowing, view)
+
+    async def _built_beside(self, plan: Plan, key: _BuildKey, subset: Subset, lists: CatalogSnapshot) -> View:
+        building = self._building.get(key)
+        if building is None:
+            scope, held = key[0], dict(self._held.of(key[0]))
+            work = asyncio.to_thread(self._build, plan, scope, subset, lists, held)
+            building = self._building[key] = asyncio.get_running_loop().create_task(work)
+            building.add_done_callback(lambda _: self._building.pop(key, None))
+        return await asyncio.shield(building)
+
+    def _build(self, plan: Plan, scope: str, subset: Subset, lists: CatalogSnapshot, held: Mapping[str, str]) -> View:
+        return build_view(plan, _policy(plan, scope), subset, lists, held, slow_tools=self._slow_tools)
+
+    def _kept(self, plan: Plan, scope: str, narrowing: SessionRequest, view: View) -> View:
+        fresh = (plan.revision, self._lists.number, view)
+        known = self._whole.get(scope) if narrowing is NO_WISH else self._views.get((scope, narrowing))
+        if known is not None and known[:2] == fresh[:2]:
+            return known[2]
+        self._held.keep(scope, view.addresses.unchanged())
+        if len(self._views) >= MAX_VIEWS:
+            self._views.clear()
+        if narrowing is NO_WISH:
+            self._whole[scope] = fresh
+        else:
+            self._views[scope, narrowing] = fresh
+        for note in view.notes:
+            log.warning("catalog", note=note)
+        self._put_on_record(view)
         return view
 
     def _put_on_record(self, view: View) -> None:
@@ -136,13 +174,13 @@ def build_view(
     plan: Plan,
     scope: ScopePolicy,
     subset: Subset,
-    catalogs: Catalogs,
+    catalogs: CatalogSnapshot,
     held: Mapping[str, str],
     *,
     slow_tools: SlowTools,
 ) -> View:
     """`held`: addresses that callers of this scope were given before, and whose they were."""
-    offers = {server: offer for server in subset.servers if (offer := catalogs.offer(server)) is not None}
+    offers = catalogs.offers
     capabilities = {server: offer.capabilities for server, offer in offers.items()}
     visible: dict[EntryKind, dict[str, list[CatalogEntry]]] = {kind: {} for kind in EntryKind}
     withheld: dict[PatternKind, tuple[tuple[str, str], ...]] = {}
@@ -258,16 +296,13 @@ def _tool(
     name: str,
     entry: CatalogEntry,
     capabilities: Mapping[str, Any],
-    catalogs: Catalogs,
+    catalogs: CatalogSnapshot,
     *,
     revision: str,
 ) -> ToolRef:
     decision = decide(plan.gates, PatternKind.TOOL, entry.server, entry.name, quarantined=catalogs.quarantined)
     forced = plan.gates.rules.forced(entry.server, entry.name)
-    try:
-        params, unfit = param_headers_of(entry.input_schema), False
-    except InvalidParamHeader:
-        params, unfit = (), True
+    params, unfit = entry.header_params or (), entry.header_params is None
     tasks = supports_tasks(capabilities)
     raw_name = wire.raw(entry.name)
     forwarded = type(decision) is Forward and decision.note is None

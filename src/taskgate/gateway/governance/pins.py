@@ -30,6 +30,7 @@ from taskgate.gateway.plan import Live, Plan
 from taskgate.ports.store import Store
 from taskgate.telemetry.logs import log
 from taskgate.telemetry.metrics import Gauge, Labels, Metrics
+from taskgate.turns import PORTION
 
 MAX_CHANGED: Final = 10_000
 
@@ -80,14 +81,21 @@ class Pins:
         self._contents_again()
 
     def inspect(self, server: str, offer: Offer) -> None:
-        """A server's list has arrived. Returns before anybody is shown it."""
+        """Look at everything of a server again, at once."""
+        for _ in self.inspecting(server, offer):
+            pass
+
+    def inspecting(self, server: str, offer: Offer) -> Iterator[None]:
+        """A server's list has arrived and is not shown yet. Yields between portions of it."""
         self._interfaces[server] = _interfaces(offer)
         governing = self._plan.value.governing
         if governing.pins is PinMode.OFF:
             return
         others = [name for name in self._plan.value.registry.records if name != server]
         known = any(tool[0] == server for tool in self._pinned)
-        for entry in offer.entries.get(EntryKind.TOOL, ()):
+        for number, entry in enumerate(offer.entries.get(EntryKind.TOOL, ())):
+            if number and number % PORTION == 0:
+                yield
             self._compare_tool(entry, others, known)
         for gone in [key for key in self._unaccepted if key[0] == server and not self._is_used(key)]:
             del self._unaccepted[gone]
@@ -342,6 +350,11 @@ class Annotations:
         )
 
     def look(self, server: str, offer: Offer) -> None:
+        for _ in self.looking(server, offer):
+            pass
+
+    def looking(self, server: str, offer: Offer) -> Iterator[None]:
+        """Yields between portions of the list."""
         plan = self._plan.value
         tasks, status = supports_tasks(offer.capabilities), sends_task_status(offer.capabilities)
         if self._tasks.get(server) != (tasks, status):
@@ -354,7 +367,9 @@ class Annotations:
         names = {entry.name for entry in entries}
         for gone in [tool for tool in self._lines if tool[0] == server and tool[1] not in names]:
             del self._lines[gone], self._shown[gone]
-        for entry in entries:
+        for number, entry in enumerate(entries):
+            if number and number % PORTION == 0:
+                yield
             self._note(plan, entry, tasks)
 
     def _note(self, plan: Plan, entry: CatalogEntry, upstream_tasks: bool) -> None:

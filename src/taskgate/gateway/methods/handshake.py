@@ -148,7 +148,7 @@ async def list_catalog(lookup: Lookup, dynamic_servers: DynamicServers, request:
     kind, key = _KEYS[request.message.method]
     view = await lookup.view(request, listing=True)
     audience = audience_of(request)
-    entries = view.listing(kind, audience)
+    entries = await view.listed(kind, audience)
     if kind is EntryKind.TOOL:
         hidden = frozenset() if dynamic_servers.allowed(lookup.plan.value) else NEEDS_PERMISSION
         entries = table.listing(view, entries, audience, hidden)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import difflib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -59,7 +60,7 @@ async def search_tools(parts: SearchParts, request: Request, given: dict[str, An
     view = await parts.lookup.view(request, listing=True)
     limit, server = given["limit"], given.get("server")
     wide = MAX_RESULTS if server is not None else min(MAX_RESULTS, limit * _WIDER)
-    hits = index_of(view).search(given["query"][:MAX_QUERY], wide)
+    hits = (await index_of(view)).search(given["query"][:MAX_QUERY], wide)
     found: list[dict[str, Any]] = []
     for hit in hits:
         tool = view.tools[hit.key]
@@ -101,9 +102,9 @@ async def _helper(parts: SearchParts, request: Request, name: str) -> UsableTool
     return None if view.scope.helper_tools is HelperTools.NEVER or name in view.tools else found
 
 
-def index_of(view: View) -> SearchIndex:
-    """Made when somebody first searches, and kept as long as the view."""
-    return view.search_index or view.index(SearchIndex.build(_documents(view)))
+async def index_of(view: View) -> SearchIndex:
+    """Made beside the event loop when a caller first searches, and kept as long as the view."""
+    return view.search_index or view.index(await asyncio.to_thread(lambda: SearchIndex.build(_documents(view))))
 
 
 def is_listed(view: View, request: Request, tool: ToolRef) -> bool:
