@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Generator
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from taskgate.core.strict_scan import batch_in_slices, message_in_slices, reads_quickly
+from taskgate.core import wire
+from taskgate.core.strict_scan import batch_in_slices, message_in_slices, reads_quickly, value_in_slices
 from taskgate.core.wire import Message, MessageReader
 from taskgate.turns import let_others_run
 
@@ -24,6 +25,13 @@ async def read_batch(reader: MessageReader, body: bytes) -> list[Message]:
     if reads_quickly(body):
         return reader.read_batch(body)
     return await _in_turns(batch_in_slices(body, reader.max_depth, reader.max_nodes))
+
+
+async def read_value(document: bytes) -> Any:
+    """The value of a document that was let in before, as part of a message."""
+    if reads_quickly(document):
+        return wire.parse_strictly(document)
+    return await _in_turns(value_in_slices(document))
 
 
 async def _in_turns(slices: Generator[None, None, _Read]) -> _Read:

@@ -36,13 +36,13 @@ TAKEN: Final[dict[str, Any]] = {
 }
 
 
-def _server() -> Upstream:
+def _server(schema: dict[str, Any] | None = None) -> Upstream:
     upstream = Upstream("both")
 
     async def take(call: Call) -> str:
         return "taken"
 
-    upstream.tool("take", take)
+    upstream.tool("take", take, inputSchema=schema or {"type": "object"})
     return upstream
 
 
@@ -77,19 +77,76 @@ async def test_request_that_is_refused(kind: str) -> None:
         assert seconds < PAUSE_S, (seconds, where)
 
 
+HOW: Final[dict[str, dict[str, Any]]] = {
+    "plainly": {},
+    "as a task": {},
+    "with a key": {},
+    "held": {"governance": {"rules": [{"match": "take", "action": "approve"}]}},
+    "checked": {"validate": "enforce"},
+    "not fitting": {"validate": "warn"},
+}
+
+
+def _some() -> list[Any]:
+    """Each kind and each way once, and every second pairing of the rest; the others are long (`make pause`)."""
+    return [
+        pytest.param(kind, how, generation, marks=[] if (one + two + three) % 4 == 0 else [pytest.mark.long])
+        for one, kind in enumerate(TAKEN)
+        for two, how in enumerate(HOW)
+        for three, generation in enumerate(("2025", "2026"))
+    ]
+
+
 @seam
-@pytest.mark.parametrize("kind", TAKEN)
-@pytest.mark.parametrize("generation", ["2025", "2026"])
-async def test_request_that_is_answered(kind: str, generation: str) -> None:
-    async with Gateway({}, {"a": _server()}) as gate:
-        caller = await gate.caller(generation)
+@pytest.mark.parametrize(("kind", "how", "generation"), _some())
+async def test_request_that_is_answered(kind: str, how: str, generation: str) -> None:
+    config = {**HOW[how], "limits": {"pending_approvals_per_caller": 100, "open_tasks_per_caller": 1_000}}
+    schema = {"type": "object", "properties": {"a": {}}, "required": ["b"] if how == "not fitting" else []}
+    async with Gateway(config, {"a": _server(schema)}) as gate:
+        caller = await gate.caller(generation, **({"capabilities": {"tasks": {}}} if generation == "2025" else {}))
         await caller.tools()
 
         async def send() -> None:
-            assert (await caller.call("a__take", {"a": TAKEN[kind]})).text == "taken"
+            arguments = {"a": TAKEN[kind]}
+            if how == "with a key":
+                meta = {"taskgate/idempotencyKey": f"key of {kind}"}
+                await caller.request("tools/call", {"name": "a__take", "arguments": arguments, "_meta": meta})
+            elif how == "as a task" or how == "held":
+                task = {"task": {"ttl": 60_000}} if generation == "2025" else {"_meta": {"taskgate/task": True}}
+                await caller.request("tools/call", {"name": "a__take", "arguments": arguments, **task})
+            else:
+                assert (await caller.call("a__take", arguments)).text == "taken"
 
         seconds, where = await _least(gate.process, send)
         assert seconds < PAUSE_S, (seconds, where)
+
+
+@seam
+@pytest.mark.parametrize("recorded", [False, True])
+async def test_audit_rows_of_calls_that_are_slow_to_read(recorded: bool) -> None:
+    """Calls go to the log once a second, and what their arguments hold is read for that."""
+    numbers = b"1.50," * 3_000
+    slow = (
+        b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"a__take","arguments":{"a":[%b1]}}}' % numbers
+    )
+    config = {"governance": {"record": {"sample": 1.0}}} if recorded else {}
+    async with Gateway(config, {"a": _server()}) as gate:
+        caller = await gate.caller("2025")
+        await caller.tools()
+        headers = {"accept": "application/json, text/event-stream", **caller.headers}
+
+        async def second() -> None:
+            for _ in range(15):
+                await gate.http("POST", "/mcp", slow, headers).done()
+            for _ in range(4):
+                await caller.call("a__take", {"a": "\n" * 2_000_000})
+            await gate.advance(2)
+
+        seconds, where = await _least(gate.process, second)
+        assert seconds < PAUSE_S, (seconds, where)
+        await gate.advance(3)
+        rows = (await gate.operator("GET", "/api/v1/audit?event=call&limit=100")).json()
+        assert len(rows["rows"] if isinstance(rows, dict) else rows) >= 19
 
 
 @seam

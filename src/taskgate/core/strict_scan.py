@@ -15,6 +15,7 @@ import codecs
 import itertools
 import json
 import re
+import sys
 from collections.abc import Generator, Iterator, Mapping
 from typing import Any, Final
 
@@ -90,6 +91,14 @@ def batch_in_slices(body: bytes, max_depth: int, max_nodes: int) -> Generator[No
     wire.check_batch(raw)
     values = yield from scan.decoded()
     return [wire.message_of(value, _members(text)) for value, text in zip(values, raw, strict=True)]
+
+
+def value_in_slices(document: bytes) -> Generator[None, None, Any]:
+    """`wire.parse_strictly` in slices, without limits: for parts of a message that was let in."""
+    scan = StrictScan(document, wire.DEEPEST, sys.maxsize)
+    while not scan.step():
+        yield
+    return (yield from scan.decoded())
 
 
 def _members(text: Raw) -> dict[str, Raw]:

@@ -182,6 +182,8 @@ MAX_PATTERNS: Final = 100
 MAX_DEPTH: Final = 64
 BUDGET: Final = 2_000_000
 """Units of `schema_work` that one check may cost: about 20 ms, during which nobody else is served."""
+MAX_EXPLAINED: Final = 64 * 1024
+"""Bytes. Finding out which part of a value does not fit takes many times as long as finding out that one does not."""
 
 _BACKTRACK_LIMIT: Final = 500
 _REGEX_BYTES: Final = 1 << 16
@@ -279,6 +281,8 @@ class SchemaCheck:
             self._refuse_too_much(value, text)
         if self.fits_whole(value):
             return ()
+        if len(text) > MAX_EXPLAINED:
+            return (Violation("", f"it does not fit; where is not looked for in more than {MAX_EXPLAINED} bytes"),)
         place, reason = FaultFinder(self._work, self).find(self._schema, value)
         return (Violation(_pointer(place), reason[:300]),)
 

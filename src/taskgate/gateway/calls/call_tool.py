@@ -26,7 +26,7 @@ from taskgate.gateway.catalog.views import ToolRef
 from taskgate.gateway.governance.call_log import CallLog
 from taskgate.gateway.requests.admission import ServerQueue
 from taskgate.gateway.requests.large_results import looked_at
-from taskgate.gateway.requests.request import KEY_META, Heartbeat, Request, fair_key
+from taskgate.gateway.requests.request import KEY_META, Heartbeat, Request, fair_key, next_step
 from taskgate.gateway.tasks.engine import TaskEngine
 from taskgate.gateway.tasks.promote import Promotion
 from taskgate.gateway.tasks.sends import is_error
@@ -103,9 +103,19 @@ class ToolCalls:
         if tool.plain and _SPECIAL.isdisjoint(request.params) and b"idempotency-key" not in request.headers:
             meta = request.params.get("_meta")
             if type(meta) is not dict or _SPECIAL_META.isdisjoint(meta):
+                if len(request.message.raw_params or b"") >= LARGE_BYTES:
+                    return self._plainly_in_turns(request, tool, arguments)
                 self._arguments.validate_and_learn(request, tool, arguments)
                 return self._plainly(request, tool, arguments)
         return self._specially(request, tool, arguments)
+
+    async def _plainly_in_turns(self, request: Request, tool: ToolRef, arguments: Any) -> bytes:
+        await next_step(request)
+        self._arguments.validate_and_learn(request, tool, arguments)
+        await next_step(request)
+        request.members()
+        await next_step(request)
+        return await self._plainly(request, tool, arguments)
 
     async def _unlisted(self, request: Request, name: str, arguments: Any) -> bytes:
         """Nothing is known of the tool as yet, or nothing any more."""

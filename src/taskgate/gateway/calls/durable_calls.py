@@ -28,7 +28,7 @@ from taskgate.gateway.governance.ask_caller import ByUrl
 from taskgate.gateway.governance.call_log import CallLog
 from taskgate.gateway.governance.gate import CallGate
 from taskgate.gateway.requests.admission import Budgets
-from taskgate.gateway.requests.request import Request, fair_key, idempotency_key
+from taskgate.gateway.requests.request import Request, fair_key, idempotency_key, next_step
 from taskgate.gateway.tasks.engine import TaskEngine
 from taskgate.gateway.tasks.task_records import NewCall
 from taskgate.mcp.param_headers import mismatch
@@ -86,8 +86,12 @@ class DurableCalls:
         governed = type(decision) is not Forward or decision.note is not None
         check, approval = TaskCheck.SYNC, None
         if type(decision) is Denied:
-            self.gate.for_tool(request, tool)
+            await self.gate.for_tool(request, tool)
+        await next_step(request)
         unusable = self._validated(request, tool, arguments, governed)
+        await next_step(request)
+        request.members()
+        await next_step(request)
         required = tool.entry is not None and tool.entry.task_support is TaskSupport.REQUIRED
         if "task" in request.params or tool.forced or governed or required or wants_handle(request):
             check = self._task_contract(request, tool)
@@ -95,7 +99,7 @@ class DurableCalls:
             resumed = await self.by_url.resumed(request, tool)
             if resumed is not None:
                 return resumed
-            approval = self._approval(request, tool, arguments) if governed else None
+            approval = await self._approval(request, tool, arguments) if governed else None
             if approval is None and unusable is not None:
                 raise unusable
         if check is TaskCheck.TASK:
@@ -121,11 +125,12 @@ class DurableCalls:
             return problem
         return None
 
-    def _approval(self, request: Request, tool: ToolRef, arguments: Any) -> ApprovalRequest | None:
+    async def _approval(self, request: Request, tool: ToolRef, arguments: Any) -> ApprovalRequest | None:
         """The approval that the call must be held for. Raises InvalidArguments: people are not asked about what cannot run."""
-        approval = self.gate.for_tool(request, tool)
+        approval = await self.gate.for_tool(request, tool)
         if approval is None:
             return None
+        await next_step(request)
         unvalidated = self.arguments.before_hold(request, tool, arguments)
         return msgspec.structs.replace(approval, unvalidated=unvalidated)
 

@@ -8,7 +8,6 @@ from functools import cached_property
 from typing import Any, Final
 
 from taskgate import clock
-from taskgate.core import wire
 from taskgate.core.catalog.entry import CatalogEntry, uris_between, uris_in
 from taskgate.core.catalog.schema_check import InvalidArguments, InvalidOutput, SchemaCheck, UnusableSchema, Violation
 from taskgate.core.completion import CandidateIndex
@@ -20,6 +19,7 @@ from taskgate.gateway.events import DataErased, EventHub, SessionEnded
 from taskgate.gateway.plan import Live, Plan, Validate
 from taskgate.gateway.requests.large_results import members_of
 from taskgate.gateway.requests.request import Request, memory_key
+from taskgate.reading import read_value
 from taskgate.telemetry.logs import log
 from taskgate.turns import LARGE_BYTES, let_others_run
 
@@ -184,7 +184,7 @@ class Validation:
 async def _violations(check: SchemaCheck, structured: bytes) -> tuple[Violation, ...]:
     if len(structured) > MAX_CHECKED:
         raise UnusableSchema(f"it would take too long to apply to {len(structured)} bytes")
-    value = wire.parse_strictly(structured)
+    value = await read_value(structured)
     if len(structured) >= LARGE_BYTES:
         await let_others_run()
     return check.violations(value, structured)

@@ -112,8 +112,8 @@ class Views:
         return view or await self._built(plan, caller.scope, narrowing, subset)
 
     async def _built(self, plan: Plan, scope: str, narrowing: SessionRequest, subset: Subset) -> View:
-        """A view of the lists as they are when it is returned. A large one is built beside the event loop, once for all who wait for
-        it.
+        """A view of the lists as they are when it is returned. A large one is built beside the event loop, once for all callers who
+        wait for it.
         """
         for _ in range(REBUILT):
             number, lists = self._lists.number, self._catalogs.snapshot(subset.servers)

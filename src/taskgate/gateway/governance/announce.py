@@ -12,10 +12,11 @@ from taskgate.core.errors import GatewayFault
 from taskgate.core.governance.approval import State
 from taskgate.core.governance.card import Card
 from taskgate.core.governance.decision import NeedsApproval
-from taskgate.core.governance.digest import AmbiguousJson, parse_strict
+from taskgate.core.governance.digest import AmbiguousJson
 from taskgate.core.governance.pipeline import workflow_named
 from taskgate.gateway.governance.evaluate import Asked, binding_of
 from taskgate.gateway.plan import Plan
+from taskgate.gateway.requests.strict_arguments import strict_value
 from taskgate.ports.approval_channel import ApprovalChannel, Decide, Delivered, Delivery
 from taskgate.ports.approval_store import ApprovalRequest, ApprovalStore, StoredReceipt
 from taskgate.telemetry.logs import log
@@ -277,6 +278,6 @@ def audit_of(plan: Plan, asked: ApprovalRequest, task_id: str = "") -> AuditEntr
 def value_of(arguments: bytes) -> Any:
     """The arguments as a value to show; what cannot be read strictly is shown as the text it is."""
     try:
-        return parse_strict(arguments)
+        return strict_value(arguments)
     except AmbiguousJson:
         return arguments.decode("utf-8", "replace")

@@ -13,7 +13,7 @@ from taskgate.core.errors import CallerError, TaskgateError
 from taskgate.core.generations import Generation
 from taskgate.core.governance.approval import Approver, Verdict
 from taskgate.core.governance.card import excerpt, show_json
-from taskgate.core.governance.digest import AmbiguousJson, parse_strict
+from taskgate.core.governance.digest import AmbiguousJson
 from taskgate.core.governance.redaction import compile_redaction
 from taskgate.core.questions import ELICIT, Answer, Question, can_answer
 from taskgate.core.tasks.task import Task
@@ -24,8 +24,9 @@ from taskgate.gateway.governance.approvals import Approvals
 from taskgate.gateway.governance.evaluate import as_own_approver
 from taskgate.gateway.plan import Elicits, Live, Plan
 from taskgate.gateway.requests.replies import RequestStateSigner, ask_session, text_of
-from taskgate.gateway.requests.request import Request, arguments_digest
+from taskgate.gateway.requests.request import Request
 from taskgate.gateway.requests.sessions import Session
+from taskgate.gateway.requests.strict_arguments import arguments_digest, read_ahead, strict_value
 from taskgate.gateway.tasks.engine import TaskEngine
 from taskgate.gateway.tasks.followers import Followers
 from taskgate.gateway.tasks.task_records import NewCall
@@ -98,7 +99,7 @@ def own_answer(plan: Plan, held: HeldCall, answer: Mapping[str, Any]) -> Word | 
 
 def _shown(approval: ApprovalRequest) -> str:
     try:
-        value = parse_strict(approval.arguments)
+        value = strict_value(approval.arguments)
     except AmbiguousJson:
         return "x" * (_SHOWN + 1)
     return show_json(compile_redaction(approval.workflow.redact_fields).redact(value).value)
@@ -275,7 +276,9 @@ class ByUrl:
         if state.kind != STATE_KIND:
             return None
         task = await self._tasks.records.find(request, state.body)
-        if arguments_digest(bytes(members.get("arguments", Raw(b"{}")))) != task.digest:
+        arguments = bytes(members.get("arguments", Raw(b"{}")))
+        await read_ahead(arguments)
+        if arguments_digest(arguments) != task.digest:
             raise CallerError("invalid_params", "The arguments are not those of the call that waits for approval.")
         await self._heard(request, task)
         return await self._tasks.wait_out(request, task, waiting_for_people=True)

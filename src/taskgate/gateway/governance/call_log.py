@@ -18,10 +18,12 @@ from taskgate.core.governance.digest import digest_of_bytes
 from taskgate.core.identity import Caller
 from taskgate.core.tasks.state import TaskState
 from taskgate.core.tasks.task import Outcome
+from taskgate.core.wire import Raw
 from taskgate.gateway.catalog.views import ToolRef
 from taskgate.gateway.events import EventHub, TaskChanged
-from taskgate.gateway.governance.record_calls import CallRecorder
-from taskgate.gateway.requests.request import Request, arguments_digest
+from taskgate.gateway.governance.record_calls import MOST_BYTES, CallRecorder
+from taskgate.gateway.requests.request import Request
+from taskgate.gateway.requests.strict_arguments import arguments_digest
 from taskgate.ports.store import AuditLog, Store
 from taskgate.telemetry.metrics import Metrics
 
@@ -140,11 +142,14 @@ ROWS_A_ROUND: Final = 200
 KINDS_A_ROUND: Final = 2_000
 READ_A_ROUND: Final = 128 * 1024
 """Bytes of arguments that are read for their digests in one round; of the rest the bytes themselves are digested."""
+READ_A_PIECE: Final = 16 * 1024
+"""Bytes of arguments that are read in one go. Those of a call with more are not kept until then: only their digest is."""
 ROWS_A_PIECE: Final = 20
 PIECES_A_ROUND: Final = 10
 PIECE_PAUSE_S: Final = 0.05
 """A round goes to the log in pieces: whoever makes a task in the same moment waits for all that is written with it."""
 
+_NO_ARGUMENTS: Final = Raw(b"{}")
 _Kind = tuple[Caller, ToolRef, str, Executed]
 
 
@@ -158,15 +163,25 @@ class _Seen:
         self.count = 1
 
 
+class _Noted(NamedTuple):
+    """One call. `digest` is that of its arguments where these are too large to be kept."""
+
+    kind: _Kind
+    params: bytes
+    digest: str | None
+    asked_servers: bool
+
+
 class CallLog:
     def __init__(self, log: AuditLog, recorder: CallRecorder, usage: UsageCounter) -> None:
         self._log = log
         self._recorder = recorder
         self._usage = usage
-        self._calls: list[tuple[_Kind, bytes, bool]] = []
+        self._calls: list[_Noted] = []
         self._more: dict[tuple[int, int, str, Executed], _Seen] = {}
         self._others = 0
-        self._pending: deque[Callable[[], AuditEntry]] = deque()
+        self._pending: deque[tuple[int, Callable[[], AuditEntry]]] = deque()
+        """How many bytes a row reads, and what makes it."""
         self._next_piece: asyncio.TimerHandle | None = None
 
     def note(self, request: Request, tool: ToolRef, outcome: str, executed: Executed, size: int) -> None:
@@ -185,7 +200,12 @@ class CallLog:
         amounts[BYTES_IN] += len(params)
         amounts[BYTES_OUT] += size
         if len(self._calls) < ROWS_A_ROUND:
-            self._calls.append((kind, bytes(params), bool(request.narrowing.server_lists)))
+            asked_servers = bool(request.narrowing.server_lists)
+            if len(params) <= READ_A_PIECE:
+                self._calls.append(_Noted(kind, bytes(params), None, asked_servers))
+            else:
+                arguments = request.members().get("arguments", _NO_ARGUMENTS)
+                self._calls.append(_Noted(kind, b"", digest_of_bytes(bytes(arguments)), asked_servers))
             return
         same = (id(request.caller), id(tool), outcome, executed)
         found: _Seen | None = self._more.get(same)
@@ -199,15 +219,16 @@ class CallLog:
     def became_task(self, request: Request, tool: ToolRef) -> None:
         """A call that is to be a task, whose end does not come here: put on record now, unless the gate has done so."""
         if self._recorder.on and type(tool.decision) is Forward and tool.decision.note is None:
-            arguments = _arguments(bytes(request.message.raw_params or b""))
-            self._recorder.plain(request.caller, tool, arguments, bool(request.narrowing.server_lists))
+            arguments = request.members().get("arguments", _NO_ARGUMENTS)
+            short = bytes(arguments) if memoryview(arguments).nbytes <= MOST_BYTES else None
+            self._recorder.plain(request.caller, tool, short, bool(request.narrowing.server_lists))
 
     def flush(self, policy_revision: str, *, last: bool) -> None:
         """Hand what was noted to the log, a part now and the rest within the second. Called once a second, and at the end."""
         self._usage.flush(last=last)
         self._end_round(policy_revision)
         rows = len(self._pending)
-        self._hand_over(rows if last else max(ROWS_A_PIECE, rows // PIECES_A_ROUND))
+        self._hand_over(rows if last else max(ROWS_A_PIECE, rows // PIECES_A_ROUND), last=last)
         self._recorder.flush(last=last)
 
     async def forget_old(self, portions: int) -> bool:
@@ -218,24 +239,32 @@ class CallLog:
         more, self._more = self._more, {}
         others, self._others = self._others, 0
         read = 0
-        for kind, params, asked_servers in calls:
+        for kind, params, digest, asked_servers in calls:
             read += len(params)
             if self._recorder.on:
-                self._recorder.plain(kind[0], kind[1], _arguments(params), asked_servers)
-            self._pending.append(partial(_call_entry, kind, revision, params, strictly=read <= READ_A_ROUND))
+                short = _arguments(params) if digest is None else None
+                self._recorder.plain(kind[0], kind[1], short, asked_servers)
+            if digest is None:
+                row = partial(_call_entry, kind, revision, params, strictly=read <= READ_A_ROUND)
+            else:
+                row = partial(_entry, "call", kind, revision, digest)
+            self._pending.append((len(params), row))
         for seen in more.values():
             reason = f"{seen.count} more calls of this kind"
-            self._pending.append(partial(_entry, "calls", seen.kind, revision, "", reason))
+            self._pending.append((0, partial(_entry, "calls", seen.kind, revision, "", reason)))
         self._recorder.not_recorded(others + sum(seen.count for seen in more.values()))
         if others:
-            self._pending.append(partial(_others_entry, others))
+            self._pending.append((0, partial(_others_entry, others)))
 
-    def _hand_over(self, most: int) -> None:
+    def _hand_over(self, most: int, *, last: bool = False) -> None:
         if self._next_piece is not None:
             self._next_piece.cancel()
             self._next_piece = None
-        for _ in range(min(most, len(self._pending))):
-            self._log.record(self._pending.popleft()())
+        rows = read = 0
+        while self._pending and rows < most and (read < READ_A_PIECE or last):
+            size, row = self._pending.popleft()
+            rows, read = rows + 1, read + size
+            self._log.record(row())
         if self._pending:
             self._next_piece = asyncio.get_running_loop().call_later(PIECE_PAUSE_S, self._hand_over, most)
 

@@ -38,7 +38,7 @@ from taskgate.core.governance.decision import (
     covering,
     recheck,
 )
-from taskgate.core.governance.digest import AmbiguousJson, digest, digest_of_json, imitated_property, parse_strict
+from taskgate.core.governance.digest import AmbiguousJson, imitated_property
 from taskgate.core.governance.pipeline import (
     REFUSED,
     PolicyAnswer,
@@ -62,6 +62,7 @@ from taskgate.gateway.catalog.views import Views
 from taskgate.gateway.governance.expiries import ApprovalExpiries
 from taskgate.gateway.governance.standing_grants import StandingGrants
 from taskgate.gateway.plan import Live, Plan
+from taskgate.gateway.requests.strict_arguments import strict_digest, strict_value
 from taskgate.ports.policy_engine import PolicyRequest, PolicyTime
 from taskgate.telemetry.logs import log
 
@@ -97,7 +98,7 @@ def evaluate(plan: Plan, asked: Asked, decision: Decision, grants: Iterable[Gran
 def read_arguments(asked: Asked) -> Mapping[str, Any]:
     """The arguments, read strictly; what is ambiguous cannot be judged nor approved."""
     try:
-        value = parse_strict(asked.arguments)
+        value = strict_value(asked.arguments)
     except AmbiguousJson as error:
         raise CallerError(
             "invalid_params",
@@ -118,11 +119,12 @@ def read_arguments(asked: Asked) -> Mapping[str, Any]:
 
 def binding_of(plan: Plan, asked: Asked) -> Binding:
     """What people would agree to. Its deadline is set when they are asked."""
+    read_arguments(asked)
     return Binding(
         asked.principal,
         asked.server,
         asked.name,
-        digest(read_arguments(asked)),
+        strict_digest(asked.arguments),
         asked.definition_digest,
         plan.gates.revision,
         0,
@@ -340,6 +342,6 @@ def _without_approval(decision: Settled, *, spent: bool) -> Stopped | None:
 
 def _digest(arguments: bytes) -> str:
     try:
-        return digest_of_json(arguments)
+        return strict_digest(arguments)
     except AmbiguousJson:
         return ""

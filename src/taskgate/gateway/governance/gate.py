@@ -6,6 +6,8 @@ or a refusal, raised as the caller will read it: without a word about rules, pol
 
 from __future__ import annotations
 
+import asyncio
+from functools import partial
 from typing import Final, NoReturn
 
 from taskgate import clock
@@ -23,7 +25,8 @@ from taskgate.gateway.governance.approvals import Approvals
 from taskgate.gateway.governance.evaluate import Asked, PreSendRecheck, evaluate, schema_of, tell_note
 from taskgate.gateway.governance.record_calls import CallRecorder, Denials
 from taskgate.gateway.plan import Live, Plan, pending_limits
-from taskgate.gateway.requests.request import Heartbeat, Request, arguments_digest
+from taskgate.gateway.requests.request import Heartbeat, Request
+from taskgate.gateway.requests.strict_arguments import READ_AT_ONCE, arguments_digest, read_ahead
 from taskgate.gateway.tasks.engine import TaskEngine
 from taskgate.gateway.tasks.methods import KEEP_ALIVE_S
 from taskgate.ports.approval_store import ApprovalRequest, Decided, HeldCall
@@ -59,15 +62,21 @@ class CallGate:
         self._metrics = metrics
         self._denials = denials
 
-    def for_tool(self, request: Request, tool: ToolRef) -> ApprovalRequest | None:
+    async def for_tool(self, request: Request, tool: ToolRef) -> ApprovalRequest | None:
         """The approval that this call must be held for, or None if it may go."""
         asked = _asked(request.caller, tool, bytes(request.members().get("arguments", Raw(b"{}"))))
-        return self.settle(request, asked, tool.decision, tool.wire)
+        return await self.settle(request, asked, tool.decision, tool.wire)
 
-    def settle(self, request: Request, asked: Asked, decision: Decision, shown: str) -> ApprovalRequest | None:
+    async def settle(self, request: Request, asked: Asked, decision: Decision, shown: str) -> ApprovalRequest | None:
         grants, asked_servers = self.approvals.grants.current, bool(request.narrowing.server_lists)
         try:
-            settled = evaluate(self._plan.value, asked, decision, grants, self._store.now_ms())
+            evaluated = partial(evaluate, self._plan.value, asked, decision, grants, self._store.now_ms())
+            if len(asked.arguments) <= READ_AT_ONCE:
+                settled = evaluated()
+            else:
+                # Policies look at large arguments beside the event loop, like the recheck on the store's thread.
+                await read_ahead(asked.arguments)
+                settled = await asyncio.to_thread(evaluated)
         except CallerError:
             self._recorder.governed(asked, decision, asked_servers=asked_servers)
             raise
@@ -157,7 +166,7 @@ class HeldReadings:
         """Returns when the reading may go on; raises when it may not."""
         if type(decision) is Forward and decision.note is None:
             return
-        approval = self._gate.settle(request, asked, decision, shown)
+        approval = await self._gate.settle(request, asked, decision, shown)
         if approval is not None:
             await self._agreed(request, asked, decision, approval)
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
 import msgspec
 
 from taskgate.core import wire
 from taskgate.core.audit import AuditEntry
-from taskgate.core.errors import CallerError, TaskgateError
+from taskgate.core.errors import CallerError, GatewayFault, TaskgateError
 from taskgate.core.governance.decision import Action, Decision, action_of
 from taskgate.core.governance.rehearse import RecordedCall
 from taskgate.core.identity import Caller
@@ -38,6 +41,11 @@ class _Seen:
     rule: str
     listed: bool
     asked_servers: bool
+    too_long: bool = False
+    """Its arguments are longer than what is kept."""
+
+
+_Make = Callable[[], list[RecordedCall]]
 
 
 class CallRecorder:
@@ -48,6 +56,7 @@ class CallRecorder:
         self._due = 0.0
         self._skipped = 0
         self._rounds = 0
+        self._jobs: dict[asyncio.Task[None], _Make] = {}
 
     @property
     def on(self) -> bool:
@@ -59,25 +68,28 @@ class CallRecorder:
         before = Action.APPROVE if by_grant else action_of(decision)
         self._take(asked, before, decision.rule, asked.definition_digest != "", asked_servers)
 
-    def plain(self, caller: Caller, tool: ToolRef, arguments: bytes, asked_servers: bool) -> None:
-        """A call that was simply forwarded, some time after it was answered."""
+    def plain(self, caller: Caller, tool: ToolRef, arguments: bytes | None, asked_servers: bool) -> None:
+        """A call that was simply forwarded, some time after it was answered. None: its arguments are longer than what is kept."""
         asked = Asked(
             caller.principal,
             caller.roles,
             caller.scope,
             tool.server,
             tool.name,
-            arguments,
+            arguments or b"",
             input_schema=schema_of(tool.entry),
         )
-        self._take(asked, Action.FORWARD, tool.decision.rule, tool.entry is not None, asked_servers)
+        listed, too_long = tool.entry is not None, arguments is None
+        self._take(asked, Action.FORWARD, tool.decision.rule, listed, asked_servers, too_long=too_long)
 
     def not_recorded(self, count: int) -> None:
         """So many more calls were seen of which nothing is known any more."""
         if self.on:
             self._skipped += count
 
-    def _take(self, asked: Asked, before: Action, rule: str, listed: bool, asked_servers: bool) -> None:
+    def _take(
+        self, asked: Asked, before: Action, rule: str, listed: bool, asked_servers: bool, *, too_long: bool = False
+    ) -> None:
         settings = self._plan.value.governing.record
         if settings is None:
             return
@@ -87,24 +99,53 @@ class CallRecorder:
             self._skipped += 1
             return
         self._due -= 1
-        self._seen.append(_Seen(asked, before, rule, listed, asked_servers))
+        too_long = too_long or len(asked.arguments) > MOST_BYTES
+        kept = replace(asked, arguments=b"") if too_long else asked
+        self._seen.append(_Seen(kept, before, rule, listed, asked_servers, too_long))
 
     def flush(self, *, last: bool = False) -> None:
         """Called once a second, and at the end."""
         plan = self._plan.value
         seen, self._seen = self._seen, []
         self._rounds += 1
-        made = [_recorded(plan, plan.governing.record, one) for one in seen if plan.governing.record is not None]
+        settings = plan.governing.record
+        make = partial(_all_recorded, plan, settings, seen) if settings is not None and seen else None
         if self._skipped and (last or self._rounds >= COUNT_EVERY):
-            made.append(RecordedCall(0, count=self._skipped))
+            self._store.record_calls([RecordedCall(0, count=self._skipped)])
             self._skipped, self._rounds = 0, 0
-        if made:
-            self._store.record_calls(made)
+        if last:
+            self._record_now(*self._give_up_jobs(), make)
+        elif make is not None:
+            job = asyncio.get_running_loop().create_task(self._record(make))
+            self._jobs[job] = make
+            job.add_done_callback(lambda ended: self._jobs.pop(ended, None))
+
+    def _give_up_jobs(self) -> list[_Make]:
+        unfinished = [(job, make) for job, make in self._jobs.items() if not job.done()]
+        for job, _ in unfinished:
+            job.cancel()
+        return [make for _, make in unfinished]
+
+    def _record_now(self, *makes: _Make | None) -> None:
+        for make in makes:
+            if make is not None:
+                self._store.record_calls(make())
+
+    async def _record(self, make: _Make) -> None:
+        """Reading and redacting 200 calls may take seconds, if that is what their callers want: it is done beside the loop."""
+        try:
+            self._store.record_calls(await asyncio.to_thread(make))
+        except GatewayFault as problem:
+            log.warning("calls not recorded", why=problem.message)
 
     async def forget_old(self, portions: int) -> bool:
         """Forget so many portions of what is past its time, which is all of it without the setting; whether there may be more."""
         settings = self._plan.value.governing.record
         return await self._store.forget_recorded_calls(settings.keep_ms if settings is not None else 0, portions)
+
+
+def _all_recorded(plan: Plan, settings: RecordSettings, seen: list[_Seen]) -> list[RecordedCall]:
+    return [_recorded(plan, settings, one) for one in seen]
 
 
 def _recorded(plan: Plan, settings: RecordSettings, seen: _Seen) -> RecordedCall:
@@ -123,7 +164,7 @@ def _recorded(plan: Plan, settings: RecordSettings, seen: _Seen) -> RecordedCall
         asked_servers=seen.asked_servers,
         temporary=asked.scope in plan.temporary_scopes,
     )
-    if len(asked.arguments) > MOST_BYTES:
+    if seen.too_long:
         return msgspec.structs.replace(call, unread=f"longer than {MOST_BYTES} bytes")
     try:
         value = read_arguments(asked)

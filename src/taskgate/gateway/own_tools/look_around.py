@@ -25,7 +25,8 @@ from taskgate.gateway.governance.gate import HeldReadings
 from taskgate.gateway.own_tools.tool import OwnTool, ToolReply, saying
 from taskgate.gateway.plan import Live
 from taskgate.gateway.questions.activity import Activity
-from taskgate.gateway.requests.request import Request, arguments_digest
+from taskgate.gateway.requests.request import Request
+from taskgate.gateway.requests.strict_arguments import arguments_digest
 from taskgate.ports.upstream import ServerState, Upstream
 
 _HEALTH: Final = {

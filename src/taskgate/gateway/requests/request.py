@@ -19,7 +19,6 @@ from taskgate.core import wire
 from taskgate.core.addressees import NO_CONVERSATION
 from taskgate.core.errors import CallerError
 from taskgate.core.generations import CAPABILITIES, CLIENT_INFO, PROGRESS_TOKEN, Envelope, Generation
-from taskgate.core.governance.digest import AmbiguousJson, digest_of_bytes, digest_of_json
 from taskgate.core.identity import ANONYMOUS, Caller, ConversationKey
 from taskgate.core.scoping.registry import NO_WISH, SessionRequest
 from taskgate.core.tasks.task import Task
@@ -28,6 +27,7 @@ from taskgate.gateway.requests.delivery import ReplyDelivery
 from taskgate.gateway.requests.sessions import Session
 from taskgate.ports.outlet import ReplyOutlet
 from taskgate.ports.upstream import LinkKey
+from taskgate.turns import LARGE_BYTES, let_others_run
 
 _NEVER = float("inf")
 CLIENT_META: Final = "taskgate/client"
@@ -57,6 +57,8 @@ class Request(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     """Made by one of our own tools on behalf of the caller."""
     vendor_id: str | None = None
     """Under which id the vendor method that made this call will know its task."""
+    large_members: dict[int, tuple[Message, Members]] = msgspec.field(default_factory=dict)
+    """The members of large params, once they were asked for: finding them takes milliseconds."""
 
     @classmethod
     def opened(
@@ -137,8 +139,17 @@ class Request(msgspec.Struct, frozen=True, eq=False, kw_only=True):
         return client_label(self.params)
 
     def members(self) -> Members:
+        """The params, each member as its exact bytes. The caller may change what it gets."""
         raw = self.message.raw_params
-        return wire.members_of(raw) if raw is not None else {}
+        if raw is None:
+            return {}
+        if len(raw) < LARGE_BYTES:
+            return wire.members_of(raw)
+        message, members = self.large_members.get(0, (None, {}))
+        if message is not self.message:
+            members = wire.members_of(raw)
+            self.large_members[0] = (self.message, members)
+        return dict(members)
 
     @property
     def client_name(self) -> str:
@@ -172,6 +183,12 @@ class Request(msgspec.Struct, frozen=True, eq=False, kw_only=True):
             place=self.caller.place,
             conversation=self.asking_stream,
         )
+
+
+async def next_step(request: Request) -> None:
+    """Params of megabytes are looked through several times before they are sent: others have their turn in between."""
+    if len(request.message.raw_params or b"") >= LARGE_BYTES:
+        await let_others_run()
 
 
 class Heartbeat:
@@ -211,14 +228,6 @@ class Heartbeat:
 # Under which names callers, their calls and their tasks are kept, and who may see a task.
 
 KEY_META = "taskgate/idempotencyKey"
-
-
-def arguments_digest(arguments: bytes) -> str:
-    """What was asked, as one number: equal for equal arguments; of the bytes where they could be read in two ways."""
-    try:
-        return digest_of_json(arguments)
-    except AmbiguousJson:
-        return digest_of_bytes(arguments)
 
 
 def unknown_task() -> CallerError:

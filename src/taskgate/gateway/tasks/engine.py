@@ -22,7 +22,7 @@ from taskgate.core.wire import with_meta
 from taskgate.gateway.events import ApprovalOpened, EventHub
 from taskgate.gateway.plan import Live, Plan
 from taskgate.gateway.requests.large_results import edited
-from taskgate.gateway.requests.request import Heartbeat, Request
+from taskgate.gateway.requests.request import Heartbeat, Request, next_step
 from taskgate.gateway.tasks.account_questions import AccountQuestions
 from taskgate.gateway.tasks.conversation import Conversation, Conversations
 from taskgate.gateway.tasks.deadlines import TaskDeadlines
@@ -37,7 +37,6 @@ from taskgate.ports.approval_store import ApprovalRequest
 from taskgate.ports.outlet import CancelNote
 from taskgate.ports.store import Store
 from taskgate.telemetry.logs import log
-from taskgate.turns import LARGE_BYTES, let_others_run
 
 # What the next owner does with what it finds, and what time does to tasks: recovery, deadlines, retention.
 #
@@ -277,9 +276,9 @@ class TaskEngine:
         self, request: Request, call: NewCall, approval: ApprovalRequest | None, key: str | None, *, held: bool
     ) -> Task:
         task_id = self.records.new_id()
-        await _next_step(request)
+        await next_step(request)
         audit = self.audit_approval(approval, task_id) if approval is not None else None
-        await _next_step(request)
+        await next_step(request)
         task, fresh = await self.records.accept(request, call, approval=approval, key=key, task_id=task_id, audit=audit)
         if fresh:
             self.conversations.remember(
@@ -364,9 +363,3 @@ class TaskEngine:
 def _unrelated(result: bytes, generation: Generation) -> bytes:
     plain = wire.join(with_meta(wire.members_of(result), {}, drop=(RELATED_TASK,)))
     return complete(plain) if generation is Generation.STATELESS else plain
-
-
-async def _next_step(request: Request) -> None:
-    """Arguments of megabytes are read several times before their task is accepted: others have their turn in between."""
-    if len(request.message.raw_params or b"") >= LARGE_BYTES:
-        await let_others_run()

@@ -31,7 +31,8 @@ from taskgate.core.wire import Members, Raw, with_meta
 from taskgate.gateway.events import EventHub, ProgressMade, TaskChanged, TaskExpired
 from taskgate.gateway.plan import Live, Plan, pending_limits
 from taskgate.gateway.requests.large_results import edited
-from taskgate.gateway.requests.request import Request, arguments_digest, may_see, unknown_task
+from taskgate.gateway.requests.request import Request, may_see, unknown_task
+from taskgate.gateway.requests.strict_arguments import arguments_digest, read_ahead
 from taskgate.ports.approval_store import ApprovalRequest
 from taskgate.ports.store import Store
 from taskgate.ports.store_answers import (
@@ -141,6 +142,7 @@ class TaskRecords:
         limited: bool = True,
     ) -> tuple[Task, bool]:
         """Make a call durable. The second value is False when an idempotency key found the task of an equal call."""
+        await read_ahead(bytes(call.params.get("arguments", Raw(b"{}"))))
         draft = self._draft(request, call, task_id or self.new_id())
         limits = self._limits() if limited else AcceptLimits()
         accepted = await self._when_back(
