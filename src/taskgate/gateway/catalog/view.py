@@ -281,17 +281,23 @@ class View:
 
     async def listed(self, kind: EntryKind, audience: Audience) -> list[bytes]:
         """The same as `listing`; a long list is rendered beside the event loop."""
-        if (kind, audience) in self.rendered or len(self.tools) + len(self.resources) <= RENDERED_AT_ONCE:
+        if (
+            self._rendered_key(kind, audience) in self.rendered
+            or len(self.tools) + len(self.resources) <= RENDERED_AT_ONCE
+        ):
             return self.listing(kind, audience)
         return await asyncio.to_thread(self.listing, kind, audience)
 
     def listing(self, kind: EntryKind, audience: Audience) -> list[bytes]:
         """The rendered entries of one kind, in order, as this kind of caller sees them."""
-        key = (kind, audience, self.slow_tools.version if kind is EntryKind.TOOL else 0)
+        key = self._rendered_key(kind, audience)
         found = self.rendered.get(key)
         if found is None:
             found = self.rendered[key] = list(self._render(kind, audience))
         return found
+
+    def _rendered_key(self, kind: EntryKind, audience: Audience) -> tuple[EntryKind, Audience, int]:
+        return (kind, audience, self.slow_tools.version if kind is EntryKind.TOOL else 0)
 
     def _render(self, kind: EntryKind, audience: Audience) -> Iterable[bytes]:
         if kind is EntryKind.TOOL:
