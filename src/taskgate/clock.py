@@ -24,6 +24,23 @@ def wall_ms() -> int:
     return int(wall() * 1000)
 
 
+class Expiry:
+    """A moment of the wall clock at which something ends, measured by both clocks: whichever comes first counts.
+
+    The wall clock may be set back, and the monotonic clock stops while a machine is suspended.
+    """
+
+    __slots__ = ("monotonic", "wall")
+
+    def __init__(self, wall_s: float) -> None:
+        self.wall = wall_s
+        self.monotonic = monotonic() + wall_s - wall()
+
+    @property
+    def passed(self) -> bool:
+        return wall() >= self.wall or monotonic() >= self.monotonic
+
+
 def install(monotonic_source: Callable[[], float], wall_source: Callable[[], float]) -> Callable[[], None]:
     """Take the time from elsewhere, for tests; returns how to go back."""
     global monotonic, wall

@@ -25,13 +25,14 @@ from taskgate.core.identity import OPERATOR
 from taskgate.core.readiness import judge_readiness
 from taskgate.dashboard.site import Dashboard
 from taskgate.gateway.retention import Retention
-from taskgate.inbound.http.arrival import OpenConnections
-from taskgate.inbound.http.connection import CallerConnection, drop_slow
+from taskgate.inbound.http.connection import CallerConnection, drop_slow, replies_in_progress
 from taskgate.inbound.http.handover import WorkerSockets
 from taskgate.inbound.http.hop import HopVerifier
 from taskgate.inbound.http.mcp_endpoint import McpEndpoint
+from taskgate.inbound.http.open_connections import OpenConnections
+from taskgate.inbound.http.post import Post
 from taskgate.inbound.http.site import InternalListener, QuietServer, Site, served_by
-from taskgate.inbound.identity import holder_at, passphrase_fits
+from taskgate.inbound.identity import passphrase_fits
 from taskgate.local_gateway import OpenSide, Side
 from taskgate.telemetry.logs import log
 from taskgate.turns import Collector
@@ -56,9 +57,8 @@ class Lifecycle:
         self._workers = WorkerSockets(workers, app.store.ownership.owner) if workers is not None else None
         self.endpoint = McpEndpoint(
             app.gateway,
-            app.guard,
-            app.caller_identifier,
-            app.arrivals,
+            app.authorizer,
+            app.responses,
             app.intake.reader,
             hop_key=app.hop_key,
             workers=self._workers,
@@ -89,7 +89,15 @@ class Lifecycle:
         self.site = Site(self.endpoint, self._state, self.app.metrics.exposition, dashboard)
         self._server = QuietServer(served_by(self.site, self._connection(), self._tls.context if self._tls else None))
         self._catch_signals()
-        chores = [asyncio.create_task(chore) for chore in (self._keep_house(), self._watch_files(), self._forget())]
+        chores = [
+            asyncio.create_task(chore)
+            for chore in (
+                self._keep_house(),
+                self._watch_files(),
+                self._forget(),
+                self.app.responses.run(self._replies_in_progress),
+            )
+        ]
         self.app.open_channels()
         await self.app.audit.start()
         await self.app.gateway.start()
@@ -124,6 +132,11 @@ class Lifecycle:
         verifier = HopVerifier(app.hop_key, shared.rows.owner, shared.rows.now_ms)
         return InternalListener(self.endpoint, verifier, app.internal)
 
+    def _replies_in_progress(self) -> list[Post]:
+        assert self._server is not None
+        public = replies_in_progress(self._server.server_state.connections)
+        return public if self._internal is None else [*public, *self._internal.replies_in_progress()]
+
     def _connection(self) -> Callable[..., CallerConnection]:
         """Makes the protocol object of each new connection."""
         endpoint = self.endpoint
@@ -137,9 +150,10 @@ class Lifecycle:
         self.dashboard = Dashboard(
             gateway,
             self.app.keys.secret,
-            lambda authorization: holder_at(self.app.caller_identifier, authorization),
-            partial(passphrase_fits, self.app.keys.passphrase) if self.app.keys.passphrase else None,
-            lambda: self._login.by(self.app.loaded.root),
+            self.app.authorizer,
+            self.app.responses,
+            fits=partial(passphrase_fits, self.app.keys.passphrase) if self.app.keys.passphrase else None,
+            provider=lambda: self._login.by(self.app.loaded.root),
             configuration=ConsoleConfiguration(lambda: self.app, self.reload),
         )
         return self.dashboard
@@ -193,6 +207,7 @@ class Lifecycle:
             await self.endpoint.forwarder.close()
         if self._server is not None:
             await self.dashboard.api.calls.close()
+        await self.app.responses.close()
         await self.app.gateway.close()
         await asyncio.gather(*(server.close() for server in self.app.servers.values()), return_exceptions=True)
         await self.app.close_retired()
@@ -317,7 +332,6 @@ class Lifecycle:
             problems = hide.text(str(error))
             log.error("configuration not reloaded; the old one stays in force", problems=problems)
             return problems
-        self.endpoint.adopt(self.app.guard, self.app.caller_identifier, self.app.arrivals)
         log.info("configuration reloaded", revision=self.app.plan.revision, registry=self.app.plan.registry.revision)
         report(loaded)
         warn_of_exposure(loaded.root, self._host)

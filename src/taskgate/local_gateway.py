@@ -10,14 +10,18 @@ import asyncio
 import math
 import os
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Final, Protocol
 
 from taskgate import clock
+from taskgate.access.authorize import AccessRefused
+from taskgate.access.proof import LocalProof
 from taskgate.assembly.build import App
 from taskgate.bridge.meeting import Meeting
 from taskgate.bridge.starter import READY_VARIABLE
 from taskgate.config.load import LoadedConfig, load
 from taskgate.config.problems import ConfigError
+from taskgate.core.access import Access, AccessRefusal
 from taskgate.core.errors import CallerError, TaskgateError
 from taskgate.core.identity import Caller
 from taskgate.core.scoping.registry import SessionRequest
@@ -79,7 +83,7 @@ class OwnStreams:
     """This process's standard input and output; the gateway ends with them."""
 
     def __init__(self, scope: str | None, app: App, stop: Callable[[], None]) -> None:
-        caller = Caller(local_principal(os.geteuid()), scope=known_scope(app, scope))
+        caller = local_caller(app, LocalProof(local_principal(os.geteuid()), proved=True), scope)
         self._door = StdioEndpoint(app.gateway, caller, SessionRequest(), app.intake.reader)
         self._stop = stop
         self._serving: asyncio.Task[None] | None = None
@@ -102,15 +106,18 @@ class OwnStreams:
         return
 
 
-def known_scope(app: App, asked: str | None) -> str:
-    """The scope that a client asked for, or the default one. Raises CallerError with what there is instead."""
-    gateway = app.gateway
-    scope = asked or gateway.default_scope
-    if not gateway.has_scope(scope):
-        path = app.loaded.path
-        file = str(path) if path is not None else "none, the bundled demo"
-        raise CallerError("scope_refused", f"{gateway.scope_hint(scope)} (configuration: {file})")
-    return scope
+def local_caller(app: App, proof: LocalProof, asked: str | None) -> Caller:
+    """This user as a caller in the scope that its client asked for, or in the default one. Raises CallerError."""
+    try:
+        return app.authorizer.admit(proof, Access.CALL, asked or "").caller
+    except AccessRefused as refused:
+        text = refused.text
+        if refused.reason is AccessRefusal.NO_SUCH_SCOPE:
+            path = app.loaded.path
+            file = str(path) if path is not None else "none, the bundled demo"
+            hint = app.gateway.scope_hint(asked or app.gateway.default_scope)
+            text = f"{hint} (configuration: {file})"
+        raise CallerError("scope_refused", text) from None
 
 
 class LocalGateway:
@@ -122,7 +129,14 @@ class LocalGateway:
         self._stop = stop
         listening = address.bind(os.environ)
         self.endpoint = LocalEndpoint(
-            app.gateway, app.intake.reader, listening, address.key, self._caller, make_room=stop, busy=self._has_work
+            app.gateway,
+            app.intake.reader,
+            listening,
+            address.key,
+            self._caller,
+            authorizer=app.authorizer,
+            make_room=stop,
+            busy=self._has_work,
         )
         self._watching: asyncio.Task[None] | None = None
 
@@ -147,12 +161,12 @@ class LocalGateway:
 
     async def _caller(self, client: Client) -> Caller:
         """Who a bridge stands for, in the scope that it asked for."""
-        scope = known_scope(self._app, client.scope)
         gained = self._app.places.gained(client.variables)
         if gained:
             await self._gain(gained)
+        caller = local_caller(self._app, client.proof, client.scope)
         place = await self._app.places.enter(client.folder, client.variables)
-        return Caller(client.principal, scope=scope, place=place)
+        return replace(caller, place=place)
 
     async def _gain(self, variables: Mapping[str, str]) -> None:
         """Servers that were left out for want of variables are served once a client has them."""

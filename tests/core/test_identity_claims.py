@@ -129,7 +129,8 @@ def test_words_stand_in_lists_or_texts() -> None:
 def test_requirements_are_met_or_name_what_is_missing(requirement: Requirement, unmet: str | None) -> None:
     claims = {"a": {"b": 1}, "flag": True, "list": ["x", "y"], "dotted.name": "v"}
     somebody = Identity("ann", frozenset({"sre"}), oauth_scopes=frozenset({"read"}), claims=claims)
-    assert requirement.unmet(somebody) == unmet
+    assert requirement.missing_group(somebody) == (unmet == "a group")
+    assert requirement.missing_claim(somebody) == (unmet == "a claim")
     assert not requirement.missing_oauth_scopes(somebody)
     assert Requirement(oauth_scopes=frozenset({"read", "write"})).missing_oauth_scopes(somebody)
     assert claim_at(claims, "dotted.name") == "v"

@@ -8,7 +8,7 @@ import pytest
 
 from taskgate.core import wire
 from taskgate.gateway.plan import Limits
-from taskgate.inbound.http.arrival import Headers
+from taskgate.inbound.http.asgi import Headers
 from taskgate.inbound.http.event_stream import UNREAD_FACTOR, EventStream, StreamBuffers, StreamedReply
 from taskgate.mcp.framing import SseParser
 

@@ -7,6 +7,7 @@ import hmac
 
 import pytest
 
+from taskgate.access.proof import HopProof
 from taskgate.core.identity import Caller, CredentialFacts
 from taskgate.inbound.http.hop import (
     HOP,
@@ -24,6 +25,7 @@ from taskgate.inbound.http.hop import (
 KEY = hop_key(b"the secret of a store")
 FACTS = CredentialFacts(frozenset({"read", "write"}), "agent", 5)
 CALLER = Caller("ann", frozenset({"approver", "caller"}), "work", "", "10.1.2.3", FACTS)
+PROOF = HopProof(CALLER, "digest-of-a-token", 7)
 HEADERS = [(b"accept", b"application/json"), (b"mcp-session-id", b"s1")]
 BODY = b'{"jsonrpc":"2.0","id":1,"method":"ping"}'
 
@@ -47,7 +49,7 @@ def verifier(clock: Clock) -> HopVerifier:
 
 
 def signed(clock: Clock, *, key: bytes = KEY, home: str = "b", headers: list[tuple[bytes, bytes]] = HEADERS) -> bytes:
-    return HopSigner(key, "a", clock).sign(b"POST", b"/mcp/work?x=1", headers, BODY, home=home, caller=CALLER)
+    return HopSigner(key, "a", clock).sign(b"POST", b"/mcp/work?x=1", headers, BODY, home=home, proof=PROOF)
 
 
 def sent(signature: bytes) -> list[tuple[bytes, bytes]]:
@@ -56,7 +58,7 @@ def sent(signature: bytes) -> list[tuple[bytes, bytes]]:
 
 
 def test_a_signed_request_brings_its_caller_whole(clock: Clock, verifier: HopVerifier) -> None:
-    assert verifier.admit(b"POST", b"/mcp/work?x=1", sent(signed(clock)), BODY) == CALLER
+    assert verifier.verify(b"POST", b"/mcp/work?x=1", sent(signed(clock)), BODY) == PROOF
 
 
 @pytest.mark.parametrize(
@@ -75,7 +77,7 @@ def test_nothing_that_was_signed_can_be_changed(
     clock: Clock, verifier: HopVerifier, method: bytes, url: bytes, headers: list[tuple[bytes, bytes]], body: bytes
 ) -> None:
     with pytest.raises(HopRefused, match="signature is wrong"):
-        verifier.admit(method, url, [*headers, (HOP, signed(clock))], body)
+        verifier.verify(method, url, [*headers, (HOP, signed(clock))], body)
 
 
 def test_the_caller_and_the_time_cannot_be_changed(clock: Clock, verifier: HopVerifier) -> None:
@@ -83,30 +85,30 @@ def test_the_caller_and_the_time_cannot_be_changed(clock: Clock, verifier: HopVe
     for place in range(6):
         forged = b" ".join([*claims[:place], claims[place] + b"1", *claims[place + 1 :]])
         with pytest.raises(HopRefused, match="signature is wrong"):
-            verifier.admit(b"POST", b"/mcp/work?x=1", sent(forged), BODY)
+            verifier.verify(b"POST", b"/mcp/work?x=1", sent(forged), BODY)
 
 
 @pytest.mark.parametrize("value", [b"", b"x", b"1 a b 1 1 1 1", b" " * 7, b"\xff \xff"])
 def test_nonsense_is_refused(verifier: HopVerifier, value: bytes) -> None:
     with pytest.raises(HopRefused, match="signature is wrong"):
-        verifier.admit(b"POST", b"/mcp", [(HOP, value)], b"")
+        verifier.verify(b"POST", b"/mcp", [(HOP, value)], b"")
 
 
 def test_without_a_signature_or_with_two_there_is_no_way_in(clock: Clock, verifier: HopVerifier) -> None:
     token = [(b"authorization", b"Bearer operator")]
     for headers in ([], token, [*sent(signed(clock)), (HOP, signed(clock))]):
         with pytest.raises(HopRefused, match="no signature"):
-            verifier.admit(b"POST", b"/mcp/work?x=1", headers, BODY)
+            verifier.verify(b"POST", b"/mcp/work?x=1", headers, BODY)
 
 
 def test_another_key_is_refused(clock: Clock, verifier: HopVerifier) -> None:
     with pytest.raises(HopRefused, match="signature is wrong"):
-        verifier.admit(b"POST", b"/mcp/work?x=1", sent(signed(clock, key=hop_key(b"another"))), BODY)
+        verifier.verify(b"POST", b"/mcp/work?x=1", sent(signed(clock, key=hop_key(b"another"))), BODY)
 
 
 def test_what_is_meant_for_another_gateway_is_refused(clock: Clock, verifier: HopVerifier) -> None:
     with pytest.raises(HopNotTaken, match="another gateway"):
-        verifier.admit(b"POST", b"/mcp/work?x=1", sent(signed(clock, home="c")), BODY)
+        verifier.verify(b"POST", b"/mcp/work?x=1", sent(signed(clock, home="c")), BODY)
 
 
 @pytest.mark.parametrize("claims", [b"", b"1 a b", b"2 a b 1 1 e30=", b"1 a b 1 1 e30= more", b"1 a b soon 1 e30="])
@@ -117,15 +119,15 @@ def test_claims_that_a_gateway_of_another_version_has_signed_are_not_taken(
     signed_text = b"%b\nPOST\n/mcp\n%b\n" % (claims, hashlib.sha256(BODY).hexdigest().encode())
     signature = claims + b" " + Keyed(KEY).hex_digest(signed_text)
     with pytest.raises(HopNotTaken, match="another version"):
-        verifier.admit(b"POST", b"/mcp", [(HOP, signature)], BODY)
+        verifier.verify(b"POST", b"/mcp", [(HOP, signature)], BODY)
 
 
 def test_a_request_is_good_once(clock: Clock, verifier: HopVerifier) -> None:
     headers = sent(signed(clock))
-    verifier.admit(b"POST", b"/mcp/work?x=1", headers, BODY)
+    verifier.verify(b"POST", b"/mcp/work?x=1", headers, BODY)
     for _ in range(2 * WINDOW_MS // 1000):
         with pytest.raises(HopRefused, match=r"came before|time is over"):
-            verifier.admit(b"POST", b"/mcp/work?x=1", headers, BODY)
+            verifier.verify(b"POST", b"/mcp/work?x=1", headers, BODY)
         clock.ms += 1000
 
 
@@ -133,15 +135,15 @@ def test_a_repeated_request_is_remembered_for_as_long_as_its_time_allows(clock: 
     """Also one whose time was ahead, and across the moment when old numbers are let go."""
     early = Clock()
     early.ms = clock.ms + WINDOW_MS
-    verifier.admit(b"POST", b"/mcp/work?x=1", sent(signed(clock)), BODY)
+    verifier.verify(b"POST", b"/mcp/work?x=1", sent(signed(clock)), BODY)
     clock.ms += WINDOW_MS
     headers = sent(signed(early))
-    verifier.admit(b"POST", b"/mcp/work?x=1", headers, BODY)
+    verifier.verify(b"POST", b"/mcp/work?x=1", headers, BODY)
     for _ in range(9):
         clock.ms += 1000
-        verifier.admit(b"POST", b"/mcp/work?x=1", sent(signed(clock)), BODY)
+        verifier.verify(b"POST", b"/mcp/work?x=1", sent(signed(clock)), BODY)
         with pytest.raises(HopRefused, match="came before"):
-            verifier.admit(b"POST", b"/mcp/work?x=1", headers, BODY)
+            verifier.verify(b"POST", b"/mcp/work?x=1", headers, BODY)
 
 
 @pytest.mark.parametrize("off_ms", [-WINDOW_MS - 1, WINDOW_MS + 1])
@@ -149,7 +151,7 @@ def test_what_is_too_old_or_too_new_is_refused(clock: Clock, verifier: HopVerifi
     headers = sent(signed(clock))
     clock.ms -= off_ms
     with pytest.raises(HopNotTaken, match="time is over"):
-        verifier.admit(b"POST", b"/mcp/work?x=1", headers, BODY)
+        verifier.verify(b"POST", b"/mcp/work?x=1", headers, BODY)
 
 
 def test_numbers_are_remembered_within_a_limit(
@@ -158,9 +160,9 @@ def test_numbers_are_remembered_within_a_limit(
     monkeypatch.setattr("taskgate.inbound.http.hop.MOST_NUMBERS", 3)
     assert MOST_NUMBERS > 3
     for _ in range(3):
-        verifier.admit(b"POST", b"/mcp/work?x=1", sent(signed(clock)), BODY)
+        verifier.verify(b"POST", b"/mcp/work?x=1", sent(signed(clock)), BODY)
     with pytest.raises(HopNotTaken, match="too many"):
-        verifier.admit(b"POST", b"/mcp/work?x=1", sent(signed(clock)), BODY)
+        verifier.verify(b"POST", b"/mcp/work?x=1", sent(signed(clock)), BODY)
 
 
 def test_neither_credentials_nor_framing_are_passed_on() -> None:
@@ -188,8 +190,8 @@ def test_signatures_are_hmac_sha256(key: bytes, text: bytes) -> None:
 def test_no_number_is_used_twice(clock: Clock, verifier: HopVerifier) -> None:
     signers = [HopSigner(KEY, "a", clock) for _ in range(3)]
     made = [
-        signer.sign(b"POST", b"/mcp", HEADERS, BODY, home="b", caller=CALLER) for signer in signers for _ in range(50)
+        signer.sign(b"POST", b"/mcp", HEADERS, BODY, home="b", proof=PROOF) for signer in signers for _ in range(50)
     ]
     assert len({one.split(b" ")[4] for one in made}) == 150
     for one in made:
-        assert verifier.admit(b"POST", b"/mcp", sent(one), BODY) == CALLER
+        assert verifier.verify(b"POST", b"/mcp", sent(one), BODY) == PROOF

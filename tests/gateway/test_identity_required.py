@@ -13,12 +13,13 @@ from tests.governance.stage import a_stage, person
 from tests.harness.commands import command
 from tests.harness.gateway import running_gateway
 
+from taskgate.access.arrival import arrived_on_loopback
+from taskgate.access.credentials import CredentialRefused
+from taskgate.access.guard import Guard
 from taskgate.assembly.build import open_house
 from taskgate.assembly.identity import check_exposure, is_open_to_strangers
 from taskgate.config.load import load, load_text
 from taskgate.config.problems import ConfigError
-from taskgate.inbound.http.arrival import Guard, arrived_on_loopback
-from taskgate.inbound.identity import TokenNeeded
 from taskgate.lifecycle import Lifecycle
 from taskgate.local_gateway import NoSide
 
@@ -114,11 +115,11 @@ async def test_a_reload_does_not_open_an_exposed_gateway_to_strangers(tmp_path: 
     try:
         file.write_text(json.dumps({**CONFIG, "store": {"url": "sqlite:///./t.db"}}))
         await life.reload()
-        with pytest.raises(TokenNeeded):
-            life.app.caller_identifier.identify(None)
+        with pytest.raises(CredentialRefused):
+            life.app.authorizer.credentials.none_shown()
         file.write_text(json.dumps({**CONFIG, "auth": "none", "store": {"url": "sqlite:///./t.db"}}))
         await life.reload()
-        assert life.app.caller_identifier.identify(None).anonymous
+        assert life.app.authorizer.credentials.none_shown().identity.anonymous
     finally:
         await life.close()
 

@@ -246,7 +246,7 @@ async def _decided_once(stage: Stage) -> None:
     waiting = asyncio.create_task((await stage.stateful(token="ann-token")).call("s__delete_it", CALL))
     (row,) = await stage.open_approvals()
     assert (await stage.approve(row["id"], token="")).status_code == 401
-    assert (await stage.approve(row["id"], token="wrong")).status_code == 403
+    assert (await stage.approve(row["id"], token="wrong")).status_code == 401
     own = await stage.approve(row["id"], token="ann-token")
     assert own.status_code == 403
     assert own.json()["error"] == "own_call"

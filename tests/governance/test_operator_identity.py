@@ -10,21 +10,19 @@ from tempfile import mkdtemp
 
 import pytest
 
+from taskgate.access.credentials import CredentialRefused, Credentials, Token, operator_identity, token_digest
 from taskgate.core.governance.approval import Approver
-from taskgate.core.identity import OWNER_ROLES, Identity, Permission
+from taskgate.core.identity import OWNER_ROLES, Identity, Permission, allows
 from taskgate.dashboard import login as sessions
-from taskgate.dashboard.login import Login, Passphrase
+from taskgate.dashboard.login import NO_FACTS, Login
+from taskgate.dashboard.passphrase import TRIES, Passphrase
+from taskgate.gateway.events import EventHub
 from taskgate.inbound.identity import (
-    CallerIdentifier,
-    Token,
-    holder_at,
     house_secret,
-    operator_identity,
     operator_token,
     passphrase_fits,
     set_passphrase,
     stored_passphrase,
-    token_digest,
 )
 from taskgate.store.sqlite.store import SqliteStore, open_store
 
@@ -45,7 +43,17 @@ def a_login(
     store: SqliteStore, secret: bytes = b"s" * 32, people: dict[str, Approver] | None = None, secure: bool = False
 ) -> Login:
     known = {"ann": ANN, "operator": OPERATOR} if people is None else people
-    return Login(secret, known.get, lambda: secure, store)
+    return Login(secret, known.get, lambda: secure, store, EventHub())
+
+
+async def who_in(login: Login, cookie: str | None) -> Approver | None:
+    found = await login.session(cookie or "", known_by(()))
+    return None if found is None else found.person
+
+
+async def person_by(login: Login, code: str) -> Approver | None:
+    found = await login.redeem(code, known_by(()))
+    return None if found is None else found.person
 
 
 def value_in(header: bytes) -> str:
@@ -89,9 +97,9 @@ def no_scope(_digest: str) -> None:
     """No scope was handed over at run time."""
 
 
-def known_by(tokens: tuple[Token, ...]) -> CallerIdentifier:
+def known_by(tokens: tuple[Token, ...]) -> Credentials:
     owner, records = operator_identity("op"), NoRecords()
-    return CallerIdentifier(tokens, owner, None, None, {}, scope_of_token=no_scope, records=records, certificates={})
+    return Credentials(tokens, owner, None, None, {}, scope_of_token=no_scope, records=records, certificates={})
 
 
 async def test_a_token_says_who_somebody_is_and_its_roles_whether_they_approve() -> None:
@@ -101,62 +109,69 @@ async def test_a_token_says_who_somebody_is_and_its_roles_whether_they_approve()
         Token("boss", token_digest("c"), frozenset({"operator"})),
     )
     keeper = known_by(tokens)
-    found = {word: await holder_at(keeper, f"Bearer {word}".encode()) for word in ("a", "b", "c", "op", "x")}
-    assert found["a"] == ANN
-    assert found["b"] is not None
-    assert (found["b"].id, *(who.may(Permission.SEE) for who in (found["b"], ANN, OPERATOR))) == (
-        "agent",
-        False,
-        True,
-        True,
-    )
-    assert found["x"] is None
-    assert found["c"] is not None
-    assert found["c"].may(Permission.ACT)
-    assert found["op"] == OPERATOR
-    assert await holder_at(keeper, b"Basic op") is None
-    nobody = known_by(())
-    assert await holder_at(nobody, b"Bearer x") is None
+
+    def holder(authorization: bytes) -> Identity | None:
+        try:
+            return keeper.in_header(authorization).identity
+        except CredentialRefused:
+            return None
+
+    found = {word: holder(f"Bearer {word}".encode()) for word in ("a", "b", "c", "op", "x")}
+    assert {word: None if identity is None else identity.principal for word, identity in found.items()} == {
+        "a": "ann",
+        "b": "agent",
+        "c": "boss",
+        "op": "operator",
+        "x": None,
+    }
+    see, act = Permission.SEE, Permission.ACT
+    assert [word for word, identity in found.items() if identity and allows(identity.roles, see)] == ["a", "c", "op"]
+    assert [word for word, identity in found.items() if identity and allows(identity.roles, act)] == ["c", "op"]
+    assert holder(b"Basic op") is None
+    assert known_by(()).in_header(b"Bearer x").identity.anonymous
 
 
 async def test_a_session_is_good_for_its_person_and_its_time(
     store: SqliteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     login = a_login(store)
-    cookie = value_in(await login.begin(ANN, 5))
+    cookie = value_in(await login.begin(ANN, 5, NO_FACTS))
     known = replace(ANN, logged_in=True, authenticated_at=5)
-    assert await login.who(cookie) == known
-    assert await a_login(store).who(cookie) == known
-    assert await a_login(store, b"t" * 32).who(cookie) is None
+    assert await who_in(login, cookie) == known
+    assert await who_in(a_login(store), cookie) == known
+    assert await who_in(a_login(store, b"t" * 32), cookie) is None
     for broken in (None, "", ".", "x.y", cookie[:-2], cookie + "A", cookie.replace(".", "")):
-        assert await login.who(broken) is None
+        assert await who_in(login, broken) is None
     now = sessions.clock.wall()
     monkeypatch.setattr(sessions.clock, "wall", lambda: now + sessions.SESSION_S + 1)
-    assert await login.who(cookie) is None
+    assert await who_in(login, cookie) is None
 
 
 async def test_a_session_ends_with_its_person_their_roles_and_a_log_out(store: SqliteStore) -> None:
     login = a_login(store)
-    here, there, bobs = [value_in(await login.begin(who, None)) for who in (ANN, ANN, OPERATOR)]
+    here, there, bobs = [value_in(await login.begin(who, None, NO_FACTS)) for who in (ANN, ANN, OPERATOR)]
     await login.end(here)
-    assert await login.who(here) is None
-    assert await login.who(there) is not None
-    third = value_in(await login.begin(ANN, None))
+    assert await who_in(login, here) is None
+    assert await who_in(login, there) is not None
+    third = value_in(await login.begin(ANN, None, NO_FACTS))
     await login.end(there, everywhere=True)
-    assert await login.who(third) is None
-    assert await login.who(bobs) is not None
-    again = value_in(await login.begin(ANN, None))
+    assert await who_in(login, third) is None
+    assert await who_in(login, bobs) is not None
+    again = value_in(await login.begin(ANN, None, NO_FACTS))
     promoted = a_login(store, people={"ann": replace(ANN, roles=frozenset({"admin"}))})
-    assert await promoted.who(again) is None
+    assert await who_in(promoted, again) is None
     # Over for good, also for a gateway that has not heard of the change.
-    assert await login.who(again) is None
-    gone = value_in(await login.begin(ANN, None))
-    assert await a_login(store, people={}).who(gone) is None
+    assert await who_in(login, again) is None
+    gone = value_in(await login.begin(ANN, None, NO_FACTS))
+    assert await who_in(a_login(store, people={}), gone) is None
 
 
 async def test_a_form_belongs_to_one_session(store: SqliteStore) -> None:
     login = a_login(store)
-    mine, other = value_in(await login.begin(ANN, None)), value_in(await login.begin(OPERATOR, None))
+    mine, other = (
+        value_in(await login.begin(ANN, None, NO_FACTS)),
+        value_in(await login.begin(OPERATOR, None, NO_FACTS)),
+    )
     assert login.good_form(mine, login.form_token(mine))
     assert not login.good_form(mine, login.form_token(other))
     assert not login.good_form(mine, None)
@@ -165,20 +180,20 @@ async def test_a_form_belongs_to_one_session(store: SqliteStore) -> None:
 
 async def test_a_code_works_once_and_not_for_long(store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
     login = a_login(store)
-    code = await login.new_code("operator")
-    assert await login.redeem(code) == OPERATOR
-    assert await login.redeem(code) is None
+    code = await login.new_code("operator", NO_FACTS)
+    assert await person_by(login, code) == OPERATOR
+    assert await person_by(login, code) is None
     printed = login.printed_code("operator")
-    late = await login.new_code("operator")
+    late = await login.new_code("operator", NO_FACTS)
     again = a_login(store)
-    assert await again.redeem(printed) == OPERATOR  # another gateway on the same store
+    assert await person_by(again, printed) == OPERATOR  # another gateway on the same store
     now = store.now_ms()
     monkeypatch.setattr(store, "now_ms", lambda: now + sessions.CODE_S * 1000 + 1)
-    assert await login.redeem(late) is None
+    assert await person_by(login, late) is None
 
 
 async def test_cookies_over_https_are_bound_to_the_host(store: SqliteStore) -> None:
-    header = (await a_login(store, secure=True).begin(ANN, None)).decode()
+    header = (await a_login(store, secure=True).begin(ANN, None, NO_FACTS)).decode()
     assert header.startswith("__Host-")
     assert "; Secure" in header
     assert "HttpOnly; SameSite=Strict" in header
@@ -196,7 +211,7 @@ async def test_a_passphrase_is_kept_as_a_hash_and_guessing_is_slowed_down(tmp_pa
     assert lock.needed_by(OPERATOR)
     assert not lock.needed_by(ANN)
     assert await lock.fits("right")
-    for _ in range(sessions.TRIES):
+    for _ in range(TRIES):
         assert not await lock.fits("wrong")
     assert not await lock.fits("right")
     assert await Passphrase(None).fits("")

@@ -216,7 +216,7 @@ async def test_shared_account_is_connected_from_the_console_only() -> None:
             done = await operator.come_back(query)
             assert (done.status, await accounts(gate)) == (200, [None]), done.body
             missing = await operator.press("/servers/other/connect", await operator.get("/servers/notes"))
-            assert missing.status == 502
+            assert missing.status == 404
 
 
 @seam

@@ -159,7 +159,7 @@ async def test_a_hostile_token_is_refused(what: str) -> None:
         assert verifier.remembered(credential) is None
         assert issuer.count("/evil") == 0
         # Whoever is good comes in all the same, also right afterwards.
-        assert (await verifier.verify(issuer.token().encode())).principal == f"{issuer.url}#ann"
+        assert (await verifier.verify(issuer.token().encode())).identity.principal == f"{issuer.url}#ann"
         await verifier.close()
 
 
@@ -180,5 +180,5 @@ async def test_good_tokens_of_each_accepted_kind_are_believed() -> None:
             issuer.token(aud=["other", "gate"]),
             issuer.token(exp=now - 30, iat=now + 30, nbf=now + 30),
         ):
-            assert (await verifier.verify(token.encode())).principal == f"{issuer.url}#ann"
+            assert (await verifier.verify(token.encode())).identity.principal == f"{issuer.url}#ann"
         await verifier.close()

@@ -26,7 +26,7 @@ async def test_fifty_callers_at_once_cost_one_fetch_and_remembered_tokens_none()
         verifier = a_verifier(issuer, client)
         tokens = [issuer.token(sub=f"caller-{n}").encode() for n in range(50)]
         found = await asyncio.gather(*(verifier.verify(token) for token in tokens))
-        assert len({identity.principal for identity in found}) == 50
+        assert len({credential.identity.principal for credential in found}) == 50
         assert issuer.count("/keys") == 1
         assert all(verifier.remembered(token) is not None for token in tokens)
         await clock.sleep(361)

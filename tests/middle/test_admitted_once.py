@@ -6,7 +6,7 @@ import json
 
 from tests.seam import Call, Gateway, Upstream, seam
 
-from taskgate.inbound.identity import token_digest
+from taskgate.access.credentials import token_digest
 
 VERSION = "2026-07-28"
 HEADERS = {

@@ -8,18 +8,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.governance.test_operator_identity import NoRecords
+from tests.governance.test_operator_identity import NoRecords, known_by
 from tests.seam import Call, Gateway, Upstream, seam, settle, the_loop
 
 from taskgate import clock
+from taskgate.access.credentials import CredentialRefused, Credentials, Token
+from taskgate.core.access import AccessRefusal
 from taskgate.core.errors import CallerError
 from taskgate.core.governance.approval import APPROVER_ROLE, Approver
-from taskgate.dashboard.login import Login
+from taskgate.dashboard.login import NO_FACTS, Login
 from taskgate.gateway import wiring
 from taskgate.gateway.changes import CONFIRMED_WITHIN_S
+from taskgate.gateway.events import EventHub
 from taskgate.gateway.governance.evaluate import Asked, read_arguments
 from taskgate.gateway.requests.replies import LIFETIME_S, RequestStateSigner
-from taskgate.inbound.identity import CallerIdentifier, Token, TokenNeeded, WrongToken
 from taskgate.mcp.failures import HttpFailure
 from taskgate.mcp.http.target import Origin, open_connection
 from taskgate.ports.replicas import SeenRevisions
@@ -223,16 +225,18 @@ def test_an_argument_that_imitates_a_declared_one_is_not_judged() -> None:
 async def test_a_copy_of_a_cookie_is_worth_nothing_after_its_session_was_ended(tmp_path: Path) -> None:
     ann = Approver("ann", frozenset({APPROVER_ROLE}))
     store = open_store(tmp_path / "people.db")
-    login = Login(b"secret", {"ann": ann}.get, lambda: True, store)
-    header = (await login.begin(ann, None)).decode()
+    login = Login(b"secret", {"ann": ann}.get, lambda: True, store, EventHub())
+    header = (await login.begin(ann, None, NO_FACTS)).decode()
     assert all(word in header for word in ("; HttpOnly", "; SameSite=Strict", "; Secure"))
     cookie = header.partition("=")[2].partition(";")[0]
-    known = await login.who(cookie)
+    credentials = known_by(())
+    known = await login.session(cookie, credentials)
     assert known is not None
-    assert known.id == "ann"
+    assert known.identity.principal == "ann"
     await login.end(cookie)
-    assert await login.who(cookie) is None
-    assert await Login(b"secret", {"ann": ann}.get, lambda: True, store).who(cookie) is None
+    assert await login.session(cookie, credentials) is None
+    again = Login(b"secret", {"ann": ann}.get, lambda: True, store, EventHub())
+    assert await again.session(cookie, credentials) is None
     await store.close()
 
 
@@ -256,17 +260,21 @@ async def test_a_name_that_leads_inside_is_not_connected_to() -> None:
 @seam
 async def test_a_token_is_good_until_it_expires() -> None:
     token = Token("ann", hashlib.sha256(b"token-of-ann").hexdigest(), expires=clock.wall() + 60)
-    caller_identifier = CallerIdentifier(
+    credentials = Credentials(
         (token,), None, None, None, {}, scope_of_token=lambda _digest: None, records=NoRecords(), certificates={}
     )
-    assert caller_identifier.identify(b"Bearer token-of-ann").principal == "ann"
-    with pytest.raises(WrongToken):
-        caller_identifier.identify(b"Bearer token-of-bob")
-    with pytest.raises(TokenNeeded):
-        caller_identifier.identify(None)
+
+    def refusal_of(authorization: bytes) -> AccessRefusal:
+        with pytest.raises(CredentialRefused) as refused:
+            credentials.in_header(authorization)
+        return refused.value.reason
+
+    assert credentials.in_header(b"Bearer token-of-ann").identity.principal == "ann"
+    assert refusal_of(b"Bearer token-of-bob") is AccessRefusal.UNKNOWN_CREDENTIAL
+    with pytest.raises(CredentialRefused):
+        credentials.none_shown()
     the_loop().leap(60)
-    with pytest.raises(WrongToken):
-        caller_identifier.identify(b"Bearer token-of-ann")
+    assert refusal_of(b"Bearer token-of-ann") is AccessRefusal.EXPIRED
 
 
 @seam

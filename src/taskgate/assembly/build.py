@@ -12,13 +12,15 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from taskgate import clock
+from taskgate.access.authorize import Authorizer
+from taskgate.access.open_responses import OpenResponses
 from taskgate.assembly import shared_store
 from taskgate.assembly.audit_keeper import AuditKeeper, audit_keeper
 from taskgate.assembly.governing import Outbound, build_channels
 from taskgate.assembly.identity import (
     ServerAccounts,
     arrivals_by,
-    build_doorkeeper,
+    build_credentials,
     build_verifier,
     check_exposure,
     close_verifiers,
@@ -41,15 +43,15 @@ from taskgate.core.identity import ANONYMOUS
 from taskgate.core.questions import Answer, Question, not_supported
 from taskgate.core.wire import MessageReader, Raw
 from taskgate.gateway.dynamic_servers import NewServer
+from taskgate.gateway.events import CredentialsChanged, TemporaryScopesChanged
 from taskgate.gateway.gateway import Gateway
 from taskgate.gateway.plan import Limits, Live, Plan, PublicAddress
 from taskgate.gateway.wiring import wire_gateway
 from taskgate.gateway.wiring_parts import foundation
 from taskgate.identity.verifier import Verifier
-from taskgate.inbound.http.arrival import Arrivals, Guard
 from taskgate.inbound.http.hop import hop_key
 from taskgate.inbound.http.site import InternalSocket
-from taskgate.inbound.identity import CallerIdentifier, house_secret, operator_token, stored_passphrase
+from taskgate.inbound.identity import house_secret, operator_token, stored_passphrase
 from taskgate.inbound.local import local_principal
 from taskgate.mcp.http.client import HttpClient
 from taskgate.mcp.stdio.process import Reaper
@@ -134,9 +136,8 @@ class App:
     servers: dict[str, Server]
     http: HttpClient
     reaper: Reaper
-    guard: Guard
-    caller_identifier: CallerIdentifier
-    arrivals: Arrivals
+    authorizer: Authorizer
+    responses: OpenResponses
     store: Store
     metrics: Metrics
     keys: Keys
@@ -187,15 +188,15 @@ class App:
         log.hide_also(loaded.secret_values.text)
         self.places.adopt(loaded)
         self.accounts.adopt(loaded.root)
-        self.guard = guard(loaded.root)
         scope_of_token = self.gateway.temporary_scopes.scope_of_token
-        self.caller_identifier = build_doorkeeper(
+        credentials = build_credentials(
             loaded.root, self.keys.operator_token, verifier, scope_of_token, self.gateway.people, local=self.local
         )
-        self.arrivals = arrivals_by(loaded.root)
         self.intake.adopt(plan.limits.result_bytes, plan.limits.json_depth, plan.limits.json_nodes)
         self.http.adopt(plan.limits.result_bytes)
         self.gateway.adopt(plan, fresh, frozenset(changed))
+        self.authorizer.adopt(credentials, arrivals_by(loaded.root), guard(loaded.root))
+        self.responses.look_again()
         self.store.reconfigured(shared_store.configuration_digest(loaded))
         if channels is not None:
             self.gateway.approvals.announcer.adopt(channels)
@@ -263,6 +264,15 @@ def build(
     rows = store.sessions if internal is not None else None
     base = foundation(address, store, metrics, seal_key=keys.secret, tracing=tracing, session_rows=rows)
     gateway = wire_gateway(base, factory, accounts.connector, local=local)
+    credentials = build_credentials(
+        loaded.root,
+        keys.operator_token,
+        verifier,
+        gateway.temporary_scopes.scope_of_token,
+        gateway.people,
+        local=local,
+    )
+    authorizer = Authorizer(gateway, credentials, arrivals_by(loaded.root), guard(loaded.root))
     return App(
         loaded,
         plan,
@@ -270,16 +280,8 @@ def build(
         factory.servers,
         http,
         reaper,
-        guard(loaded.root),
-        build_doorkeeper(
-            loaded.root,
-            keys.operator_token,
-            verifier,
-            gateway.temporary_scopes.scope_of_token,
-            gateway.people,
-            local=local,
-        ),
-        arrivals_by(loaded.root),
+        authorizer,
+        open_responses(authorizer, gateway),
         store,
         metrics,
         keys,
@@ -294,6 +296,14 @@ def build(
         Replicas(store, gateway.budgets, metrics),
         internal,
     )
+
+
+def open_responses(authorizer: Authorizer, gateway: Gateway) -> OpenResponses:
+    """Responses that stay open; they are checked whenever credentials, roles or scopes change."""
+    responses = OpenResponses(authorizer, shared_store=gateway.tasks.store.revisions is not None)
+    gateway.events.subscribe(CredentialsChanged, lambda _: responses.look_again())
+    gateway.events.subscribe(TemporaryScopesChanged, lambda _: responses.look_again())
+    return responses
 
 
 def intake_within(limits: Limits) -> Intake:

@@ -9,6 +9,9 @@ from pathlib import Path
 from typing import assert_never
 from urllib.parse import urlsplit
 
+from taskgate.access.arrival import Arrivals, is_loopback
+from taskgate.access.credentials import NEVER, Credentials, ScopeOfToken, Token, operator_identity
+from taskgate.access.guard import Guard
 from taskgate.assembly.governing import Outbound
 from taskgate.assembly.shared_store import agreed_secrets, shared_account_rows, shared_url
 from taskgate.config.gateway_file import GatewayFile
@@ -32,22 +35,14 @@ from taskgate.identity.server_tokens import (
     TokenExchange,
 )
 from taskgate.identity.verifier import Introspection, Issuer, OidcLogin, Verifier
-from taskgate.inbound.http.arrival import Arrivals, Guard, ListenerTls, TlsFiles, is_loopback
-from taskgate.inbound.identity import (
-    NEVER,
-    CallerIdentifier,
-    ScopeOfToken,
-    Token,
-    house_secret,
-    operator_identity,
-    operator_token,
-)
+from taskgate.inbound.http.tls import ListenerTls, TlsFiles
+from taskgate.inbound.identity import house_secret, operator_token
 from taskgate.late_imports import SIGNING, load_now
 from taskgate.ports.credentials import FIXED_HEADERS, CredentialRecords, ServerCredentials
 from taskgate.telemetry.logs import log
 
 
-def build_doorkeeper(
+def build_credentials(
     root: GatewayFile,
     operator_token: str,
     verifier: Verifier | None,
@@ -55,7 +50,7 @@ def build_doorkeeper(
     records: CredentialRecords,
     *,
     local: bool,
-) -> CallerIdentifier:
+) -> Credentials:
     """`local`: a gateway that a client started serves its own user; what it has on a loopback port is not for everybody."""
     tokens = tuple(
         Token(
@@ -73,7 +68,7 @@ def build_doorkeeper(
         name: _requirement(scope.require) for name, scope in root.scopes.items() if scope.require is not None
     }
     operator = operator_identity(operator_token)
-    return CallerIdentifier(
+    return Credentials(
         tokens,
         operator,
         root.auth.anonymous,

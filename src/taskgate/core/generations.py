@@ -356,6 +356,9 @@ CODES: Final[dict[str, Code]] = {
     "sampling_refused": Code(-1, -1),
     "store_unavailable": Code(-32603, -32603, status=503),
     "shutting_down": Code(-32603, -32603, status=503),
+    "credential_expired": Code(-32000, -32603),
+    "credential_revoked": Code(-32000, -32603),
+    "access_changed": Code(-32000, -32603),
     "internal": Code(-32603, -32603),
 }
 _UNKNOWN: Final = Code(-32603, -32603)

@@ -57,10 +57,6 @@ def allows(roles: Iterable[str], permission: Permission) -> bool:
     return any(permission in PERMISSIONS.get(role, ()) for role in roles)
 
 
-def permissions_of(roles: Iterable[str]) -> frozenset[Permission]:
-    return frozenset(permission for role in roles for permission in PERMISSIONS.get(role, ()))
-
-
 def groups_in(roles: Iterable[str]) -> frozenset[str]:
     """What is left of the words of a token when the gateway's own roles are taken out."""
     return frozenset(roles) - GATEWAY_ROLES
@@ -216,13 +212,11 @@ class Requirement:
     def missing_oauth_scopes(self, identity: Identity) -> bool:
         return not self.oauth_scopes <= identity.oauth_scopes
 
-    def unmet(self, identity: Identity) -> str | None:
-        """Which kind of fact is missing, without telling its value; None if nothing is."""
-        if self.groups and not self.groups & identity.roles:
-            return "a group"
-        if any(not _holds(claim_at(identity.claims, path), wanted) for path, wanted in self.claims):
-            return "a claim"
-        return None
+    def missing_group(self, identity: Identity) -> bool:
+        return bool(self.groups) and not self.groups & identity.roles
+
+    def missing_claim(self, identity: Identity) -> bool:
+        return any(not _holds(claim_at(identity.claims, path), wanted) for path, wanted in self.claims)
 
 
 NO_REQUIREMENT: Final = Requirement()
@@ -262,6 +256,10 @@ _TENANT: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,62}[A-Za-z0-9])?\Z"
 
 class TokenRefused(Exception):
     """A token that is not believed. The message says why."""
+
+
+class TokenExpired(TokenRefused):
+    """A token that was good and has expired."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -335,7 +333,7 @@ def _in_time(claims: Mapping[str, Any], skew_s: int, now: float) -> float:
     if expires is None:
         raise TokenRefused("it does not say until when it is good")
     if now >= expires + skew_s:
-        raise TokenRefused("it has expired")
+        raise TokenExpired("it has expired")
     for name, fault in (("nbf", "it is not good yet"), ("iat", "it was issued in the future")):
         if name in claims:
             moment = _whole(claims[name])

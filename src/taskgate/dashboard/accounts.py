@@ -129,6 +129,8 @@ class AccountPages:
         server = visit.values["name"]
         if not self._records.may_connect(visit.who, ""):
             return _message(404, "Nothing to connect", "The shared account is the gateway's operator's.")
+        if await self._accounts.accounts(server) is None:
+            return _message(404, "Nothing to connect", "There is no such server, or it has no accounts.")
         return await self._sent_off(visit.request, lambda browser: self._accounts.begin_shared(server, browser))
 
     async def _own_page(self, visit: Visit) -> ConnectRequest | Answer:

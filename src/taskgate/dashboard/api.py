@@ -8,12 +8,14 @@ from typing import Any, Final
 
 import msgspec
 
+from taskgate.access.authorize import Authorizer
 from taskgate.access.routes import RouteKind
 from taskgate.core.access import Access
 from taskgate.core.errors import CallerError
 from taskgate.core.governance.approval import PAGE_CHANNEL, Approver, Verdict
 from taskgate.core.identity import Permission
-from taskgate.dashboard.login import Login, Passphrase
+from taskgate.dashboard.login import Login
+from taskgate.dashboard.passphrase import Passphrase
 from taskgate.dashboard.people_api import DataApi, PeopleApi
 from taskgate.dashboard.questions_api import QuestionsApi, question_row
 from taskgate.dashboard.records import STATUS_OF, Inbox, approval_detail, grant_row, task_row
@@ -58,8 +60,16 @@ NOTHING_HERE: Final = "There is nothing at this address."
 
 class Api:
     def __init__(
-        self, gateway: Gateway, inbox: Inbox, login: Login, passphrase: Passphrase, more: Iterable[Route] = ()
+        self,
+        gateway: Gateway,
+        inbox: Inbox,
+        login: Login,
+        passphrase: Passphrase,
+        authorizer: Authorizer,
+        *,
+        more: Iterable[Route] = (),
     ) -> None:
+        self._authorizer = authorizer
         self._passphrase = passphrase
         self._gateway = gateway
         self._inbox = inbox
@@ -67,7 +77,7 @@ class Api:
         self._records = inbox.records
         self.tasks = TasksApi(gateway, inbox.records)
         self.now = NowApi(gateway, inbox.records)
-        self.calls = ConsoleCalls(gateway, inbox.records)
+        self.calls = ConsoleCalls(gateway)
         scopes = ScopesApi(gateway, inbox.records)
         self.questions = QuestionsApi(gateway)
         self.table = RouteTable(
@@ -224,7 +234,9 @@ class Api:
         return json_answer({"server": server, "tool": tool, "digest": digest, "accepted_by": who.id})
 
     async def _login_link(self, visit: Visit) -> Answer:
-        return json_answer({"url": self._login_at(await self._login.new_code(visit.who.id))})
+        authorized = visit.authorized
+        facts = self._login.facts_of(authorized.credential, self._authorizer.credentials)
+        return json_answer({"url": self._login_at(await self._login.new_code(visit.who.id, facts))})
 
     def printed_login_url(self, who: Approver) -> str:
         """For a person at the terminal of this gateway."""

@@ -20,11 +20,12 @@ from taskgate.core.governance.approval import PAGE_CHANNEL, Verdict
 from taskgate.core.governance.card import excerpt, show_json
 from taskgate.core.identity import Permission
 from taskgate.core.questions import SAMPLE
+from taskgate.core.wire import MalformedJson
 from taskgate.dashboard.frame import Frame, clear, span
 from taskgate.dashboard.questions_api import KINDS, QuestionsApi, may_answer
 from taskgate.dashboard.records import Inbox, Shown
 from taskgate.dashboard.routes import Route, Visit, form_route, page_route
-from taskgate.dashboard.web import MOST_FORM_FIELDS, PAGE, Answer, redirect
+from taskgate.dashboard.web import MOST_FORM_FIELDS, PAGE, Answer, read_json, redirect
 from taskgate.gateway.gateway import Gateway
 from taskgate.gateway.questions.waiting import Waiting
 from taskgate.ports.approval_store import HeldCall
@@ -137,9 +138,9 @@ def filled_in(schema: Any, sent: Mapping[str, list[str]]) -> dict[str, Any]:
 
 def _object(text: str) -> dict[str, Any]:
     try:
-        value = msgspec.json.decode(text.encode())
-    except msgspec.DecodeError as problem:
-        raise BadForm(f"This is not JSON: {problem}.") from None
+        value = read_json(text.encode("utf-8", "replace"))
+    except MalformedJson as problem:
+        raise BadForm(problem.message) from None
     if type(value) is not dict:
         raise BadForm("The whole must be a JSON object.")
     return value
@@ -155,10 +156,10 @@ def _value(one: Field, text: str) -> Any:
             case "number":
                 return float(text)
             case "json":
-                return msgspec.json.decode(text.encode())
+                return read_json(text.encode("utf-8", "replace"))
             case _:
                 return text
-    except (ValueError, msgspec.DecodeError):
+    except (ValueError, MalformedJson):
         kind = {"integer": "a whole number", "number": "a number"}.get(one.kind, "JSON")
         raise BadForm(f"{one.label} must be {kind}.") from None
 

@@ -6,7 +6,6 @@ row is gone. What somebody may do is looked up each time; if that is not what it
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import binascii
 import hashlib
@@ -14,15 +13,18 @@ import hmac
 import secrets
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
 from taskgate import clock
+from taskgate.access.credentials import CredentialRefused, Credentials
+from taskgate.access.proof import SessionLookup
 from taskgate.core.audit import AuditEntry
 from taskgate.core.governance.approval import Approver
-from taskgate.core.identity import OPERATOR
-from taskgate.ports.credentials import PendingLogin
+from taskgate.core.identity import Identity, claim_at, tenant_of
+from taskgate.gateway.events import CredentialsChanged, EventHub
+from taskgate.ports.credentials import Credential, PendingLogin
 from taskgate.ports.store import CONSOLE_SESSION, LOGIN_CODE, IdentityRecord, IdentityStore
 
 SESSION_S: Final = 12 * 3600
@@ -37,9 +39,6 @@ CONNECT_COOKIE: Final = "taskgate_connecting"
 CONNECT_WITHIN_S: Final = 900
 
 ByName = Callable[[str], Approver | None]
-Fits = Callable[[str], bool]
-TRIES: Final = 5
-TRIES_S: Final = 60.0
 
 
 class _Session(msgspec.Struct, array_like=True):
@@ -53,14 +52,38 @@ class _Session(msgspec.Struct, array_like=True):
         return _fingerprint(self.nonce)
 
 
+class LoginFacts(msgspec.Struct, frozen=True):
+    """What a session keeps of the credential that it was begun with. A field that is added later needs a default."""
+
+    until_ms: int | None = None
+    """When that credential ends, by the store's clock: the session ends with it."""
+    oauth_scopes: list[str] = []
+    claims: dict[str, Any] = {}
+    """Those that scopes require, by their path."""
+    audiences: list[str] | None = None
+    """The resources that the credential was issued for; None: for the gateway as a whole."""
+
+
+NO_FACTS: Final = LoginFacts()
+
+
 class _Kept(msgspec.Struct, frozen=True):
     roles: list[str]
     at: int | None
+    facts: LoginFacts = NO_FACTS
 
 
 class Login:
-    def __init__(self, secret: bytes, approver_named: ByName, secure: Callable[[], bool], store: IdentityStore) -> None:
+    def __init__(
+        self,
+        secret: bytes,
+        approver_named: ByName,
+        secure: Callable[[], bool],
+        store: IdentityStore,
+        events: EventHub,
+    ) -> None:
         self._store = store
+        self._events = events
         self._key = hmac.new(secret, b"taskgate pages", hashlib.sha256).digest()
         self._approver_named = approver_named
         self._secure = secure
@@ -69,34 +92,54 @@ class Login:
     def cookie_name(self) -> str:
         return _SECURE if self._secure() else _PLAIN
 
-    async def new_code(self, who: str) -> str:
+    def facts_of(self, credential: Credential, credentials: Credentials) -> LoginFacts:
+        """What a session that is begun with this credential keeps of it."""
+        identity, expiry = credential.identity, credential.expiry
+        paths = credentials.required_claims
+        found = {path: claim_at(identity.claims, path) for path in paths}
+        left_s = None if expiry is None else expiry.wall - clock.wall()
+        return LoginFacts(
+            None if left_s is None else self._store.now_ms() + int(left_s * 1000),
+            sorted(identity.oauth_scopes),
+            {path: value for path, value in found.items() if value is not None},
+            None if identity.audiences is None else sorted(identity.audiences),
+        )
+
+    async def new_code(self, who: str, facts: LoginFacts) -> str:
         """A code that logs somebody in once, within a quarter of an hour, at every gateway that shares the store."""
-        code, kept = self._code_for(who)
+        code, kept = self._code_for(who, facts)
         await self._store.keep_identity_record(kept)
         return code
 
     def printed_code(self, who: str) -> str:
         """The same for a person who reads it at a terminal: it is good in a moment."""
-        code, kept = self._code_for(who)
+        code, kept = self._code_for(who, NO_FACTS)
         self._store.note_identity_record(kept)
         return code
 
-    def _code_for(self, who: str) -> tuple[str, IdentityRecord]:
-        code = secrets.token_urlsafe(24)
-        return code, IdentityRecord(LOGIN_CODE, _fingerprint(code), who, self._store.now_ms() + CODE_S * 1000)
+    def _code_for(self, who: str, facts: LoginFacts) -> tuple[str, IdentityRecord]:
+        code, until_ms = secrets.token_urlsafe(24), self._store.now_ms() + CODE_S * 1000
+        return code, IdentityRecord(LOGIN_CODE, _fingerprint(code), who, until_ms, msgspec.json.encode(facts))
 
-    async def redeem(self, code: str) -> Approver | None:
-        """Of two who come with the same code, to whichever gateway, one is let in: who removes the record."""
+    async def redeem(self, code: str, credentials: Credentials) -> Credential | None:
+        """Of two requests with the same code, to whichever gateway, one succeeds: the one that removes the record."""
         name = _fingerprint(code)
         known = await self._store.find_identity_record(LOGIN_CODE, name)
         if known is None or not await self._store.forget_identity_record(LOGIN_CODE, name):
             return None
-        return self._approver_named(known.principal) if self._store.now_ms() <= known.expires_ms else None
+        who = self._approver_named(known.principal)
+        if who is None or self._store.now_ms() > known.expires_ms:
+            return None
+        facts = msgspec.json.decode(known.body, type=LoginFacts) if known.body else NO_FACTS
+        until = None if facts.until_ms is None else self._expiry(facts.until_ms)
+        return _credential(who, facts, credentials, until)
 
-    async def begin(self, who: Approver, authenticated_at: int | None) -> bytes:
+    async def begin(self, who: Approver, authenticated_at: int | None, facts: LoginFacts) -> bytes:
         """The header that begins a session of somebody who proved who they are at that time."""
-        session = _Session(who.id, self._store.now_ms() // 1000 + SESSION_S, secrets.token_urlsafe(16))
-        body = msgspec.json.encode(_Kept(sorted(who.roles), authenticated_at))
+        now_ms = self._store.now_ms()
+        until_ms = min(now_ms + SESSION_S * 1000, facts.until_ms or now_ms + SESSION_S * 1000)
+        session = _Session(who.id, until_ms // 1000, secrets.token_urlsafe(16))
+        body = msgspec.json.encode(_Kept(sorted(who.roles), authenticated_at, facts))
         kept = IdentityRecord(CONSOLE_SESSION, session.row, who.id, session.expires * 1000, body)
         await self._store.keep_identity_record(kept, AuditEntry(0, "logged_in", who.id, kind="session"))
         payload = msgspec.json.encode(session)
@@ -112,6 +155,7 @@ class Login:
                 await self._store.forget_identity_records_of(CONSOLE_SESSION, session.who, entry)
             else:
                 await self._store.forget_identity_record(CONSOLE_SESSION, session.row, entry)
+            self._events.publish(CredentialsChanged())
         return self._header("", 0)
 
     def pending_cookie(self, pending: PendingLogin) -> bytes:
@@ -145,7 +189,7 @@ class Login:
         return text.encode("ascii")
 
     def connect_cookie(self, cookie: str | None) -> tuple[bytes, bytes] | None:
-        """A header that lets `who_connects` recognize the session of this cookie, on `/oauth` only and for a quarter of an hour."""
+        """A header that lets `connecting` recognize the session of this cookie, on `/oauth` only and for a quarter of an hour."""
         session = self._session(cookie)
         if session is None:
             return None
@@ -156,16 +200,23 @@ class Login:
         text = f"{CONNECT_COOKIE}={value}; Path=/oauth; Max-Age={CONNECT_WITHIN_S}; HttpOnly; SameSite=Lax{secure}"
         return b"set-cookie", text.encode("ascii")
 
-    async def who_connects(self, cookie: str | None) -> Approver | None:
-        """The person behind a cookie from `connect_cookie`, while the session that it was made from lasts."""
-        return await self._who(self._session(cookie, b"connect"))
+    @property
+    def connecting(self) -> SessionLookup:
+        """Sessions by the cookies of `connect_cookie`."""
+        return _Connecting(self)
 
-    async def who(self, cookie: str | None) -> Approver | None:
-        """The person behind a cookie, if it is ours, its session is not over, and they may still do what they could."""
-        return await self._who(self._session(cookie))
+    async def session(self, cookie: str, credentials: Credentials) -> Credential | None:
+        """The credential behind a session cookie, if it is ours, its session is not over, and the person may still do what they
+        could."""
+        return await self.credential(self._session(cookie), credentials)
 
-    async def _who(self, session: _Session | None) -> Approver | None:
-        if session is None or session.expires * 1000 <= self._store.now_ms():
+    async def connecting_session(self, cookie: str, credentials: Credentials) -> Credential | None:
+        """The same for a cookie from `connect_cookie`, while the session that it was made from lasts."""
+        return await self.credential(self._session(cookie, b"connect"), credentials)
+
+    async def credential(self, session: _Session | None, credentials: Credentials) -> Credential | None:
+        now_ms = self._store.now_ms()
+        if session is None or session.expires * 1000 <= now_ms:
             return None
         row = await self._store.find_identity_record(CONSOLE_SESSION, session.row)
         if row is None or row.principal != session.who:
@@ -174,7 +225,15 @@ class Login:
         if who is None or sorted(who.roles) != kept.roles:
             await self._store.forget_identity_record(CONSOLE_SESSION, session.row)
             return None
-        return replace(who, logged_in=True, authenticated_at=kept.at)
+        person = replace(who, logged_in=True, authenticated_at=kept.at)
+        try:
+            return _credential(person, kept.facts, credentials, self._expiry(session.expires * 1000))
+        except CredentialRefused:
+            return None
+
+    def _expiry(self, at_ms: int) -> clock.Expiry:
+        """A moment of the store's clock."""
+        return clock.Expiry(clock.wall() + (at_ms - self._store.now_ms()) / 1000)
 
     def _session(self, cookie: str | None, purpose: bytes = b"session") -> _Session | None:
         payload = self._payload(cookie, purpose)
@@ -206,32 +265,36 @@ class Login:
         return hmac.new(self._key, purpose + b"\0" + payload, hashlib.sha256).digest()
 
 
-class Passphrase:
-    """What the operator must know besides holding the token, if the operator wants that. Guessing is slowed down."""
+class _Connecting:
+    """The login of a person who connects an account, by its own cookie."""
 
-    def __init__(self, fits: Fits | None) -> None:
-        self._fits = fits
-        self._failures: list[float] = []
+    def __init__(self, login: Login) -> None:
+        self._login = login
 
-    @property
-    def is_set(self) -> bool:
-        return self._fits is not None
+    async def session(self, cookie: str, credentials: Credentials) -> Credential | None:
+        return await self._login.connecting_session(cookie, credentials)
 
-    def needed_by(self, who: Approver) -> bool:
-        return self.is_set and who.id == OPERATOR
 
-    async def fits(self, given: str) -> bool:
-        if self._fits is None:
-            return True
-        now = clock.monotonic()
-        self._failures = [at for at in self._failures if now - at < TRIES_S]
-        if len(self._failures) >= TRIES:
-            return False
-        # Stretching takes tens of milliseconds on purpose.
-        if await asyncio.to_thread(self._fits, given[:1024]):
-            return True
-        self._failures.append(now)
-        return False
+def _credential(
+    person: Approver, facts: LoginFacts, credentials: Credentials, expiry: clock.Expiry | None
+) -> Credential:
+    """A login as a credential. A token of the configuration counts as it is now: what it is bound to, may do, and when it ends.
+
+    Raises CredentialRefused where that token is not good any more.
+    """
+    token = credentials.of_principal(person.id)
+    if token is None:
+        identity = Identity(
+            person.id,
+            person.roles,
+            tenant=tenant_of(person.id),
+            audiences=None if facts.audiences is None else frozenset(facts.audiences),
+            oauth_scopes=frozenset(facts.oauth_scopes),
+            claims=facts.claims,
+        )
+        return Credential(identity, expiry, person=person)
+    ends = [each for each in (expiry, token.expiry) if each is not None]
+    return Credential(token.identity, min(ends, key=lambda each: each.wall, default=None), person=person)
 
 
 def _fingerprint(code: str) -> str:

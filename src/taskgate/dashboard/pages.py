@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator
 from typing import Final
 
 import msgspec
@@ -27,7 +27,7 @@ from taskgate.dashboard.servers_pages import Servers, ServersPages
 from taskgate.dashboard.system_pages import System, SystemPages
 from taskgate.dashboard.task_pages import TaskPages
 from taskgate.dashboard.try_pages import TryPages
-from taskgate.dashboard.web import Answer, WebRequest
+from taskgate.dashboard.web import Answer, EventAnswer, WebRequest
 from taskgate.gateway.events import (
     ApprovalOpened,
     ApprovalOver,
@@ -159,8 +159,6 @@ EVERYBODY: Final = ""
 """Stands for a change that is nobody's in particular."""
 TOPICS: Final = ("tasks", "inbox", "servers", "scopes", "definitions")
 
-StillMay = Callable[[], Awaitable[bool]]
-
 
 class LiveUpdates:
     def __init__(self, events: EventHub) -> None:
@@ -185,9 +183,13 @@ class LiveUpdates:
         events.subscribe(TemporaryScopesChanged, lambda _: self.changed("scopes"))
 
     @property
+    def open_streams(self) -> int:
+        return self._open
+
+    @property
     def is_full(self) -> bool:
         """As many pages are open as one gateway serves."""
-        return self._open >= MOST_STREAMS
+        return self.open_streams >= MOST_STREAMS
 
     def changed(self, topic: str, whose: str = EVERYBODY) -> None:
         """Something of this kind is different now. With nobody looking this costs next to nothing."""
@@ -217,28 +219,27 @@ class LiveUpdates:
         self._closing = True
         self._wake()
 
-    async def stream(self, last_id: str | None, who: Approver, still_may: StillMay) -> AsyncIterator[bytes]:
-        """The frames of one open page: changes of what this person may see, and of what is nobody's."""
+    def stream(self, last_id: str | None, who: Approver) -> EventAnswer:
+        """The frames of one open page: changes of what this person may see, and of what is nobody's. It counts from now on."""
         self._open += 1
-        try:
-            seen = self._number
-            yield b"retry: 1000\n\n"
-            if last_id is not None and last_id != f"{self._run}-{seen}":
-                yield self._frame(seen, sorted(TOPICS))
-            while not self._closing:
-                woken = await self._next()
-                if not await still_may():
-                    yield b"event: ended\ndata: {}\n\n"
-                    return
-                if not woken:
-                    yield b":ping\n\n"
-                elif self._number != seen:
-                    topics = TOPICS if self._number != seen + 1 else self._heard(who)
-                    seen = self._number
-                    if topics:
-                        yield self._frame(seen, sorted(topics))
-        finally:
-            self._open -= 1
+        return EventAnswer(self._frames(last_id, who), self._over)
+
+    def _over(self) -> None:
+        self._open -= 1
+
+    async def _frames(self, last_id: str | None, who: Approver) -> AsyncGenerator[bytes]:
+        seen = self._number
+        yield b"retry: 1000\n\n"
+        if last_id is not None and last_id != f"{self._run}-{seen}":
+            yield self._frame(seen, sorted(TOPICS))
+        while not self._closing:
+            if not await self._next():
+                yield b":ping\n\n"
+            elif self._number != seen:
+                topics = TOPICS if self._number != seen + 1 else self._heard(who)
+                seen = self._number
+                if topics:
+                    yield self._frame(seen, sorted(topics))
 
     def _heard(self, who: Approver) -> set[str]:
         return {topic for topic, whose in self._last if whose == EVERYBODY or who.may_see_of(whose)}

@@ -11,8 +11,10 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final, Protocol
 
+from taskgate.access.authorize import Authorized
 from taskgate.access.routes import DeclaredRoute, RouteKind, check_distinct
 from taskgate.core.access import Access
+from taskgate.core.errors import CallerError
 from taskgate.core.governance.approval import Approver
 from taskgate.core.identity import Permission
 from taskgate.dashboard.web import Answer, EventAnswer, WebRequest
@@ -37,6 +39,8 @@ class Visit:
     person: Approver | None
     """The holder of the credential; None on public routes, and for anonymous callers where the route serves them."""
     values: Mapping[str, str]
+    authorized: Authorized
+    """How it was authorized."""
 
     @property
     def who(self) -> Approver:
@@ -76,8 +80,25 @@ class Route(DeclaredRoute):
     """Whether the answer is a stream of events."""
     cookie: LoginCookie = LoginCookie.CONSOLE
     """The cookie that proves a login on this route."""
-    optional_login: bool = False
-    """Whether a public route is told who is logged in, if anybody is."""
+    scope: Callable[[WebRequest], str | None] | None = None
+    """For class `call`: the scope that a request names; None: the one its credential is bound to, or the default one."""
+
+    def __post_init__(self) -> None:
+        # `super()` without arguments does not work in a class with slots.
+        DeclaredRoute.__post_init__(self)
+        if (self.access is Access.CALL) != (self.scope is not None):
+            raise ValueError(
+                f"{self.method} {self.path}: a route of class call, and no other, says which scope is called in"
+            )
+
+    def asked_scope(self, request: WebRequest) -> str:
+        """The scope that a request names; empty where it names none, or cannot be read, which the handler will find out."""
+        if self.scope is None:
+            return ""
+        try:
+            return self.scope(request) or ""
+        except (ValueError, CallerError):
+            return ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,13 +210,15 @@ def _api(method: str, path: str, access: Access, handler: Handler, summary: str,
     )
 
 
-def page_route(path: str, access: Access, handler: Handler, summary: str = "A page.") -> Route:
-    return Route(method="GET", path=path, access=access, kind=RouteKind.PAGE, handler=handler, summary=summary)
+def page_route(path: str, access: Access, handler: Handler, summary: str = "A page.", **more: Any) -> Route:
+    page = RouteKind.PAGE
+    return Route(method="GET", path=path, access=access, kind=page, handler=handler, summary=summary, **more)
 
 
-def form_route(path: str, access: Access, handler: Handler, summary: str = "A form.") -> Route:
+def form_route(path: str, access: Access, handler: Handler, summary: str = "A form.", **more: Any) -> Route:
     """The target of a form on a page; its `form_token` is checked before the handler runs."""
-    return Route(method="POST", path=path, access=access, kind=RouteKind.FORM, handler=handler, summary=summary)
+    form = RouteKind.FORM
+    return Route(method="POST", path=path, access=access, kind=form, handler=handler, summary=summary, **more)
 
 
 # What the console may ask about the configuration, which it does not read itself: whoever started the gateway answers.

@@ -7,24 +7,28 @@ token of one of our pages.
 from __future__ import annotations
 
 import html
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
 from taskgate import clock
+from taskgate.access.authorize import AccessRefused, Authorized, Authorizer
+from taskgate.access.open_responses import OpenResponses
+from taskgate.access.open_stream import CONNECTION, OpenStream
+from taskgate.access.proof import CodeProof, HttpProof, Proof, SessionProof
 from taskgate.access.routes import RouteKind
-from taskgate.core.access import Access
+from taskgate.core.access import Access, AccessRefusal
 from taskgate.core.delivery import safe_return
 from taskgate.core.errors import TaskgateError
 from taskgate.core.governance.approval import Approver
-from taskgate.core.identity import permissions_of
 from taskgate.dashboard.accounts import CALLBACK, AccountPages, login_needed
 from taskgate.dashboard.api import NOTHING_HERE, Api
 from taskgate.dashboard.frame import templates_compiled
-from taskgate.dashboard.login import CONNECT_COOKIE, LOGIN_COOKIE, Fits, Login, Passphrase
+from taskgate.dashboard.login import CONNECT_COOKIE, LOGIN_COOKIE, Login, LoginFacts
 from taskgate.dashboard.pages import LiveUpdates, Steering
+from taskgate.dashboard.passphrase import Fits, Passphrase
 from taskgate.dashboard.records import Inbox, Records
 from taskgate.dashboard.routes import (
     Configuration,
@@ -36,7 +40,6 @@ from taskgate.dashboard.routes import (
     form_route,
     get,
     page_route,
-    refusal,
 )
 from taskgate.dashboard.web import (
     Answer,
@@ -46,13 +49,15 @@ from taskgate.dashboard.web import (
     Scope,
     Send,
     WebRequest,
+    json_answer,
     problem,
     read_request,
     redirect,
     send_answer,
+    send_stream,
 )
 from taskgate.gateway.gateway import Gateway
-from taskgate.ports.credentials import IssuerUnavailable, LoginRefused, PeopleLogin
+from taskgate.ports.credentials import Credential, IssuerUnavailable, LoginRefused, PeopleLogin
 from taskgate.telemetry.logs import log
 
 if TYPE_CHECKING:
@@ -63,29 +68,29 @@ START: Final = "/now"
 LOGIN_BEGIN: Final = "/login/oidc"
 LOGIN_CALLBACK: Final = "/login/callback"
 _METHODS: Final = ("GET", "POST")
-_REALM: Final = ((b"www-authenticate", b"Bearer"),)
-
-ByBearer = Callable[[bytes], Awaitable[Approver | None]]
+_USED_CODE: Final = "This link was used already or is too old. Ask for a new one with: taskgate approvals login"
 Provider = Callable[[], PeopleLogin | None]
 """Where people log in by the configuration of now."""
 
 
 class Dashboard:
-    """`by_bearer` says whose a bearer token is. Host and Origin have been checked by the site that it is a part of."""
+    """Host and Origin have been checked by the site that it is a part of."""
 
     def __init__(
         self,
         gateway: Gateway,
         secret: bytes,
-        by_bearer: ByBearer,
+        authorizer: Authorizer,
+        responses: OpenResponses,
+        *,
         fits: Fits | None,
         provider: Provider,
-        *,
         configuration: Configuration,
     ) -> None:
         self._gateway = gateway
-        self._by_bearer = by_bearer
-        self.login = Login(secret, self._named, self._is_https, gateway.tasks.store)
+        self._authorizer = authorizer
+        self._responses = responses
+        self.login = Login(secret, self._named, self._is_https, gateway.tasks.store, gateway.events)
         self._provider = provider
         records = Records(gateway)
         self._inbox = Inbox(gateway.approvals, records)
@@ -95,7 +100,7 @@ class Dashboard:
         self.accounts = AccountPages(gateway.accounts, records, self.login, self._is_https)
         events = get("/events", Access.LOGIN, self._events, "Which kinds of things change, as they do.", stream=True)
         more = (events, *self._steering.routes(), *self.accounts.routes())
-        self.api = Api(gateway, self._inbox, self.login, self._passphrase, more)
+        self.api = Api(gateway, self._inbox, self.login, self._passphrase, authorizer, more=more)
         self._entry = RouteTable(self._entry_routes())
 
     @cached_property
@@ -122,9 +127,10 @@ class Dashboard:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Around one request: whatever breaks is answered and logged."""
+        authorized = None
         try:
             request = await read_request(scope, receive)
-            answer = await self._answer(request)
+            answer, authorized = await self._answer(request)
         except BodyTooLarge:
             answer = problem(413, "The request is too large.")
         except TaskgateError as error:
@@ -132,85 +138,122 @@ class Dashboard:
         except Exception as fault:  # one request: it breaks for this visitor only
             log.error("page failed", path=scope["path"], exc_info=fault)
             answer = problem(500, "Something went wrong inside the gateway; its log says more.")
-        await send_answer(send, answer)
+        if isinstance(answer, Answer):
+            await send_answer(send, answer)
+        else:
+            assert authorized is not None
+            await send_stream(OpenStream(scope[CONNECTION], send, self._responses, authorized), answer)
 
-    async def _answer(self, request: WebRequest) -> Answer | EventAnswer:
+    async def _answer(self, request: WebRequest) -> tuple[Answer | EventAnswer, Authorized | None]:
         path = request.path
         if request.method not in _METHODS and not (request.method == "DELETE" and path.startswith("/api/v1/")):
-            return Answer(405, headers=((b"allow", b"GET, POST"),))
+            return Answer(405, headers=((b"allow", b"GET, POST"),)), None
         found = self._entry.find(request.method, path)
-        if found is None and (path == "/api" or path.startswith("/api/")):
-            return await self._answer_api(request, self.api.find(request))
-        if found is None or found.route.kind in (RouteKind.PAGE, RouteKind.FORM):
+        is_api = path == "/api" or path.startswith("/api/")
+        if found is None and is_api:
+            found = self.api.find(request)
+        if found is None and not is_api:
             if _is_meant_for_mcp(request):
-                return problem(404, f"There is nothing at {request.path[:80]}. MCP is served at /mcp.")
+                return problem(404, f"There is nothing at {request.path[:80]}. MCP is served at /mcp."), None
+            found = self._pages.table.find(request.method, path)
+        kind = found.route.kind if found is not None else RouteKind.API if is_api else RouteKind.PAGE
+        if kind in (RouteKind.PAGE, RouteKind.FORM):
             await templates_compiled()
-            return await self._answer_page(request, found or self._pages.table.find(request.method, path))
-        return await found.route.handler(Visit(request, None, found.values))
-
-    async def _answer_api(self, request: WebRequest, found: Found | None) -> Answer | EventAnswer:
-        bearer = request.headers.get(b"authorization")
-        cookie = request.cookie(self.login.cookie_name)
-        who = await self._by_bearer(bearer) if bearer is not None else await self.login.who(cookie)
-        if who is None:
-            if found is not None and found.route.anonymous and bearer is None:
-                answer = await self.api.answer(found, Visit(request, None, found.values))
-                if isinstance(answer, EventAnswer):
-                    return answer
-            return _unknown(401 if bearer is None else 403)
-        if request.method != "GET":
-            if request.method == "POST" and not request.is_json:
-                return problem(415, "Send application/json.")
-            token = request.headers.get(b"x-form-token", b"").decode("latin-1")
-            if bearer is None and not self.login.good_form(cookie, token):
-                return problem(403, "A session of the pages needs the header x-form-token for this.")
+        forged = self._is_forged(request, kind)
+        if forged is not None:
+            return forged, None
+        try:
+            authorized = await self._authorized(request, found, kind)
+        except AccessRefused as refused:
+            return await self._refused(request, kind, refused), None
         if found is None:
+            return self._not_found(request, kind, authorized), None
+        return await self._handled(request, found, authorized), authorized
+
+    async def _authorized(self, request: WebRequest, found: Found | None, kind: RouteKind) -> Authorized:
+        """The one way to a handler. What is not there looks the same to people who are not logged in as what is."""
+        if found is None:
+            return await self._authorizer.authorize(self._proof(request, kind, LoginCookie.CONSOLE), Access.LOGIN)
+        route = found.route
+        proof = self._proof(request, kind, route.cookie)
+        scope = route.asked_scope(request)
+        return await self._authorizer.authorize(proof, route.access, scope, anonymous=route.anonymous)
+
+    def _proof(self, request: WebRequest, kind: RouteKind, which: LoginCookie) -> Proof:
+        """Scripts show a bearer token or a certificate, browsers a session cookie; pages take cookies only."""
+        came = request.came
+        if which is LoginCookie.CONNECT:
+            return SessionProof(request.cookie(CONNECT_COOKIE), self.login.connecting, came)
+        cookie = request.cookie(self.login.cookie_name)
+        if kind in (RouteKind.PAGE, RouteKind.FORM) or (cookie is not None and came.authorization is None):
+            return SessionProof(cookie, self.login, came)
+        return came
+
+    def _is_forged(self, request: WebRequest, kind: RouteKind) -> Answer | None:
+        """A refusal for what another site may have made a browser send."""
+        if request.method == "GET" or kind not in (RouteKind.API, RouteKind.FORM, RouteKind.PAGE):
+            return None
+        cookie = request.cookie(self.login.cookie_name)
+        if kind is not RouteKind.API:
+            if kind is RouteKind.PAGE or self.login.good_form(cookie, request.form().get("form_token")):
+                return None
+            text = "This form is too old or not from here. Open the page again."
+            return self._pages.frame.message(request, None, 403, "Try again", text)
+        if request.method == "POST" and not request.is_json:
+            return problem(415, "Send application/json.")
+        token = request.headers.get(b"x-form-token", b"").decode("latin-1")
+        bearer = request.headers.get(b"authorization")
+        if cookie is not None and bearer is None and not self.login.good_form(cookie, token):
+            return problem(403, "A session of the pages needs the header x-form-token for this.")
+        return None
+
+    async def _handled(self, request: WebRequest, found: Found, authorized: Authorized) -> Answer | EventAnswer:
+        person, route = authorized.person, found.route
+        bearer = request.headers.get(b"authorization")
+        locked = bearer is not None and person is not None and self._passphrase.needed_by(person)
+        visit = Visit(replace(request, locked=locked), person, found.values, authorized)
+        if route.kind is RouteKind.API:
+            return await self.api.answer(found, visit)
+        return await route.handler(visit)
+
+    async def _visitor(self, request: WebRequest) -> Approver | None:
+        """The person who is logged in, for the frame of a page that refuses the request."""
+        try:
+            proof = self._proof(request, RouteKind.PAGE, LoginCookie.CONSOLE)
+            return (await self._authorizer.authorize(proof, Access.LOGIN)).person
+        except AccessRefused:
+            return None
+
+    def _not_found(self, request: WebRequest, kind: RouteKind, authorized: Authorized) -> Answer:
+        if kind is RouteKind.API:
             return problem(404, NOTHING_HERE)
-        needed = found.route.access.permission
-        if needed is not None and not who.may(needed):
-            return problem(403, refusal(needed))
-        locked = bearer is not None and self._passphrase.needed_by(who)
-        return await self.api.answer(found, Visit(replace(request, locked=locked), who, found.values))
+        return self._pages.frame.message(request, authorized.person, 404, "Nothing here", NOTHING_HERE)
+
+    async def _refused(self, request: WebRequest, kind: RouteKind, refused: AccessRefused) -> Answer:
+        if kind not in (RouteKind.PAGE, RouteKind.FORM):
+            return self._refused_script(refused)
+        if refused.reason is AccessRefusal.NO_CREDENTIAL:
+            return self._login_page(request, status=401) if request.method == "POST" else _to_login(request)
+        title = "Nothing here" if refused.status == 404 else "Not you"
+        text = f"{refused.text} A page that is meant for you opens by its own link."
+        return self._pages.frame.message(request, await self._visitor(request), refused.status, title, text)
+
+    def _refused_script(self, refused: AccessRefused) -> Answer:
+        headers: list[tuple[bytes, bytes]] = []
+        if refused.status == 401:
+            error = "" if refused.reason is AccessRefusal.NO_CREDENTIAL else "invalid_token"
+            headers.append(self._authorizer.resources.challenge("", error))
+        if refused.retry_after_s is not None:
+            headers.append((b"retry-after", b"%d" % refused.retry_after_s))
+        body = {"error": refused.text, "reason": refused.reason.value}
+        return json_answer(body, refused.status, tuple(headers))
 
     async def _events(self, visit: Visit) -> Answer | EventAnswer:
-        """The stream of an open page. It ends when the login or the token behind it does."""
-        bearer, cookie = visit.request.headers.get(b"authorization"), visit.request.cookie(self.login.cookie_name)
-
-        async def still_may() -> bool:
-            now = await self.login.who(cookie) if bearer is None else self._named(visit.who.id)
-            return now is not None and permissions_of(now.roles) >= permissions_of(visit.who.roles)
-
+        """The stream of an open page."""
         last_id = visit.request.headers.get(b"last-event-id", b"").decode("latin-1") or None
         if self.live.is_full:
             return problem(503, "Too many pages are open at this gateway.")
-        return EventAnswer(self.live.stream(last_id, visit.who, still_may))
-
-    async def _answer_page(self, request: WebRequest, found: Found | None) -> Answer | EventAnswer:
-        pages = self._pages
-        cookie = request.cookie(self.login.cookie_name)
-        guarded = request.method == "POST" and (found is None or found.route.kind is RouteKind.FORM)
-        if guarded and not self.login.good_form(cookie, request.form().get("form_token")):
-            return pages.frame.message(
-                request, None, 403, "Try again", "This form is too old or not from here. Open the page again."
-            )
-        access = found.route.access if found is not None else Access.LOGIN
-        if found is not None and access is Access.PUBLIC:
-            person = await self.login.who(cookie) if found.route.optional_login else None
-            return await found.route.handler(Visit(request, person, found.values))
-        who = await self._logged_in(request, found)
-        if who is None:
-            return self._login_page(request, status=401) if request.method == "POST" else _to_login(request)
-        if found is None:
-            return pages.frame.message(request, who, 404, "Nothing here", "There is nothing at this address.")
-        if access.permission is not None and not who.may(access.permission):
-            text = f"This needs a role that may {access.permission.value}. A page that is meant for you opens by its own link."
-            return pages.frame.message(request, who, 403, "Not you", text)
-        return await found.route.handler(Visit(request, who, found.values))
-
-    async def _logged_in(self, request: WebRequest, found: Found | None) -> Approver | None:
-        if found is not None and found.route.cookie is LoginCookie.CONNECT:
-            return await self.login.who_connects(request.cookie(CONNECT_COOKIE))
-        return await self.login.who(request.cookie(self.login.cookie_name))
+        return self.live.stream(last_id, visit.who)
 
     # Entry: what is served to people who are not logged in yet, and what leads there and back
 
@@ -293,7 +336,8 @@ class Dashboard:
         self._gateway.people.note(identity)
         who = Approver(identity.principal, identity.roles, identity.may_call)
         log.info("logged in", who=who.id, by="provider")
-        cookies = (await self.login.begin(who, at), self.login.no_pending_cookie())
+        facts = self.login.facts_of(Credential(identity), self._authorizer.credentials)
+        cookies = (await self.login.begin(who, at, facts), self.login.no_pending_cookie())
         page = self._pages.frame.message(request, None, 200, "Logged in", "You are being taken on.")
         on = (b"refresh", f"0; url={pending.back}".encode("ascii", "ignore"))
         return replace(page, headers=(*page.headers, on, *((b"set-cookie", cookie) for cookie in cookies)))
@@ -307,26 +351,33 @@ class Dashboard:
         if request.method != "POST":
             return self._login_page(request, request.query.get("code", ""))
         form = request.form()
-        if form.get("code"):
-            who = await self.login.redeem(form["code"])
-            note = "This link was used already or is too old. Ask for a new one with: taskgate approvals login"
-        else:
-            who = await self._by_bearer(b"Bearer " + form.get("token", "").strip().encode())
-            note = "This is not a token of this gateway."
-        if who is None:
-            log.warning("login refused")
-            return self._login_page(request, note=note, status=403)
+        try:
+            who, facts = await self._proved(request, form)
+        except AccessRefused as refused:
+            log.warning("login refused", why=refused.reason.value)
+            status = refused.status if refused.status in (429, 503) else 403
+            by_code = form.get("code") and refused.reason is AccessRefusal.UNKNOWN_CREDENTIAL
+            return self._login_page(request, note=_USED_CODE if by_code else refused.text, status=status)
         if self._passphrase.needed_by(who) and not await self._passphrase.fits(form.get("passphrase", "")):
             log.warning("login refused", who=who.id)
             return self._login_page(request, note="The passphrase does not fit.", status=403)
         log.info("logged in", who=who.id)
         back = safe_return(form.get("next")) or START
-        return redirect(back, (b"set-cookie", await self.login.begin(who, int(clock.wall()))))
+        return redirect(back, (b"set-cookie", await self.login.begin(who, int(clock.wall()), facts)))
 
-
-def _unknown(status: int) -> Answer:
-    text = b'{"error":"Only people who are known may come here. Send a bearer token of one."}'
-    return Answer(status, text, "application/json", _REALM if status == 401 else ())
+    async def _proved(self, request: WebRequest, form: Mapping[str, str]) -> tuple[Approver, LoginFacts]:
+        """The person who logs in by a one-time code or a token. Raises AccessRefused."""
+        came = request.came
+        if form.get("code"):
+            authorized = await self._authorizer.authorize(CodeProof(form["code"], self.login, came), Access.LOGIN)
+        else:
+            token = b"Bearer " + form.get("token", "").strip().encode()
+            authorized = await self._authorizer.authorize(
+                HttpProof(came.arrival, token, came.every_header), Access.LOGIN
+            )
+        person = authorized.person
+        assert person is not None
+        return person, self.login.facts_of(authorized.credential, self._authorizer.credentials)
 
 
 def _is_meant_for_mcp(request: WebRequest) -> bool:

@@ -5,7 +5,7 @@ Who may see may look, who may act may cancel. A caller sees, follows and cancels
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -157,7 +157,7 @@ class TasksApi:
         task = await self._store.get(task_id) if is_task_id(task_id) else None
         return task if task is not None and task.principal == ANONYMOUS else None
 
-    async def _follow(self, task: Task) -> AsyncIterator[bytes]:
+    async def _follow(self, task: Task) -> AsyncGenerator[bytes]:
         """`task_status` whenever something changes, `:ping` while nothing does, the end with the task."""
         changes = self._gateway.tasks.records.changes
         last: dict[str, Any] | None = None

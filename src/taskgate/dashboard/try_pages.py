@@ -10,7 +10,6 @@ from typing import Any, Final
 from taskgate.core import wire
 from taskgate.core.access import Access
 from taskgate.core.generations import CAPABILITIES, CLIENT_INFO, TASKS_EXTENSION, VERSION, read_envelope
-from taskgate.core.governance.approval import Approver
 from taskgate.core.governance.card import excerpt, show_json
 from taskgate.core.identity import Caller
 from taskgate.core.wire import META, Kind, Message, Raw
@@ -67,36 +66,36 @@ class Outcome:
 class ConsoleCalls:
     """Requests that the console makes on behalf of the person who looks at it."""
 
-    def __init__(self, gateway: Gateway, records: Records) -> None:
+    def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
-        self._records = records
         self._running: set[asyncio.Task[None]] = set()
 
     def routes(self) -> tuple[Route, ...]:
         return (
             get(
                 "/tools",
-                Access.ACT,
+                Access.CALL,
                 self._tools,
                 "What can be called in a scope.",
                 query={"scope": "which; the default one"},
+                scope=lambda request: request.query.get("scope"),
             ),
-            post("/tools/call", Access.ACT, self._call, "Call a tool as yourself in a scope.", _CALL),
+            post(
+                "/tools/call",
+                Access.CALL,
+                self._call,
+                "Call a tool as yourself in a scope.",
+                _CALL,
+                scope=lambda request: _text_in(request.json(), "scope"),
+            ),
         )
 
-    def scope_of(self, who: Approver, asked: str | None) -> str:
-        scope = asked or self._gateway.default_scope
-        if not self._records.has_scope(who, scope):
-            raise ValueError(f"there is no scope {scope[:80]!r}")
-        return scope
-
-    async def ask(self, who: Approver, scope: str, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
+    async def ask(self, caller: Caller, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
         """One request; its result or its error, as it would have gone to a caller."""
         meta = {VERSION: _REVISION, CAPABILITIES: {"extensions": {TASKS_EXTENSION: {}}}, CLIENT_INFO: _CLIENT}
         whole = {**params, META: meta}
         message = Message(Kind.REQUEST, wire.encode(secrets.token_hex(8)), method, whole, Raw(wire.encode(whole)))
         outcome = Outcome()
-        caller = Caller(principal=who.id, roles=who.roles, scope=scope)
         running = asyncio.create_task(
             self._run(Request.opened(message, caller, outcome, envelope=read_envelope(whole)), outcome)
         )
@@ -122,24 +121,24 @@ class ConsoleCalls:
             task.cancel()
         await asyncio.gather(*self._running, return_exceptions=True)
 
-    async def tools(self, who: Approver, scope: str) -> list[dict[str, Any]]:
+    async def tools(self, caller: Caller) -> list[dict[str, Any]]:
         """What `tools/list` shows there, page by page."""
         found: list[dict[str, Any]] = []
         params: dict[str, Any] = {}
         for _ in range(MOST_PAGES):
-            result = (await self.ask(who, scope, "tools/list", params)).get("result", {})
+            result = (await self.ask(caller, "tools/list", params)).get("result", {})
             found += [tool for tool in result.get("tools", ()) if type(tool) is dict and type(tool.get("name")) is str]
             if not result.get("nextCursor"):
                 break
             params = {"cursor": result["nextCursor"]}
         return found
 
-    async def call(self, who: Approver, scope: str, tool: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        return await self.ask(who, scope, "tools/call", {"name": tool, "arguments": dict(arguments)})
+    async def call(self, caller: Caller, tool: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        return await self.ask(caller, "tools/call", {"name": tool, "arguments": dict(arguments)})
 
     async def _tools(self, visit: Visit) -> Answer:
-        scope = self.scope_of(visit.who, visit.asked("scope"))
-        return json_answer({"scope": scope, "tools": await self.tools(visit.who, scope)})
+        caller = visit.authorized.caller
+        return json_answer({"scope": caller.scope, "tools": await self.tools(caller)})
 
     async def _call(self, visit: Visit) -> Answer:
         said = visit.request.json()
@@ -148,10 +147,15 @@ class ConsoleCalls:
             return problem(400, 'Say "tool", and perhaps "arguments" (an object) and "scope".')
         if scope is not None and type(scope) is not str:
             return problem(400, '"scope" must be a string.')
-        reply = await self.call(visit.who, self.scope_of(visit.who, scope), tool, arguments)
+        reply = await self.call(visit.authorized.caller, tool, arguments)
         return json_answer(
             {**{key: reply[key] for key in ("result", "error") if key in reply}, "task_id": task_of(reply)}
         )
+
+
+def _text_in(value: Mapping[str, Any], name: str) -> str | None:
+    found = value.get(name)
+    return found if type(found) is str else None
 
 
 def task_of(reply: Mapping[str, Any]) -> str | None:
@@ -182,14 +186,14 @@ class TryPages:
         self._calls = calls
 
     def routes(self) -> tuple[Route, ...]:
-        return (page_route("/try", Access.ACT, self._show), form_route("/try", Access.ACT, self._call))
+        return (
+            page_route("/try", Access.CALL, self._show, scope=lambda request: request.query.get("scope")),
+            form_route("/try", Access.CALL, self._call, scope=lambda request: request.form().get("scope")),
+        )
 
     async def _show(self, visit: Visit) -> Answer:
-        try:
-            scope = self._calls.scope_of(visit.who, visit.asked("scope"))
-        except ValueError as problem:
-            return self._frame.message(visit.request, visit.who, 404, "No such scope", clear(problem))
-        tools = await self._calls.tools(visit.who, scope)
+        scope = visit.authorized.scope
+        tools = await self._calls.tools(visit.authorized.caller)
         asked = visit.asked("tool") or _proposed(tools, visit.asked("like"))
         return await self._page(visit, scope, tools, next((tool for tool in tools if tool["name"] == asked), None))
 
@@ -223,12 +227,8 @@ class TryPages:
         )
 
     async def _call(self, visit: Visit) -> Answer:
-        sent = form_values(visit)
-        try:
-            scope = self._calls.scope_of(visit.who, sent.get("scope", [""])[0])
-        except ValueError as problem:
-            return self._frame.message(visit.request, visit.who, 404, "No such scope", clear(problem))
-        tools = await self._calls.tools(visit.who, scope)
+        sent, scope = form_values(visit), visit.authorized.scope
+        tools = await self._calls.tools(visit.authorized.caller)
         wanted = sent.get("tool", [""])[0]
         tool = next((tool for tool in tools if tool["name"] == wanted), None)
         if tool is None:
@@ -238,7 +238,7 @@ class TryPages:
             arguments = filled_in(tool.get("inputSchema"), sent)
         except BadForm as problem:
             return await self._page(visit, scope, tools, tool, note=clear(problem), sent=whole)
-        reply = await self._calls.call(visit.who, scope, wanted, arguments)
+        reply = await self._calls.call(visit.authorized.caller, wanted, arguments)
         task_id = task_of(reply)
         if task_id is not None:
             return redirect(f"/tasks/{task_id}")

@@ -6,13 +6,18 @@ No framework: a handful of routes does not pay for one, and what is here is load
 from __future__ import annotations
 
 import html
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, MutableMapping
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from http.cookies import CookieError, SimpleCookie
 from typing import Any, Final
 from urllib.parse import parse_qs, urlencode
 
 import msgspec
+
+from taskgate.access.open_stream import CONNECTION, OpenStream
+from taskgate.access.proof import HttpProof
+from taskgate.core import wire
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -52,6 +57,8 @@ class WebRequest:
     path: str
     query: Mapping[str, str]
     headers: Mapping[bytes, bytes]
+    came: HttpProof
+    """Its `Authorization` header or certificate, and where it came from."""
     body: bytes = b""
     locked: bool = False
     """Whether an approval needs the operator's passphrase besides."""
@@ -65,10 +72,10 @@ class WebRequest:
         return _first(self.body.decode("utf-8", "replace"))
 
     def json(self) -> dict[str, Any]:
-        """The body as an object; an empty body is an empty object."""
+        """The body as an object; an empty body is an empty object. Raises ValueError and MalformedJson."""
         if not self.body:
             return {}
-        value = msgspec.json.decode(self.body)
+        value = read_json(self.body)
         if not isinstance(value, dict):
             raise ValueError("the body must be a JSON object")
         return value
@@ -79,6 +86,11 @@ class WebRequest:
         except CookieError:
             return None
         return jar[name].value if name in jar else None
+
+
+def read_json(text: bytes) -> Any:
+    """JSON from outside, by the same strict reader and limits as MCP messages. Raises MalformedJson."""
+    return wire.parse_strictly(text, wire.MAX_DEPTH, wire.MAX_NODES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +105,9 @@ class Answer:
 class EventAnswer:
     """A stream of ready frames."""
 
-    frames: AsyncIterator[bytes]
+    frames: AsyncGenerator[bytes]
+    over: Callable[[], None] | None = None
+    """Called once, when the stream has ended or was never begun."""
 
 
 def json_answer(value: Any, status: int = 200, headers: tuple[tuple[bytes, bytes], ...] = ()) -> Answer:
@@ -130,24 +144,34 @@ async def read_request(scope: Scope, receive: Receive) -> WebRequest:
         if not event.get("more_body", False):
             break
     raw_query = scope["query_string"].decode("latin-1")
+    headers = dict(scope["headers"])
     return WebRequest(
         scope["method"],
         scope["path"],
         _first(raw_query),
-        dict(scope["headers"]),
+        headers,
+        HttpProof(scope[CONNECTION].arrival, headers.get(b"authorization"), scope["headers"]),
         b"".join(parts),
         raw_query=raw_query,
     )
 
 
-async def send_answer(send: Send, answer: Answer | EventAnswer) -> None:
-    if isinstance(answer, EventAnswer):
-        headers = [(b"content-type", b"text/event-stream"), *SAFE, _NOT_KEPT]
-        await send({"type": "http.response.start", "status": 200, "headers": headers})
-        async for frame in answer.frames:
-            await send({"type": "http.response.body", "body": frame, "more_body": True})
-        await send({"type": "http.response.body", "body": b""})
-        return
+async def send_stream(stream: OpenStream, answer: EventAnswer) -> None:
+    """Until the frames, the credential or the connection end."""
+    headers = [(b"content-type", b"text/event-stream"), *SAFE, _NOT_KEPT]
+    try:
+        async with aclosing(answer.frames) as frames:
+            with stream:
+                await stream.send({"type": "http.response.start", "status": 200, "headers": headers})
+                async for frame in frames:
+                    await stream.send({"type": "http.response.body", "body": frame, "more_body": True})
+        await stream.finish()
+    finally:
+        if answer.over is not None:
+            answer.over()
+
+
+async def send_answer(send: Send, answer: Answer) -> None:
     headers = [
         (b"content-length", b"%d" % len(answer.body)),
         (b"content-type", answer.content_type.encode("latin-1")),

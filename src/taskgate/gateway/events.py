@@ -182,5 +182,10 @@ class TemporaryScopesChanged(HubEvent):
 
 
 @dataclass(frozen=True, slots=True)
+class CredentialsChanged(HubEvent):
+    """Credentials were revoked, roles of known people changed, or a console session ended, here or at another gateway."""
+
+
+@dataclass(frozen=True, slots=True)
 class ScopesChanged(HubEvent):
     """A new plan is in force that may show callers other lists than the one before."""

@@ -142,10 +142,6 @@ class Gateway:
             policy is not None and tool in KEPT_BY_ONE_GATEWAY and TOOLS[tool].face.family in callable_families(policy)
         )
 
-    def is_temporary(self, scope: str) -> bool:
-        """Whether this scope is only for the bearer of its own token."""
-        return scope in self.plan.value.temporary_scopes
-
     def touch(self, session: Session) -> None:
         session.touch(clock.monotonic())
 

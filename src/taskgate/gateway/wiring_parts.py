@@ -319,7 +319,8 @@ def foundation(
     session_rows: SessionStore | None,
 ) -> Foundation:
     """`address` has the plan that the gateway begins with."""
-    people, live, events = KnownPeople(store), address.plan, EventHub()
+    live, events = address.plan, EventHub()
+    people = KnownPeople(store, events)
     live.replace(people.merged(live.value))
     budgets = Budgets(live.value)
     metrics.show(*budgets.gauges())

@@ -16,10 +16,10 @@ from typing import Any, Final
 from urllib.parse import quote, urlencode, urlsplit
 
 from taskgate import clock
-from taskgate.core.identity import ClaimRules, Identity, TokenRefused, identity_in
+from taskgate.core.identity import ClaimRules, Identity, TokenExpired, TokenRefused, identity_in
 from taskgate.identity.discovery import SigningKeys, issuer_metadata
 from taskgate.identity.documents import Documents, NotStrict, may_be_fetched, strict_object
-from taskgate.ports.credentials import IssuerUnavailable, LoginRefused, PendingLogin
+from taskgate.ports.credentials import Credential, IssuerUnavailable, LoginRefused, PendingLogin
 from taskgate.turns import let_others_run
 
 # Opaque tokens: the issuer is asked whether one is good (RFC 7662).
@@ -38,8 +38,8 @@ class Introspection:
     remember_s: float = 5.0
 
 
-async def introspect(credential: bytes, asking: Introspection, documents: Documents) -> tuple[Identity, float]:
-    """The identity, and until when it may be remembered. Raises TokenRefused and IssuerUnavailable."""
+async def introspect(credential: bytes, asking: Introspection, documents: Documents) -> Credential:
+    """Raises TokenRefused and IssuerUnavailable."""
     if len(credential) > MAX_OPAQUE_BYTES or not credential.isascii():
         raise TokenRefused("it is too long")
     form = {"token": credential.decode("ascii"), "token_type_hint": "access_token"}
@@ -50,7 +50,7 @@ async def introspect(credential: bytes, asking: Introspection, documents: Docume
     # An answer need not repeat who gives it, nor when the token ends; what it says is checked like a signed token's.
     claims = {"iss": asking.rules.issuer, "exp": int(now) + 3600, **said}
     identity, expires = identity_in(claims, asking.rules, now)
-    return identity, min(expires, now + asking.remember_s)
+    return Credential(identity, clock.Expiry(expires), clock.Expiry(now + asking.remember_s))
 
 
 # Signed tokens (JWT, RFC 7519; access tokens by RFC 9068): the claims of one whose signature is good.
@@ -153,8 +153,9 @@ class Verifier:
         self._issuers = {issuer.rules.issuer: issuer for issuer in issuers}
         self._introspection = introspection
         self._documents = documents
-        self._remembered: OrderedDict[bytes, tuple[Identity, float]] = OrderedDict()
-        self._under_way: dict[bytes, asyncio.Task[Identity]] = {}
+        self._remembered: OrderedDict[bytes, Credential] = OrderedDict()
+        self._expired: OrderedDict[bytes, None] = OrderedDict()
+        self._under_way: dict[bytes, asyncio.Task[Credential]] = {}
         self._slots = asyncio.Semaphore(AT_ONCE)
 
     @property
@@ -163,20 +164,32 @@ class Verifier:
         asked = () if self._introspection is None else (self._introspection.rules.issuer,)
         return tuple(dict.fromkeys((*self._issuers, *asked)))
 
-    def remembered(self, credential: bytes) -> Identity | None:
-        """The identity that was verified before and is still good."""
+    def remembered(self, credential: bytes) -> Credential | None:
+        """A credential that was verified before, while that counts."""
         digest = hashlib.sha256(credential).digest()
         known = self._remembered.get(digest)
         if known is None:
             return None
-        if known[1] <= clock.wall():
+        if _has_passed(known.expiry):
+            self._forget_expired(digest)
+            return None
+        if _has_passed(known.fresh):
             del self._remembered[digest]
             return None
-        return known[0]
+        return known
 
-    async def verify(self, credential: bytes) -> Identity:
+    def _forget_expired(self, digest: bytes) -> None:
+        """It stays expired, also if the wall clock is set back."""
+        del self._remembered[digest]
+        self._expired[digest] = None
+        if len(self._expired) > MOST_REMEMBERED:
+            self._expired.popitem(last=False)
+
+    async def verify(self, credential: bytes) -> Credential:
         """Raises TokenRefused, and IssuerUnavailable where it cannot be found out now."""
         digest = hashlib.sha256(credential).digest()
+        if digest in self._expired:
+            raise TokenExpired("it has expired")
         work = self._under_way.get(digest)
         if work is None:
             work = self._under_way[digest] = asyncio.create_task(self._verify(credential, digest))
@@ -190,20 +203,20 @@ class Verifier:
         for issuer in self._issuers.values():
             await issuer.keys.close()
 
-    def _ended(self, digest: bytes, work: asyncio.Task[Identity]) -> None:
+    def _ended(self, digest: bytes, work: asyncio.Task[Credential]) -> None:
         self._under_way.pop(digest, None)
         if not work.cancelled():
             work.exception()
 
-    async def _verify(self, credential: bytes, digest: bytes) -> Identity:
+    async def _verify(self, credential: bytes, digest: bytes) -> Credential:
         async with self._slots:
-            identity, expires = await self._asked(credential)
-        self._remembered[digest] = (identity, expires)
+            verified = await self._asked(credential)
+        self._remembered[digest] = verified
         if len(self._remembered) > MOST_REMEMBERED:
             self._remembered.popitem(last=False)
-        return identity
+        return verified
 
-    async def _asked(self, credential: bytes) -> tuple[Identity, float]:
+    async def _asked(self, credential: bytes) -> Credential:
         if looks_signed(credential):
             token = take_apart(credential)
             issuer = self._issuers.get(token.issuer)
@@ -211,10 +224,15 @@ class Verifier:
                 # What cannot become good is refused before a key is looked for.
                 identity_in(token.claims, issuer.rules, clock.wall())
                 await check_signature(token, issuer)
-                return identity_in(token.claims, issuer.rules, clock.wall())
+                identity, expires = identity_in(token.claims, issuer.rules, clock.wall())
+                return Credential(identity, clock.Expiry(expires))
         if self._introspection is None:
             raise TokenRefused("it was issued by somebody else" if looks_signed(credential) else "it is not known")
         return await introspect(credential, self._introspection, self._documents)
+
+
+def _has_passed(expiry: clock.Expiry | None) -> bool:
+    return expiry is not None and expiry.passed
 
 
 # Logging a person in with an OpenID provider: authorization code with PKCE, state, nonce and the issuer in the answer

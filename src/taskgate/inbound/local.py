@@ -20,6 +20,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from taskgate import __version__, clock
+from taskgate.access.authorize import AccessRefused, Authorizer
+from taskgate.access.proof import LocalProof
 from taskgate.bridge.meeting import (
     HELLO_S,
     REPLACED,
@@ -35,6 +37,7 @@ from taskgate.bridge.meeting import (
     sleep,
     welcome,
 )
+from taskgate.core.access import Access
 from taskgate.core.errors import TaskgateError
 from taskgate.core.identity import Caller
 from taskgate.core.scoping.registry import SessionRequest
@@ -53,7 +56,7 @@ _PEER: Final = (socket.SOL_SOCKET, socket.SO_PEERCRED, 12) if hasattr(socket, "S
 class Client:
     """Who is at the other end of a bridge, and where they stand."""
 
-    principal: str
+    proof: LocalProof
     scope: str | None
     folder: str
     variables: Mapping[str, str]
@@ -77,6 +80,7 @@ class LocalEndpoint:
         key: str,
         settle: Callable[[Client], Awaitable[Caller]],
         *,
+        authorizer: Authorizer,
         make_room: Callable[[], None],
         busy: Callable[[], Awaitable[bool]],
     ) -> None:
@@ -85,6 +89,7 @@ class LocalEndpoint:
         self._listening = listening
         self._key = key
         self._settle = settle
+        self._authorizer = authorizer
         self._make_room = make_room
         self._busy = busy
         self._talks: set[Talk] = set()
@@ -150,8 +155,8 @@ class LocalEndpoint:
     async def _serve(self, made: socket.socket) -> None:
         """One bridge, from its first line to its last."""
         try:
-            principal = self._principal(made)
-            if principal is None:
+            peer = self._peer(made)
+            if not peer.proved:
                 made.close()
                 return
             opened = asyncio.open_connection if self._key else asyncio.open_unix_connection
@@ -160,7 +165,7 @@ class LocalEndpoint:
             made.close()
             return
         try:
-            await self._greet(principal, reader, writer)
+            await self._greet(peer, reader, writer)
         except (OSError, ValueError, TimeoutError, asyncio.LimitOverrunError) as problem:
             log.info("a bridge was refused", problem=str(problem) or type(problem).__name__)
         except Exception as fault:  # one connection: it breaks for this bridge only
@@ -170,11 +175,12 @@ class LocalEndpoint:
             with contextlib.suppress(OSError):
                 await writer.wait_closed()
 
-    async def _greet(self, principal: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _greet(self, peer: LocalProof, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         async with asyncio.timeout(HELLO_S):
             said = read(await reader.readuntil(b"\n"), "bridge")
-        if self._key and not hmac.compare_digest(str(said.get("key", "")).encode(), self._key.encode()):
-            raise ValueError("the key is wrong")
+        if self._key:
+            shown = hmac.compare_digest(str(said.get("key", "")).encode(), self._key.encode())
+            peer = self._authenticated(LocalProof(peer.principal, proved=shown))
         if said.get("replace") or await self._is_outdated(said):
             log.info("making room for another gateway", version=said.get("version"))
             writer.write(refusal(__version__, "This gateway makes room.", replaced=True))
@@ -182,7 +188,7 @@ class LocalEndpoint:
             self._make_room()
             return
         try:
-            caller = await self._settle(_client(principal, said))
+            caller = await self._settle(_client(peer, said))
         except TaskgateError as problem:
             writer.write(refusal(__version__, problem.message))
             return
@@ -204,13 +210,25 @@ class LocalEndpoint:
         finally:
             self._talks.discard(talk)
 
-    def _principal(self, made: socket.socket) -> str | None:
-        """The user at the other end; None if it is not ours. Behind the loopback key is whoever can read our files: us."""
-        uid = os.geteuid() if self._key else peer_uid(made)
-        if uid != os.geteuid():
-            log.warning("a bridge of another user was turned away", uid=uid)
-            return None
-        return local_principal(uid)
+    def _peer(self, made: socket.socket) -> LocalProof:
+        """The user at the other end, as the kernel names it. On a loopback port the key must prove it, which comes later."""
+        if self._key:
+            return LocalProof(local_principal(os.geteuid()), proved=True)
+        uid = peer_uid(made)
+        named = local_principal(uid) if uid is not None else "local:unknown"
+        try:
+            return self._authenticated(LocalProof(named, proved=uid == os.geteuid()))
+        except ValueError:
+            log.warning("a bridge of another user was refused", uid=uid)
+            return LocalProof(named, proved=False)
+
+    def _authenticated(self, proof: LocalProof) -> LocalProof:
+        """Raises ValueError."""
+        try:
+            self._authorizer.admit(proof, Access.LOGIN)
+        except AccessRefused as refused:
+            raise ValueError(refused.text) from None
+        return proof
 
 
 def peer_uid(made: socket.socket) -> int | None:
@@ -231,12 +249,12 @@ def local_principal(uid: int) -> str:
         return f"local:{uid}"
 
 
-def _client(principal: str, said: Mapping[str, Any]) -> Client:
+def _client(proof: LocalProof, said: Mapping[str, Any]) -> Client:
     environment = said.get("environment")
     known = environment.items() if isinstance(environment, dict) else ()
     scope = said.get("scope")
     return Client(
-        principal,
+        proof,
         scope if isinstance(scope, str) else None,
         str(said.get("folder") or ""),
         {str(name): value for name, value in known if isinstance(value, str)},

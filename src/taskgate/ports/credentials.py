@@ -8,7 +8,9 @@ from typing import Any, Protocol
 
 import msgspec
 
+from taskgate import clock
 from taskgate.core.errors import Evidence, Moment
+from taskgate.core.governance.approval import Approver
 from taskgate.core.identity import Identity
 from taskgate.ports.upstream import CallFailed
 
@@ -57,15 +59,30 @@ class CredentialRecords(Protocol):
         """A credential of an issuer was verified: this is who its subject is now."""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Credential:
+    """A verified credential."""
+
+    identity: Identity
+    expiry: clock.Expiry | None = None
+    """When it ends; None: not by itself."""
+    fresh: clock.Expiry | None = None
+    """Until when the verification counts; afterwards its issuer is asked again. None: until `expiry`."""
+    person: Approver | None = None
+    """The person of a console session, with when they logged in."""
+    digest: str = ""
+    """Of a token of the configuration, by which it is revoked."""
+
+
 class CredentialVerifier(Protocol):
     @property
     def issuers(self) -> tuple[str, ...]:
         """Who gives out credentials for this gateway."""
 
-    def remembered(self, credential: bytes) -> Identity | None:
-        """The identity behind a credential that was verified before and is still good."""
+    def remembered(self, credential: bytes) -> Credential | None:
+        """A credential that was verified before, while that counts."""
 
-    async def verify(self, credential: bytes) -> Identity:
+    async def verify(self, credential: bytes) -> Credential:
         """Raises TokenRefused, and IssuerUnavailable."""
 
     async def close(self) -> None: ...

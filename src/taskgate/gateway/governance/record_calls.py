@@ -198,6 +198,8 @@ class Denials:
         self._metrics = metrics
         self._rows = 0
         self._more: Counter[tuple[str, str, str, str, str]] = Counter()
+        self._failed: Counter[tuple[str, str]] = Counter()
+        """Failed authentications by address and reason."""
 
     def request_refused(self, request: Request, problem: TaskgateError) -> None:
         """One request that asked for something its caller does not see; other refusals are passed over."""
@@ -211,6 +213,20 @@ class Denials:
     def session_refused(self, caller: Caller, problem: NotAllowed) -> None:
         """A session that asked for servers beyond its scope."""
         self._note(caller, "not_allowed", "session", "", str(problem)[:500])
+
+    def access_refused(self, principal: str, scope: str, access: str, reason: str) -> None:
+        """A verified credential that is not good for what its holder asked for."""
+        self._metrics.denied.add(reason)
+        log.info("access denied", principal=principal, scope=scope, access=access, why=reason)
+        self._row(AuditEntry(0, "access_denied", principal, scope, kind=access, decision=reason))
+
+    def authentication_failed(self, address: str, reason: str) -> None:
+        """A credential that proves nothing. These rows are summed by address, because anyone can cause them."""
+        self._metrics.denied.add(reason)
+        if len(self._failed) < KINDS_A_ROUND or (address, reason) in self._failed:
+            self._failed[address, reason] += 1
+        else:
+            self._failed["", reason] += 1
 
     def _note(self, caller: Caller, error_type: str, kind: str, name: str, reason: str) -> None:
         self._metrics.denied.add(error_type)
@@ -255,3 +271,8 @@ class Denials:
         for (event, principal, scope, decision, rule), count in more.items():
             reason = f"{count} more refusals of this kind"
             self._audit.record(AuditEntry(0, event, principal, scope, rule=rule, decision=decision, reason=reason))
+        failed, self._failed = self._failed, Counter()
+        for (address, reason), count in failed.items():
+            log.info("authentication failed", address=address or "several", why=reason, count=count)
+            told = f"{count} from {address}" if address else f"{count} from other addresses"
+            self._audit.record(AuditEntry(0, "authentication_failed", kind="credential", decision=reason, reason=told))

@@ -16,6 +16,7 @@ from taskgate.core.governance.approval import Approval, Approver, Refusal, State
 from taskgate.core.governance.decision import DEFAULT_GRANT_MS, Grant, NoGrant, grant_from
 from taskgate.core.identity import GATEWAY_ROLES, Identity
 from taskgate.core.tasks.task import RANDOM_BYTES, ulid
+from taskgate.gateway.events import CredentialsChanged, EventHub
 from taskgate.gateway.governance.expiries import ApprovalExpiries
 from taskgate.gateway.plan import Live, Plan
 from taskgate.ports.approval_store import HeldCall
@@ -160,8 +161,9 @@ class Revoked(msgspec.Struct, frozen=True):
 
 
 class KnownPeople:
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, events: EventHub) -> None:
         self._store = store
+        self._events = events
         self._roles: OrderedDict[str, frozenset[str]] = OrderedDict()
         self._approvers: dict[str, Approver] = {}
         self._noted_ms: dict[str, int] = {}
@@ -170,8 +172,9 @@ class KnownPeople:
     async def load(self) -> None:
         """At the start, and whenever another gateway may have changed something."""
         revoked = await self._store.identity_records(REVOKED)
-        self._revoked = {record.name: msgspec.json.decode(record.body, type=Revoked) for record in revoked}
         people = await self._store.identity_records(PERSON)
+        before = (self._revoked, dict(self._approvers))
+        self._revoked = {record.name: msgspec.json.decode(record.body, type=Revoked) for record in revoked}
         for record in people:
             self._put(record.principal, frozenset(msgspec.json.decode(record.body, type=_Person).roles))
         # Erased at another gateway. What was noted here a moment ago may not be written yet.
@@ -179,6 +182,8 @@ class KnownPeople:
         for principal in self._roles.keys() - {record.principal for record in people}:
             if self._noted_ms.get(principal, 0) < lately:
                 self._drop(principal)
+        if before != (self._revoked, self._approvers):
+            self._events.publish(CredentialsChanged())
 
     def merged(self, plan: Plan) -> Plan:
         """The plan with everybody who is known; what the configuration says about somebody wins."""
@@ -197,6 +202,8 @@ class KnownPeople:
             return
         before = self._roles.get(principal, frozenset())
         self._put(principal, identity.roles)
+        if before & GATEWAY_ROLES and before != identity.roles:
+            self._events.publish(CredentialsChanged())
         self._noted_ms[principal] = now
         body = msgspec.json.encode(_Person(sorted(identity.roles)))
         kept = IdentityRecord(PERSON, principal, principal, now + KEPT_MS, body)
@@ -237,7 +244,9 @@ class KnownPeople:
         kept = IdentityRecord(REVOKED, name, principal, FOR_EVER_MS, body)
         await self._store.keep_identity_record(kept, entry, announce=True)
         self._revoked[name] = revoked
+        self._events.publish(CredentialsChanged())
         await self._store.forget_identity_records_of(CONSOLE_SESSION, principal)
+        self._events.publish(CredentialsChanged())
 
     @property
     def revoked(self) -> Mapping[str, Revoked]:

@@ -7,7 +7,8 @@ own with a stateful server subscribes over that one.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -65,6 +66,7 @@ class Subscriptions:
 
     def __init__(self) -> None:
         self._listens: set[Listen] = set()
+        self._places = 0
         self._of_task: dict[str, list[Listen]] = {}
         self._listens_of_uri: dict[str, list[Listen]] = {}
         self._of_uri: dict[str, dict[str, Session]] = {}
@@ -73,9 +75,16 @@ class Subscriptions:
     def __len__(self) -> int:
         return len(self._listens)
 
-    def refuse_if_full(self) -> None:
-        if len(self._listens) >= MAX_LISTENS:
+    @contextmanager
+    def place(self) -> Iterator[None]:
+        """A place for one `subscriptions/listen`, taken before anything is awaited for it. Raises GatewayFault."""
+        if self._places >= MAX_LISTENS:
             raise GatewayFault("overloaded", "Too many subscriptions are open; try again later.", retry_after_s=30)
+        self._places += 1
+        try:
+            yield
+        finally:
+            self._places -= 1
 
     def open(self, listen: Listen) -> None:
         self._listens.add(listen)
@@ -176,10 +185,14 @@ class Following:
         session, uri = _session_and_uri(request)
         server, own = await self.readings.address_of(request, uri)
         await self.readings.agreed(request, PatternKind.RESOURCE, server, own, shown=uri)
-        if uri not in session.subscriptions and len(session.subscriptions) >= MAX_URIS:
+        if uri not in session.subscriptions and len(session.subscriptions.keys() | session.subscribing) >= MAX_URIS:
             raise GatewayFault("overloaded", f"A session may follow at most {MAX_URIS} resources.")
-        result = await self._tell_upstream(request, server, uri)
-        self.subscriptions.follow(session, uri, server)
+        session.subscribing.add(uri)
+        try:
+            result = await self._tell_upstream(request, server, uri)
+            self.subscriptions.follow(session, uri, server)
+        finally:
+            session.subscribing.discard(uri)
         return result
 
     async def unsubscribe(self, request: Request) -> bytes:
@@ -207,8 +220,11 @@ class Following:
         return b"{}"
 
     async def listen(self, request: Request) -> bytes:
-        """Keep the request open and tell what was asked for, until the caller or the gateway goes."""
-        self.subscriptions.refuse_if_full()
+        """Keep the request open and notify of what was asked for, until the caller or the gateway ends it."""
+        with self.subscriptions.place():
+            return await self._listen(request)
+
+    async def _listen(self, request: Request) -> bytes:
         wanted = request.params.get("notifications")
         if type(wanted) is not dict:
             raise CallerError("invalid_params", 'subscriptions/listen needs "notifications", an object.')

@@ -107,9 +107,14 @@ async def subscribe_resource(parts: ResourceParts, request: Request, given: dict
     if uri not in feed.watched and len(feed.watched) >= MAX_FOLLOWED:
         raise CallerError("invalid_params", f"You follow {MAX_FOLLOWED} resources already; unsubscribe from some.")
     if uri not in feed.watched:
-        await parts.readings.sending.upstreams.value[server].watch(uri, request.link_key)
-        feed.watched[uri] = server
-        feed.watched_over[uri] = request.link_key
+        # It counts from here on, before anything is awaited.
+        feed.watched[uri], feed.watched_over[uri] = server, request.link_key
+        try:
+            await parts.readings.sending.upstreams.value[server].watch(uri, request.link_key)
+        except BaseException:
+            feed.watched.pop(uri, None)
+            feed.watched_over.pop(uri, None)
+            raise
     return saying({"success": True, "message": "You will be told when it changes, as a notification event."})
 
 

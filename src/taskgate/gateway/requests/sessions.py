@@ -69,6 +69,8 @@ class Session:
         self.profile = ClientProfile(opening.capabilities, Raw(wire.encode(opening.client_info)), logs_unasked=True)
         self.in_flight: dict[bytes, asyncio.Task[Any]] = {}
         self.subscriptions: dict[str, str] = {}
+        self.subscribing: set[str] = set()
+        """Resources whose server is being asked to report changes; they count towards the limit."""
         self.watched: set[str] = set()
         """Those of its subscriptions that are kept on a link shared with others, and must be let go by name."""
         self.url_elicitations: dict[tuple[str, str], float] = {}

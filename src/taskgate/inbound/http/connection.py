@@ -19,8 +19,11 @@ from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from taskgate import clock
+from taskgate.access.arrival import Arrival
+from taskgate.access.open_stream import CONNECTION
 from taskgate.gateway.plan import Limits, Live, Plan
-from taskgate.inbound.http.arrival import Arrival, Headers, OpenConnections
+from taskgate.inbound.http.asgi import Headers
+from taskgate.inbound.http.open_connections import OpenConnections
 from taskgate.inbound.http.post import Answering, Post
 from taskgate.mcp.turn_budget import TurnBudget
 
@@ -28,7 +31,6 @@ PARSED_AT_ONCE: Final = 16 * 1024
 """Some 250 of the smallest requests, or 2,700 of the smallest pieces of a body. The parser cannot be stopped between them."""
 SLOW_AFTER_S: Final = 10.0
 LEAST_BYTES_PER_S: Final = 1024
-CONNECTION: Final = "taskgate.connection"
 LAST_REQUEST_S: Final = 1.0
 """How long a gateway that ends waits for the request of somebody who has just connected."""
 _ASKING: Final = frozenset({b"connection", b"upgrade", b"http2-settings"})
@@ -415,6 +417,10 @@ class CallerConnection(HttpToolsProtocol):
         else:
             super()._start_asgi_task(cycle, app)
 
+    @property
+    def current_post(self) -> Post | None:
+        return self._current
+
     def begin(self, post: Post) -> asyncio.Task[None]:
         self._current = post
         work = self.loop.create_task(self._answer(post))
@@ -512,6 +518,15 @@ def _without_host(url: bytes) -> bytes:
     """`POST http://host/mcp` is as good as `POST /mcp` (RFC 9112, 3.2.2). Raises for an address that is none."""
     parsed = httptools.parse_url(url)
     return (parsed.path or b"/") + (b"?" + parsed.query if parsed.query else b"")
+
+
+def replies_in_progress(connections: Any) -> list[Post]:
+    """The posts that are being answered."""
+    return [
+        peer.current_post
+        for peer in list(connections)
+        if isinstance(peer, CallerConnection) and peer.current_post is not None
+    ]
 
 
 def drop_slow(connections: Any, now: float, limits: Limits) -> int:

@@ -17,7 +17,7 @@ from typing import Final, Protocol
 
 from taskgate.gateway.plan import Limits, Live, Plan
 from taskgate.gateway.requests.sessions import Session
-from taskgate.inbound.http.arrival import Headers
+from taskgate.inbound.http.asgi import Headers
 from taskgate.mcp.framing import PING, format_event
 
 PING_S: Final = 15.0

@@ -16,7 +16,8 @@ from functools import lru_cache, partial
 from typing import Any, Final
 
 from taskgate import clock
-from taskgate.core.errors import Executed, GatewayFault, TaskgateError, UpstreamError
+from taskgate.access.authorize import Authorized
+from taskgate.core.errors import CallerError, Executed, GatewayFault, TaskgateError, UpstreamError
 from taskgate.core.generations import Generation
 from taskgate.core.identity import Caller
 from taskgate.core.wire import Kind, Message
@@ -26,7 +27,7 @@ from taskgate.gateway.own_tools.timers_and_logs import KEPT_BY_ONE_GATEWAY
 from taskgate.gateway.requests.replies import stopped_meanwhile
 from taskgate.gateway.requests.request import stateless_stream
 from taskgate.gateway.requests.sessions import Session
-from taskgate.inbound.http.arrival import Headers, Send
+from taskgate.inbound.http.asgi import Headers, Send
 from taskgate.inbound.http.connection import CallerConnection
 from taskgate.inbound.http.handover import WorkerSockets, request_bytes
 from taskgate.inbound.http.hop import HOP, NOT_HERE, HopSigner, PostRelay, StreamRelay, passed_on
@@ -188,7 +189,7 @@ class Forwarder:
                 return found
             if self._workers is not None and post.moved(partial(self._workers.give, found)):
                 return None
-            if await self._post(post, caller, found, message):
+            if await self._post(post, found, message):
                 return None
             self.forget(session_id)
             if clock.monotonic() > until:
@@ -204,7 +205,7 @@ class Forwarder:
             return message.method == "tools/call" and await self._took_to_its_home(post, caller, message)
         until = clock.monotonic() + WAIT_S
         while self._rows.is_alive(home) and clock.monotonic() < until:
-            if await self._post(post, caller, home, message):
+            if await self._post(post, home, message):
                 return True
             await clock.sleep(_PAUSE_S)
         if not waits_there:
@@ -231,13 +232,14 @@ class Forwarder:
             home = await self._shared.conversations.home(stream, caller, certain=self._shared.certain)
             if home == self._rows.owner:
                 return False
-            if await self._post(post, caller, home, message):
+            if await self._post(post, home, message):
                 return True
             await clock.sleep(_PAUSE_S)
         raise _unreachable()
 
-    async def _post(self, post: Post, caller: Caller, home: str, message: Message | None) -> bool:
+    async def _post(self, post: Post, home: str, message: Message | None) -> bool:
         """Whether it was answered. False: it certainly was not executed there, or may be asked once more."""
+        assert post.authorized is not None
         relay = PostRelay(post)
         post.cancel_when_lost()
         url = post.path + b"?" + post.query if post.query else post.path
@@ -248,7 +250,7 @@ class Forwarder:
                 url,
                 post.every_header,
                 post.body,
-                caller=caller,
+                authorized=post.authorized,
                 on_head=relay.on_head,
                 on_chunk=relay.on_chunk,
             )
@@ -257,7 +259,9 @@ class Forwarder:
         except asyncio.CancelledError:
             if post.disconnected:
                 raise
-            self._last_words(relay, message, stopped_meanwhile(message))
+            ended = post.withdrawn
+            why = CallerError(ended.reason.value, ended.text, executed=Executed.MAYBE) if ended is not None else None
+            self._last_words(relay, message, why or stopped_meanwhile(message))
             return True
         if reply.status == NOT_HERE:
             return False
@@ -296,10 +300,10 @@ class Forwarder:
 
     # Streams and ends of sessions
 
-    async def ended(self, url: bytes, headers: Headers, caller: Caller, home: str) -> HttpReply:
+    async def ended(self, url: bytes, headers: Headers, authorized: Authorized, home: str) -> HttpReply:
         """The DELETE of a session. Raises GatewayFault."""
         try:
-            return await self._exchange(home, b"DELETE", url, headers, b"", caller=caller)
+            return await self._exchange(home, b"DELETE", url, headers, b"", authorized=authorized)
         except HttpFailure:
             raise _unreachable() from None
 
@@ -310,12 +314,12 @@ class Forwarder:
             return False
         return connection.move(lambda descriptor: workers.give(home, descriptor, request))
 
-    async def followed(self, send: Send, url: bytes, headers: Headers, caller: Caller, home: str) -> bool:
+    async def followed(self, send: Send, url: bytes, headers: Headers, authorized: Authorized, home: str) -> bool:
         """Pass a session's stream on until either side ends it. False: the home does not have the session."""
         queue = StreamRelay()
         work = asyncio.get_running_loop().create_task(
             self._exchange(
-                home, b"GET", url, headers, b"", caller=caller, on_head=queue.on_head, on_chunk=queue.on_chunk
+                home, b"GET", url, headers, b"", authorized=authorized, on_head=queue.on_head, on_chunk=queue.on_chunk
             )
         )
         work.add_done_callback(queue.over)
@@ -342,14 +346,14 @@ class Forwarder:
         every_header: Headers,
         body: bytes,
         *,
-        caller: Caller,
+        authorized: Authorized,
         on_head: OnHead | None = None,
         on_chunk: OnChunk | None = None,
     ) -> HttpReply:
         """Raises HttpFailure, also when the home is found dead meanwhile."""
         origin = origin_at(self._rows.address_of(home))
         headers = passed_on(every_header)
-        signature = self._signer.sign(method, url, headers, body, home=home, caller=caller)
+        signature = self._signer.sign(method, url, headers, body, home=home, proof=authorized.forwarded)
         lines = b"".join([b"%b: %b\r\n" % header for header in headers])
         request = b"%b %b HTTP/1.1\r\nhost: %b\r\ncontent-length: %d\r\n%b%b: %b\r\n\r\n%b" % (
             (method, url, home.encode("ascii"), len(body), lines, HOP, signature, body)

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from taskgate.inbound.http.arrival import Headers
+from taskgate.inbound.http.asgi import Headers
 from taskgate.telemetry.logs import log
 
 MOST_BYTES: Final = 64 * 1024

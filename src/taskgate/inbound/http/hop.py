@@ -15,8 +15,9 @@ from typing import Final
 
 import msgspec
 
+from taskgate.access.proof import HopProof
 from taskgate.core.identity import Caller, CredentialFacts
-from taskgate.inbound.http.arrival import Headers, Send
+from taskgate.inbound.http.asgi import Headers, Send
 from taskgate.inbound.http.post import Post
 from taskgate.mcp.framing import format_event
 from taskgate.mcp.http.reader import HttpHead, HttpReply
@@ -62,6 +63,8 @@ class _Named(msgspec.Struct, array_like=True):
     place: str
     address: str
     facts: CredentialFacts | None = None
+    digest: str = ""
+    issued_at: int | None = None
 
 
 class HopRefused(Exception):
@@ -111,10 +114,10 @@ class HopSigner:
         self._count = itertools.count()
         """With `_start` a number that nobody else uses, and we use once. It need not be secret: it is signed."""
 
-    def sign(self, method: bytes, url: bytes, headers: Headers, body: bytes, *, home: str, caller: Caller) -> bytes:
+    def sign(self, method: bytes, url: bytes, headers: Headers, body: bytes, *, home: str, proof: HopProof) -> bytes:
         """The value of the header. `headers` are those that will be sent, as from `passed_on`."""
         number = f"{self._start}{next(self._count):x}"
-        claims = f"1 {self._owner} {home} {self._now_ms()} {number} {_said(caller)}".encode("ascii")
+        claims = f"1 {self._owner} {home} {self._now_ms()} {number} {_said(proof)}".encode("ascii")
         return claims + b" " + _signature(self._keyed, claims, method, url, headers=headers, body=body)
 
 
@@ -129,8 +132,8 @@ class HopVerifier:
         self._seen_before: set[bytes] = set()
         self._turned_ms = 0
 
-    def admit(self, method: bytes, url: bytes, headers: Headers, body: bytes) -> Caller:
-        """The caller for whom another gateway speaks. Raises HopRefused."""
+    def verify(self, method: bytes, url: bytes, headers: Headers, body: bytes) -> HopProof:
+        """What another gateway has signed: the caller that it authorized. Raises HopRefused."""
         given = [value for name, value in headers if name == HOP]
         if len(given) != 1:
             raise HopRefused("it has no signature")
@@ -146,7 +149,7 @@ class HopVerifier:
         if abs(now - at_ms) > WINDOW_MS:
             raise HopNotTaken("its time is over, or has not come yet")
         self._use_once(number, now)
-        return _caller(said)
+        return _proof(said)
 
     def _use_once(self, number: bytes, now: int) -> None:
         """Two generations of numbers: a request is in one of them for at least as long as its time allows."""
@@ -174,18 +177,29 @@ def _read_claims(claims: bytes) -> tuple[bytes, int, bytes, bytes]:
 
 
 @lru_cache(maxsize=4096)
-def _said(caller: Caller) -> str:
-    named = _Named(caller.principal, sorted(caller.roles), caller.scope, caller.place, caller.address, caller.facts)
+def _said(proof: HopProof) -> str:
+    caller = proof.caller
+    named = _Named(
+        caller.principal,
+        sorted(caller.roles),
+        caller.scope,
+        caller.place,
+        caller.address,
+        caller.facts,
+        proof.digest,
+        proof.issued_at,
+    )
     return base64.urlsafe_b64encode(msgspec.json.encode(named)).decode("ascii")
 
 
 @lru_cache(maxsize=4096)
-def _caller(said: bytes) -> Caller:
+def _proof(said: bytes) -> HopProof:
     try:
         named = msgspec.json.decode(base64.urlsafe_b64decode(said), type=_Named)
     except (binascii.Error, msgspec.DecodeError) as error:
         raise HopRefused("its caller cannot be read") from error
-    return Caller(named.principal, frozenset(named.roles), named.scope, named.place, named.address, named.facts)
+    caller = Caller(named.principal, frozenset(named.roles), named.scope, named.place, named.address, named.facts)
+    return HopProof(caller, named.digest, named.issued_at)
 
 
 # Event streams that come from another gateway, on their way to the caller: piece by piece, unread, as fast as the

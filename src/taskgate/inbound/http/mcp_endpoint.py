@@ -2,39 +2,30 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import aclosing
 from typing import Any, Final
 
 from taskgate import clock
+from taskgate.access.arrival import Arrival
+from taskgate.access.authorize import Authorized, Authorizer
+from taskgate.access.open_responses import OpenResponses
+from taskgate.access.open_stream import CONNECTION, OpenStream
 from taskgate.core.errors import TaskgateError
 from taskgate.core.generations import STATELESS_REVISIONS
-from taskgate.core.identity import Caller
 from taskgate.core.wire import MessageReader
 from taskgate.gateway.events import SessionEnded
 from taskgate.gateway.gateway import Gateway
 from taskgate.gateway.plan import Limits
 from taskgate.gateway.requests.sessions import Session
-from taskgate.inbound.http.arrival import (
-    SSE_HEADERS,
-    Arrival,
-    Arrivals,
-    Guard,
-    Receive,
-    Scope,
-    Send,
-    respond,
-    respond_json,
-)
-from taskgate.inbound.http.connection import CONNECTION, CallerConnection
+from taskgate.inbound.http.asgi import SSE_HEADERS, Receive, Scope, Send, respond, respond_json
+from taskgate.inbound.http.connection import CallerConnection
 from taskgate.inbound.http.entrance import Entrance, HttpRefused
 from taskgate.inbound.http.event_stream import EventStream, SessionStreams
 from taskgate.inbound.http.forward import Forwarder
 from taskgate.inbound.http.handover import WorkerSockets
 from taskgate.inbound.http.hop import NOT_HERE, HopSigner
 from taskgate.inbound.http.posts import PRIMING_REVISION, PostHandler
-from taskgate.inbound.identity import CallerIdentifier, NotVerifiedYet
 
 _TRIES: Final = 40
 _PAUSE_S: Final = 0.1
@@ -44,9 +35,8 @@ class McpEndpoint:
     def __init__(
         self,
         gateway: Gateway,
-        guard: Guard,
-        caller_identifier: CallerIdentifier,
-        arrivals: Arrivals,
+        authorizer: Authorizer,
+        responses: OpenResponses,
         reader: MessageReader,
         *,
         hop_key: bytes | None,
@@ -55,10 +45,12 @@ class McpEndpoint:
         """`hop_key` signs requests between the gateways of one store; None where this one cannot be reached by others. `workers`:
         those that accept connections from the same socket, if this gateway is one of them."""
         self.gateway = gateway
-        self.entrance = Entrance(gateway, guard, caller_identifier, arrivals)
+        self.authorizer = authorizer
+        self._responses = responses
+        self.entrance = Entrance(gateway, authorizer)
         self._streams = SessionStreams(gateway.plan)
         self.forwarder = self._forwarder(hop_key, workers)
-        self.posts = PostHandler(gateway, self.entrance, self._streams, reader, self.forwarder)
+        self.posts = PostHandler(gateway, self.entrance, self._streams, reader, self.forwarder, responses=responses)
         gateway.events.subscribe(SessionEnded, lambda event: self._streams.forget(event.session))
 
     def _forwarder(self, hop_key: bytes | None, workers: WorkerSockets | None) -> Forwarder | None:
@@ -68,21 +60,17 @@ class McpEndpoint:
         signer = HopSigner(hop_key, shared.rows.owner, shared.rows.now_ms)
         return Forwarder(self.gateway, shared, signer, self._streams.attach, workers)
 
-    def adopt(self, guard: Guard, caller_identifier: CallerIdentifier, arrivals: Arrivals) -> None:
-        """A reload: who may come in changes from the next request on."""
-        self.entrance.adopt(guard, caller_identifier, arrivals)
-
     def arrive(self, transport: Any) -> Arrival:
         """What is known of a new connection."""
-        return self.entrance.arrivals.of(transport)
+        return self.authorizer.arrivals.of(transport)
 
     def refuses(self, scope: Scope) -> int | None:
         """The status with which a request for any address of the site is refused for its Host or Origin."""
-        return self.entrance.guard.refuses(dict(scope["headers"]), scope[CONNECTION].arrival.on_loopback)
+        return self.authorizer.guard.refuses(dict(scope["headers"]), scope[CONNECTION].arrival.on_loopback)
 
     def resource_metadata(self, path: str) -> bytes | None:
         """What an OAuth client needs to know before it can get a token; None where there is nothing to know."""
-        return self.entrance.resources.metadata(path)
+        return self.authorizer.resources.metadata(path)
 
     def limits(self) -> Limits:
         """Those that are in force now: a reload changes them."""
@@ -93,20 +81,20 @@ class McpEndpoint:
         headers = dict(scope["headers"])
         try:
             arrival = scope[CONNECTION].arrival
-            caller = await self._admit(scope, headers, arrival)
-            await self._answer(scope, send, headers, caller, forwarded=False)
+            authorized = await self.entrance.authorize(scope["raw_path"], headers, arrival, scope["headers"])
+            await self._answer(scope, send, headers, authorized, forwarded=False)
         except HttpRefused as refused:
             await respond_json(send, refused.status, refused.body, refused.headers)
 
-    async def answer_forwarded(self, scope: Scope, send: Send, caller: Caller) -> None:
-        """The same for a caller that another gateway has let in."""
+    async def answer_forwarded(self, scope: Scope, send: Send, authorized: Authorized) -> None:
+        """The same for a request that another gateway has authorized and sent here."""
         try:
-            await self._answer(scope, send, dict(scope["headers"]), caller, forwarded=True)
+            await self._answer(scope, send, dict(scope["headers"]), authorized, forwarded=True)
         except HttpRefused as refused:
             await respond_json(send, refused.status, refused.body, refused.headers)
 
     async def _answer(
-        self, scope: Scope, send: Send, headers: dict[bytes, bytes], caller: Caller, *, forwarded: bool
+        self, scope: Scope, send: Send, headers: dict[bytes, bytes], authorized: Authorized, *, forwarded: bool
     ) -> None:
         """Raises HttpRefused."""
         if headers.get(b"mcp-protocol-version", b"").decode("latin-1") in STATELESS_REVISIONS:
@@ -115,19 +103,19 @@ class McpEndpoint:
             raise self.entrance.refused(405, "Use POST, GET or DELETE.", [(b"allow", b"POST, GET, DELETE")])
         if scope["method"] == "GET" and b"text/event-stream" not in headers.get(b"accept", b""):
             raise self.entrance.refused(406, "A GET here is an event stream: accept text/event-stream.")
-        session = self.entrance.session(headers, caller)
+        session = self.entrance.session(headers, authorized.caller)
         if session is None:
-            session = await self._elsewhere(scope, send, headers, caller, forwarded=forwarded)
+            session = await self._elsewhere(scope, send, headers, authorized, forwarded=forwarded)
         if session is None:
             return
         if scope["method"] == "GET":
-            await self._get(scope, send, headers, session)
+            await self._get(scope, send, headers, session, authorized)
         else:
             await self.gateway.end_session(session)
             await respond(send, 200)
 
     async def _elsewhere(
-        self, scope: Scope, send: Send, headers: dict[bytes, bytes], caller: Caller, *, forwarded: bool
+        self, scope: Scope, send: Send, headers: dict[bytes, bytes], authorized: Authorized, *, forwarded: bool
     ) -> Session | None:
         """The session, if it is ours after all; None if its home has answered. Raises HttpRefused."""
         forwarder = self.forwarder
@@ -136,22 +124,21 @@ class McpEndpoint:
         session_id = headers[b"mcp-session-id"].decode("latin-1")
         try:
             if forwarded:
-                session = await forwarder.here(session_id, caller)
+                session = await forwarder.here(session_id, authorized.caller)
                 if session is None:
                     await respond(send, NOT_HERE)
                 return session
-            return await self._with_home(forwarder, scope, send, caller, session_id)
+            return await self._with_home(forwarder, scope, send, authorized, session_id)
         except TaskgateError as problem:
             raise self.entrance.failed(problem, status=503) from None
 
     async def _with_home(
-        self, forwarder: Forwarder, scope: Scope, send: Send, caller: Caller, session_id: str
+        self, forwarder: Forwarder, scope: Scope, send: Send, authorized: Authorized, session_id: str
     ) -> Session | None:
         """As `_elsewhere`; a home that is found dead or without the session is looked for once more."""
-        query = scope["query_string"]
-        url = scope["raw_path"] + b"?" + query if query else scope["raw_path"]
+        url = _url(scope)
         for _ in range(_TRIES):
-            found = await forwarder.session(session_id, caller)
+            found = await forwarder.session(session_id, authorized.caller)
             if found is None:
                 raise self.entrance.unknown_session()
             if not isinstance(found, str):
@@ -161,10 +148,9 @@ class McpEndpoint:
                 if forwarder.moved(connection, url, scope["headers"], found):
                     await connection.ended()
                     return None
-                with _hang_up_together(scope):
-                    answered = await forwarder.followed(send, url, scope["headers"], caller, found)
+                answered = await self._follow_elsewhere(forwarder, scope, send, authorized, found)
             else:
-                reply = await forwarder.ended(url, scope["headers"], caller, found)
+                reply = await forwarder.ended(url, scope["headers"], authorized, found)
                 answered = reply.status != NOT_HERE
                 if answered:
                     await respond(send, reply.status, reply.body)
@@ -174,14 +160,27 @@ class McpEndpoint:
             await clock.sleep(_PAUSE_S)
         raise self.entrance.unknown_session()
 
-    async def _admit(self, scope: Scope, headers: dict[bytes, bytes], arrival: Arrival) -> Caller:
-        path, every_header = scope["raw_path"], scope["headers"]
-        try:
-            return self.entrance.admit(path, headers, arrival, every_header)
-        except NotVerifiedYet as unverified:
-            return await self.entrance.admit_unverified(unverified, path, headers, arrival, every_header)
+    async def _follow_elsewhere(
+        self, forwarder: Forwarder, scope: Scope, send: Send, authorized: Authorized, home: str
+    ) -> bool:
+        """Pass a session's stream on from its home. False: the home does not have the session."""
+        answered = False
+        with OpenStream(scope.get(CONNECTION), send, self._responses, authorized) as stream:
+            answered = await forwarder.followed(stream.send, _url(scope), scope["headers"], authorized, home)
+        if stream.ended is None:
+            return answered
+        await self._end_stream(stream)
+        return True
 
-    async def _get(self, scope: Scope, send: Send, headers: dict[bytes, bytes], session: Session) -> None:
+    async def _end_stream(self, stream: OpenStream) -> None:
+        if stream.ended is not None and not stream.started:
+            challenge = self.authorizer.resources.challenge("", "invalid_token")
+            raise self.entrance.refused(401, stream.ended.text, [challenge])
+        await stream.finish()
+
+    async def _get(
+        self, scope: Scope, send: Send, headers: dict[bytes, bytes], session: Session, authorized: Authorized
+    ) -> None:
         """The standalone stream, or the rest of a broken one (transports: resumability)."""
         stream, after = session.outlet, 0
         last = headers.get(b"last-event-id")
@@ -194,49 +193,32 @@ class McpEndpoint:
                 raise self.entrance.refused(400, "This Last-Event-ID cannot be resumed.")
             stream, after = found or (session.outlet, 0)
         if isinstance(stream, EventStream):
-            await self._follow(scope, send, session, stream, after)
+            session.stream_opened()
+            try:
+                await self._follow(scope, send, authorized, stream, after, primes=session.version == PRIMING_REVISION)
+            finally:
+                session.stream_closed()
+                self.gateway.touch(session)
 
-    async def _follow(self, scope: Scope, send: Send, session: Session, stream: EventStream, after: int) -> None:
-        connection, work = scope.get(CONNECTION), asyncio.current_task()
-        if isinstance(connection, CallerConnection) and work is not None:
-            connection.when_lost(lambda: _cancel(work))
-        session.stream_opened()
-        try:
-            await send({"type": "http.response.start", "status": 200, "headers": SSE_HEADERS})
-            if session.version == PRIMING_REVISION and not after:
-                await send({"type": "http.response.body", "body": stream.priming_frame(), "more_body": True})
-            async for frame in stream.follow(after, _drops(connection)):
-                await send({"type": "http.response.body", "body": frame, "more_body": True})
-            await send({"type": "http.response.body", "body": b""})
-        except asyncio.CancelledError:
-            if not (isinstance(connection, CallerConnection) and connection.transport.is_closing()):
-                raise
-        finally:
-            session.stream_closed()
-            self.gateway.touch(session)
-            if isinstance(connection, CallerConnection):
-                connection.when_lost(None)
+    async def _follow(
+        self, scope: Scope, send: Send, authorized: Authorized, stream: EventStream, after: int, *, primes: bool
+    ) -> None:
+        """`primes`: a stream begins with an event that a client can resume from."""
+        with OpenStream(scope.get(CONNECTION), send, self._responses, authorized) as opened:
+            await opened.send({"type": "http.response.start", "status": 200, "headers": SSE_HEADERS})
+            if primes and not after:
+                await opened.send({"type": "http.response.body", "body": stream.priming_frame(), "more_body": True})
+            async with aclosing(stream.follow(after, _drops(scope.get(CONNECTION)))) as frames:
+                async for frame in frames:
+                    await opened.send({"type": "http.response.body", "body": frame, "more_body": True})
+        await self._end_stream(opened)
 
 
-@contextmanager
-def _hang_up_together(scope: Scope) -> Iterator[None]:
-    """A caller that hangs up ends what is done for it."""
-    connection, work = scope.get(CONNECTION), asyncio.current_task()
-    assert isinstance(connection, CallerConnection)
-    assert work is not None
-    connection.when_lost(lambda: _cancel(work))
-    try:
-        yield
-    except asyncio.CancelledError:
-        if not connection.transport.is_closing():
-            raise
-    finally:
-        connection.when_lost(None)
+def _url(scope: Scope) -> bytes:
+    query: bytes = scope["query_string"]
+    path: bytes = scope["raw_path"]
+    return path + b"?" + query if query else path
 
 
 def _drops(connection: object) -> Callable[[], None] | None:
     return connection.drop if isinstance(connection, CallerConnection) else None
-
-
-def _cancel(work: asyncio.Task[object]) -> None:
-    work.cancel()

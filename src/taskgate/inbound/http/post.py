@@ -13,11 +13,14 @@ from http import HTTPStatus
 from typing import Any, Final, Protocol
 
 from taskgate import clock
-from taskgate.core.identity import Caller
+from taskgate.access.arrival import Arrival
+from taskgate.access.authorize import Authorized
+from taskgate.access.open_responses import REPLY_AFTER_S, Ended, Hold, OpenResponses
 from taskgate.gateway.plan import Limits, Live, Plan
-from taskgate.inbound.http.arrival import SSE_HEADERS, Arrival, Headers
+from taskgate.inbound.http.asgi import SSE_HEADERS, Headers
 from taskgate.inbound.http.event_stream import StreamBuffers, StreamedReply
 from taskgate.inbound.http.handover import request_bytes
+from taskgate.ports.outlet import CancelNote
 from taskgate.turns import LARGE_BYTES, let_others_run
 
 
@@ -60,10 +63,10 @@ class _Nobody:
 
 class Post:
     __slots__ = (
-        "_connection", "_parts", "_ready", "_replying", "_size", "_started", "_streamed", "_turn", "admitted", "arrival", "arrived",
-        "body", "disconnected",
-        "every_header", "headers", "keep_alive", "limit", "lost_is_cancel", "path", "primed", "query",
-        "response_complete", "stream_buffers", "too_large", "work",
+        "_connection", "_parts", "_ready", "_replying", "_size", "_started", "_streamed", "_turn", "arrival",
+        "arrived", "authorized", "body", "disconnected",
+        "every_header", "forwarded", "headers", "hold", "keep_alive", "limit", "lost_is_cancel", "path", "primed", "query",
+        "response_complete", "stream_buffers", "too_large", "withdrawn", "work",
     )  # fmt: skip
 
     message_event: Final = _Nobody()
@@ -80,8 +83,14 @@ class Post:
         is_first: bool,
     ) -> None:
         self.arrival = connection.arrival
-        self.admitted: Caller | None = None
-        """Another gateway has let this caller in and speaks for it."""
+        self.authorized: Authorized | None = None
+        """Set once it is authorized."""
+        self.forwarded = False
+        """Whether another gateway has authorized it and sent it here."""
+        self.hold: Hold | None = None
+        """What binds it to its credential, once it takes long."""
+        self.withdrawn: Ended | None = None
+        """Why it was ended before it was answered: its credential is not good any more."""
         self.path, _, self.query = url.partition(b"?")
         self.every_header = every_header
         self.headers = headers
@@ -144,9 +153,32 @@ class Post:
             self.arrived = clock.monotonic()
             self.work = self._connection.begin(self)
 
-    def admit(self, caller: Caller) -> None:
-        """It came from another gateway, which speaks for this caller."""
-        self.admitted = caller
+    def admit(self, authorized: Authorized) -> None:
+        self.authorized = authorized
+
+    def came_forwarded(self, authorized: Authorized) -> None:
+        """It came from another gateway, which has authorized it."""
+        self.authorized, self.forwarded = authorized, True
+
+    def watch(self, responses: OpenResponses, now: float) -> None:
+        """Bind a reply that takes long to the credential of its request: it may end after that has expired, but not after it was
+        revoked."""
+        if (
+            self.hold is None
+            and self.authorized is not None
+            and now - self.arrived >= REPLY_AFTER_S
+            and not self.answered
+        ):
+            self.bind(responses, survives_expiry=True)
+
+    def bind(self, responses: OpenResponses, *, survives_expiry: bool) -> None:
+        assert self.authorized is not None
+        self.hold = responses.hold(self.authorized, self._withdraw, survives_expiry=survives_expiry)
+
+    def _withdraw(self, ended: Ended) -> None:
+        self.withdrawn = ended
+        if self.work is not None:
+            self.work.cancel(CancelNote(ended.text))
 
     def waited_since(self, began: float) -> None:
         """It had to wait for something other than us, which does not count against it."""

@@ -11,20 +11,22 @@ the transport.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Coroutine, Iterable
 from functools import lru_cache
-from typing import Final
+from typing import Any, Final
 
 from taskgate import clock
+from taskgate.access.credentials import NotVerifiedYet
+from taskgate.access.open_responses import Ended, OpenResponses
 from taskgate.core import wire
-from taskgate.core.errors import CallerError, TaskgateError
+from taskgate.core.errors import CallerError, Executed, TaskgateError
 from taskgate.core.generations import STATELESS_REVISIONS, Generation, check_headers, has_envelope, read_envelope
 from taskgate.core.identity import Caller
 from taskgate.core.scoping.registry import NO_WISH, SERVERS_HEADER, TOOLS_HEADER, SessionRequest
 from taskgate.core.strict_scan import reads_quickly
 from taskgate.core.wire import META, InvalidMessage, Kind, Message, MessageReader
 from taskgate.gateway.gateway import Gateway
-from taskgate.gateway.requests.replies import stopped_meanwhile
+from taskgate.gateway.requests.replies import CallerReply, stopped_meanwhile
 from taskgate.gateway.requests.request import Request
 from taskgate.gateway.requests.sessions import Session
 from taskgate.inbound.http.entrance import Entrance, HttpRefused, retry_after
@@ -33,7 +35,6 @@ from taskgate.inbound.http.forward import Forwarder
 from taskgate.inbound.http.hop import NOT_HERE
 from taskgate.inbound.http.post import Post
 from taskgate.inbound.http.refusals import without_claims
-from taskgate.inbound.identity import NotVerifiedYet
 from taskgate.reading import read_batch, read_message
 from taskgate.telemetry.logs import log
 
@@ -58,6 +59,7 @@ def _read(query: bytes, headers: tuple[tuple[bytes, bytes], ...]) -> SessionRequ
 
 PRIMING_REVISION: Final = "2025-11-25"
 BATCH_REVISION: Final = "2025-03-26"
+LISTEN: Final = "subscriptions/listen"
 _STATELESS: Final = frozenset(revision.encode("ascii") for revision in STATELESS_REVISIONS)
 
 
@@ -69,8 +71,11 @@ class PostHandler:
         streams: SessionStreams,
         reader: MessageReader,
         forwarder: Forwarder | None,
+        *,
+        responses: OpenResponses,
     ) -> None:
         """`forwarder` reaches the other gateways on the same store, if there are any."""
+        self._responses = responses
         self._forwarder = forwarder
         self._gateway = gateway
         self._entrance = entrance
@@ -81,33 +86,52 @@ class PostHandler:
         """Answer one POST, whatever happens."""
         try:
             try:
-                caller = post.admitted or self._entrance.admit(post.path, post.headers, post.arrival, post.every_header)
-            except NotVerifiedYet as unverified:
-                began = clock.monotonic()
-                caller = await self._entrance.admit_unverified(
-                    unverified, post.path, post.headers, post.arrival, post.every_header
-                )
-                post.waited_since(began)
+                caller = self._admitted(post)
+            except NotVerifiedYet:
+                caller = await self._verified(post)
             message = self._read(post) if reads_quickly(post.body) else await self._read_large(post)
-            if message is None:
-                await self._batch(post, caller)
-            elif post.headers.get(b"mcp-protocol-version") in _STATELESS or (
-                message.params and META in message.params and has_envelope(message.params)
-            ):
-                await self._stateless(post, caller, message)
-            elif message.kind is Kind.REQUEST and message.method == "initialize":
-                await self._initialize(post, caller, message)
-            else:
-                await self._stateful(post, caller, message)
+            await self._answering(post, caller, message)
         except HttpRefused as refused:
             post.respond(refused.status, without_claims(refused.body, post.body), refused.headers)
         except asyncio.CancelledError:
-            if not post.disconnected:
+            if post.withdrawn is None and not post.disconnected:
                 raise
+            if post.withdrawn is not None:
+                await post.finish(200, self._withdrawal(post.withdrawn, None, Generation.STATEFUL, Executed.NO).body)
         except Exception as fault:
             # Around one request: whatever breaks here breaks for this caller only.
             log.error("a request could not be answered", exc_info=fault)
             post.respond(500)
+        finally:
+            if post.hold is not None:
+                post.hold.release()
+
+    def _admitted(self, post: Post) -> Caller:
+        """Raises HttpRefused, and NotVerifiedYet."""
+        authorized = post.authorized
+        if authorized is None:
+            authorized = self._entrance.admit(post.path, post.headers, post.arrival, post.every_header)
+            post.admit(authorized)
+        return authorized.caller
+
+    async def _verified(self, post: Post) -> Caller:
+        began = clock.monotonic()
+        authorized = await self._entrance.authorize(post.path, post.headers, post.arrival, post.every_header)
+        post.admit(authorized)
+        post.waited_since(began)
+        return authorized.caller
+
+    def _answering(self, post: Post, caller: Caller, message: Message | None) -> Coroutine[Any, Any, None]:
+        """By generation and method; None stands for several messages."""
+        if message is None:
+            return self._batch(post, caller)
+        if post.headers.get(b"mcp-protocol-version") in _STATELESS or (
+            message.params and META in message.params and has_envelope(message.params)
+        ):
+            return self._stateless(post, caller, message)
+        if message.kind is Kind.REQUEST and message.method == "initialize":
+            return self._initialize(post, caller, message)
+        return self._stateful(post, caller, message)
 
     def _read(self, post: Post) -> Message | None:
         """The message; None if there are several. Raises HttpRefused."""
@@ -146,15 +170,12 @@ class PostHandler:
     # The stateless generation
 
     async def _stateless(self, post: Post, caller: Caller, message: Message) -> None:
-        if message.kind is Kind.RESPONSE:
-            problem = CallerError("invalid_request", "This revision has no responses from callers.")
-            raise self._entrance.failed(problem, None, Generation.STATELESS)
-        if message.kind is Kind.NOTIFICATION:
-            post.respond(202)
+        if message.kind is not Kind.REQUEST:
+            self._take_stateless(post, message)
             return
         if (
             self._forwarder is not None
-            and post.admitted is None
+            and not post.forwarded
             and await self._took(self._forwarder, post, caller, message)
         ):
             return
@@ -178,12 +199,15 @@ class PostHandler:
         )
         # In this generation a closed stream is the cancel.
         post.cancel_when_lost()
+        if message.method == LISTEN:
+            post.bind(self._responses, survives_expiry=False)
         try:
             reply = await self._gateway.answer(request)
         except asyncio.CancelledError:
-            if post.disconnected or not self._gateway.tasks.draining:
+            cut_short = self._cut_short(post, request)
+            if post.disconnected or cut_short is None:
                 raise
-            reply = self._gateway.failure(stopped_meanwhile(message), message.id, Generation.STATELESS, message)
+            reply = cut_short
         if reply is None:
             return
         try:
@@ -191,6 +215,12 @@ class PostHandler:
         finally:
             if request.delivery.on_settled is not None:
                 request.delivery.settled(post.still_there)
+
+    def _take_stateless(self, post: Post, message: Message) -> None:
+        if message.kind is Kind.RESPONSE:
+            problem = CallerError("invalid_request", "This revision has no responses from callers.")
+            raise self._entrance.failed(problem, None, Generation.STATELESS)
+        post.respond(202)
 
     # The stateful generation
 
@@ -216,10 +246,10 @@ class PostHandler:
         except asyncio.CancelledError:
             if self._gateway.stopping:
                 raise
-            if not self._gateway.tasks.draining:
+            reply = self._cut_short(post, request)
+            if reply is None:
                 await post.abandon()
                 return
-            reply = self._gateway.failure(stopped_meanwhile(message), message.id, Generation.STATEFUL, message)
         if reply is None:
             return
         try:
@@ -229,6 +259,27 @@ class PostHandler:
             if request.delivery.on_settled is not None:
                 request.delivery.settled(post.still_there)
 
+    def _cut_short(self, post: Post, request: Request) -> CallerReply | None:
+        """The reply to a request whose work was cancelled by the gateway; None if its caller cancelled it."""
+        message_id, generation = request.message.id, request.generation
+        if post.withdrawn is not None:
+            executed = Executed.MAYBE if request.delivery.sent else Executed.NO
+            return self._withdrawal(post.withdrawn, request.message, generation, executed)
+        if self._gateway.tasks.draining:
+            return self._gateway.failure(stopped_meanwhile(request.message), message_id, generation, request.message)
+        return None
+
+    def _withdrawal(
+        self, ended: Ended, message: Message | None, generation: Generation, executed: Executed
+    ) -> CallerReply:
+        """The reply to a request whose credential was revoked while it was answered.
+
+        Its status is 200: some clients answer a 401 by logging in and sending the same request once more, and this one may have
+        been executed.
+        """
+        problem = CallerError(ended.reason.value, ended.text, executed=executed)
+        return self._gateway.failure(problem, message.id if message is not None else None, generation, message)
+
     async def _elsewhere(self, post: Post, caller: Caller, message: Message | None) -> Session | None:
         """The session, if it is ours after all; None if its home has answered. Raises HttpRefused."""
         message_id = message.id if message is not None else None
@@ -236,7 +287,7 @@ class PostHandler:
             raise self._entrance.unknown_session(message_id)
         session_id = post.headers[b"mcp-session-id"].decode("latin-1")
         try:
-            if post.admitted is not None:
+            if post.forwarded:
                 return await self._held_here(self._forwarder, post, caller, session_id)
             session = await self._forwarder.answered(post, caller, message, session_id)
         except TaskgateError as problem:

@@ -17,16 +17,19 @@ from typing import Any, Final, Protocol
 import uvicorn
 
 from taskgate import clock
+from taskgate.access.arrival import Arrival
+from taskgate.access.authorize import AccessRefused, Authorized
+from taskgate.access.resources import WELL_KNOWN
 from taskgate.access.routes import DeclaredRoute, RouteKind
 from taskgate.core import wire
 from taskgate.core.access import Access
-from taskgate.core.identity import Caller
 from taskgate.gateway.plan import Limits
-from taskgate.inbound.http.arrival import Arrival, OpenConnections, Receive, Scope, Send, respond, respond_json
-from taskgate.inbound.http.connection import CallerConnection, drop_slow
-from taskgate.inbound.http.entrance import WELL_KNOWN
+from taskgate.inbound.http.asgi import Headers, Receive, Scope, Send, respond, respond_json
+from taskgate.inbound.http.connection import CallerConnection, drop_slow, replies_in_progress
+from taskgate.inbound.http.entrance import HttpRefused
 from taskgate.inbound.http.hop import NOT_HERE, HopNotTaken, HopRefused, HopVerifier
 from taskgate.inbound.http.mcp_endpoint import McpEndpoint
+from taskgate.inbound.http.open_connections import OpenConnections
 from taskgate.inbound.http.post import Post
 from taskgate.late_imports import METRICS, load
 from taskgate.telemetry.logs import log
@@ -269,6 +272,9 @@ class InternalListener:
     def drop_slow(self, now: float, limits: Limits) -> None:
         drop_slow(self._server.server_state.connections, now, limits)
 
+    def replies_in_progress(self) -> list[Post]:
+        return replies_in_progress(self._server.server_state.connections)
+
     async def close(self, within_s: float) -> None:
         """Requests under way may end in that time."""
         self._server.leave()
@@ -284,30 +290,41 @@ class InternalListener:
     async def _answer(self, post: Post) -> None:
         url = post.path + b"?" + post.query if post.query else post.path
         try:
-            caller = self._verifier.admit(b"POST", url, post.every_header, post.body)
+            authorized = self._authorized(b"POST", url, post.every_header, post.body)
         except HopRefused as refused:
             self._log(str(refused))
             post.respond(*_refusal(refused))
             return
-        post.admit(caller)
+        except HttpRefused as refused:
+            post.respond(refused.status, refused.body, refused.headers)
+            return
+        post.came_forwarded(authorized)
         await self._endpoint.posts.answer(post)
 
     async def _other(self, scope: Scope, receive: Receive, send: Send) -> None:
         """GET and DELETE. They have no body that anybody reads."""
         if scope["type"] != "http":
             return
+        query = scope["query_string"]
+        url = scope["raw_path"] + b"?" + query if query else scope["raw_path"]
         try:
-            caller = self._admit(scope)
+            authorized = self._authorized(scope["method"].encode("ascii"), url, scope["headers"], b"")
         except HopRefused as refused:
             self._log(str(refused))
             await respond_json(send, *_refusal(refused))
             return
-        await self._endpoint.answer_forwarded(scope, send, caller)
+        except HttpRefused as refused:
+            await respond_json(send, refused.status, refused.body, refused.headers)
+            return
+        await self._endpoint.answer_forwarded(scope, send, authorized)
 
-    def _admit(self, scope: Scope) -> Caller:
-        query = scope["query_string"]
-        url = scope["raw_path"] + b"?" + query if query else scope["raw_path"]
-        return self._verifier.admit(scope["method"].encode("ascii"), url, scope["headers"], b"")
+    def _authorized(self, method: bytes, url: bytes, headers: Headers, body: bytes) -> Authorized:
+        """Raises HopRefused where no gateway of this store has signed the request, HttpRefused where it is not authorized."""
+        proof = self._verifier.verify(method, url, headers, body)
+        try:
+            return self._endpoint.authorizer.admit(proof, Access.CALL, proof.caller.scope, anonymous=True)
+        except AccessRefused as refused:
+            raise self._endpoint.entrance.not_authorized(refused, proof.caller.scope) from None
 
     def _log(self, why: str) -> None:
         """A flood of forged requests must not become a flood of lines."""

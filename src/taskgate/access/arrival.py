@@ -1,0 +1,132 @@
+"""Where a connection came from: its address, whether a trusted proxy opened it, and the names in the client's certificate."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+_KINDS: Final = {"DNS": "dns", "URI": "uri", "email": "email"}
+MOST_NAMES: Final = 50
+
+Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
+Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+LOCAL: Final = "local"
+"""Callers that came by a Unix socket."""
+_FORWARDED: Final = b"x-forwarded-for"
+_MOST_HOPS: Final = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """What is known of a connection before anything was said on it."""
+
+    address: str
+    on_loopback: bool
+    by_proxy: bool
+    """Whether a trusted proxy opened it, so that callers are told apart by what it forwards."""
+    certificate: tuple[str, ...] = ()
+    """The names in the client's certificate, which the TLS library has verified."""
+
+
+class Arrivals:
+    def __init__(self, trusted_proxies: Iterable[str], certificate_header: str | None) -> None:
+        self._certificate_header = (certificate_header or "").lower().encode("latin-1") or None
+        self._trusted: tuple[Network, ...] = tuple(
+            ipaddress.ip_network(proxy, strict=False) for proxy in trusted_proxies
+        )
+
+    def of(self, transport: Any) -> Arrival:
+        peer = transport.get_extra_info("peername")
+        near = arrived_on_loopback(transport.get_extra_info("sockname"))
+        address = _read(str(peer[0])) if isinstance(peer, tuple) else None
+        if address is None:
+            return Arrival(LOCAL, near, False)
+        names = names_in_certificate(transport.get_extra_info("peercert"))
+        return Arrival(address_key(address), near, self._trusts(address), names)
+
+    def certificate_names(self, arrival: Arrival, headers: Iterable[tuple[bytes, bytes]]) -> tuple[str, ...]:
+        """Whose certificate a caller showed: to us, or to a trusted proxy. From anybody else a header says nothing."""
+        if not arrival.by_proxy or self._certificate_header is None:
+            return arrival.certificate
+        said = [value for name, value in headers if name == self._certificate_header]
+        return names_in_header(said[0]) if len(said) == 1 else ()
+
+    def caller_address(self, arrival: Arrival, headers: Iterable[tuple[bytes, bytes]]) -> str:
+        """Under which address an anonymous caller is counted."""
+        if not arrival.by_proxy:
+            return arrival.address
+        said = b",".join(value for name, value in headers if name == _FORWARDED).decode("latin-1")
+        for hop in reversed(said.split(",")[-_MOST_HOPS:]):
+            address = _read(_without_port(hop.strip()))
+            if address is None:
+                break
+            if not self._trusts(address):
+                return address_key(address)
+        return arrival.address
+
+    def _trusts(self, address: Address) -> bool:
+        return any(address.version == network.version and address in network for network in self._trusted)
+
+
+def address_key(address: Address) -> str:
+    if isinstance(address, ipaddress.IPv6Address):
+        return str(ipaddress.ip_network((int(address) >> 64 << 64, 64)))
+    return str(address)
+
+
+def _read(text: str) -> Address | None:
+    try:
+        address = ipaddress.ip_address(text.partition("%")[0])
+    except ValueError:
+        return None
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    return mapped or address
+
+
+def _without_port(hop: str) -> str:
+    if hop.startswith("["):
+        return hop[1:].partition("]")[0]
+    return hop.partition(":")[0] if hop.count(":") == 1 else hop
+
+
+def is_loopback(address: str) -> bool:
+    """Whether a listening or local address is this machine's own. A name other than localhost is not known to be."""
+    if address == "localhost":
+        return True
+    try:
+        parsed = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return False
+    mapped = parsed.ipv4_mapped if isinstance(parsed, ipaddress.IPv6Address) else None
+    return (mapped or parsed).is_loopback
+
+
+def arrived_on_loopback(sockname: Any) -> bool:
+    """Whether a connection with this local address came from the same machine; a Unix socket cannot do otherwise."""
+    if isinstance(sockname, tuple):
+        return is_loopback(str(sockname[0]))
+    return True
+
+
+def names_in_certificate(certificate: Mapping[str, Any] | None) -> tuple[str, ...]:
+    """`dns:`, `uri:`, `email:` and `cn:` names of a client's certificate that the library has verified."""
+    if not certificate:
+        return ()
+    names = [f"{_KINDS[kind]}:{value}" for kind, value in certificate.get("subjectAltName", ()) if kind in _KINDS]
+    for part in certificate.get("subject", ()):
+        names += [f"cn:{value}" for key, value in part if key == "commonName"]
+    return tuple(names[:MOST_NAMES])
+
+
+def names_in_header(value: bytes) -> tuple[str, ...]:
+    """What a trusted proxy says of its client's certificate: a name of ours, or a subject such as `CN=agent,O=Example`."""
+    said = value.decode("latin-1").strip()
+    if said.startswith(("dns:", "uri:", "email:", "cn:")):
+        return (said,)
+    parts = (part.strip().partition("=") for part in said.split(","))
+    found = [text for key, _, text in parts if key.upper() == "CN" and text]
+    # More than one common name is nobody's: which one is meant cannot be told.
+    return (f"cn:{found[0]}",) if len(found) == 1 else ()

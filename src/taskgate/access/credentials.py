@@ -1,0 +1,217 @@
+"""Credentials that the gateway accepts, and the identity that each of them proves.
+
+Own tokens are found by their digest, tokens of issuers by what a verifier remembers of them, tokens of temporary scopes by the
+scope, client certificates by the names in them. Expiry and revocation are checked each time a credential is shown.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from taskgate import clock
+from taskgate.core.access import AccessRefusal
+from taskgate.core.identity import (
+    NO_REQUIREMENT,
+    NOBODY,
+    OPERATOR,
+    OWNER_ROLES,
+    Identity,
+    Requirement,
+    TokenExpired,
+    TokenRefused,
+    principal_name,
+)
+from taskgate.ports.credentials import Credential, CredentialRecords, CredentialVerifier
+
+NEVER: Final = float("inf")
+TEMPORARY_PREFIX: Final = b"tgs_"
+MOST_TEMPORARY: Final = 1_000
+
+ScopeOfToken = Callable[[str], str | None]
+"""The temporary scope that the token of this digest was made for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A token of the configuration. Only its digest is kept."""
+
+    id: str
+    sha256: str
+    roles: frozenset[str] = frozenset()
+    scope: str | None = None
+    may_call: bool = True
+    tenant: str = ""
+    expires: float = NEVER
+
+    @property
+    def credential(self) -> Credential:
+        name = principal_name(self.tenant, self.id)
+        identity = Identity(name, self.roles, self.scope, self.may_call, self.tenant)
+        expiry = None if self.expires == NEVER else clock.Expiry(self.expires)
+        return Credential(identity, expiry, digest=self.sha256)
+
+
+class CredentialRefused(Exception):
+    """A credential that proves nothing, or none where one is needed. The message says why and may be shown."""
+
+    def __init__(self, reason: AccessRefusal, why: str = "") -> None:
+        super().__init__(why)
+        self.reason = reason
+
+
+class NotVerifiedYet(Exception):
+    """The credential may be an issuer's: `Credentials.verify` finds out."""
+
+    def __init__(self, credential: bytes) -> None:
+        super().__init__()
+        self.credential = credential
+
+
+def token_digest(token: str | bytes) -> str:
+    return hashlib.sha256(token.encode("utf-8") if isinstance(token, str) else token).hexdigest()
+
+
+def operator_identity(token: str) -> Token:
+    """The operator's token as it is kept here."""
+    return Token(OPERATOR, token_digest(token), OWNER_ROLES)
+
+
+class Credentials:
+    """`operator` is the token of the owner of the gateway; knowing it does not make other tokens necessary.
+
+    `anonymous` is the only scope that needs no identity; without it and without credentials every scope is open, unless the
+    gateway is `private`: then it serves only its owner and the holders of credentials.
+    """
+
+    def __init__(
+        self,
+        tokens: tuple[Token, ...],
+        operator: Token | None,
+        anonymous: str | None,
+        verifier: CredentialVerifier | None,
+        requirements: Mapping[str, Requirement],
+        *,
+        scope_of_token: ScopeOfToken,
+        records: CredentialRecords,
+        certificates: Mapping[str, Identity],
+        private: bool = False,
+    ) -> None:
+        known = (*tokens, operator) if operator is not None else tokens
+        # Found by digest: how long that takes reveals nothing about a token, because a caller cannot choose a digest.
+        self._known = {token.sha256: token.credential for token in known}
+        self._digests = {token.credential.identity.principal: token.sha256 for token in known}
+        self._verifier = verifier
+        self._requirements = requirements
+        self._scope_of_token = scope_of_token
+        self._records = records
+        self._certificates = {name: Credential(identity) for name, identity in certificates.items()}
+        self._temporary: dict[str, Credential] = {}
+        known_by_us = bool(tokens or certificates)
+        self.requires_identity = known_by_us or verifier is not None or anonymous is not None or private
+        self._nobody: Credential | None = Credential(NOBODY)
+        if self.requires_identity:
+            self._nobody = Credential(Identity(scope=anonymous)) if anonymous is not None else None
+
+    @property
+    def issuers(self) -> tuple[str, ...]:
+        """Who issues credentials for this gateway; empty if only its own tokens count."""
+        return self._verifier.issuers if self._verifier is not None else ()
+
+    @property
+    def required_claims(self) -> frozenset[str]:
+        """The paths of all claims that scopes require."""
+        return frozenset(path for requirement in self._requirements.values() for path, _ in requirement.claims)
+
+    def requirement(self, scope: str) -> Requirement:
+        return self._requirements.get(scope, NO_REQUIREMENT)
+
+    def in_header(self, authorization: bytes) -> Credential:
+        """The credential in an `Authorization` header. Raises CredentialRefused and NotVerifiedYet."""
+        scheme, _, credential = authorization.partition(b" ")
+        if scheme.lower() == b"bearer":
+            credential = credential.strip()
+            if credential.startswith(TEMPORARY_PREFIX):
+                return self._of_temporary_scope(credential)
+            digest = hashlib.sha256(credential).hexdigest()
+            known = self._known.get(digest)
+            if known is not None:
+                return self._checked(known)
+            if self._verifier is not None:
+                return self._issued(self._verifier, credential)
+        if self.requires_identity:
+            raise CredentialRefused(AccessRefusal.UNKNOWN_CREDENTIAL, "it is not known")
+        return self.none_shown()
+
+    def in_certificate(self, names: tuple[str, ...]) -> Credential | None:
+        """Names of two callers in one certificate prove neither."""
+        known = [self._certificates[name] for name in names if name in self._certificates]
+        return known[0] if len({one.identity.principal for one in known}) == 1 else None
+
+    def none_shown(self) -> Credential:
+        """For a caller without a credential. Raises CredentialRefused where the gateway serves no such callers."""
+        if self._nobody is None:
+            raise CredentialRefused(AccessRefusal.NO_CREDENTIAL)
+        return self._nobody
+
+    def of_principal(self, principal: str) -> Credential | None:
+        """The token of the configuration with this name, for a login that was made with it; None if there is none.
+
+        Raises CredentialRefused where it is not good any more.
+        """
+        digest = self._digests.get(principal)
+        return None if digest is None else self._checked(self._known[digest])
+
+    async def verify(self, credential: bytes) -> Credential:
+        """Verify a credential that is not known yet. Raises CredentialRefused and IssuerUnavailable."""
+        if self._verifier is None:
+            raise CredentialRefused(AccessRefusal.UNKNOWN_CREDENTIAL, "it is not known")
+        try:
+            verified = await self._verifier.verify(credential)
+        except TokenExpired as expired:
+            raise CredentialRefused(AccessRefusal.EXPIRED, str(expired)) from None
+        except TokenRefused as refused:
+            raise CredentialRefused(AccessRefusal.UNKNOWN_CREDENTIAL, str(refused)) from None
+        self.refuse_recalled(verified.identity)
+        self._records.note(verified.identity)
+        return verified
+
+    def refuse_recalled(self, identity: Identity) -> None:
+        """Raises CredentialRefused for a credential whose issuer's subject was revoked after it was issued."""
+        if self._records.is_recalled(identity):
+            raise CredentialRefused(AccessRefusal.REVOKED, "it was revoked")
+
+    def refuse_revoked(self, digest: str) -> None:
+        """Raises CredentialRefused for a token of ours that was revoked."""
+        if self._records.is_revoked(digest):
+            raise CredentialRefused(AccessRefusal.REVOKED, "it was revoked")
+
+    def _checked(self, known: Credential) -> Credential:
+        if self._records.is_revoked(known.digest):
+            raise CredentialRefused(AccessRefusal.REVOKED, "it was revoked")
+        if known.expiry is not None and known.expiry.passed:
+            raise CredentialRefused(AccessRefusal.EXPIRED, "it has expired")
+        return known
+
+    def _issued(self, verifier: CredentialVerifier, credential: bytes) -> Credential:
+        verified = verifier.remembered(credential)
+        if verified is None:
+            raise NotVerifiedYet(credential)
+        self.refuse_recalled(verified.identity)
+        return verified
+
+    def _of_temporary_scope(self, credential: bytes) -> Credential:
+        """Its bearer is known by the name of the scope. One whose scope has ended is refused even where no token is needed."""
+        digest = hashlib.sha256(credential).hexdigest()
+        scope = self._scope_of_token(digest)
+        if scope is None:
+            self._temporary.pop(digest, None)
+            raise CredentialRefused(AccessRefusal.REVOKED, "the scope that it was made for has ended, or never existed")
+        known = self._temporary.get(digest)
+        if known is None:
+            if len(self._temporary) >= MOST_TEMPORARY:
+                self._temporary.clear()
+            known = self._temporary[digest] = Credential(Identity(scope, scope=scope))
+        return known

@@ -1,0 +1,81 @@
+"""Scopes as OAuth resources: identifiers, metadata (RFC 9728), and the challenge that leads a client to them.
+
+The identifier of a scope is its address, `/mcp` for the default one. A token is good for calls in the scope that it was issued for
+and in no other. A token for the default scope's address, or for `public_url` itself, is also one for the gateway as a whole: the
+API and the console.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any, Final
+from urllib.parse import quote, unquote
+
+from taskgate.access.credentials import Credentials
+from taskgate.core import wire
+from taskgate.gateway.gateway import Gateway
+
+WELL_KNOWN: Final = "/.well-known/oauth-protected-resource"
+
+
+class ProtectedResources:
+    def __init__(self, gateway: Gateway, credentials: Credentials) -> None:
+        self._gateway = gateway
+        self._credentials = credentials
+
+    def of_scope(self, scope: str) -> str:
+        return f"{self._base()}{self._path(scope)}"
+
+    def of_gateway(self) -> frozenset[str]:
+        """The audiences of tokens for the API and the console."""
+        base = self._base()
+        return frozenset({base, f"{base}/", f"{base}/mcp"})
+
+    def challenge(self, scope: str, error: str = "") -> tuple[bytes, bytes]:
+        """The header that names what is missing and where a client finds out how to get it."""
+        parts = ['realm="taskgate"']
+        if error:
+            parts.append(f'error="{error}"')
+        if self._credentials.issuers:
+            scope = scope or self._gateway.default_scope
+            wanted = self._credentials.requirement(scope).oauth_scopes
+            if wanted:
+                parts.append(f'scope="{" ".join(sorted(wanted))}"')
+            parts.append(f'resource_metadata="{self._base()}{WELL_KNOWN}{self._path(scope)}"')
+        return b"www-authenticate", f"Bearer {', '.join(parts)}".encode("latin-1", "replace")
+
+    def metadata(self, path: str) -> bytes | None:
+        """The document at an address below the well-known one; None where there is none.
+
+        Names of scopes that do not exist are answered like those that do: the document must not reveal which there are.
+        """
+        rest = path.removeprefix(WELL_KNOWN)
+        if not self._credentials.issuers or not path.startswith(WELL_KNOWN):
+            return None
+        if rest not in ("", "/", "/mcp") and not rest.startswith("/mcp/"):
+            return None
+        scope = scope_in(rest.encode("latin-1", "replace")) if rest.startswith("/mcp") else ""
+        scope = scope or self._gateway.default_scope
+        document: dict[str, Any] = {
+            "resource": self.of_scope(scope),
+            "resource_name": "Taskgate",
+            "authorization_servers": list(self._credentials.issuers),
+            "bearer_methods_supported": ["header"],
+        }
+        wanted = self._credentials.requirement(scope).oauth_scopes
+        if wanted:
+            document["scopes_supported"] = sorted(wanted)
+        return wire.encode(document)
+
+    def _base(self) -> str:
+        return self._gateway.address.base().rstrip("/")
+
+    def _path(self, scope: str) -> str:
+        return "/mcp" if scope == self._gateway.default_scope else f"/mcp/{quote(scope, safe='')}"
+
+
+@lru_cache(maxsize=1024)
+def scope_in(path: bytes) -> str:
+    """The scope that an address names; empty for `/mcp` and `/mcp/v1`."""
+    asked = unquote(path[len(b"/mcp") :].decode("latin-1")).strip("/")
+    return "" if asked == "v1" else asked

@@ -1,0 +1,44 @@
+"""The operator's passphrase: what approving needs besides the operator's token, where one was set. Guesses are limited."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+from taskgate.access.attempts import FailedAttempts, TooManyAttempts
+from taskgate.core.governance.approval import Approver
+from taskgate.core.identity import OPERATOR
+
+Fits = Callable[[str], bool]
+TRIES: Final = 5
+TRIES_S: Final = 60.0
+
+
+class Passphrase:
+    """What the operator must know besides holding the token, if the operator wants that. Guessing is slowed down."""
+
+    def __init__(self, fits: Fits | None) -> None:
+        self._fits = fits
+        self._attempts = FailedAttempts(TRIES, TRIES_S)
+
+    @property
+    def is_set(self) -> bool:
+        return self._fits is not None
+
+    def needed_by(self, who: Approver) -> bool:
+        return self.is_set and who.id == OPERATOR
+
+    async def fits(self, given: str) -> bool:
+        if self._fits is None:
+            return True
+        try:
+            begun = await self._attempts.begin(OPERATOR)
+        except TooManyAttempts:
+            return False
+        with begun as attempt:
+            # Stretching takes tens of milliseconds on purpose.
+            fits = await asyncio.to_thread(self._fits, given[:1024])
+            if fits:
+                attempt.passed()
+            return fits

@@ -1,0 +1,34 @@
+"""How many connections are open, in all and by address, against `limits.connections` and `limits.connections_per_address`."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from taskgate.access.arrival import Arrival
+from taskgate.gateway.plan import Limits
+
+
+class OpenConnections:
+    def __init__(self) -> None:
+        self._total = 0
+        self._by_address: Counter[str] = Counter()
+
+    def __len__(self) -> int:
+        return self._total
+
+    def enter(self, arrival: Arrival, limits: Limits) -> bool:
+        """Count a connection in, if there is room for it. A trusted proxy may have as many as there are."""
+        alone = not arrival.by_proxy
+        if self._total >= limits.connections:
+            return False
+        if alone and self._by_address[arrival.address] >= limits.connections_per_address:
+            return False
+        self._total += 1
+        self._by_address[arrival.address] += 1
+        return True
+
+    def leave(self, arrival: Arrival) -> None:
+        self._total -= 1
+        self._by_address[arrival.address] -= 1
+        if not self._by_address[arrival.address]:
+            del self._by_address[arrival.address]

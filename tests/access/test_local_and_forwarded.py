@@ -1,0 +1,102 @@
+"""Bridges of local users and requests from other gateways pass the same function as every other request."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.access.stage import digest, token
+from tests.seam import Gateway, Upstream, seam
+
+from taskgate.access.authorize import MOST_FAILURES, AccessRefused
+from taskgate.access.proof import HopProof, LocalProof
+from taskgate.core.access import Access, AccessRefusal
+from taskgate.core.errors import CallerError
+from taskgate.core.identity import Caller
+from taskgate.local_gateway import local_caller
+
+CONFIG: dict[str, Any] = {
+    "tokens": [token("agent"), token("boss", "operator")],
+    "scopes": {
+        "default": {"default_servers": ["*"]},
+        "guarded": {"default_servers": ["*"], "require": {"groups": ["sre"]}},
+    },
+}
+ME = LocalProof("local:me", proved=True)
+
+
+def refusal(gate: Gateway, proof: Any, access: Access, scope: str = "") -> AccessRefusal | None:
+    try:
+        gate.life.app.authorizer.admit(proof, access, scope, anonymous=True)
+    except AccessRefused as refused:
+        return refused.reason
+    return None
+
+
+@seam
+async def test_a_local_user_calls_in_scopes_that_require_nothing() -> None:
+    async with Gateway(CONFIG, {"s": Upstream("2025")}) as gate:
+        caller = local_caller(gate.life.app, ME, None)
+        assert (caller.principal, caller.roles, caller.scope) == ("local:me", frozenset(), "default")
+        assert refusal(gate, ME, Access.CALL, "guarded") is AccessRefusal.LACKS_GROUP
+        with pytest.raises(CallerError, match="group"):
+            local_caller(gate.life.app, ME, "guarded")
+        with pytest.raises(CallerError, match="configuration: "):
+            local_caller(gate.life.app, ME, "none")
+        wish = {"config": {"mcp.enabled": "true"}}
+        made = (await gate.operator("POST", "/api/v1/scopes", wish)).json()
+        assert refusal(gate, ME, Access.CALL, made["scope"]) is AccessRefusal.NO_SUCH_SCOPE
+        assert refusal(gate, ME, Access.SEE) is AccessRefusal.LACKS_PERMISSION
+
+
+@seam
+async def test_a_peer_that_proves_nothing_is_refused_and_counted() -> None:
+    async with Gateway({}, {}) as gate:
+        other = LocalProof("local:other", proved=False)
+        found = [refusal(gate, other, Access.LOGIN) for _ in range(MOST_FAILURES + 1)]
+        assert found == [AccessRefusal.UNKNOWN_CREDENTIAL] * MOST_FAILURES + [AccessRefusal.TOO_MANY_ATTEMPTS]
+        assert refusal(gate, ME, Access.LOGIN) is None, "a peer that proves who it is is not held up"
+
+
+@seam
+async def test_a_forwarded_request_of_a_revoked_token_is_refused() -> None:
+    async with Gateway(CONFIG, {"s": Upstream("2025")}) as gate:
+        mine = HopProof(Caller("agent", scope="default"), digest("agent-token"))
+        issued = HopProof(Caller("https://issuer#ann", scope="default"), "", issued_at=1)
+        for proof in (mine, issued):
+            assert refusal(gate, proof, Access.CALL, "default") is None
+        for name in ("agent", "https://issuer#ann"):
+            assert (await gate.operator("POST", "/api/v1/tokens/revoke", {"name": name})).status == 200
+        for proof in (mine, issued):
+            assert refusal(gate, proof, Access.CALL, "default") is AccessRefusal.REVOKED
+
+
+@seam
+async def test_a_forwarded_request_stays_in_the_scope_that_it_was_authorized_for() -> None:
+    """The gateway that forwarded it has compared requirements with claims that are not forwarded."""
+    async with Gateway(CONFIG, {"s": Upstream("2025")}) as gate:
+        proof = HopProof(Caller("https://issuer#ann", scope="guarded"))
+        assert refusal(gate, proof, Access.CALL, "guarded") is None
+        assert refusal(gate, proof, Access.CALL, "default") is AccessRefusal.NO_SUCH_SCOPE
+        gone = HopProof(Caller("https://issuer#ann", scope="gone"))
+        assert refusal(gate, gone, Access.CALL, "gone") is AccessRefusal.NO_SUCH_SCOPE
+        assert gate.life.app.authorizer.admit(proof, Access.CALL, "guarded").caller is proof.caller
+
+
+@seam
+async def test_what_was_admitted_is_remembered_only_while_it_holds() -> None:
+    async with Gateway(CONFIG, {"s": Upstream("2025")}) as gate:
+        caller = await gate.caller("2026", token="agent-token")
+
+        async def status() -> int:
+            return (await caller.begin("tools/list").done()).status
+
+        assert [await status(), await status()] == [200, 200]
+        await gate.reload({**CONFIG, "tokens": [token("agent", scope="guarded")]})
+        assert await status() == 403, "it is bound to a scope that requires a group now"
+        await gate.reload({**CONFIG, "tokens": [token("agent", scope="elsewhere")], "scopes": {"elsewhere": {}}})
+        assert await status() == 200
+        await gate.reload(CONFIG)
+        assert await status() == 200
+        assert (await gate.operator("POST", "/api/v1/tokens/revoke", {"name": "agent"})).status == 200
+        assert await status() == 401
