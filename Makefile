@@ -27,7 +27,8 @@ help:
 	@echo "make bench-tasks  durable tasks, alone and under a mixed load, beside a bare SQLite file"
 	@echo "make bench-console  every page with 10,000 tasks, open consoles, and how soon a change is on screen, beside controls"
 	@echo "make chaos   the long crash tests; make fuzz: 100,000 mutated frames each way"
-	@echo "make retention  ten minutes of new tasks at the highest rate on each store, and whether what is past its time keeps going"
+	@echo "make retention  ten minutes (MINUTES=10) of new tasks at the highest rate on each store, and whether what is past its time keeps going"
+	@echo "make takeover  processor time of a restart with 10,000 open tasks, and of taking over as many from a gateway that died"
 	@echo "make plans   what every statement reads in stores with 100,000 tasks and a million audit rows"
 	@echo "make pause   how long anything that a peer sends can hold the gateway up, as a table"
 	@echo "make conversations  every SDK with every server on every transport; make test has every third of them"
@@ -186,12 +187,18 @@ chaos-sabotage: $(STAMP)
 chaos: $(STAMP)
 	$(BIN)/python -m pytest -m long tests/chaos
 
-# Every statement of both stores, with 100,000 tasks, 1,000,000 rows of the audit log and 100,000 events.
-# Whether what is past its time is forgotten as fast as new tasks can be made: ten minutes on each store, beside a control.
+# Whether what is past its time is forgotten as fast as new tasks can be made: MINUTES on each store, beside a control.
+MINUTES ?= 10
 .PHONY: retention
 retention: $(STAMP)
-	$(BIN)/python -m tests.benchmarks.retention
+	$(BIN)/python -m tests.benchmarks.retention --minutes $(MINUTES)
 
+# Processor time of a start with ten thousand open tasks, and of taking over ten thousand tasks of a gateway that died.
+.PHONY: takeover
+takeover: $(STAMP)
+	$(BIN)/python -m tests.benchmarks.takeover
+
+# Every statement of both stores, with 100,000 tasks, 1,000,000 rows of the audit log and 100,000 events.
 .PHONY: plans
 plans: $(STAMP)
 	$(BIN)/python -m pytest -n 0 -m long tests/store/test_query_plans.py

@@ -106,6 +106,7 @@ class Lifecycle:
         serving = asyncio.create_task(self._server.serve(sockets=[listening]))
         try:
             await self._server.opened.wait()
+            chores.append(asyncio.create_task(self.app.gateway.tasks.recovery.go_on()))
             if self._internal is not None:
                 self._internal.start()
             if self._workers is not None:
@@ -267,7 +268,7 @@ class Lifecycle:
         """Whatever is past its time, until the end."""
         app = self.app
         retention = Retention(
-            (app.gateway.tasks.recovery.sweep, app.forget_audit, app.gateway.call_log.forget_old),
+            (app.gateway.tasks.sweep, app.forget_audit, app.gateway.call_log.forget_old),
             app.store.sweep_leftovers,
             lambda: app.loaded.root.tasks.sweep_interval_ms / 1000,
         )

@@ -15,6 +15,7 @@ WORDS = {"type": "object", "properties": {"word": {"type": "string", "enum": [f"
 ANY = {"type": "object"}
 TOOLS = [
     {"name": "quick", "inputSchema": ANY},
+    {"name": "repeat", "inputSchema": ANY},
     {"name": "words", "inputSchema": WORDS},
     {"name": "wait_in_line", "inputSchema": ANY},
 ]

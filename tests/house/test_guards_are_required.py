@@ -17,8 +17,8 @@ from taskgate.gateway.governance.pins import Pins
 from taskgate.gateway.relay import Relay
 from taskgate.gateway.rounds import SuspendedCalls
 from taskgate.gateway.tasks.attempts import Attempts
-from taskgate.gateway.tasks.engine import Recovery
 from taskgate.gateway.tasks.questions import TaskQuestions
+from taskgate.gateway.tasks.recovery import Recovery
 from taskgate.gateway.tasks.sends import TaskResults
 from taskgate.store.sqlite.store import SqliteStore
 

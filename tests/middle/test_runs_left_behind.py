@@ -14,8 +14,9 @@ from tests.seam import Call, Gateway, Upstream, seam
 
 from taskgate.core.errors import GatewayFault
 from taskgate.core.tasks.task import Task
-from taskgate.gateway.tasks.engine import CLAIM_SHOWS_S
+from taskgate.gateway.tasks.recovery import CLAIM_SHOWS_S
 from taskgate.gateway.tasks.runs import LOOKS_IN_A_TURN
+from taskgate.ports.store_answers import Recovered
 
 READ = {"servers": {"notes": {"trust_annotations": True}}}
 
@@ -129,14 +130,27 @@ async def test_tasks_that_were_claimed_while_the_store_could_not_be_read_are_pic
         async def claimed() -> tuple[str, ...]:
             return claims.pop(0)
 
-        async def unreadable(_task_id: str) -> Task | None:
+        async def unreadable(*_: object) -> Recovered:
             raise GatewayFault("store_unavailable", "The store cannot be read.")
 
         with monkeypatch.context() as broken:
             broken.setattr(tasks.store, "claim", claimed)
-            broken.setattr(tasks.records, "current", unreadable)
+            broken.setattr(tasks.store, "recover_these", unreadable)
             with pytest.raises(GatewayFault):
                 await tasks.recovery.take_over_dead()
         await gate.advance(3)
         assert ((await shown(gate, task_id))["status"], server.count("slow")) == ("completed", 2)
         assert not tasks.runs.left
+
+
+@seam
+async def test_takeover_does_not_end_a_call_whose_run_began_meanwhile() -> None:
+    """The run began between the choice of the task and the transaction that would end it."""
+    server = slow_server()
+    async with Gateway({}, {"notes": server}) as gate:
+        tasks = tasks_of(gate)
+        task_id = await begun(gate, 5)
+        page = await tasks.store.recover_these(tasks.recovery.decide, [task_id])
+        assert page.ended == ()
+        await gate.advance(10)
+        assert ((await shown(gate, task_id))["status"], server.count("slow")) == ("completed", 1)

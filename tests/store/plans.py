@@ -226,6 +226,8 @@ BY_STATEMENT: dict[str, dict[str, Any]] = {
     "record_call": {"body": b"{}"},
     "keep_server": {"scope": "default"},
     "insert_tasks": {name: [value] for name, value in NEW_TASKS.items()},
+    "insert_outcomes": {"task_id": ["tg_new"], "body": [b"{}"], "spill": [None]},
+    "update_tasks": {name: [value] for name, value in NEW_TASKS.items()},
     "insert_calls": {"task_id": ["tg_new"], "arguments": [b"{}"], "params_rest": [b"{}"]},
     "insert_audit_rows": {"number": [1_000_000_000], "hash": ["sha256:a"], "content": [b"{}"]},
     "insert_events": {name: [value] for name, value in NEW_EVENT.items()},

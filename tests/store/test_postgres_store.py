@@ -37,6 +37,8 @@ ONLY_HERE = {
     "keep_instead",
     "numbers_given",
     "count_open_of_callers",
+    "find_tasks_of",
+    "update_tasks",
     *_TOGETHER.values(),
 } | {
     name

@@ -25,8 +25,8 @@ from taskgate.gateway.plan import Live, Plan
 from taskgate.gateway.questions.activity import Activity
 from taskgate.gateway.questions.separated import SeparatedServers
 from taskgate.gateway.requests.admission import Admission, Budgets
-from taskgate.gateway.tasks.engine import Recovery
 from taskgate.gateway.tasks.questions import TaskQuestions
+from taskgate.gateway.tasks.recovery import Recovery
 from taskgate.gateway.tasks.runs import Runs
 from taskgate.gateway.tasks.task_records import TaskRecords
 from taskgate.ports.outlet import CancelNote

@@ -50,12 +50,13 @@ from taskgate.gateway.tasks.account_questions import AccountQuestions
 from taskgate.gateway.tasks.attempts import Attempts
 from taskgate.gateway.tasks.conversation import Conversations
 from taskgate.gateway.tasks.deadlines import TaskDeadlines
-from taskgate.gateway.tasks.engine import Recovery, TaskEngine
+from taskgate.gateway.tasks.engine import TaskEngine
 from taskgate.gateway.tasks.followers import Followers, TaskMetrics
 from taskgate.gateway.tasks.methods import TaskMethods
 from taskgate.gateway.tasks.presence import CallerPresence, TaskPolls
 from taskgate.gateway.tasks.promote import PromotionParts, Promotions
 from taskgate.gateway.tasks.questions import TaskInbox, TaskQuestions
+from taskgate.gateway.tasks.recovery import Recovery
 from taskgate.gateway.tasks.runs import Runs
 from taskgate.gateway.tasks.sends import RunQueue, TaskResults
 from taskgate.gateway.tasks.task_lists import UpstreamListing

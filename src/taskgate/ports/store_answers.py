@@ -209,6 +209,15 @@ class Due(msgspec.Struct, frozen=True):
     holds: tuple[str, ...]
 
 
+class Recovered(msgspec.Struct, frozen=True):
+    """Tasks that were taken over: those that were ended at once, as they are now, and those that need something else."""
+
+    ended: tuple[Task, ...] = ()
+    left: tuple[Task, ...] = ()
+    last: str = ""
+    """The last id that was looked at; empty if there was none."""
+
+
 class Swept(msgspec.Struct, frozen=True):
     """How much was forgotten because nobody may ask for it any more."""
 

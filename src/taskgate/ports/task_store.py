@@ -28,6 +28,7 @@ from taskgate.ports.store_answers import (
     Due,
     Intending,
     Ownership,
+    Recovered,
     Swept,
     TaskFilter,
     TaskPage,
@@ -49,6 +50,10 @@ NO_LIMITS = AcceptLimits()
 LastLook = Callable[[Task, Approval | None, int], TransitionEvent | None]
 """Called inside the intent's transaction with the stored task, its approval and the store's time. None means go; a
 event that ends the task (refused, expired) is applied instead of the dispatch. Quick, and touches nothing outside."""
+
+
+Decide = Callable[[Task, int], TransitionEvent | None]
+"""What ends a task that was taken over, given the store's time; None if it is to be run, followed or left alone. Pure."""
 
 
 class TaskStore(Protocol):
@@ -185,6 +190,14 @@ class TaskStore(Protocol):
         """Take over open tasks of owners that are dead, under our fence: the ids of those that now need a decision by
         `recovery`. Bounded per call; call again while it still finds some.
         """
+        ...
+
+    async def recover(self, decide: Decide, after: str = "", limit: int = 250) -> Recovered:
+        """The next tasks that `claimed` would give. Those that `decide` has an end for are ended, all in one transaction."""
+        ...
+
+    async def recover_these(self, decide: Decide, ids: Sequence[str]) -> Recovered:
+        """The same for these tasks, as far as they are ours."""
         ...
 
     async def take(self, task_id: str) -> Task | None:

@@ -7,7 +7,7 @@ import re
 import sys
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.resources import files
 from typing import Any, ClassVar, Final, NamedTuple, Protocol, TypeVar
 
@@ -39,6 +39,8 @@ class Locks(NamedTuple):
     """Whose open tasks and approvals are counted."""
     names: tuple[str, ...] = ()
     """Anything else that is known by a name: idempotency keys, grants, secrets."""
+    reads: tuple[str, ...] = ()
+    """Those of the tasks that will be read: an adapter may read them all at once. A new task is not among them."""
 
 
 NO_LOCKS: Final = Locks()
@@ -112,6 +114,15 @@ class Transaction(ABC):
     def changes_one(self, name: str, /, **values: Any) -> bool:
         """Run a statement that is meant to change exactly one row; False if it did not."""
         return self.run(name, **values).rowcount == 1
+
+    def change_each(self, name: str, rows: Sequence[Mapping[str, Any]]) -> bool:
+        """The same for each of these values; False if one of them changed nothing."""
+        changed = [self.changes_one(name, **values) for values in rows]
+        return all(changed)
+
+    def task_row(self, task_id: str) -> Any:
+        """The row of a task with its arguments, or None."""
+        return self.run("find_task", id=task_id).fetchone()
 
     def next_event_number(self, caller: str) -> int:
         """The next number of a caller's events, which is ours from now on until the commit."""

@@ -169,7 +169,7 @@ def test_a_withdrawn_approval_cancels_and_an_open_or_spent_one_means_nothing() -
 
 
 def test_a_call_found_in_a_restored_store_is_told_as_unknown() -> None:
-    ended = endings.restored(a_task())
+    ended = endings.after_restore(a_task())
     assert ended.executed is Executed.MAYBE
     assert said(ended.error)["data"]["error_type"] == "outcome_unknown"
     assert "restored backup" in said(ended.error)["message"]

@@ -147,7 +147,7 @@ def between_rounds(task: Task, error: TaskgateError) -> ErrorCame:
     return by_error(task, UpstreamError(error.error_type, text, executed=Executed.MAYBE, data=_about(task)))
 
 
-def restored(task: Task) -> ErrorCame:
+def after_restore(task: Task) -> ErrorCame:
     """The store was put back from a backup, and the call may have run since that was made."""
     text = restored_text(task)
     return by_error(task, UpstreamError("outcome_unknown", text, executed=Executed.MAYBE, data=_about(task)))
@@ -300,6 +300,23 @@ _AFTER_WITHDRAWAL: Final = {
     RecoveryAction.REPORT_UNKNOWN: RecoveryAction.WITHDRAW_THEN_REPORT_UNKNOWN,
     RecoveryAction.REPORT_FAILED: RecoveryAction.WITHDRAW_THEN_REPORT_FAILED,
 }
+
+
+def ends_at_once(task: Task, now_ms: int, *, restored: bool = False) -> TransitionEvent | None:
+    """What ends a task that its next owner can only end; None for one that it runs, follows, asks about or leaves alone."""
+    match next_action(task, now_ms, restored=restored):
+        case RecoveryAction.LEAVE_TO_A_PERSON:
+            return after_restore(task)
+        case RecoveryAction.REPORT_UNKNOWN | RecoveryAction.REPORT_FAILED:
+            return contact_lost(task)
+        case _:
+            return None
+
+
+def contact_lost(task: Task) -> ErrorCame | ContactLost:
+    """The gateway that had sent the call is gone, and with it the answer."""
+    text = f"Contact with {task.server} was lost."
+    return lost(task, UpstreamError("upstream_unreachable", text, executed=Executed.MAYBE))
 
 
 def next_action(task: Task, now_ms: int, *, restored: bool = False) -> RecoveryAction:

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final, Literal, TypeAlias, assert_never
+from typing import Any
 
 from taskgate import clock
 from taskgate.core import wire
 from taskgate.core.audit import AuditEntry
 from taskgate.core.delivery import Form
-from taskgate.core.errors import CallerError, Executed, GatewayFault, UpstreamError
+from taskgate.core.errors import CallerError, Executed, GatewayFault
 from taskgate.core.generations import RELATED_TASK, Generation, complete
-from taskgate.core.tasks import endings
-from taskgate.core.tasks.endings import RecoveryAction, Ttl, read_ttl
-from taskgate.core.tasks.state import TaskState
-from taskgate.core.tasks.task import AlreadySent, RunOn, Task, UpstreamHandle
-from taskgate.core.tasks.transition import ApprovalExpired, InputSettled, UpstreamTaskKnown
+from taskgate.core.tasks.endings import Ttl, read_ttl
+from taskgate.core.tasks.task import AlreadySent, Task, UpstreamHandle
+from taskgate.core.tasks.transition import UpstreamTaskKnown
 from taskgate.core.wire import with_meta
 from taskgate.gateway.events import ApprovalOpened, EventHub
 from taskgate.gateway.plan import Live, Plan
@@ -25,214 +22,16 @@ from taskgate.gateway.requests.large_results import edited
 from taskgate.gateway.requests.request import Heartbeat, Request, next_step
 from taskgate.gateway.tasks.account_questions import AccountQuestions
 from taskgate.gateway.tasks.conversation import Conversation, Conversations
-from taskgate.gateway.tasks.deadlines import TaskDeadlines
 from taskgate.gateway.tasks.followers import Followers
 from taskgate.gateway.tasks.methods import LONGEST_RESULT_WAIT_S, TaskMethods
 from taskgate.gateway.tasks.presence import CallerPresence
 from taskgate.gateway.tasks.promote import Promotions, handed_over, task_handle
 from taskgate.gateway.tasks.questions import TaskQuestions
+from taskgate.gateway.tasks.recovery import Recovery
 from taskgate.gateway.tasks.runs import Runs
 from taskgate.gateway.tasks.task_records import NewCall, TaskRecords
 from taskgate.ports.approval_store import ApprovalRequest
-from taskgate.ports.outlet import CancelNote
 from taskgate.ports.store import Store
-from taskgate.telemetry.logs import log
-
-# What the next owner does with what it finds, and what time does to tasks: recovery, deadlines, retention.
-#
-# The table of what to do is `core.tasks.endings`; here it is carried out. Nothing that may have reached a tool is sent
-# again unless its class allows it.
-
-PAGE: Final = 500
-CLAIM_SHOWS_S: Final = 30.0
-"""Whether a claim whose answer was lost has been committed is known by then."""
-
-_Ending: TypeAlias = Literal[
-    RecoveryAction.LEAVE_TO_A_PERSON,
-    RecoveryAction.EXPIRE_APPROVAL,
-    RecoveryAction.REPORT_UNKNOWN,
-    RecoveryAction.REPORT_FAILED,
-    RecoveryAction.WITHDRAW_THEN_REPORT_UNKNOWN,
-    RecoveryAction.WITHDRAW_THEN_REPORT_FAILED,
-    RecoveryAction.TELL_UPSTREAM_CANCELLED,
-]
-
-
-class Recovery:
-    def __init__(
-        self,
-        records: TaskRecords,
-        runs: Runs,
-        deadlines: TaskDeadlines,
-        approval_due: Callable[[str], Awaitable[None]],
-        approvals_over: Callable[[], Iterable[str]],
-    ) -> None:
-        """`approval_due` carries out what the end of an approval's time means; `approvals_over` are those whose time has passed
-        by the monotonic clock."""
-        self._records = records
-        self._runs = runs
-        self._deadlines = deadlines
-        self._approval_due = approval_due
-        self._approvals_over = approvals_over
-        self._look_at: float | None = None
-        """When to look for tasks that were claimed although nobody was told so."""
-
-    async def take_over(self) -> int:
-        """At start: every open task of an owner that is gone is classified and moved on."""
-        store, began = self._records.store, clock.monotonic()
-        while await store.claim():
-            pass
-        if store.is_restored:
-            log.warning(
-                "the store is older than when it was last written, as after a restored backup: calls that may run only once "
-                "are not run, and say so"
-            )
-        count, after = 0, ""
-        while tasks := await store.claimed(after, PAGE):
-            # Together, so that the writes of a whole page share their commits.
-            await asyncio.gather(*(self._move_on(task) for task in tasks))
-            count, after = count + len(tasks), tasks[-1].id
-        if store.is_restored:
-            await store.accept_restored()
-        self._records.recount(await store.open_count())
-        if count:
-            log.info("tasks recovered", count=count, seconds=round(clock.monotonic() - began, 3))
-        return count
-
-    async def take_over_dead(self) -> int:
-        """While we run: another gateway on this store has died. Only what is claimed now is moved on."""
-        count = 0
-        while claimed := await self._claimed():
-            try:
-                found = await asyncio.gather(*(self._records.current(task_id) for task_id in claimed))
-                # Tasks of our own come back to us where nobody had claimed them, and their runs go on.
-                left = [task for task in found if task is not None and not self._runs.is_running(task.id)]
-                await asyncio.gather(*map(self._move_on, left))
-            except Exception:  # they are ours now, and nobody else will look for them
-                self._runs.left.update(claimed)
-                raise
-            count += len(claimed)
-        if count:
-            log.warning("tasks of a gateway that died were taken over", count=count)
-        return count
-
-    async def _claimed(self) -> tuple[str, ...]:
-        try:
-            return await self._records.store.claim()
-        except GatewayFault:
-            self._look_at = clock.monotonic() + CLAIM_SHOWS_S
-            raise
-
-    async def pick_up(self) -> None:
-        """Tasks of ours that nobody runs: their run ended, or their claim was answered, while the store was in trouble."""
-        store, runs = self._records.store, self._runs
-        for task_id in tuple(runs.left):
-            task = await store.get(task_id)
-            runs.left.discard(task_id)
-            if task is not None and task.owner == store.ownership.owner and not runs.is_running(task_id):
-                try:
-                    await self._move_on(task)
-                except Exception as fault:  # one task of many: it is tried again in the next round
-                    log.error("task could not be picked up; it will be tried again", task=task_id, exc_info=fault)
-                    runs.left.add(task_id)
-        if self._look_at is None or clock.monotonic() < self._look_at:
-            return
-        after, untouched_ms = "", store.now_ms() - int(CLAIM_SHOWS_S * 1000)
-        while tasks := await store.claimed(after, PAGE):
-            idle = [task for task in tasks if task.updated_ms < untouched_ms and not runs.is_running(task.id)]
-            await asyncio.gather(*(self._move_on(task) for task in idle))
-            after = tasks[-1].id
-        self._look_at = None
-
-    async def _move_on(self, task: Task) -> None:
-        store = self._records.store
-        self._deadlines.note(task)
-        action = endings.next_action(task, store.now_ms(), restored=store.is_restored)
-        match action:
-            case RecoveryAction.RUN | RecoveryAction.RESEND:
-                self._runs.start(task)
-            case RecoveryAction.RECHECK_THEN_RUN:
-                if task.run_on is RunOn.ONCE_ALLOWED:
-                    self._runs.start(task)
-            case RecoveryAction.POLL_UPSTREAM:
-                # A question that a stateful upstream had put died with its connection; it asks again if it wants to.
-                self._runs.follow(await self._withdrawn(task))
-            case RecoveryAction.WITHDRAW_THEN_RESEND:
-                self._runs.start(await self._withdrawn(task))
-            case RecoveryAction.KEEP_WAITING_FOR_INPUT:
-                if task.upstream_handle is not None:
-                    self._runs.follow(task)
-                else:
-                    self._runs.go_on(task)
-            case RecoveryAction.KEEP_WAITING_FOR_APPROVAL | RecoveryAction.NOTHING:
-                return
-            case _:
-                await self._end(task, action)
-
-    async def _end(self, task: Task, action: _Ending) -> None:
-        match action:
-            case RecoveryAction.LEAVE_TO_A_PERSON:
-                await self._records.conclude(task.id, endings.restored(task))
-            case RecoveryAction.EXPIRE_APPROVAL:
-                await self.expire(task)
-            case RecoveryAction.REPORT_UNKNOWN | RecoveryAction.REPORT_FAILED:
-                await self._records.conclude(task.id, endings.lost(task, _lost(task)))
-            case RecoveryAction.WITHDRAW_THEN_REPORT_UNKNOWN | RecoveryAction.WITHDRAW_THEN_REPORT_FAILED:
-                await self._records.conclude(task.id, endings.lost(await self._withdrawn(task), _lost(task)))
-            case RecoveryAction.TELL_UPSTREAM_CANCELLED:
-                await self._runs.cancel(task, CancelNote())
-            case _:
-                assert_never(action)
-
-    async def _withdrawn(self, task: Task) -> Task:
-        if not task.question_keys:
-            return task
-        return await self._records.conclude(task.id, InputSettled(task.question_keys)) or task
-
-    async def expire(self, task: Task) -> None:
-        if task.approval_id is not None:
-            await self._approval_due(task.approval_id)
-            return
-        text = "Nobody approved this call in time. The tool was not run."
-        if task.state is TaskState.APPROVED:
-            text = "The approval of this call was not used in time. The tool was not run."
-        error = endings.by_error(task, CallerError("approval_expired", text)).error
-        await self._records.conclude(task.id, ApprovalExpired(error, text))
-
-    async def enforce_clocks(self) -> None:
-        """Carry out what has come to its end: runs of ours by the monotonic clock, approvals by whichever clock is first."""
-        due = await self._records.store.due(PAGE)
-        for approval_id in self._approvals_over():
-            await self._approval_due(approval_id)
-        for task_id in due.approvals:
-            task = await self._records.store.get(task_id)
-            if task is not None:
-                await self.expire(task)
-        for approval_id in due.holds:
-            await self._approval_due(approval_id)
-        for task_id in due.executions:
-            task = await self._records.store.get(task_id) if task_id not in self._deadlines else None
-            if task is not None:
-                self._deadlines.note(task)
-        ours = self._records.store.ownership.owner
-        for task_id in self._deadlines.over():
-            task = await self._records.store.get(task_id)
-            if task is None or task.state.is_terminal or task.owner != ours:
-                self._deadlines.forget(task_id)
-                continue
-            ended = await self._records.advance(task_id, endings.past_deadline(task))
-            await self._runs.cancel(ended or task, CancelNote())
-
-    async def sweep(self, portions: int) -> bool:
-        """Forget so many portions of what is past its time; whether there may be more."""
-        swept = await self._records.store.sweep(portions)
-        for task in swept.expired:
-            self._records.changes.expired(task)
-        return swept.more
-
-
-def _lost(task: Task) -> UpstreamError:
-    return UpstreamError("upstream_unreachable", f"Contact with {task.server} was lost.", executed=Executed.MAYBE)
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -351,6 +150,13 @@ class TaskEngine:
         known = await self.records.conclude(task.id, UpstreamTaskKnown(handle))
         self.runs.follow(known or task)
         return wire.encode(task_handle(request, task, self.records))
+
+    async def sweep(self, portions: int) -> bool:
+        """Forget so many portions of what is past its time; whether there may be more."""
+        swept = await self.store.sweep(portions)
+        for task in swept.expired:
+            self.records.changes.expired(task)
+        return swept.more
 
     def drain(self) -> None:
         self.runs.stop_sending()

@@ -5,6 +5,7 @@ Whatever may be large (long results, exports) is read by the store in a thread, 
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import msgspec
@@ -111,8 +112,13 @@ class Reader:
         return Due(*(tuple(row[0] for row in self._run(name, now_ms=now_ms, limit=limit)) for name in asked))
 
     def claimed(self, ours: Ownership, after: str, limit: int) -> tuple[Task, ...]:
-        found = self._run("claimed_tasks", after=after, limit=limit, owner=ours.owner, fence=ours.fence)
+        ids = json.dumps(self.claimed_ids(ours, after, limit))
+        found = self._run("our_tasks", ids=ids, owner=ours.owner, fence=ours.fence)
         return tuple(rows.task_from(self._sealing, row) for row in found)
+
+    def claimed_ids(self, ours: Ownership, after: str, limit: int) -> list[str]:
+        found = self._run("claimed_ids", after=after, limit=limit, owner=ours.owner, fence=ours.fence)
+        return [row[0] for row in found]
 
     def expiring(self, now_ms: int, limit: int) -> list[tuple[Task, str | None]]:
         """Ended tasks past their time, of this gateway's share, each with the name of its long result."""

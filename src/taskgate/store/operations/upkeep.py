@@ -14,8 +14,11 @@ from taskgate.core.events import TaskEvent, event_data
 from taskgate.core.tasks.endings import SHOWN_AS_EXPIRED_MS
 from taskgate.core.tasks.state import TaskState
 from taskgate.core.tasks.task import Task
-from taskgate.ports.store_answers import Swept
+from taskgate.core.tasks.transition import apply
+from taskgate.ports.store_answers import Recovered, Swept
+from taskgate.ports.task_store import Decide
 from taskgate.store.batch import Transaction
+from taskgate.store.operations import approvals, rows
 from taskgate.store.operations.rows import tell_event
 from taskgate.store.operations.tasks import KEY_GOOD_MS
 
@@ -35,6 +38,26 @@ def claim(tx: Transaction) -> tuple[str, ...]:
     tx.run("retire_owners", owners=dead)
     claimed = tx.run("claim_tasks", owner=ours.owner, fence=ours.fence, owners=dead)
     return tuple(sorted(task_id for (task_id,) in claimed.fetchall()))
+
+
+def recover(tx: Transaction, decide: Decide, ids: Sequence[str]) -> Recovered:
+    """End those of these tasks of ours that are to be ended, with few statements for all of them."""
+    ours = tx.ownership
+    found = tx.run("our_tasks", ids=json.dumps(list(ids)), owner=ours.owner, fence=ours.fence)
+    moves: list[tuple[Task, Task]] = []
+    left: list[Task] = []
+    for row in found.fetchall():
+        task = rows.task_from(tx.sealing, row)
+        event = None if task.state.is_terminal else decide(task, tx.now_ms)
+        after = None if event is None else apply(task, event, tx.now_ms)
+        if isinstance(after, Task) and after.state.is_terminal:
+            moves.append((task, after))
+        else:
+            left.append(task)
+    for _, after in moves:
+        if after.approval_id is not None:
+            approvals.withdraw(tx, after.approval_id)
+    return Recovered(rows.end_tasks(tx, moves) if moves else (), tuple(left))
 
 
 def expire(tx: Transaction, found: Sequence[Task]) -> tuple[Task, ...]:

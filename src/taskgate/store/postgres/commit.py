@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import secrets
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import psycopg
@@ -22,11 +23,24 @@ from taskgate.store.sealing import Sealing
 
 _TOGETHER: Final = {
     "insert_task": "insert_tasks",
+    "insert_outcome": "insert_outcomes",
     "insert_call": "insert_calls",
     "insert_audit": "insert_audit_rows",
     "insert_event": "insert_events",
 }
 """What inserts one row, and what inserts many."""
+
+
+_CHANGES_TASKS: Final = {
+    "update_task": "id",
+    "update_tasks": "id",
+    "own_task": "id",
+    "claim_tasks": "",
+    "expire_tasks": "",
+    "forget_tasks": "",
+}
+"""Statements that change tasks, and which of their values names them; empty where it is any."""
+_UPDATED: Final = tuple(dict.fromkeys(re.findall(r"%\((\w+)\)", SQL["update_tasks"].decode())))
 
 
 class Mistaken(Exception):
@@ -67,7 +81,7 @@ def waited(cursor: psycopg.Cursor[tuple[Any, ...]]) -> psycopg.Cursor[tuple[Any,
 
 
 class PostgresTransaction(Transaction):
-    __slots__ = ("_connection", "_last_numbers", "_rows", "_to_check", "announced", "dead_ms")
+    __slots__ = ("_connection", "_found", "_last_numbers", "_rows", "_to_check", "announced", "dead_ms")
     is_shared = True
 
     def __init__(
@@ -89,6 +103,8 @@ class PostgresTransaction(Transaction):
         """While answers are trusted: statements, and how many rows each must have changed."""
         self._rows: dict[str, list[dict[str, Any]]] = {}
         """Rows that go out together before the next statement, by the name of what inserts one."""
+        self._found: dict[str, Any] = {}
+        """Tasks that were read for the whole batch and have not been changed in it."""
 
     @property
     def chain(self) -> str:
@@ -98,6 +114,8 @@ class PostgresTransaction(Transaction):
     def run(self, name: str, /, **values: Any) -> PendingRows:
         if self._rows:
             self._send_rows()
+        if self._found and name in _CHANGES_TASKS:
+            self._forget_found(name, values)
         values["chain"] = self.chain
         values["dead_ms"] = self.dead_ms
         return PendingRows(self._connection.cursor(binary=True).execute(SQL[name], values))
@@ -117,6 +135,22 @@ class PostgresTransaction(Transaction):
             if self._to_check is not None:
                 self._to_check.append((answer.cursor, len(rows)))
 
+    def found(self, rows: Iterable[tuple[Any, ...]]) -> None:
+        """These are the tasks that the operations of this batch are about: one question instead of one for each."""
+        self._found = {row[0]: row[1:] for row in rows}
+
+    def task_row(self, task_id: str) -> Any:
+        row = self._found.get(task_id)
+        return row if row is not None else super().task_row(task_id)
+
+    def _forget_found(self, name: str, values: Mapping[str, Any]) -> None:
+        changed = values.get(_CHANGES_TASKS[name]) if _CHANGES_TASKS[name] else None
+        if changed is None:
+            self._found.clear()
+            return
+        for task_id in [changed] if isinstance(changed, str) else changed:
+            self._found.pop(task_id, None)
+
     def trust(self, last_numbers: dict[str, int]) -> None:
         """Go on without waiting for answers that are nearly always the same: `settle` looks at all of them at the end.
 
@@ -132,6 +166,16 @@ class PostgresTransaction(Transaction):
             self.put(name, **values)
         else:
             self._to_check.append((self.run(name, **values).cursor, 1))
+        return True
+
+    def change_each(self, name: str, rows: Sequence[Mapping[str, Any]]) -> bool:
+        columns = {column: [row[column] for row in rows] for column in _UPDATED}
+        answer = self.run("update_tasks", **columns) if name == "update_task" and rows else None
+        if answer is None:
+            return super().change_each(name, rows)
+        if self._to_check is None:
+            return answer.rowcount == len(rows)
+        self._to_check.append((answer.cursor, len(rows)))
         return True
 
     def next_event_number(self, caller: str) -> int:
@@ -201,6 +245,7 @@ class Committer:
         """Whether the server has said that the present batch is durable."""
         self._number = secrets.randbits(61)
         """Of the present transaction, among those of this gateway. It begins anywhere: nobody's before us had the same."""
+        self._tasks: list[str] = []
         self._callers: set[str] = set()
         self._counted: set[str] = set()
         self.audit_head = audit_head
@@ -271,6 +316,10 @@ class Committer:
         with connection.pipeline():
             tx = self._begin(connection, batch)
             self._count_open(connection, tx)
+            if self._tasks:
+                tx.found(
+                    connection.cursor(binary=True).execute(SQL["find_tasks_of"], {"tasks": self._tasks}).fetchall()
+                )
             found = self._streams(connection, tx)
             tx.trust(found)
             for waiting in batch.waiting:
@@ -331,6 +380,7 @@ class Committer:
         """Everything that the batch will touch, sorted, so that no two gateways wait for each other in a circle."""
         tasks = {name for locks in wanted for name in locks.tasks}
         approvals = {name for locks in wanted for name in locks.approvals}
+        self._tasks = sorted({name for locks in wanted for name in locks.reads})
         self._callers = {name for locks in wanted for name in locks.callers}
         self._counted = {name for locks in wanted for name in locks.limits}
         names = {f"limit {name}" for name in self._counted}

@@ -267,10 +267,10 @@ class SqliteTransaction(Transaction):
         """Write the gathered rows. On the event loop only where a statement must see them."""
         tables, self._gathered = self._gathered, {}
         self._named.clear()
-        if len(tables) == len(_GATHERED):
+        if tables.keys() >= set(_GATHERED):
             together = [sum(rows, ()) for rows in zip(*(tables[name] for name in _GATHERED), strict=False)]
             self._write_many(_TOGETHER, together)
-            tables = {name: rows[len(together) :] for name, rows in tables.items()}
+            tables = {name: rows[len(together) :] if name in _GATHERED else rows for name, rows in tables.items()}
         for name, rows in tables.items():
             self._write_many(SQL[name].partition("VALUES")[0], rows)
 

@@ -25,16 +25,26 @@ from taskgate.ports.store_answers import (
     Intended,
     Intending,
     Outdated,
+    Recovered,
     Swept,
     TaskFilter,
     TaskPage,
     TaskQuestion,
 )
-from taskgate.ports.task_store import NO_LIMITS, AcceptLimits, LastLook
+from taskgate.ports.task_store import NO_LIMITS, AcceptLimits, Decide, LastLook
 from taskgate.store.batch import Locks, Transaction, tenants_of
 from taskgate.store.operations import tasks
 from taskgate.store.operations.approvals import standing_grants
-from taskgate.store.operations.upkeep import TASKS_AT_ONCE, claim, expire, forget, forget_owners, forget_streams, keep
+from taskgate.store.operations.upkeep import (
+    TASKS_AT_ONCE,
+    claim,
+    expire,
+    forget,
+    forget_owners,
+    forget_streams,
+    keep,
+    recover,
+)
 from taskgate.store.views.base import Engine, LatestWins, StoreView
 
 _COUNT_GOOD_S: Final = 1.0
@@ -263,6 +273,17 @@ class TaskView(StoreView):
     async def claim(self) -> tuple[str, ...]:
         return await self._write_or_fault(claim)
 
+    async def recover(self, decide: Decide, after: str = "", limit: int = 250) -> Recovered:
+        ours = self.ownership
+        ids = await self._read(lambda reader: reader.claimed_ids(ours, after, limit))
+        return await self.recover_these(decide, ids)
+
+    async def recover_these(self, decide: Decide, ids: Sequence[str]) -> Recovered:
+        if not ids:
+            return Recovered()
+        done = await self._write_or_fault(lambda tx: recover(tx, decide, ids), Locks(tasks=tuple(ids)))
+        return replace(done, last=ids[-1])
+
     async def take(self, task_id: str) -> Task | None:
         taken = await self._write(lambda tx: tasks.take(tx, task_id), _of_task(task_id))
         return taken if isinstance(taken, Task) else None
@@ -276,7 +297,7 @@ class TaskView(StoreView):
 
 
 def _of_task(task_id: str) -> Locks:
-    return Locks(tasks=(task_id,))
+    return Locks(tasks=(task_id,), reads=(task_id,))
 
 
 def _of_draft(draft: Task, approval: ApprovalRequest | None, key: str | None, within: AcceptLimits) -> Locks:

@@ -34,6 +34,24 @@ SELECT t.doc, t.owner, t.fence, c.arguments, c.params_rest
 FROM tasks t JOIN task_calls c ON c.task_id = t.id COLLATE "default"
 WHERE t.id = :id;
 
+-- name: find_tasks_of
+SELECT t.id, t.doc, t.owner, t.fence, c.arguments, c.params_rest
+FROM tasks t
+CROSS JOIN LATERAL (SELECT arguments, params_rest FROM task_calls WHERE task_id = t.id COLLATE "default" LIMIT 1) AS c
+WHERE t.id = ANY(:tasks::text[]);
+
+-- name: insert_outcomes
+INSERT INTO task_outcomes (task_id, body, spill) SELECT * FROM unnest(:task_id::text[], :body::bytea[], :spill::text[]);
+
+-- name: update_tasks
+UPDATE tasks
+SET state = given.state, revision = given.revision, needs_owner = given.needs_owner, finished_ms = given.finished_ms,
+    keep_until_ms = given.keep_until_ms, approval_due_ms = given.approval_due_ms, execution_due_ms = given.execution_due_ms, doc = given.doc
+FROM unnest(:id::text[], :fence::bigint[], :state::text[], :revision::bigint[], :needs_owner::smallint[], :finished_ms::bigint[],
+            :keep_until_ms::bigint[], :approval_due_ms::bigint[], :execution_due_ms::bigint[], :doc::bytea[])
+     AS given (id, fence, state, revision, needs_owner, finished_ms, keep_until_ms, approval_due_ms, execution_due_ms, doc)
+WHERE tasks.id = given.id AND tasks.fence = given.fence AND tasks.revision = given.revision - 1;
+
 -- name: insert_outcome
 INSERT INTO task_outcomes (task_id, body, spill) VALUES (:task_id, :body::bytea, :spill::text);
 
@@ -152,6 +170,9 @@ UPDATE questions SET state = 'withdrawn' WHERE task_id = :task_id AND key = :key
 
 -- name: withdraw_questions
 UPDATE questions SET state = 'withdrawn' WHERE task_id = :task_id AND state = 'open';
+
+-- name: withdraw_questions_of
+UPDATE questions SET state = 'withdrawn' WHERE task_id = ANY(ARRAY(SELECT json_array_elements_text(:ids::json))) AND state = 'open';
 
 -- name: questions_of_task
 SELECT key, server, method, request, expires_ms, asked_ms, answer, shown_as

@@ -33,13 +33,15 @@ RETURNING id;
 -- name: own_task
 UPDATE tasks SET owner = :owner, fence = :fence WHERE id = :id;
 
--- name: claimed_tasks
+-- name: claimed_ids
+SELECT id FROM tasks WHERE needs_owner = 1 AND id > :after AND owner = :owner AND fence = :fence ORDER BY id LIMIT :limit;
+
+-- name: our_tasks
 SELECT t.doc, t.owner, t.fence, c.arguments, c.params_rest
 FROM tasks t
 CROSS JOIN LATERAL (SELECT arguments, params_rest FROM task_calls WHERE task_id = t.id COLLATE "default" LIMIT 1) AS c
-WHERE t.needs_owner = 1 AND t.id > :after AND t.owner = :owner AND t.fence = :fence
-ORDER BY t.id
-LIMIT :limit;
+WHERE t.id = ANY(ARRAY(SELECT json_array_elements_text(:ids::json))) AND t.owner = :owner AND t.fence = :fence
+ORDER BY t.id;
 
 -- name: expiring_tasks
 SELECT t.doc, t.owner, t.fence, (SELECT spill FROM task_outcomes WHERE task_id = t.id COLLATE "default")

@@ -135,6 +135,9 @@ UPDATE questions SET state = 'withdrawn' WHERE task_id = :task_id AND key = :key
 -- name: withdraw_questions
 UPDATE questions SET state = 'withdrawn' WHERE task_id = :task_id AND state = 'open';
 
+-- name: withdraw_questions_of
+UPDATE questions SET state = 'withdrawn' WHERE task_id IN (SELECT value FROM json_each(:ids)) AND state = 'open';
+
 -- name: questions_of_task
 SELECT key, server, method, request, expires_ms, asked_ms, answer, shown_as
 FROM questions WHERE task_id = :task_id AND state = :state

@@ -31,9 +31,8 @@ RETURNING id;
 -- name: own_task
 UPDATE tasks SET owner = :owner, fence = :fence WHERE id = :id;
 
--- name: claimed_tasks
-SELECT t.doc, t.owner, t.fence, c.arguments, c.params_rest
-FROM (
+-- name: claimed_ids
+SELECT id FROM (
     SELECT id FROM (
         SELECT id FROM tasks INDEXED BY tasks_open
         WHERE finished_ms IS NULL AND id > :after AND owner = :owner AND fence = :fence ORDER BY id LIMIT :limit
@@ -43,11 +42,14 @@ FROM (
         SELECT id FROM tasks INDEXED BY tasks_cancel_owed
         WHERE needs_owner = 1 AND finished_ms IS NOT NULL AND id > :after AND owner = :owner AND fence = :fence ORDER BY id LIMIT :limit
     )
-) AS wanted
-JOIN tasks t ON t.id = wanted.id
-JOIN task_calls c ON c.task_id = wanted.id
-ORDER BY t.id
-LIMIT :limit;
+)
+ORDER BY id LIMIT :limit;
+
+-- name: our_tasks
+SELECT t.doc, t.owner, t.fence, c.arguments, c.params_rest
+FROM tasks t JOIN task_calls c ON c.task_id = t.id
+WHERE t.id IN (SELECT value FROM json_each(:ids)) AND t.owner = :owner AND t.fence = :fence
+ORDER BY t.id;
 
 -- name: expiring_tasks
 SELECT t.doc, t.owner, t.fence, o.spill
