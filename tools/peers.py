@@ -113,6 +113,17 @@ PYTHON_PEERS = (
     PythonPeer("llama-index", ("llama-index-tools-mcp==0.6.0",), only_for=CLIENTS),
     # mcpadapt imports what `mcp` 2 no longer has.
     PythonPeer("smolagents", ("smolagents[mcp]==1.26.0", "mcpadapt==0.1.19", "mcp==1.30.*"), only_for=CLIENTS),
+    PythonPeer("google-adk", ("google-adk[mcp]==2.13.0",), only_for=CLIENTS),
+    PythonPeer("semantic-kernel", ("semantic-kernel[mcp]==1.45.0",), only_for=CLIENTS),
+    PythonPeer("crewai", ("crewai==1.15.30",), only_for=CLIENTS),
+    PythonPeer("strands", ("strands-agents==1.62.0",), only_for=CLIENTS),
+    PythonPeer("haystack", ("mcp-haystack==2.1.1",), only_for=CLIENTS),
+    PythonPeer("dspy", ("dspy[mcp]==3.4.1",), only_for=CLIENTS),
+    PythonPeer("agno", ("agno[mcp]==3.1.10",), only_for=CLIENTS),
+    PythonPeer("mcp-use", ("mcp-use==1.7.1",), only_for=CLIENTS),
+    # These two import what `mcp` 2 no longer has, and do not exclude it.
+    PythonPeer("autogen", ("autogen-ext[mcp]==0.7.5", "autogen-agentchat==0.7.5", "mcp==1.30.*"), only_for=CLIENTS),
+    PythonPeer("mcp-agent", ("mcp-agent==0.2.6", "mcp==1.30.*"), only_for=CLIENTS),
     # A keyring that is kept in a file, for machines that have no other.
     PythonPeer("keyring", ("keyring==25.7.0", "keyrings.alt==5.0.2")),
     PythonPeer("mcp-proxy", ("mcp-proxy==0.13.*",), only_for=BENCH),

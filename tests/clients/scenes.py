@@ -172,4 +172,23 @@ async def cancelled_by_handle(play: Play, key: str) -> None:
     assert play.stage.happened(key) == ["began", "cancelled"]
 
 
-SCENES: dict[str, Scene] = {"promoted": promoted, "held": held, "asked": asked, "cancelled": cancelled}
+async def typed(play: Play) -> str:
+    """What the library makes of a typed result is the same directly and through the gateway."""
+    seen = []
+    for url in (play.stage.direct, play.stage.patient.url):
+        async with running_client(play.client.command(url=url)) as client:
+            await client.tools()
+            seen.append([await client.call(tool, key=play.key) for tool in ("release", "counts", "sizes", "closed")])
+    for direct, through in zip(*seen, strict=True):
+        assert direct.error is None, f"directly: {direct.error[:600]}"
+        assert through == direct, f"directly {direct}, through the gateway {through}"
+    return "yes"
+
+
+SCENES: dict[str, Scene] = {
+    "typed": typed,
+    "promoted": promoted,
+    "held": held,
+    "asked": asked,
+    "cancelled": cancelled,
+}

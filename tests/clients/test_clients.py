@@ -31,6 +31,16 @@ async def test_a_client_is_promoted_held_asked_and_cancelled_with_a_typed_tool(
     await SCENES[scene](Play(client, stage, key, controls=False))
 
 
+FASTMCP = [client for client in CLIENTS if client.peer == "fastmcp"]
+
+
+@pytest.mark.peers("fastmcp")
+@pytest.mark.parametrize("client", FASTMCP, ids=lambda client: client.name)
+async def test_fastmcp_builds_the_same_data_as_directly(stage: Stage, client: Client) -> None:
+    key = f"{client.name}-typed".replace(" ", "-")
+    await SCENES["typed"](Play(client, stage, key, controls=False))
+
+
 BRIDGED = [param for param in SDKS if param.values[0].name in ("TypeScript SDK 1.32", "mcp 1.30")]
 
 

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import argparse
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
 
 import anyio
 from mcp.server.mcpserver import AcceptedElicitation, Elicit, ElicitationResult, MCPServer, Resolve
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--http", type=int, required=True)
@@ -33,6 +34,20 @@ class Line(BaseModel):
 class Report(BaseModel):
     key: str
     lines: list[Line]
+
+
+class Sizes(BaseModel):
+    """What FastMCP servers list for a tool that returns no object."""
+
+    model_config = ConfigDict(json_schema_extra={"x-fastmcp-wrap-result": True})
+    result: list[int]
+
+
+class Closed(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    note: str | None = None
+    key: str
+    made: datetime
 
 
 class Colour(BaseModel):
@@ -77,6 +92,24 @@ async def pay(key: str) -> Report:
     """Pay at once; a rule of the gateway wants a person to agree first."""
     note("paid", key)
     return made(key, "paid")
+
+
+@server.tool()
+async def counts(key: str) -> dict[str, int]:
+    """A mapping."""
+    return {key: 3, "other": 4}
+
+
+@server.tool()
+async def sizes(key: str) -> Sizes:
+    """Numbers, wrapped."""
+    return Sizes(result=[len(key), 2])
+
+
+@server.tool()
+async def closed(key: str) -> Closed:
+    """An object that allows no other properties."""
+    return Closed(key=key, made=datetime(2026, 1, 2, tzinfo=UTC))
 
 
 def ask_colour() -> Elicit[Colour]:

@@ -14,7 +14,7 @@ from typing import Final
 
 import msgspec
 
-from taskgate.core.catalog.tool_listing import cut_notice
+from taskgate.core.catalog.output_schema import cut_notice
 from taskgate.core.errors import CallerError
 from taskgate.core.identity import tenant_of
 

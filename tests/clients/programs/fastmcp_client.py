@@ -7,6 +7,7 @@ from typing import Any
 
 import fastmcp
 from fastmcp import Client
+from pydantic_core import to_jsonable_python
 
 from console import Console, asked, run
 
@@ -23,7 +24,8 @@ class Library:
     async def call(self, tool: str, arguments: dict[str, Any]) -> Any:
         result = await self.client.call_tool(tool, arguments)
         content = [block.model_dump(mode="json", by_alias=True, exclude_none=True) for block in result.content]
-        return {"content": content, "structuredContent": result.structured_content, "data": repr(result.data)}
+        data = {"type": type(result.data).__name__, "value": to_jsonable_python(result.data)}
+        return {"content": content, "structuredContent": result.structured_content, "data": data}
 
 
 async def elicit(message: str, response_type: Any, params: Any, context: Any) -> Any:

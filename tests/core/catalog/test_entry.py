@@ -130,9 +130,9 @@ def test_where_a_notice_may_come_the_output_schema_allows_it() -> None:
     own = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
     for generation in Generation:
         assert output_schema_of(own, Audience(generation)) == own
-        union = output_schema_of(own, Audience(generation), notices=True)
-        assert union["type"] == "object"
-        assert union["anyOf"][0] == own
+        listed = output_schema_of(own, Audience(generation), notices=True)
+        assert listed["properties"] == own["properties"]
+        assert listed["anyOf"][0] == {"required": ["a"]}
     listed = output_schema_of({"type": "array"}, Audience(Generation.STATELESS), notices=True)
     assert "type" not in listed
 
@@ -166,7 +166,7 @@ def test_a_caller_that_is_to_be_told_nothing_of_tasks_sees_what_the_server_said(
 
 
 def test_an_output_schema_that_cannot_be_joined_with_a_notice_is_left_out() -> None:
-    found_elsewhere = {"$id": "https://example.test/s", "type": "object"}
+    found_elsewhere = {"$id": "https://example.test/s", "type": "array"}
     assert output_schema_of(found_elsewhere, Audience(Generation.STATELESS), notices=True) == "left out"
 
 

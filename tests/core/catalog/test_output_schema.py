@@ -1,4 +1,4 @@
-"""The union of a tool's output schema and our notice: nothing that was valid becomes invalid, and nothing else becomes valid."""
+"""The output schema a tool is listed with allows the tool's own output and our notice, and keeps a plain root as it is."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 from tests.harness.any_json import any_json
 
-from taskgate.core.catalog.tool_listing import NOTICE, cut_notice, task_notice, with_notice
+from taskgate.core.catalog.output_schema import NOTICE, cut_notice, task_notice, with_notice
 
 WORDS = ("a", "b", "value", "$ref", "$id", NOTICE, "kind", "task", "message")
 NOTICES = [task_notice("tg_1", "working", "It goes on."), cut_notice(5000, 1024, "It was cut.")]
@@ -82,11 +82,16 @@ values = st.one_of(
 
 
 @given(output_schemas, values)
-def test_the_union_allows_what_the_tool_allows_and_our_notice_and_nothing_else(schema: Any, value: Any) -> None:
-    union = with_notice(schema)
-    assert union is not None
-    Draft202012Validator.check_schema(union)
-    assert fits(union, value) is (fits(schema, value) or fits(with_notice({"not": {}}), value))
+def test_listed_schema_allows_own_output_and_notices_and_nothing_else(schema: Any, value: Any) -> None:
+    listed = with_notice(schema)
+    assert listed is not None
+    Draft202012Validator.check_schema(listed)
+    if isinstance(value, dict) and NOTICE in value:
+        # The name is ours: under it a plain root allows notices only.
+        notice = fits(with_notice({"not": {}}), {NOTICE: value[NOTICE]})
+        assert not fits(listed, value) or notice or fits(schema, value)
+    else:
+        assert fits(listed, value) is fits(schema, value)
 
 
 @given(output_schemas)
@@ -105,19 +110,80 @@ def test_only_notices_pass_where_the_tool_allows_nothing() -> None:
 
 
 @pytest.mark.parametrize("value", [{"value": 1}, {"value": "x", "next": {"value": 2, "next": {"value": "y"}}}])
-def test_recursive_schemas_with_definitions_mean_what_they_meant(value: Any) -> None:
-    union = with_notice(NODE)
-    assert union is not None
-    assert union["type"] == "object"
-    assert set(union["$defs"]) == {"Value", "Deep"}
-    assert fits(union, value)
-    assert not fits(union, {"value": 1, "next": {"value": None}})
-    assert not fits(union, {"value": 1, "next": {**NOTICES[0]}})
+def test_recursive_schemas_with_definitions_keep_their_meaning(value: Any) -> None:
+    for schema in (NODE, {**NODE, "minProperties": 1}):
+        listed = with_notice(schema)
+        assert listed is not None
+        assert listed["type"] == "object"
+        assert set(listed["$defs"]) == {"Value", "Deep"}
+        assert fits(listed, value)
+        assert not fits(listed, {"value": 1, "next": {"value": None}})
+        assert not fits(listed, {"value": 1, "other": 2})
 
 
-def test_schemas_that_say_where_they_are_found_are_left_alone() -> None:
-    assert with_notice({"$id": "https://example.test/x", "type": "object"}) is None
-    assert with_notice({"type": "object", "properties": {"a": {"$id": "https://example.test/y"}}}) is None
+RESULT = {
+    "type": "object",
+    "title": "Answer",
+    "properties": {"result": {"$ref": "#/$defs/Row"}, "own": {"$ref": "#/properties/result"}},
+    "required": ["result"],
+    "$defs": {"Row": {"type": "integer"}},
+    "x-fastmcp-wrap-result": True,
+}
+
+
+@pytest.mark.parametrize("extra", [{}, {"additionalProperties": False}, {"additionalProperties": {"type": "string"}}])
+@pytest.mark.parametrize("address", [{}, {"$id": "https://example.test/x"}])
+def test_plain_root_keeps_properties_and_unknown_keywords(extra: Any, address: Any) -> None:
+    own = {**address, **RESULT, **extra}
+    listed = with_notice(own)
+    assert listed is not None
+    assert {key: listed.get(key) for key in own if key != "required"} == {
+        key: value for key, value in own.items() if key != "required"
+    }
+    assert "required" not in listed
+    assert fits(listed, {"result": 1, "own": 2})
+    assert not fits(listed, {})
+    assert not fits(listed, {"result": "x"})
+    assert all(fits(listed, notice) for notice in NOTICES)
+
+
+def test_mapping_stays_a_mapping() -> None:
+    """A property in a schema without properties would turn the mapping that a client builds from it into a record."""
+    listed = with_notice({"type": "object", "additionalProperties": {"type": "integer"}})
+    assert listed is not None
+    assert "properties" not in listed
+    assert "anyOf" not in listed
+    assert fits(listed, {"a": 1})
+    assert not fits(listed, {"a": "x"})
+    assert all(fits(listed, notice) for notice in NOTICES)
+
+
+@pytest.mark.parametrize(
+    "keyword",
+    [
+        {"allOf": [{"required": ["a"]}]},
+        {"oneOf": [{"required": ["a"]}, {"required": ["b"]}]},
+        {"minProperties": 2},
+        {"maxProperties": 0},
+        {"patternProperties": {"": {"type": "integer"}}},
+        {"propertyNames": {"maxLength": 1}},
+        {"not": {"required": [NOTICE]}},
+        {"if": True, "then": {"required": ["a"]}},
+        {"enum": [{"a": 1}]},
+        {"properties": {NOTICE: {"type": "integer"}}},
+        {"required": [NOTICE]},
+    ],
+)
+def test_root_that_may_reject_a_notice_becomes_a_union(keyword: Any) -> None:
+    listed = with_notice({"type": "object", **keyword})
+    assert listed is not None
+    assert set(listed) == {"type", "anyOf"}
+    assert all(fits(listed, notice) for notice in NOTICES)
+
+
+def test_schemas_with_an_address_of_their_own_cannot_be_part_of_a_union() -> None:
+    assert with_notice({"$id": "https://example.test/x", "type": "string"}) is None
+    assert with_notice({"anyOf": [{"$id": "https://example.test/y"}]}) is None
     assert with_notice("nonsense") is None
     deep: dict[str, Any] = {}
     for _ in range(200):
@@ -126,17 +192,21 @@ def test_schemas_that_say_where_they_are_found_are_left_alone() -> None:
 
 
 def test_a_property_called_like_a_keyword_is_no_reference() -> None:
-    schema = {"type": "object", "properties": {"$ref": {"type": "string"}, "$id": {"type": "string"}}}
+    schema = {
+        "type": "object",
+        "properties": {"$ref": {"type": "string"}, "$id": {"type": "string"}},
+        "minProperties": 1,
+    }
     union = with_notice(schema)
     assert union is not None
     assert fits(union, {"$ref": "#", "$id": "x"})
     assert not fits(union, {"$ref": 1})
 
 
-def test_the_dialect_stays_at_the_root_and_references_go_where_they_went() -> None:
+def test_union_keeps_the_dialect_at_its_root_and_redirects_references() -> None:
     dialect = "https://json-schema.org/draft/2020-12/schema"
     inner = {"far": {"$ref": "https://example.test/x"}, "near": {"$ref": "#here"}, "own": {"$ref": "#/properties/far"}}
-    union = with_notice({"$schema": dialect, "type": "object", "properties": inner})
+    union = with_notice({"$schema": dialect, "type": "object", "properties": inner, "minProperties": 1})
     assert union is not None
     assert union["$schema"] == dialect
     assert "$schema" not in union["anyOf"][0]

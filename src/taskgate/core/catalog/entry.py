@@ -19,8 +19,9 @@ import msgspec
 from taskgate.core import wire
 from taskgate.core.catalog import apps
 from taskgate.core.catalog.names import RESERVED_NAMES, NameStyle, NameTable
+from taskgate.core.catalog.output_schema import describes_objects, with_notice
 from taskgate.core.catalog.pin import definition_digest
-from taskgate.core.catalog.tool_listing import TaskSupport, describes_objects, upstream_support, with_notice
+from taskgate.core.catalog.tool_listing import TaskSupport, upstream_support
 from taskgate.core.errors import CallerError, TaskgateError
 from taskgate.core.generations import Generation
 from taskgate.core.wire import Members, Raw

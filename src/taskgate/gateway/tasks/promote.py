@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from taskgate import clock
 from taskgate.core import wire
-from taskgate.core.catalog.tool_listing import task_notice
+from taskgate.core.catalog.output_schema import task_notice
 from taskgate.core.delivery import Delivery, DeliverySettings, Form, delivery, promoted_text
 from taskgate.core.errors import TaskgateError, UpstreamError
 from taskgate.core.generations import Generation, complete
