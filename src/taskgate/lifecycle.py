@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from taskgate import clock
+from taskgate.access.open_responses import ReplyInProgress
 from taskgate.assembly.build import App
 from taskgate.assembly.explain_scope import ConsoleConfiguration
 from taskgate.assembly.identity import ConfiguredLogin, check_exposure, listener_tls, warn_of_exposure
@@ -30,7 +31,6 @@ from taskgate.inbound.http.handover import WorkerSockets
 from taskgate.inbound.http.hop import HopVerifier
 from taskgate.inbound.http.mcp_endpoint import McpEndpoint
 from taskgate.inbound.http.open_connections import OpenConnections
-from taskgate.inbound.http.post import Post
 from taskgate.inbound.http.site import InternalListener, QuietServer, Site, served_by
 from taskgate.inbound.identity import passphrase_fits
 from taskgate.local_gateway import OpenSide, Side
@@ -133,10 +133,11 @@ class Lifecycle:
         verifier = HopVerifier(app.hop_key, shared.rows.owner, shared.rows.now_ms)
         return InternalListener(self.endpoint, verifier, app.internal)
 
-    def _replies_in_progress(self) -> list[Post]:
+    def _replies_in_progress(self) -> list[ReplyInProgress]:
         assert self._server is not None
         public = replies_in_progress(self._server.server_state.connections)
-        return public if self._internal is None else [*public, *self._internal.replies_in_progress()]
+        internal = self._internal.replies_in_progress() if self._internal is not None else ()
+        return [*public, *internal, *self.dashboard.api.calls.in_progress]
 
     def _connection(self) -> Callable[..., CallerConnection]:
         """Makes the protocol object of each new connection."""

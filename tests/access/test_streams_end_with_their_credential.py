@@ -11,11 +11,13 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 from tests.access.stage import bearer, token
 from tests.identity.issuer import Issuer, an_issuer
 from tests.middle.test_console_pages import Person
+from tests.middle.test_stdio_conversations import line
 from tests.seam import Call, Gateway, Upstream, seam, settle, the_loop
 from tests.seam.callers import Exchange
 
@@ -226,6 +228,63 @@ async def test_a_reply_in_progress_survives_expiry_but_not_revocation(generation
         assert the_loop().time() - began <= bench.within_s
         assert (reply.status, reply.error["data"]["error_type"]) == (200, "credential_revoked")
         assert reply.error["data"]["executed"] == "maybe"
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+@pytest.mark.parametrize("way", ["API", "page"])
+@seam
+async def test_call_through_the_console_survives_expiry_but_not_revocation(way: str, ending: str) -> None:
+    async with a_bench(ending) as bench:
+        gate = bench.gate
+        if "expired" in ending:
+            await gate.advance(EXPIRES_S - 70)
+        if way == "API":
+            said = {"tool": "shop__wait", "arguments": {}}
+            calling = gate.http("POST", "/api/v1/tools/call", said, bearer(bench.secret))
+        else:
+            person = await Person(gate).log_in(bench.secret)
+            guard = gate.life.dashboard.login.form_token(person.cookie.partition("=")[2])
+            sent = urlencode({"tool": "shop__wait", "scope": "default", "form_token": guard}).encode()
+            kind = {"content-type": "application/x-www-form-urlencoded", "cookie": person.cookie}
+            calling = gate.http("POST", "/try", sent, kind)
+        await gate.advance(5)
+        assert not calling.is_done
+        await bench.end()
+        revoked_later = way == "page" and ending == "revoked at the issuer"
+        if "expired" in ending or revoked_later:
+            # A session was begun with a token that was good, and its issuer is not asked about it again.
+            # After a while a call becomes a task.
+            assert b"credential_" not in (await calling.done()).body
+            return
+        began = the_loop().time()
+        reply = await calling.done(bench.within_s)
+        assert the_loop().time() - began <= bench.within_s
+        assert b"waited" not in reply.body
+        assert b"credential_revoked" in reply.body
+        if way == "API":
+            data = reply.json()["error"]["data"]
+            assert (data["error_type"], data["executed"]) == ("credential_revoked", "maybe")
+        await settle()
+        assert not gate.life.dashboard.api.calls.in_progress
+        assert len(gate.life.app.responses) == 0
+
+
+@seam
+async def test_every_request_of_a_batch_is_answered_when_its_credential_is_revoked() -> None:
+    async with a_bench("token revoked") as bench:
+        headers = {**bearer(bench.secret), "accept": "application/json, text/event-stream"}
+        opening = {"protocolVersion": "2025-03-26", "capabilities": {}, "clientInfo": {"name": "x", "version": "1"}}
+        first = await bench.gate.http("POST", "/mcp", line(0, "initialize", opening), headers).done()
+        headers["mcp-session-id"] = first.headers["mcp-session-id"]
+        waiting = line(1, "tools/call", {"name": "shop__wait", "arguments": {}})
+        calling = bench.gate.http("POST", "/mcp", b"[" + waiting + b"," + line(2, "ping", {}) + b"]", headers)
+        await bench.gate.advance(5)
+        assert not calling.is_done
+        await bench.end()
+        found = {reply["id"]: reply["error"]["data"] for reply in json.loads((await calling.done(WITHIN_S)).body)}
+        assert {data["error_type"] for data in found.values()} == {"credential_revoked"}
+        assert found[1]["executed"] == "maybe"
+        assert set(found) == {1, 2}
 
 
 @seam

@@ -14,6 +14,7 @@ from taskgate.core.access import Access
 from taskgate.core.errors import CallerError
 from taskgate.core.governance.approval import PAGE_CHANNEL, Approver, Verdict
 from taskgate.core.identity import Permission
+from taskgate.dashboard.console_calls import ConsoleCalls
 from taskgate.dashboard.login import Login
 from taskgate.dashboard.passphrase import Passphrase
 from taskgate.dashboard.people_api import DataApi, PeopleApi
@@ -32,7 +33,6 @@ from taskgate.dashboard.routes import (
 )
 from taskgate.dashboard.rules_pages import ScopesApi
 from taskgate.dashboard.tasks_api import NowApi, TasksApi
-from taskgate.dashboard.try_pages import ConsoleCalls
 from taskgate.dashboard.web import Answer, EventAnswer, WebRequest, json_answer, limit_of, problem
 from taskgate.gateway.gateway import Gateway
 from taskgate.gateway.governance.standing_grants import GrantWish

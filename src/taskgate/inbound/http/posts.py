@@ -350,9 +350,13 @@ class PostHandler:
         post.resumable_from(self._streams.buffers.get(session.id), primed=False)
         together = _Together(post)
         opened = [Request.opened(message, caller, together, session) for message in requests]
-        for reply in await asyncio.gather(*(self._gateway.answer(request) for request in opened)):
-            if reply is not None:
-                together.bodies.append(reply.body)
+        try:
+            replies = await asyncio.gather(*(self._gateway.answer(request) for request in opened))
+        except asyncio.CancelledError:
+            if post.withdrawn is None:
+                raise
+            replies, together.bodies = [self._cut_short(post, request) for request in opened], []
+        together.bodies += [reply.body for reply in replies if reply is not None]
         try:
             await post.finish(200, b"[" + b",".join(together.bodies) + b"]")
         finally:

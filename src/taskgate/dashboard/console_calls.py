@@ -1,0 +1,204 @@
+"""Calls that people make through the API and the console (`/api/v1/tools`, the page Try).
+
+Such a call is an ordinary one: it passes every gate, and is counted and recorded like an agent's. It declares tasks, so one that
+takes longer than the grace period, or needs a decision, becomes a task. Like every other reply in progress it may end after its
+credential has expired, but not after that was revoked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from taskgate import clock
+from taskgate.access.authorize import Authorized
+from taskgate.access.open_responses import REPLY_AFTER_S, Ended, Hold, OpenResponses
+from taskgate.core import wire
+from taskgate.core.access import Access
+from taskgate.core.errors import CallerError, Executed
+from taskgate.core.generations import CAPABILITIES, CLIENT_INFO, TASKS_EXTENSION, VERSION, Generation, read_envelope
+from taskgate.core.wire import META, Kind, Message, Raw
+from taskgate.dashboard.routes import OBJECT, TEXT, Route, Visit, closed_object, get, post
+from taskgate.dashboard.web import Answer, json_answer, problem
+from taskgate.gateway.gateway import Gateway
+from taskgate.gateway.requests.request import Request
+from taskgate.ports.outlet import CancelNote
+
+MOST_PAGES: Final = 20
+_CALL: Final = closed_object(("tool",), tool=TEXT, arguments=OBJECT, scope=TEXT)
+_REVISION: Final = "2026-07-28"
+_CLIENT: Final = {"name": "taskgate-console", "version": "1"}
+
+
+class Outcome:
+    """Where the reply of a call that a page makes arrives."""
+
+    def __init__(self) -> None:
+        self.reply: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+
+    def send(self, message: bytes) -> None:
+        """Notifications before the reply are not shown."""
+
+    def hold_open(self) -> None:
+        """The page waits anyway."""
+
+    async def finish(self, _status: int, body: bytes) -> None:
+        if not self.reply.done():
+            self.reply.set_result(body)
+
+    @property
+    def can_send(self) -> bool:
+        return not self.reply.done()
+
+    @property
+    def still_there(self) -> bool:
+        return True
+
+    @property
+    def is_read(self) -> bool:
+        return self.still_there
+
+
+class CallInProgress:
+    """A request of the console until its reply is there."""
+
+    def __init__(self, gateway: Gateway, authorized: Authorized, request: Request, outcome: Outcome) -> None:
+        self._gateway = gateway
+        self._authorized = authorized
+        self._request = request
+        self._outcome = outcome
+        self._began = clock.monotonic()
+        self._hold: Hold | None = None
+        self.running = asyncio.get_running_loop().create_task(self._run())
+
+    async def _run(self) -> None:
+        """Goes on after the reply, where the call became a task."""
+        self._request.delivery.use_inbox()
+        try:
+            reply = await self._gateway.answer(self._request)
+            if reply is not None:
+                await self._outcome.finish(reply.status, reply.body)
+                self._request.delivery.settled(True)
+        finally:
+            if not self._outcome.reply.done():
+                self._outcome.reply.cancel()
+
+    def watch(self, responses: OpenResponses, now: float) -> None:
+        if self._hold is None and now - self._began >= REPLY_AFTER_S and not self._outcome.reply.done():
+            self._hold = responses.hold(self._authorized, self._withdraw, survives_expiry=True)
+
+    def _withdraw(self, ended: Ended) -> None:
+        """The credential was revoked: its holder gets no result, and the work ends."""
+        request = self._request
+        executed = Executed.MAYBE if request.delivery.sent else Executed.NO
+        problem = CallerError(ended.reason.value, ended.text, executed=executed)
+        reply = self._gateway.failure(problem, request.message.id, Generation.STATELESS, request.message)
+        if not self._outcome.reply.done():
+            self._outcome.reply.set_result(reply.body)
+            self.running.cancel(CancelNote(ended.text))
+
+    def replied(self) -> None:
+        if self._hold is not None:
+            self._hold.release()
+
+
+class ConsoleCalls:
+    """Requests that the console makes on behalf of the person who is logged in, or of the bearer of a token."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+        self._running: set[asyncio.Task[None]] = set()
+        self._in_progress: set[CallInProgress] = set()
+
+    @property
+    def in_progress(self) -> Iterable[CallInProgress]:
+        return tuple(self._in_progress)
+
+    def routes(self) -> tuple[Route, ...]:
+        return (
+            get(
+                "/tools",
+                Access.CALL,
+                self._tools,
+                "What can be called in a scope.",
+                query={"scope": "which; the default one"},
+                scope=lambda request: request.query.get("scope"),
+            ),
+            post(
+                "/tools/call",
+                Access.CALL,
+                self._call,
+                "Call a tool as yourself in a scope.",
+                _CALL,
+                scope=lambda request: _text_in(request.json(), "scope"),
+            ),
+        )
+
+    async def ask(self, authorized: Authorized, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
+        """One request; its result or its error, as a caller of `/mcp` would have received it."""
+        meta = {VERSION: _REVISION, CAPABILITIES: {"extensions": {TASKS_EXTENSION: {}}}, CLIENT_INFO: _CLIENT}
+        whole = {**params, META: meta}
+        message = Message(Kind.REQUEST, wire.encode(secrets.token_hex(8)), method, whole, Raw(wire.encode(whole)))
+        outcome = Outcome()
+        request = Request.opened(message, authorized.caller, outcome, envelope=read_envelope(whole))
+        call = CallInProgress(self._gateway, authorized, request, outcome)
+        self._running.add(call.running)
+        call.running.add_done_callback(self._running.discard)
+        self._in_progress.add(call)
+        try:
+            found: dict[str, Any] = wire.parse_strictly(await outcome.reply)
+        finally:
+            self._in_progress.discard(call)
+            call.replied()
+        return found
+
+    async def close(self) -> None:
+        for task in list(self._running):
+            task.cancel()
+        await asyncio.gather(*self._running, return_exceptions=True)
+
+    async def tools(self, authorized: Authorized) -> list[dict[str, Any]]:
+        """What `tools/list` shows there, page by page."""
+        found: list[dict[str, Any]] = []
+        params: dict[str, Any] = {}
+        for _ in range(MOST_PAGES):
+            result = (await self.ask(authorized, "tools/list", params)).get("result", {})
+            found += [tool for tool in result.get("tools", ()) if type(tool) is dict and type(tool.get("name")) is str]
+            if not result.get("nextCursor"):
+                break
+            params = {"cursor": result["nextCursor"]}
+        return found
+
+    async def call(self, authorized: Authorized, tool: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        return await self.ask(authorized, "tools/call", {"name": tool, "arguments": dict(arguments)})
+
+    async def _tools(self, visit: Visit) -> Answer:
+        return json_answer({"scope": visit.authorized.scope, "tools": await self.tools(visit.authorized)})
+
+    async def _call(self, visit: Visit) -> Answer:
+        said = visit.request.json()
+        tool, arguments, scope = said.get("tool"), said.get("arguments", {}), said.get("scope")
+        if set(said) - set(_CALL["properties"]) or type(tool) is not str or type(arguments) is not dict:
+            return problem(400, 'Say "tool", and perhaps "arguments" (an object) and "scope".')
+        if scope is not None and type(scope) is not str:
+            return problem(400, '"scope" must be a string.')
+        reply = await self.call(visit.authorized, tool, arguments)
+        return json_answer(
+            {**{key: reply[key] for key in ("result", "error") if key in reply}, "task_id": task_of(reply)}
+        )
+
+
+def _text_in(value: Mapping[str, Any], name: str) -> str | None:
+    found = value.get(name)
+    return found if type(found) is str else None
+
+
+def task_of(reply: Mapping[str, Any]) -> str | None:
+    """The id of the task that a call became."""
+    result = reply.get("result")
+    if type(result) is not dict or result.get("resultType") != "task":
+        return None
+    found = result.get("taskId")
+    return found if type(found) is str else None
