@@ -21,7 +21,7 @@ from taskgate.assembly.explain_scope import ConsoleConfiguration
 from taskgate.assembly.identity import ConfiguredLogin, check_exposure, listener_tls, warn_of_exposure
 from taskgate.config.load import LoadedConfig, load, refuse_half_written
 from taskgate.config.problems import ConfigError
-from taskgate.core.errors import TaskgateError
+from taskgate.core.errors import Executed, GatewayFault, TaskgateError
 from taskgate.core.identity import OPERATOR
 from taskgate.core.readiness import judge_readiness
 from taskgate.dashboard.site import Dashboard
@@ -38,16 +38,34 @@ from taskgate.telemetry.logs import log
 from taskgate.turns import Collector
 
 HOUSEKEEPING_S: Final = 1.0
+STATE_LOOK_S: Final = 0.4
 REAP_EVERY: Final = 30
 RETIRE_AFTER_S: Final = 30.0
 LOOKS_AT_A_CHANGE: Final = 10
 BETWEEN_LOOKS_S: Final = 0.1
 
 
+class StateLost(GatewayFault):
+    """The files of this gateway were removed or replaced while it ran."""
+
+    def __init__(self, why: str) -> None:
+        text = f"The gateway ended because its files are gone: {why}. What was not answered may have been executed."
+        super().__init__("store_unavailable", text, executed=Executed.MAYBE)
+
+
 class Lifecycle:
-    def __init__(self, app: App, host: str, open_side: OpenSide, workers: Path | None = None) -> None:
+    def __init__(
+        self,
+        app: App,
+        host: str,
+        open_side: OpenSide,
+        workers: Path | None = None,
+        *,
+        when_lost: Callable[[], None],
+    ) -> None:
         """`host` is the address that will be listened on; `open_side` makes the transport that there is besides HTTP; `workers` is
-        the private folder of several gateways that accept connections from one socket.
+        the private folder of several gateways that accept connections from one socket; `when_lost` is called when the gateway
+        must end because its files are gone.
 
         Raises ConfigError where strangers would be served unasked.
         """
@@ -69,6 +87,9 @@ class Lifecycle:
         self.ready = False
         self._stop = asyncio.Event()
         self._hurry = asyncio.Event()
+        self._when_lost = when_lost
+        self._lost: str | None = None
+        """Why the gateway must end at once."""
         self._reload_wanted = asyncio.Event()
         self._watch_anew = asyncio.Event()
         self._watching: tuple[frozenset[str], frozenset[str]] | None = None
@@ -89,15 +110,14 @@ class Lifecycle:
         self.site = Site(self.endpoint, self._state, self.app.metrics.exposition, dashboard)
         self._server = QuietServer(served_by(self.site, self._connection(), self._tls.context if self._tls else None))
         self._catch_signals()
-        chores = [
-            asyncio.create_task(chore)
-            for chore in (
-                self._keep_house(),
-                self._watch_files(),
-                self._forget(),
-                self.app.responses.run(self._replies_in_progress),
-            )
-        ]
+        work = (
+            self._keep_house(),
+            self._watch_files(),
+            self._forget(),
+            self._watch_state(),
+            self.app.responses.run(self._replies_in_progress),
+        )
+        chores = [asyncio.create_task(chore) for chore in work]
         self.app.open_channels()
         await self.app.audit.start()
         await self.app.gateway.start()
@@ -124,6 +144,8 @@ class Lifecycle:
                 chore.cancel()
             await asyncio.gather(*chores, return_exceptions=True)
             await self.close()
+        if self._lost is not None:
+            raise StateLost(self._lost)
 
     def _internal_listener(self) -> InternalListener | None:
         """What other gateways on the same store reach us by, if it is configured."""
@@ -184,7 +206,7 @@ class Lifecycle:
         self.dashboard.live.end_all()
         if self.endpoint.forwarder is not None:
             self.endpoint.forwarder.end_streams()
-        drain_s = self.app.plan.limits.drain_timeout_s
+        drain_s = self.app.plan.limits.drain_timeout_s if self._lost is None else 0.0
         self._server.leave(drain_s)
         began = clock.monotonic()
         handing_over = asyncio.create_task(self._hand_over())
@@ -229,11 +251,12 @@ class Lifecycle:
 
     def _state(self) -> dict[str, object]:
         servers = {name: server.status().state.value for name, server in self.app.servers.items()}
-        trouble = self.app.store.trouble
+        lost = self._what_is_lost()
+        trouble = lost or self.app.store.trouble
         sessions = len(self.app.gateway.sessions)
         catalogs = {name: self.app.gateway.catalogs.report(name) for name in servers}
         readiness = judge_readiness(
-            serving=self.ready,
+            serving=self.ready and lost is None,
             store_away=trouble is not None,
             shared=self.app.store.wakeups is not None,
             passthrough=self.app.plan.features.degraded_passthrough,
@@ -274,6 +297,21 @@ class Lifecycle:
             lambda: app.loaded.root.tasks.sweep_interval_ms / 1000,
         )
         await retention.run()
+
+    async def _watch_state(self) -> None:
+        """End the gateway when its files are removed: what it writes would be lost, and another gateway could start beside it."""
+        while self._lost is None:
+            await clock.sleep(STATE_LOOK_S)
+            self._lost = self._what_is_lost()
+        log.error("the files of this gateway are gone, so it ends now", why=self._lost)
+        self.ready = False
+        self._when_lost()
+        self._hurry.set()
+        self._stop.set()
+
+    def _what_is_lost(self) -> str | None:
+        state = self.app.state
+        return self.app.store.lost or (state.lost() if state is not None else None) or self._side.lost()
 
     async def _watch_files(self) -> None:
         watching = asyncio.create_task(self._note_changes())

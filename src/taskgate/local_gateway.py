@@ -49,6 +49,10 @@ class Side(Protocol):
         """What is under way may end; nobody new."""
         ...
 
+    def lost(self) -> str | None:
+        """Why another gateway could claim this one's address while it runs; None if none can."""
+        ...
+
     async def close(self) -> None: ...
 
     def release(self) -> None:
@@ -71,6 +75,9 @@ class NoSide:
 
     async def drain(self, within_s: float, hurry: asyncio.Event) -> None:
         del within_s, hurry
+
+    def lost(self) -> None:
+        return None
 
     async def close(self) -> None:
         return
@@ -96,6 +103,9 @@ class OwnStreams:
     async def drain(self, within_s: float, hurry: asyncio.Event) -> None:
         await self._door.drain(within_s, hurry)
         await self.close()
+
+    def lost(self) -> None:
+        return None
 
     async def close(self) -> None:
         if self._serving is not None:
@@ -148,6 +158,9 @@ class LocalGateway:
     async def drain(self, within_s: float, hurry: asyncio.Event) -> None:
         self._address.withdraw()
         await self.endpoint.drain(within_s, hurry)
+
+    def lost(self) -> str | None:
+        return self._address.lost()
 
     async def close(self) -> None:
         if self._watching is not None:

@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import re
+import shutil
 import signal
 import socket
 import stat
@@ -126,6 +127,27 @@ async def test_every_request_of_burst_is_answered_when_gateway_is_killed_in_it(t
                 # A ping that two gateways died with, or a line that no gateway got: how many depends on when they died.
                 assert (data["error_type"], data["executed"]) == ("gateway_unreachable", "no"), message
                 assert number % 3 or number not in executed, message
+
+
+@pytest.mark.parametrize("lost", ["state", "state/run"])
+async def test_gateway_whose_state_folder_is_removed_ends_and_leaves_the_next_one_alone(
+    tmp_path: Path, lost: str
+) -> None:
+    """The next gateway may be there before the first one has ended: its record, socket and lock stay."""
+    async with stage(tmp_path) as made:
+        client = await made.client()
+        assert await mirrored(client, 1, "before") == "before"
+        first = made.gateway()["pid"]
+        shutil.rmtree(tmp_path / lost)
+        other = await made.client()
+        await gone(first)
+        assert await mirrored(other, 1, "other") == "other"
+        assert await mirrored(client, 2, "after") == "after"
+        second = made.gateway()
+        assert second["pid"] != first
+        assert Path(second["address"].removeprefix("unix:")).exists()
+        assert await mirrored(await made.client(), 1, "found") == "found"
+        assert made.gateway()["pid"] == second["pid"], "one gateway serves all"
 
 
 async def test_a_gateway_that_nobody_needs_ends_and_comes_back_when_somebody_does(tmp_path: Path) -> None:

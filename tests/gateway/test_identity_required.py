@@ -111,7 +111,9 @@ async def test_a_reload_does_not_open_an_exposed_gateway_to_strangers(tmp_path: 
     """Nothing listens here: what a reload decides does not depend on the open port."""
     file = tmp_path / "taskgate.yaml"
     file.write_text(json.dumps({**CONFIG, "tokens": [AGENT], "store": {"url": "sqlite:///./t.db"}}))
-    life = Lifecycle(open_house(load(file, {"TASKGATE_STATE_DIR": str(tmp_path)})), "0.0.0.0", NoSide)
+    life = Lifecycle(
+        open_house(load(file, {"TASKGATE_STATE_DIR": str(tmp_path)})), "0.0.0.0", NoSide, when_lost=lambda: None
+    )
     try:
         file.write_text(json.dumps({**CONFIG, "store": {"url": "sqlite:///./t.db"}}))
         await life.reload()

@@ -63,7 +63,7 @@ class Served:
         file = folder / "taskgate.yaml"
         file.write_text(json.dumps(config))
         environment = {"TASKGATE_STATE_DIR": str(folder / "state")}
-        self.life = Lifecycle(open_house(load(file, environment)), "127.0.0.1", NoSide)
+        self.life = Lifecycle(open_house(load(file, environment)), "127.0.0.1", NoSide, when_lost=lambda: None)
 
     async def __aenter__(self) -> Served:
         opened = asyncio.Event()

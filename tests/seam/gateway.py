@@ -143,6 +143,13 @@ class Gateway:
         await within(self._serving, "the gateway drains")
         self._serving = None
 
+    async def ended(self) -> BaseException | None:
+        """Wait until it has ended by itself; what it raised."""
+        assert self._serving is not None
+        await within(asyncio.wait({self._serving}), "the gateway ends")
+        error, self._serving = self._serving.exception(), None
+        return error
+
     def send_signal(self, number: signal.Signals) -> None:
         the_loop().send_signal(self.process, number)
 

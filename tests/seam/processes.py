@@ -199,7 +199,7 @@ class RunningProgram(Process):
 
 def new_life(loaded: LoadedConfig, host: str) -> lifecycle.Lifecycle:
     """A gateway as `taskgate serve` builds it; its side door for `taskgate stdio` is a real socket and stays shut."""
-    return lifecycle.Lifecycle(open_house(loaded), host, NoSide)
+    return lifecycle.Lifecycle(open_house(loaded), host, NoSide, when_lost=lambda: None)
 
 
 def abandon_store(loop: VirtualLoop, life: lifecycle.Lifecycle) -> None:

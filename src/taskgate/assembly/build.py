@@ -48,6 +48,7 @@ from taskgate.gateway.gateway import Gateway
 from taskgate.gateway.plan import Limits, Live, Plan, PublicAddress
 from taskgate.gateway.wiring import wire_gateway
 from taskgate.gateway.wiring_parts import foundation
+from taskgate.held_folder import HeldFolder
 from taskgate.identity.verifier import Verifier
 from taskgate.inbound.http.hop import hop_key
 from taskgate.inbound.http.site import InternalSocket
@@ -152,6 +153,8 @@ class App:
     replicas: Replicas
     internal: InternalSocket | None
     """Where other gateways on the same store reach this one."""
+    state: HeldFolder | None
+    """The state folder, where this gateway has one."""
     retired: list[Server] = field(default_factory=list)
     retired_verifiers: list[Verifier | None] = field(default_factory=list)
 
@@ -227,6 +230,8 @@ class App:
         except (OSError, TaskgateError) as problem:
             log.error("the end of the audit log could not be anchored", why=str(problem))
         await self.store.close()
+        if self.state is not None:
+            self.state.close()
 
     async def close_retired(self) -> None:
         retired, self.retired = self.retired, []
@@ -248,6 +253,7 @@ def build(
     local: bool = False,
     store_file: Path | None = None,
     internal: InternalSocket | None = None,
+    state: HeldFolder | None = None,
 ) -> App:
     """`local`: the only caller is whoever started this gateway. `store_file`: where the store is, if not where it is configured."""
     log.hide(loaded.secret_values.text)
@@ -295,6 +301,7 @@ def build(
         accounts,
         Replicas(store, gateway.budgets, metrics),
         internal,
+        state,
     )
 
 
@@ -386,8 +393,8 @@ def open_house(loaded: LoadedConfig, *, local: bool = False, start: Start = AS_C
         internal = shared_store.bound_for_others(loaded)
         store = shared_store.open_shared(loaded, url, internal, start)
         anchored = loaded.state_dir / f"audit-{store.ownership.owner}"
-    tracing = build_tracing(loaded.root)
-    return build(loaded, store, keys, tracing=tracing, local=local, store_file=anchored, internal=internal)
+    tracing, state = build_tracing(loaded.root), HeldFolder(loaded.state_dir)
+    return build(loaded, store, keys, tracing=tracing, local=local, store_file=anchored, internal=internal, state=state)
 
 
 def open_stdio_house(loaded: LoadedConfig) -> App:
@@ -400,8 +407,8 @@ def open_stdio_house(loaded: LoadedConfig) -> App:
             store = open_store(file)
         except StoreInUse:
             continue
-        keys, tracing = keys_in(loaded.state_dir), build_tracing(loaded.root)
-        return build(loaded, store, keys, tracing=tracing, local=True, store_file=file)
+        keys, tracing, state = keys_in(loaded.state_dir), build_tracing(loaded.root), HeldFolder(loaded.state_dir)
+        return build(loaded, store, keys, tracing=tracing, local=True, store_file=file, state=state)
     raise GatewayFault(
         "store_unavailable", f"{MOST_STDIO_STORES} gateways of this kind are running already; stop some."
     )

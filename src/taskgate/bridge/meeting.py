@@ -46,9 +46,13 @@ class Meeting:
         record = self.record()
         return connect(record) if record is not None else None
 
+    def path_of(self, kind: str) -> str:
+        """The file that is locked: `start` or `lock`."""
+        return f"{self._base}.{kind}"
+
     def try_lock(self, kind: str) -> int | None:
         """A descriptor that holds the lock `start` or `lock` until it is closed, or None if somebody else holds it."""
-        descriptor = os.open(f"{self._base}.{kind}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        descriptor = os.open(self.path_of(kind), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:

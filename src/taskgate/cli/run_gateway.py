@@ -15,6 +15,7 @@ import signal
 import socket
 import sys
 import tempfile
+import threading
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -32,7 +33,7 @@ from taskgate.config.load import LoadedConfig, load_or_default
 from taskgate.config.problems import ConfigError
 from taskgate.core.errors import GatewayFault, TaskgateError
 from taskgate.inbound.local import ON_DEMAND, SERVE, AddressTaken, claim
-from taskgate.lifecycle import Lifecycle, bind
+from taskgate.lifecycle import Lifecycle, StateLost, bind
 from taskgate.local_gateway import LocalGateway, NoSide, OpenSide, OwnStreams, meeting_of, tell_starter
 from taskgate.telemetry import logs
 
@@ -40,6 +41,7 @@ LOOPBACK = "127.0.0.1"
 MANY_FILES = 65_536
 ROOM_BYTES = 4 << 20
 LOOK_EVERY_S, TELL_EVERY_S = 1.0, 60.0
+END_WITHIN_S = 1.4
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 Announce = Callable[[LoadedConfig, str, int, str], None]
 
@@ -57,7 +59,7 @@ def run_gateway(loaded: LoadedConfig, host: str | None, port: int | None, announ
             # The claim comes first: a gateway that makes room for us has the store until it is gone.
             open_side = _claimed(loaded)
             house = open_house(loaded, start=Start(f"{address}:{number}"))
-        life = Lifecycle(house, address, open_side)
+        life = Lifecycle(house, address, open_side, when_lost=_end_soon)
         await life.serve(number, lambda h, p: announce(loaded, h, p, life.login_url()))
 
     _or_exit(run, f"{address}:{number}", _leave)
@@ -76,7 +78,7 @@ def run_worker(loaded: LoadedConfig, host: str | None, inherited: Inherited) -> 
             open_side = _claimed(loaded)
             where = f"{address}:{listening.getsockname()[1]}"
             house = open_house(loaded, start=Start(where, inherited.succession))
-        life = Lifecycle(house, address, open_side, Path(inherited.folder))
+        life = Lifecycle(house, address, open_side, Path(inherited.folder), when_lost=_end_soon)
 
         def parent_is_gone() -> None:
             asyncio.get_running_loop().remove_reader(inherited.parent)
@@ -133,7 +135,7 @@ def run_on_demand(config: str | None) -> None:
     async def run() -> None:
         with _using(loaded):
             house = open_house(loaded, local=True)
-        life = Lifecycle(house, LOOPBACK, partial(LocalGateway, address))
+        life = Lifecycle(house, LOOPBACK, partial(LocalGateway, address), when_lost=_end_soon)
         await life.serve(_free(loaded.root.listen.port), lambda _host, _port: tell_starter("ready"))
 
     _or_exit(run, LOOPBACK, _tell_and_leave)
@@ -146,7 +148,7 @@ def run_alone(loaded: LoadedConfig, scope: str | None) -> None:
     async def run() -> None:
         with _using(loaded):
             house = open_stdio_house(loaded)
-        life = Lifecycle(house, LOOPBACK, partial(OwnStreams, scope))
+        life = Lifecycle(house, LOOPBACK, partial(OwnStreams, scope), when_lost=_end_soon)
         await life.serve(0, _announce_inbox)
 
     _or_exit(run, LOOPBACK, _leave)
@@ -200,6 +202,16 @@ def _using(loaded: LoadedConfig) -> Iterator[None]:
         raise GatewayFault("store_unavailable", text) from None
 
 
+def _end_soon() -> None:
+    """End this process even if it hangs while it closes: another gateway may start in its place and must not run beside it."""
+
+    def end() -> None:
+        threading.Event().wait(END_WITHIN_S)
+        os._exit(ExitCode.FAILED)
+
+    threading.Thread(target=end, name="taskgate-end", daemon=True).start()
+
+
 def _or_exit(
     run: Callable[[], Coroutine[Any, Any, None]], address: str, leave: Callable[[str, ExitCode], NoReturn]
 ) -> None:
@@ -210,6 +222,8 @@ def _or_exit(
         uvloop.run(run())
     except ConfigError as error:
         leave(logs.log.without_secrets(str(error)), ExitCode.USAGE)
+    except StateLost as problem:
+        leave(logs.log.without_secrets(problem.message), ExitCode.FAILED)
     except TaskgateError as problem:
         leave(logs.log.without_secrets(problem.message), ExitCode.USAGE)
     except OSError as problem:

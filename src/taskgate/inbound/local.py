@@ -44,6 +44,7 @@ from taskgate.core.scoping.registry import SessionRequest
 from taskgate.core.wire import MessageReader
 from taskgate.folders import socket_folder
 from taskgate.gateway.gateway import Gateway
+from taskgate.held_folder import lost
 from taskgate.inbound.stdio import LineOutlet, StdioEndpoint
 from taskgate.telemetry.logs import log
 
@@ -283,6 +284,8 @@ class LocalAddress:
         self.kind = kind
         self.key = ""
         self._claim = claim
+        found = os.fstat(claim)
+        self._identity = (found.st_dev, found.st_ino)
         self._path: str | None = None
         self._address = ""
 
@@ -326,8 +329,14 @@ class LocalAddress:
         }
         self.meeting.publish(record)
 
+    def lost(self) -> str | None:
+        """Why another gateway could claim this address although we hold the lock: the locked file is gone. Otherwise None."""
+        return lost(self.meeting.path_of("lock"), self._identity)
+
     def withdraw(self) -> None:
         """No bridge finds us any more; the claim stays until `release`, so that none starts another beside us."""
+        if self.lost() is not None:
+            return  # the record and the socket may be those of the next gateway
         self.meeting.withdraw()
         if self._path is not None:
             with contextlib.suppress(FileNotFoundError):

@@ -261,6 +261,11 @@ class TaskStore(Protocol):
         ...
 
     @property
+    def lost(self) -> str | None:
+        """Why this process can never write to the store again, so that it must end; None while it can."""
+        ...
+
+    @property
     def trouble(self) -> str | None:
         """Why the store cannot be written to just now, for readiness checks; None if all is well."""
         ...

@@ -73,6 +73,11 @@ class PostgresStore(TaskView, ApprovalView, ChainView, CatalogView, ScopeView, S
         self._questions = QuestionRows(engine)
 
     @property
+    def lost(self) -> None:
+        """A database that is away may come back."""
+        return None
+
+    @property
     def trouble(self) -> str | None:
         return self.engine.trouble
 

@@ -35,6 +35,7 @@ from taskgate.store.sqlite.connection import (
 from taskgate.store.sqlite.file_lock import FileLock
 from taskgate.store.sqlite.last_known import LastKnown
 from taskgate.store.sqlite.result_files import SpillFiles
+from taskgate.store.sqlite.store_files import StoreFiles
 from taskgate.store.sqlite.writer import Writer
 from taskgate.store.views.base import LogView
 from taskgate.store.views.records import ApprovalView, CatalogView, ScopeView, UsageView
@@ -86,9 +87,11 @@ class SqliteEngine:
         ownership: Ownership,
         kept_events: KeptEvents,
         last_known: LastKnown,
+        files: StoreFiles,
         sealing: Sealing,
     ) -> None:
         self.sealing = sealing
+        self.files = files
         self.writer = writer
         self.ownership = ownership
         self.kept_events = kept_events
@@ -116,7 +119,7 @@ class SqliteEngine:
                 return "another Taskgate has taken over this store; this one must stop"
         except GatewayFault as fault:
             return fault.message
-        return self.writer.trouble
+        return self.files.lost() or self.writer.trouble
 
     async def write(self, operation: Operation[T], locks: Locks, take_back: TakeBack | None = None) -> T:
         return await self.writer.write(operation, take_back)
@@ -168,6 +171,11 @@ class SqliteStore(TaskView, ApprovalView, LogView, CatalogView, ScopeView, Usage
     def trouble(self) -> str | None:
         """Why nothing can be written just now: the disk refuses, or the store belongs to somebody else."""
         return self.engine.trouble
+
+    @property
+    def lost(self) -> str | None:
+        """Why this process can never write to the store again: its files are gone."""
+        return self.engine.files.lost()
 
     @property
     def wakeups(self) -> None:
@@ -257,6 +265,7 @@ def open_store(
         never_wait(writing)
         last = run_named(writing, "last_audit", {}).fetchone()
         last_known = LastKnown(path, last[0] if last is not None else 0)
+        files = StoreFiles(path)
     except (sqlite3.Error, OSError, GatewayFault) as error:
         if lock is not None:
             lock.release()
@@ -274,6 +283,7 @@ def open_store(
         ownership=ownership,
         kept_events=kept,
         last_known=last_known,
+        files=files,
         sealing=sealing,
     )
     engine = SqliteEngine(
@@ -284,6 +294,7 @@ def open_store(
         ownership=ownership,
         kept_events=kept,
         last_known=last_known,
+        files=files,
         sealing=sealing,
     )
     writer.start()

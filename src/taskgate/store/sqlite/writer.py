@@ -38,6 +38,7 @@ from taskgate.store.sealing import Sealing
 from taskgate.store.sqlite.checkpointer import Checkpointer
 from taskgate.store.sqlite.connection import Rewrite, SqliteTransaction, WaitForLock, rewrite_file
 from taskgate.store.sqlite.last_known import LastKnown
+from taskgate.store.sqlite.store_files import StoreFiles
 
 MAX_BATCH: Final = 256
 SLICE_S: Final = 0.002
@@ -61,9 +62,11 @@ class Writer(BatchWriter):
         ownership: Ownership,
         kept_events: KeptEvents,
         last_known: LastKnown,
+        files: StoreFiles,
         sealing: Sealing,
     ) -> None:
         super().__init__()
+        self._files = files
         self._sealing = sealing
         self._last_known = last_known
         self._present: SqliteTransaction | None = None
@@ -256,6 +259,18 @@ class Writer(BatchWriter):
             self._last_known.committed(self._present.audit_number)
         self._checkpointer.committed(self._connection)
         return None
+
+    def _over(self, batch: Batch, trouble: str | None) -> None:
+        """A commit in a file that the next process will not find is refused. Checked here and not by the committing thread, which
+        on a busy loop would wait for the interpreter's lock after each check."""
+        lost = self._files.lost() if trouble is None else None
+        if lost is not None:
+            # The files may get their names back: the next process must not run what was refused.
+            for waiting in batch.waiting:
+                if waiting.failure is None:
+                    self._take_back(waiting)
+            batch = Batch(batch.waiting, [])
+        super()._over(batch, trouble or lost)
 
     def _bury(self) -> None:
         """Write over what was refused, before anybody hears of it.

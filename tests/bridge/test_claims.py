@@ -1,0 +1,45 @@
+"""The claim to be the gateway of a state folder, when the folder is removed under the gateway that holds it."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from taskgate.bridge.meeting import Meeting
+from taskgate.inbound.local import ON_DEMAND, AddressTaken, claim
+
+
+@pytest.mark.parametrize("order", ["ends after the next one has come", "ends before"])
+def test_gateway_that_lost_its_claim_leaves_the_next_one_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, order: str
+) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "r"))
+    (tmp_path / "r").mkdir(mode=0o700)
+    environment = {"XDG_RUNTIME_DIR": str(tmp_path / "r")}
+    state = tmp_path / "s"
+    first = claim(Meeting(str(state), None), ON_DEMAND)
+    sockets = [first.bind(environment)]
+    first.publish("http://127.0.0.1:1")
+    assert first.lost() is None
+    with pytest.raises(AddressTaken):
+        claim(Meeting(str(state), None), ON_DEMAND)
+    shutil.rmtree(state)
+    assert first.lost() is not None
+    if order == "ends before":
+        first.withdraw()
+    second = claim(Meeting(str(state), None), ON_DEMAND)
+    sockets.append(second.bind(environment))
+    second.publish("http://127.0.0.1:2")
+    first.withdraw()
+    first.release()
+    record = second.meeting.record()
+    assert record is not None
+    assert record["url"] == "http://127.0.0.1:2"
+    assert Path(record["address"].removeprefix("unix:")).exists()
+    second.withdraw()
+    assert second.meeting.record() is None
+    second.release()
+    for each in sockets:
+        each.close()

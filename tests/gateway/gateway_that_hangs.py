@@ -1,0 +1,17 @@
+"""Runs `taskgate ARGUMENTS...`, whose gateway never finishes closing: a disk or a server keeps it waiting."""
+
+from __future__ import annotations
+
+import asyncio
+
+from taskgate.cli.main import main
+from taskgate.lifecycle import Lifecycle
+
+
+async def never(_life: Lifecycle) -> None:
+    await asyncio.sleep(3600)
+
+
+if __name__ == "__main__":
+    Lifecycle.close = never  # type: ignore[method-assign]
+    main()
