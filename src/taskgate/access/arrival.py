@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import ipaddress
+import ssl
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
+
+from taskgate import clock
 
 _KINDS: Final = {"DNS": "dns", "URI": "uri", "email": "email"}
 MOST_NAMES: Final = 50
@@ -29,6 +32,8 @@ class Arrival:
     """Whether a trusted proxy opened it, so that callers are told apart by what it forwards."""
     certificate: tuple[str, ...] = ()
     """The names in the client's certificate, which the TLS library has verified."""
+    certificate_expiry: clock.Expiry | None = None
+    """When that certificate ends. The TLS library looks at it once; a connection may stay open for longer."""
 
 
 class Arrivals:
@@ -44,8 +49,9 @@ class Arrivals:
         address = _read(str(peer[0])) if isinstance(peer, tuple) else None
         if address is None:
             return Arrival(LOCAL, near, False)
-        names = names_in_certificate(transport.get_extra_info("peercert"))
-        return Arrival(address_key(address), near, self._trusts(address), names)
+        certificate = transport.get_extra_info("peercert")
+        names = names_in_certificate(certificate)
+        return Arrival(address_key(address), near, self._trusts(address), names, expiry_of(certificate))
 
     def certificate_names(self, arrival: Arrival, headers: Iterable[tuple[bytes, bytes]]) -> tuple[str, ...]:
         """Whose certificate a caller showed: to us, or to a trusted proxy. From anybody else a header says nothing."""
@@ -53,6 +59,10 @@ class Arrivals:
             return arrival.certificate
         said = [value for name, value in headers if name == self._certificate_header]
         return names_in_header(said[0]) if len(said) == 1 else ()
+
+    def certificate_expiry(self, arrival: Arrival) -> clock.Expiry | None:
+        """When the certificate of `certificate_names` ends; None where a proxy has verified it, which states no end."""
+        return None if arrival.by_proxy and self._certificate_header is not None else arrival.certificate_expiry
 
     def caller_address(self, arrival: Arrival, headers: Iterable[tuple[bytes, bytes]]) -> str:
         """Under which address an anonymous caller is counted."""
@@ -119,6 +129,11 @@ def names_in_certificate(certificate: Mapping[str, Any] | None) -> tuple[str, ..
     for part in certificate.get("subject", ()):
         names += [f"cn:{value}" for key, value in part if key == "commonName"]
     return tuple(names[:MOST_NAMES])
+
+
+def expiry_of(certificate: Mapping[str, Any] | None) -> clock.Expiry | None:
+    ends = certificate.get("notAfter") if certificate else None
+    return None if ends is None else clock.Expiry(ssl.cert_time_to_seconds(ends))
 
 
 def names_in_header(value: bytes) -> tuple[str, ...]:

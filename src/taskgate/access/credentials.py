@@ -29,6 +29,7 @@ from taskgate.ports.credentials import Credential, CredentialRecords, Credential
 NEVER: Final = float("inf")
 TEMPORARY_PREFIX: Final = b"tgs_"
 MOST_TEMPORARY: Final = 1_000
+"""Credentials that are made here and remembered."""
 
 ScopeOfToken = Callable[[str], str | None]
 """The temporary scope that the token of this digest was made for."""
@@ -108,6 +109,8 @@ class Credentials:
         self._scope_of_token = scope_of_token
         self._records = records
         self._certificates = {name: Credential(identity) for name, identity in certificates.items()}
+        self._shown_certificates: dict[tuple[str, clock.Expiry], Credential] = {}
+        """By caller and by the end of the certificate, which is one object for each connection."""
         self._temporary: dict[str, Credential] = {}
         known_by_us = bool(tokens or certificates)
         self.requires_identity = known_by_us or verifier is not None or anonymous is not None or private
@@ -145,10 +148,23 @@ class Credentials:
             raise CredentialRefused(AccessRefusal.UNKNOWN_CREDENTIAL, "it is not known")
         return self.none_shown()
 
-    def in_certificate(self, names: tuple[str, ...]) -> Credential | None:
-        """Names of two callers in one certificate prove neither."""
+    def in_certificate(self, names: tuple[str, ...], expiry: clock.Expiry | None) -> Credential | None:
+        """Names of two callers in one certificate prove neither. Raises CredentialRefused for one that has expired."""
         known = [self._certificates[name] for name in names if name in self._certificates]
-        return known[0] if len({one.identity.principal for one in known}) == 1 else None
+        if len({one.identity.principal for one in known}) != 1:
+            return None
+        return known[0] if expiry is None else self._in_time(known[0], expiry)
+
+    def _in_time(self, known: Credential, expiry: clock.Expiry) -> Credential:
+        if expiry.passed:
+            raise CredentialRefused(AccessRefusal.EXPIRED, "the certificate has expired")
+        key = (known.identity.principal, expiry)
+        shown = self._shown_certificates.get(key)
+        if shown is None:
+            if len(self._shown_certificates) >= MOST_TEMPORARY:
+                self._shown_certificates.clear()
+            shown = self._shown_certificates[key] = Credential(known.identity, expiry)
+        return shown
 
     def none_shown(self) -> Credential:
         """For a caller without a credential. Raises CredentialRefused where the gateway serves no such callers."""

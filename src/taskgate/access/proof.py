@@ -64,7 +64,8 @@ class HttpProof:
         if self.authorization is not None:
             return credentials.in_header(self.authorization)
         names = arrivals.certificate_names(self.arrival, self.every_header)
-        return (credentials.in_certificate(names) if names else None) or credentials.none_shown()
+        expiry = arrivals.certificate_expiry(self.arrival)
+        return (credentials.in_certificate(names, expiry) if names else None) or credentials.none_shown()
 
 
 class SessionLookup(Protocol):

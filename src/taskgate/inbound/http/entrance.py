@@ -43,7 +43,7 @@ class Entrance:
         A request without a credential was admitted for what is in the key below and nothing else, and is admitted again under the
         same configuration. A credential is checked every time.
         """
-        if b"authorization" in headers or arrival.by_proxy:
+        if b"authorization" in headers or arrival.by_proxy or arrival.certificate_expiry is not None:
             return self._admit(path, headers, arrival, every_header)
         plan, known = self._admitted
         if plan is not self._plan.value:
