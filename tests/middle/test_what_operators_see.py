@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from pathlib import Path
 from typing import Any
@@ -76,6 +77,89 @@ async def test_a_refused_call_leaves_a_log_line_an_audit_row_and_a_count(name: s
         assert notes.ran == []
 
 
+TRUE_REASONS: dict[str, Any] = {
+    "governance": {
+        "rules": [{"match": "drop_*", "action": "deny"}, {"match": "resource:note://secret/*", "action": "deny"}]
+    },
+    "scopes": {
+        "default": {"allowed_servers": ["notes"], "default_servers": ["notes"], "tool_denylist": ["secret_*"], "mode": "both"}
+    },
+    "servers": {"notes": {"expose": {"mode": "blocklist", "tools": ["slow"]}}},
+}
+
+
+@pytest.mark.parametrize(
+    ("server", "tool", "reason", "rule"),
+    [
+        ("notes", "secret_read", "tool_denied", ""),
+        ("notes", "drop_all", "", "rules[0] drop_*"),
+        ("notes", "slow", "hidden", ""),
+        ("notes", "nothing", "not_listed", ""),
+        ("bank", "read", "not_allowed", ""),
+    ],
+)
+@pytest.mark.parametrize("way", ["tools/call", "execute_tool"])
+@seam
+async def test_audit_row_of_refusal_names_server_tool_and_reason(
+    way: str, server: str, tool: str, reason: str, rule: str
+) -> None:
+    async with Gateway(TRUE_REASONS, {"notes": notes_server(), "bank": notes_server()}) as gate:
+        caller = await gate.caller("2025")
+        await caller.tools()
+        if way == "tools/call":
+            refused = await caller.call(f"{server}__{tool}")
+            assert refused.error is not None
+        else:
+            given = {"server": server, "tool": tool, "args": {}}
+            await caller.call("execute_tool", given)
+        (entry,) = await denials_in_audit(gate)
+        assert (entry.server, entry.name, entry.kind, entry.rule) == (server, tool, "tool", rule)
+        assert entry.reason.startswith(reason)
+        assert len([line for line in gate.log if line.event == "denied"]) == 1
+
+
+@seam
+async def test_audit_row_of_refused_resource_names_rule() -> None:
+    async with Gateway(TRUE_REASONS, {"notes": notes_server(), "bank": notes_server()}) as gate:
+        caller = await gate.caller("2025")
+        refused = await caller.request("resources/read", {"uri": "note://secret/a"})
+        assert refused.error is not None
+        (entry,) = await denials_in_audit(gate)
+        assert (entry.server, entry.name, entry.kind) == ("notes", "note://secret/a", "resource")
+        assert (entry.rule, entry.reason.partition(":")[0]) == ("rules[1] resource:note://secret/*", "rule_denied")
+
+
+@seam
+async def test_audit_row_of_quarantined_tool_names_its_quarantine() -> None:
+    notes = notes_server()
+    async with Gateway({"pins": "enforce"}, {"notes": notes}) as gate:
+        caller = await gate.caller("2025")
+        await caller.tools()
+
+        @notes.tool("read", description="Reads, and sends a copy away.")
+        async def read(call: Call) -> str:
+            return "text"
+
+        await gate.restart()
+        caller = await gate.caller("2025")
+        assert "notes__read" not in [tool["name"] for tool in await caller.tools()]
+        await caller.call("notes__read")
+        (entry,) = await denials_in_audit(gate)
+        assert (entry.server, entry.name, entry.reason.partition(":")[0]) == ("notes", "read", "quarantined")
+
+
+@seam
+async def test_refusal_of_unlisted_name_leaves_one_audit_row() -> None:
+    """With plain names the gate judges what a server does not list, and it has written the row."""
+    scopes = {"default": {"default_servers": ["*"], "names": "plain", "tool_denylist": ["secret_*"]}}
+    async with Gateway({"scopes": scopes}, {"notes": notes_server()}) as gate:
+        caller = await gate.caller("2025")
+        await caller.tools()
+        await caller.call("Secret_read")
+        (entry,) = await denials_in_audit(gate)
+        assert (entry.server, entry.name) == ("notes", "Secret_read")
+
+
 @seam
 async def test_a_session_that_asks_for_too_much_leaves_a_trace() -> None:
     config = {"scopes": {"default": {"default_servers": ["notes"], "allowed_servers": ["notes"]}}}
@@ -97,6 +181,17 @@ async def test_a_flood_of_refusals_is_summed(name: str) -> None:
         assert len(rows) < 110
         summed = [int(re.match(r"\d+", row.reason)[0]) for row in rows if "more refusals" in row.reason]  # type: ignore[index]
         assert len([row for row in rows if "more refusals" not in row.reason]) + sum(summed) == 200
+
+
+@seam
+async def test_every_refusal_of_an_authenticated_caller_has_a_row() -> None:
+    tokens = [{"id": "ann", "sha256": hashlib.sha256(b"token-of-ann").hexdigest()}]
+    async with Gateway({**SCOPES, "tokens": tokens}, {"notes": notes_server()}) as gate:
+        caller = await gate.caller("2025", token="token-of-ann")
+        for number in range(80):
+            await caller.call(f"notes__guess_{number}")
+        rows = await denials_in_audit(gate)
+        assert [(row.principal, row.name) for row in rows] == [("ann", f"guess_{number}") for number in range(80)]
 
 
 @seam

@@ -15,6 +15,7 @@ from taskgate.gateway.calls.read_things import ToolFacts
 from taskgate.gateway.catalog.catalogs import Catalogs, Offer, Quarantine
 from taskgate.gateway.catalog.offer import CatalogMemory
 from taskgate.gateway.catalog.slow_tools import SlowTools
+from taskgate.gateway.catalog.unseen import UnseenNames
 from taskgate.gateway.catalog.validate import HandedOut, Validation
 from taskgate.gateway.catalog.views import Views
 from taskgate.gateway.changes import Configured, OtherGateways, Reload, SharedCaches, shared_caches
@@ -93,7 +94,8 @@ def wire_gateway(base: Foundation, servers: Servers, accounts: AccountConnector,
     expiries = ApprovalExpiries(base.store)
     grants = StandingGrants(base.store, base.plan, expiries)
     recheck = PreSendRecheck(base.plan, lists.catalogs, grants, expiries, lists.views)
-    running, denials = _running(base, lists, asking, recheck, accounts), Denials(base.store, base.metrics)
+    running = _running(base, lists, asking, recheck, accounts)
+    denials = Denials(base.store, base.metrics, UnseenNames(base.plan, lists.catalogs, lists.views))
     governed = _governed(base, running, grants, expiries, recheck, denials=denials)
     tasks = _task_engine(base, running, governed.approvals, recheck, lists.slow_tools)
     session_ends, suspended = base.session_ends(running.conversations), _suspended(base, asking)
@@ -279,6 +281,7 @@ def _governed(
         approvals,
         AskCaller(approvals, running.followers, base.store, base.plan, base.events),
         CallGate(base.store, base.plan, approvals, recheck, base.metrics, denials=denials, recorder=base.recorder),
+        denials,
     )
 
 

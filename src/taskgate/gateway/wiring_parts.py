@@ -25,7 +25,7 @@ from taskgate.gateway.governance.call_log import CallLog, UsageCounter
 from taskgate.gateway.governance.gate import CallGate, HeldReadings
 from taskgate.gateway.governance.pinned_contents import PinnedContents
 from taskgate.gateway.governance.pins import Annotations, Pins
-from taskgate.gateway.governance.record_calls import CallRecorder
+from taskgate.gateway.governance.record_calls import CallRecorder, Denials
 from taskgate.gateway.governance.standing_grants import KnownPeople, StandingGrants
 from taskgate.gateway.method_tables import Methods
 from taskgate.gateway.methods.handshake import Completing
@@ -175,6 +175,7 @@ class Governed:
     approvals: Approvals
     ask_caller: AskCaller
     gate: CallGate
+    denials: Denials
 
 
 def changed_elsewhere(
@@ -269,7 +270,13 @@ def use_cases(
         lookup=lookup,
         upstreams=base.upstreams,
         tool_calls=tool_calls,
-        own_tools=_own_tools(tool_calls, readings, CardParts(TaskParts(tasks, asking.activity), base.address), servers),
+        own_tools=_own_tools(
+            tool_calls,
+            readings,
+            CardParts(TaskParts(tasks, asking.activity), base.address),
+            servers,
+            denials=governed.denials,
+        ),
         readings=readings,
         completing=Completing(lookup, sending, completions),
         following=Following(base.subscriptions, readings, sending, tasks),
@@ -278,7 +285,9 @@ def use_cases(
     )
 
 
-def _own_tools(tool_calls: ToolCalls, readings: Readings, card: CardParts, servers: ManagingParts) -> OwnTools:
+def _own_tools(
+    tool_calls: ToolCalls, readings: Readings, card: CardParts, servers: ManagingParts, *, denials: Denials
+) -> OwnTools:
     """Our own tools and resources, each family of them with what it needs."""
     following = card.following
     lookup, activity = readings.lookup, following.activity
@@ -298,7 +307,7 @@ def _own_tools(tool_calls: ToolCalls, readings: Readings, card: CardParts, serve
         **usable(SEARCH_TOOLS, SearchParts(lookup, tool_calls, activity, helpers)),
         **usable(CARD_TOOLS, card),
     }
-    return OwnTools(lookup, tools, resources)
+    return OwnTools(lookup, tools, resources, denials)
 
 
 def shared_inbox(base: Foundation, asking: Asking) -> SharedInbox | None:

@@ -109,6 +109,8 @@ class View:
     slow_tools: SlowTools
     rendered: dict[tuple[EntryKind, Audience, int], list[bytes]] = field(default_factory=dict)
     search_index: SearchIndex | None = None
+    unseen: dict[PatternKind, dict[str, tuple[str, str]]] = field(default_factory=dict)
+    """What is listed and not seen here, by the name it would have; filled by `unseen` when it is first needed."""
 
     def tool(self, name: str) -> ToolRef | None:
         found = self.tools.get(name)

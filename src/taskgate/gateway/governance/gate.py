@@ -23,7 +23,7 @@ from taskgate.gateway.events import ApprovalOpened, EventHub
 from taskgate.gateway.governance.announce import audit_of
 from taskgate.gateway.governance.approvals import Approvals
 from taskgate.gateway.governance.evaluate import Asked, PreSendRecheck, evaluate, schema_of, tell_note
-from taskgate.gateway.governance.record_calls import CallRecorder, Denials
+from taskgate.gateway.governance.record_calls import CallRecorder, Denials, RecordedRefusal
 from taskgate.gateway.plan import Live, Plan, pending_limits
 from taskgate.gateway.requests.request import Heartbeat, Request
 from taskgate.gateway.requests.strict_arguments import READ_AT_ONCE, arguments_digest, read_ahead
@@ -122,7 +122,7 @@ def refusal(denied: Denied, kind: PatternKind, shown: str) -> TaskgateError:
     """What a caller hears: the same for hidden and unknown, and never why."""
     if denied.error_type == "unknown_tool":
         error_type, text = _UNKNOWN[kind]
-        return CallerError(error_type, text.format(name=shown[:120]))
+        return RecordedRefusal(error_type, text.format(name=shown[:120]))
     text = f"The call to {shown[:120]!r} is not permitted here. It was not executed."
     return CallerError(denied.error_type, text, gate=denied.gate.value, data={"tool": shown[:120]})
 

@@ -16,9 +16,10 @@ from taskgate.core.audit import AuditEntry
 from taskgate.core.errors import CallerError, GatewayFault, TaskgateError
 from taskgate.core.governance.decision import Action, Decision, action_of
 from taskgate.core.governance.rehearse import RecordedCall
-from taskgate.core.identity import Caller
+from taskgate.core.identity import ANONYMOUS, Caller
 from taskgate.core.patterns import PatternKind
 from taskgate.core.scoping.subset import NotAllowed
+from taskgate.gateway.catalog.unseen import Unseen, UnseenNames
 from taskgate.gateway.catalog.views import ToolRef
 from taskgate.gateway.governance.evaluate import Asked, read_arguments, schema_of
 from taskgate.gateway.plan import Live, Plan, RecordSettings
@@ -184,18 +185,29 @@ def _recorded(plan: Plan, settings: RecordSettings, seen: _Seen) -> RecordedCall
 #
 # A name that is hidden, denied or unknown gets one and the same answer, so an agent that probes learns nothing; whoever
 # runs the gateway must be able to see the probing all the same. Refusals by rules and policies come from the gate,
-# which knows the rule. Floods are summed: of each second the first refusals get a row each, the others are counted by
-# caller and reason.
+# which knows the rule. A refusal of an authenticated caller is always a row of its own; those of anonymous callers are
+# summed in a flood: of each second the first get a row each, the others are counted by caller and reason.
 
 ROWS_A_ROUND: Final = 50
 KINDS_A_ROUND: Final = 500
-_KINDS: Final = {"unknown_tool": "tool", "unknown_resource": "resource", "unknown_prompt": "prompt"}
+_KINDS: Final = {
+    "unknown_tool": PatternKind.TOOL,
+    "unknown_resource": PatternKind.RESOURCE,
+    "unknown_prompt": PatternKind.PROMPT,
+    "unknown_server": PatternKind.TOOL,
+}
+_SUBJECTS: Final = {PatternKind.TOOL: "tool", PatternKind.RESOURCE: "uri", PatternKind.PROMPT: "prompt"}
+
+
+class RecordedRefusal(CallerError):
+    """A refusal that has its audit row, log line and count already, from where the rule is known."""
 
 
 class Denials:
-    def __init__(self, audit: AuditLog, metrics: Metrics) -> None:
+    def __init__(self, audit: AuditLog, metrics: Metrics, unseen: UnseenNames) -> None:
         self._audit = audit
         self._metrics = metrics
+        self._unseen = unseen
         self._rows = 0
         self._more: Counter[tuple[str, str, str, str, str]] = Counter()
         self._failed: Counter[tuple[str, str]] = Counter()
@@ -204,15 +216,16 @@ class Denials:
     def request_refused(self, request: Request, problem: TaskgateError) -> None:
         """One request that asked for something its caller does not see; other refusals are passed over."""
         kind = _KINDS.get(problem.error_type)
-        if kind is None or problem.gate is not None:
+        if kind is None or problem.gate is not None or isinstance(problem, RecordedRefusal):
             return
-        asked = request.params.get("name") or request.params.get("uri")
-        name = asked[:200] if type(asked) is str else ""
-        self._note(request.caller, problem.error_type, kind, name, "not in what this caller sees")
+        server, shown = _subject(request, problem, kind)
+        found = self._unseen.explain(request.caller, request.narrowing, kind, shown, server=server)
+        self._note(request.caller, problem.error_type, kind.value, found)
 
     def session_refused(self, caller: Caller, problem: NotAllowed) -> None:
         """A session that asked for servers beyond its scope."""
-        self._note(caller, "not_allowed", "session", "", str(problem)[:500])
+        servers = ", ".join(problem.data["servers"])
+        self._note(caller, "not_allowed", "session", Unseen(servers, "", str(problem)))
 
     def access_refused(self, principal: str, scope: str, access: str, reason: str) -> None:
         """A verified credential that is not good for what its holder asked for."""
@@ -228,16 +241,17 @@ class Denials:
         else:
             self._failed["", reason] += 1
 
-    def _note(self, caller: Caller, error_type: str, kind: str, name: str, reason: str) -> None:
+    def _note(self, caller: Caller, error_type: str, kind: str, found: Unseen) -> None:
         self._metrics.denied.add(error_type)
         log.info(
             "denied",
             principal=caller.principal,
             scope=caller.scope,
             kind=kind,
-            name=name,
+            server=found.server[:200],
+            name=found.name[:200],
             error_type=error_type,
-            why=reason,
+            why=found.reason[:500],
         )
         self._row(
             AuditEntry(
@@ -245,10 +259,12 @@ class Denials:
                 "denied",
                 caller.principal,
                 caller.scope,
-                name=name,
-                kind=kind,
+                found.server[:200],
+                found.name[:200],
+                kind,
+                rule=found.rule,
                 decision=error_type,
-                reason=reason,
+                reason=found.reason[:500],
             )
         )
 
@@ -257,7 +273,9 @@ class Denials:
         self._row(entry)
 
     def _row(self, entry: AuditEntry) -> None:
-        if self._rows < ROWS_A_ROUND:
+        if entry.principal != ANONYMOUS:
+            self._audit.record(entry)
+        elif self._rows < ROWS_A_ROUND:
             self._rows += 1
             self._audit.record(entry)
         elif len(self._more) < KINDS_A_ROUND:
@@ -276,3 +294,15 @@ class Denials:
             log.info("authentication failed", address=address or "several", why=reason, count=count)
             told = f"{count} from {address}" if address else f"{count} from other addresses"
             self._audit.record(AuditEntry(0, "authentication_failed", kind="credential", decision=reason, reason=told))
+
+
+def _subject(request: Request, problem: TaskgateError, kind: PatternKind) -> tuple[str, str]:
+    """The server, if the caller named one, and the name that a request was refused for. Our own tools name both in their arguments,
+    and the error repeats what it is about."""
+    params, server, named = request.params, problem.data.get("server"), problem.data.get(_SUBJECTS[kind])
+    if named is None and type(server) is str:
+        arguments = params.get("arguments")
+        named = (arguments.get("tool") or arguments.get("uri")) if type(arguments) is dict else None
+    elif named is None:
+        named = params.get("name") or params.get("uri")
+    return server if type(server) is str else "", named[:500] if type(named) is str else ""

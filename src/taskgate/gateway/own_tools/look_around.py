@@ -221,7 +221,9 @@ async def reconnect_server(parts: ManagingParts, request: Request, given: dict[s
     view = await parts.lookup.view(request)
     if name not in view.subset.servers or name not in parts.upstreams.value:
         raise CallerError(
-            "unknown_server", f"There is no server {name[:80]!r} here. list_servers shows those there are."
+            "unknown_server",
+            f"There is no server {name[:80]!r} here. list_servers shows those there are.",
+            data={"server": name[:80]},
         )
     try:
         await parts.upstreams.value[name].reconnect()

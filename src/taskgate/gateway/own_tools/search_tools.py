@@ -217,7 +217,8 @@ async def execute_tool(parts: ExecuteParts, request: Request, given: dict[str, A
     view = await parts.lookup.serving(request, server)
     wire_name = view.tool_names.to_wire.get((server, tool))
     if wire_name is None or wire_name not in view.tools or not view.tools[wire_name].is_for_model:
-        raise CallerError("unknown_tool", f"{server} has no tool {tool[:120]!r} here. list_tools shows what there is.")
+        text = f"{server} has no tool {tool[:120]!r} here. list_tools shows what there is."
+        raise CallerError("unknown_tool", text, data={"server": server, "tool": tool[:120]})
     feed = await parts.following.activity.feed(request)
     inner = inner_request(
         parts.following.activity, request, feed, server, "tools/call", params=_params(request, wire_name)

@@ -17,6 +17,7 @@ from taskgate.core.generations import Generation, cached_privately, error_data
 from taskgate.core.scoping.scope import HelperTools, ScopeMode, ScopePolicy
 from taskgate.gateway.calls.routing import Lookup
 from taskgate.gateway.catalog.views import View
+from taskgate.gateway.governance.record_calls import Denials
 from taskgate.gateway.own_tools import (
     follow_tasks,
     look_around,
@@ -139,6 +140,7 @@ class OwnTools:
     lookup: Lookup
     tools: Mapping[str, UsableTool]
     resources: ResourceParts
+    denials: Denials
 
     async def find(self, request: Request) -> UsableTool | None:
         """The tool of ours that a call means, or None if it means a server's."""
@@ -168,6 +170,7 @@ class OwnTools:
             error = wire.parse_strictly(problem.raw)
             reply = refused(f"The server answered with an error: {error.get('message')} (code {problem.code})")
         except TaskgateError as problem:
+            self.denials.request_refused(request, problem)
             executed = stated(problem, request.message)
             reply = ToolReply(
                 refused(problem.message).blocks,

@@ -134,7 +134,9 @@ async def _allowed(parts: ResourceParts, request: Request, server: str, uri: str
     view = await parts.readings.lookup.serving(request, server)
     if not permitted(view, server, uri, PatternKind.RESOURCE):
         raise CallerError(
-            "unknown_resource", f"{server} has no such resource here. list_resources shows what there is."
+            "unknown_resource",
+            f"{server} has no such resource here. list_resources shows what there is.",
+            data={"server": server, "uri": uri[:500]},
         )
 
 

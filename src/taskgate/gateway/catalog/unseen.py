@@ -1,0 +1,118 @@
+"""Why a caller does not see a name: for the audit log and the operator's commands. Callers are never shown the reason.
+
+A name that is hidden, denied, quarantined or unknown gets one and the same reply, so that a caller that guesses names learns
+nothing. The operator needs the difference: which server and tool were meant, and what excluded them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from taskgate.core.catalog.entry import EntryKind
+from taskgate.core.catalog.names import SEPARATOR, NameStyle, wire_name
+from taskgate.core.catalog.pin_keys import resource_key
+from taskgate.core.governance.decision import Denied, Gate
+from taskgate.core.identity import Caller
+from taskgate.core.patterns import PatternKind
+from taskgate.core.scoping.registry import SessionRequest
+from taskgate.gateway.catalog.catalogs import Catalogs
+from taskgate.gateway.catalog.view import View
+from taskgate.gateway.catalog.views import Views
+from taskgate.gateway.plan import Live, Plan
+
+
+@dataclass(frozen=True, slots=True)
+class Unseen:
+    """What a name stands for (`server` is empty where it stands for nothing) and why it is not seen. `reason` begins with a
+    stable code: those of `core.scoping.subset.Reason`, or `quarantined`, `rule_denied`, `hidden`, `name_collision`, `not_listed`.
+    """
+
+    server: str
+    name: str
+    reason: str
+    rule: str = ""
+
+
+class UnseenNames:
+    def __init__(self, plan: Live[Plan], catalogs: Catalogs, views: Views) -> None:
+        self._plan = plan
+        self._catalogs = catalogs
+        self._views = views
+
+    def explain(
+        self, caller: Caller, narrowing: SessionRequest, kind: PatternKind, shown: str, *, server: str = ""
+    ) -> Unseen:
+        """`server`: the server that the caller named beside the name, where it named one."""
+        view = self._views.current(self._plan.value, caller, narrowing)
+        if view is None:
+            return Unseen(server, shown, "not_listed: the lists changed while the request was answered")
+        return explain_unseen(view, self._catalogs, kind, shown, server=server)
+
+
+def explain_unseen(view: View, catalogs: Catalogs, kind: PatternKind, shown: str, *, server: str = "") -> Unseen:
+    """What excludes the name from this view."""
+    meant = (server, shown) if server else _meant(view, catalogs, kind, shown)
+    if meant is None:
+        return Unseen("", shown, "not_listed: no server lists this name")
+    server, name = meant
+    excluded = view.subset.explain(server, name, kind)
+    if excluded is not None:
+        return Unseen(server, name, f"{excluded.reason.value}: {excluded.detail}")
+    decision = view.decision_on(kind, server, name)
+    if isinstance(decision, Denied):
+        return Unseen(server, name, f"{_code(view, kind, server, name, decision)}: {decision.reason}", decision.rule)
+    if any(meant in collision.pairs for collision in view.tool_names.refused) and kind is PatternKind.TOOL:
+        return Unseen(server, name, "name_collision: another tool would have the same name")
+    return Unseen(server, name, f"not_listed: {server} does not list it")
+
+
+def _code(view: View, kind: PatternKind, server: str, name: str, decision: Denied) -> str:
+    key = resource_key(name) if kind is PatternKind.RESOURCE else name
+    if (server, key) in view.quarantined:
+        return "quarantined"
+    return "hidden" if decision.gate is Gate.VISIBILITY else "rule_denied"
+
+
+def _meant(view: View, catalogs: Catalogs, kind: PatternKind, shown: str) -> tuple[str, str] | None:
+    """The server and its own name for what the caller named, also if the server is not in the caller's scope."""
+    if kind is PatternKind.RESOURCE:
+        address = view.address_of(shown, None)
+        return (address.server, address.uri) if address is not None else _indexed(view, catalogs, kind).get(shown)
+    found = _indexed(view, catalogs, kind).get(shown)
+    if found is not None or view.scope.names is not NameStyle.PREFIXED:
+        return found
+    prefix, separator, own = shown.partition(SEPARATOR)
+    servers = view.plan.registry.records
+    server = next((s for s in servers if view.plan.prefixes.get(s, s) == prefix), None) if separator else None
+    return (server, own) if server is not None else None
+
+
+def _indexed(view: View, catalogs: Catalogs, kind: PatternKind) -> dict[str, tuple[str, str]]:
+    """What is listed by any server and not seen in this view, by the name it would be shown under. Built once for each view, so
+    that guessed names cost the gateway no more than a look-up each."""
+    index = view.unseen.get(kind)
+    if index is None:
+        index = view.unseen[kind] = {}
+        for pair in _unseen_pairs(view, catalogs, kind):
+            prefixed = kind is not PatternKind.RESOURCE and view.scope.names is NameStyle.PREFIXED
+            name = wire_name(view.plan.prefixes.get(pair[0], pair[0]), pair[1]) if prefixed else pair[1]
+            index.setdefault(name, pair)
+    return index
+
+
+_ENTRIES = {
+    PatternKind.TOOL: (EntryKind.TOOL,),
+    PatternKind.PROMPT: (EntryKind.PROMPT,),
+    PatternKind.RESOURCE: (EntryKind.RESOURCE, EntryKind.TEMPLATE),
+}
+
+
+def _unseen_pairs(view: View, catalogs: Catalogs, kind: PatternKind) -> Iterator[tuple[str, str]]:
+    yield from view.withheld.get(kind, ())
+    if kind is PatternKind.TOOL:
+        yield from (pair for collision in view.tool_names.refused for pair in collision.pairs)
+    for server in view.plan.registry.records:
+        offer = catalogs.offer(server) if server not in view.subset.filters else None
+        if offer is not None:
+            yield from ((server, entry.name) for part in _ENTRIES[kind] for entry in offer.entries.get(part, ()))
