@@ -194,6 +194,22 @@ async def test_every_refusal_of_an_authenticated_caller_has_a_row() -> None:
         assert [(row.principal, row.name) for row in rows] == [("ann", f"guess_{number}") for number in range(80)]
 
 
+@pytest.mark.parametrize(("calls", "single"), [("summed", 200), ("every", 250)])
+@seam
+async def test_audit_rows_of_plain_calls_are_summed_or_not(calls: str, single: int) -> None:
+    async with Gateway({"audit": {"calls": calls}}, {"notes": notes_server()}) as gate:
+        caller = await gate.caller("2025")
+        await caller.tools()
+        await gate.advance(1)
+        for _ in range(250):
+            await caller.call("notes__read")
+        await gate.advance(2)
+        rows = [row.entry for row in await gate.life.app.store.audit_rows(0, 1000)]
+        assert len([row for row in rows if row.event == "call"]) == single
+        counted = [row.reason for row in rows if row.event == "calls"]
+        assert counted == ([] if single == 250 else ["50 more calls of this kind"])
+
+
 @seam
 async def test_requests_tasks_and_what_waits_are_counted() -> None:
     async with Gateway({}, {"notes": notes_server()}) as gate:

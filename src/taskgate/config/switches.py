@@ -144,6 +144,12 @@ class Audit(Section):
     export: str | None = Field(
         default=None, description="File that every new row is appended to as it happens, as JSON lines."
     )
+    calls: Literal["summed", "every"] = Field(
+        default="summed",
+        description="Rows of plain calls: `summed` writes a row for each of the first 200 calls of a second and counts the "
+        "others by caller, tool and outcome; `every` writes a row for every call. Refusals of authenticated callers, "
+        "approvals, tasks and administrative acts always have a row each.",
+    )
 
 
 class Facade(Section):

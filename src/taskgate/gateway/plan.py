@@ -67,6 +67,8 @@ class Features:
     degraded_passthrough: bool = False
     """Plain calls go on although what other gateways may have changed was not confirmed lately."""
     task_card: TaskCard = TaskCard.AUTO
+    audit_every_call: bool = False
+    """`audit.calls: every`."""
     models: tuple[ModelSource, ...] = ()
     model_servers: frozenset[str] = frozenset()
     """Servers whose sampling a model may answer."""

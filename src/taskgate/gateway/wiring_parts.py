@@ -353,7 +353,7 @@ def foundation(
         subscriptions=Subscriptions(),
         recorder=recorder,
         usage=usage,
-        call_log=CallLog(store, recorder, usage),
+        call_log=CallLog(store, live, recorder, usage),
         people=people,
         separated=SeparatedServers(store, upstreams),
         session_rows=session_rows,

@@ -22,6 +22,7 @@ from taskgate.core.wire import Raw
 from taskgate.gateway.catalog.views import ToolRef
 from taskgate.gateway.events import EventHub, TaskChanged
 from taskgate.gateway.governance.record_calls import MOST_BYTES, CallRecorder
+from taskgate.gateway.plan import Live, Plan
 from taskgate.gateway.requests.request import Request
 from taskgate.gateway.requests.strict_arguments import arguments_digest
 from taskgate.ports.store import AuditLog, Store
@@ -173,8 +174,9 @@ class _Noted(NamedTuple):
 
 
 class CallLog:
-    def __init__(self, log: AuditLog, recorder: CallRecorder, usage: UsageCounter) -> None:
+    def __init__(self, log: AuditLog, plan: Live[Plan], recorder: CallRecorder, usage: UsageCounter) -> None:
         self._log = log
+        self._plan = plan
         self._recorder = recorder
         self._usage = usage
         self._calls: list[_Noted] = []
@@ -199,6 +201,10 @@ class CallLog:
             amounts[SECONDS] += clock.monotonic() - request.delivery.span.began
         amounts[BYTES_IN] += len(params)
         amounts[BYTES_OUT] += size
+        if len(self._calls) >= ROWS_A_ROUND and self._plan.value.features.audit_every_call:
+            # The round ends early: every call gets its row, and memory holds no more calls than with sums.
+            self._end_round(self._plan.value.gates.revision)
+            self._hand_over(len(self._pending), last=True)
         if len(self._calls) < ROWS_A_ROUND:
             asked_servers = bool(request.narrowing.server_lists)
             if len(params) <= READ_A_PIECE:
