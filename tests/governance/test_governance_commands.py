@@ -8,6 +8,7 @@ import sqlite3
 import sys
 from pathlib import Path
 
+import yaml
 from tests.governance.stage import Stage, a_stage
 from tests.harness.commands import command
 from tests.harness.programs import run_to_end
@@ -85,7 +86,7 @@ async def the_audit_log_is_whole_until_somebody_touches_it(stage: Stage) -> None
     assert (await started("audit", "verify", *where, "--head", head, stage=stage))[0] == 9
 
 
-async def test_policies_can_be_tried_and_tokens_made(tmp_path: Path) -> None:
+async def test_policies_are_tried_without_the_server(tmp_path: Path) -> None:
     (tmp_path / "pay.cedar").write_text(
         'permit (principal in Taskgate::Role::"clerk", action == Taskgate::Action::"Forward", resource)\n'
         "when { context.arguments.amount <= 100 };\n"
@@ -110,9 +111,30 @@ async def test_policies_can_be_tried_and_tokens_made(tmp_path: Path) -> None:
         assert (code, json.loads(out)["action"]) == (0, expected), call
     assert (await run("policy", "test", "drop_it", "--expect", "forward", *where))[0] == 1
     assert (await run("policy", "test", "pay_it", '{"amount": 5, "Amount": 6}', *where))[0] == 2
+
+
+async def test_tool_is_tried_by_the_name_that_clients_see(tmp_path: Path) -> None:
+    config = tmp_path / "taskgate.yaml"
+    server = {"command": sys.executable, "args": ["-m", "taskgate.demo.files"]}
+    rules = [{"match": "delete_*", "action": "approve"}]
+    config.write_text(json.dumps({"schema": 1, "servers": {"files": server}, "governance": {"rules": rules}}))
+    code, out, _ = await run("policy", "test", "files__delete_file", '{"path": "a"}', "-c", str(config), "--json")
+    said = json.loads(out)
+    assert (code, said["action"], said["server"], said["name"]) == (0, "approve", "files", "delete_file")
+    code, out, err = await run("policy", "test", "files__delete_fiel", "-c", str(config))
+    assert (code, out) == (8, "")
+    assert "files__delete_file" in err
+    assert (await run("policy", "test", "files__delete_file", "[]", "-c", str(config)))[0] == 2
+
+
+async def test_new_token_holds_no_role() -> None:
     code, out, _ = await run("token", "new", "ann", "--json")
     made = json.loads(out)
-    assert (code, made["id"], made["roles"]) == (0, "ann", ["approver"])
+    assert (code, made["id"], made["roles"]) == (0, "ann", [])
+    line = next(line for line in (await run("token", "new", "ann"))[2].splitlines() if "sha256" in line)
+    assert yaml.safe_load(line) == [{"id": "ann", "sha256": yaml.safe_load(line)[0]["sha256"]}]
+    code, out, _ = await run("token", "new", "ann", "--role", "approver", "--json")
+    assert json.loads(out)["roles"] == ["approver"]
     assert (await run("token", "new", "operator"))[0] == 2
 
 

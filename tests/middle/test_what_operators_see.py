@@ -82,7 +82,12 @@ TRUE_REASONS: dict[str, Any] = {
         "rules": [{"match": "drop_*", "action": "deny"}, {"match": "resource:note://secret/*", "action": "deny"}]
     },
     "scopes": {
-        "default": {"allowed_servers": ["notes"], "default_servers": ["notes"], "tool_denylist": ["secret_*"], "mode": "both"}
+        "default": {
+            "allowed_servers": ["notes"],
+            "default_servers": ["notes"],
+            "tool_denylist": ["secret_*"],
+            "mode": "both",
+        }
     },
     "servers": {"notes": {"expose": {"mode": "blocklist", "tools": ["slow"]}}},
 }

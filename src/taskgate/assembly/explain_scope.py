@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import difflib
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -10,9 +9,8 @@ from typing import Any, Final
 
 import yaml
 
-from taskgate.assembly.build import App, Unheard, intake_within, server_specs
-from taskgate.assembly.governing import Outbound
-from taskgate.assembly.identity import accounts_of
+from taskgate.assembly.build import App
+from taskgate.assembly.listing import listed_servers
 from taskgate.assembly.plan import build_plan
 from taskgate.config.document import read_document
 from taskgate.config.governance import Governance
@@ -28,11 +26,7 @@ from taskgate.core.scoping.registry import SessionRequest
 from taskgate.core.scoping.scope import ScopePolicy, ScopeProblem, check
 from taskgate.core.scoping.subset import Exclusion, ExplainRow, Reason, Subset, compose, explain
 from taskgate.dashboard.routes import ShownConfiguration
-from taskgate.gateway.catalog.catalogs import listed_only
 from taskgate.gateway.plan import Plan
-from taskgate.mcp.http.client import HttpClient
-from taskgate.mcp.stdio.process import Reaper
-from taskgate.upstreams.server import Server
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +59,8 @@ def list_scopes(loaded: LoadedConfig) -> list[ScopeSummary]:
     ]
 
 
-async def explain_scope(loaded: LoadedConfig, name: str, wish: SessionRequest, *, connect: bool) -> Explained:
-    """Raises CallerError for an unknown scope, and NotAllowed for a wish beyond it."""
-    plan = build_plan(loaded)
+def scope_named(plan: Plan, name: str) -> ScopePolicy:
+    """The scope of that name, switched off or not. Raises CallerError, with the nearest name, if there is none."""
     policy = plan.scopes.get(name)
     if policy is None and name in plan.disabled_scopes:
         policy = ScopePolicy(name, enabled=False)
@@ -76,6 +69,13 @@ async def explain_scope(loaded: LoadedConfig, name: str, wish: SessionRequest, *
         near = difflib.get_close_matches(name[:80], sorted(plan.scopes), n=1)
         hint = f" Did you mean {near[0]}?" if near else ""
         raise CallerError("scope_refused", f"There is no scope {name[:80]!r}.{hint} There are: {there}.")
+    return policy
+
+
+async def explain_scope(loaded: LoadedConfig, name: str, wish: SessionRequest, *, connect: bool) -> Explained:
+    """Raises CallerError for an unknown scope, and NotAllowed for a wish beyond it."""
+    plan = build_plan(loaded)
+    policy = scope_named(plan, name)
     subset = compose(plan.registry, policy, wish)
     problems = check(policy, plan.registry)
     if not connect:
@@ -91,30 +91,17 @@ async def _listed(
     loaded: LoadedConfig, plan: Plan, subset: Subset
 ) -> tuple[dict[str, list[str]], dict[str, Exclusion]]:
     """The tools of every server in the subset; a server that fails is noted and does not affect the others."""
-    http = HttpClient(max_response_bytes=plan.limits.result_bytes, max_event_bytes=plan.limits.result_bytes)
-    reaper, listener, intake = Reaper(), Unheard(), intake_within(plan.limits)
-    outbound = Outbound()
-    specs = server_specs(loaded, accounts_of(loaded, outbound))
-    servers = {name: Server(specs[name], listener, http, reaper, intake) for name in subset.servers if name in specs}
-    catalogs = listed_only(servers, plan.limits)
-    try:
-        await catalogs.ready(servers)
-        tools: dict[str, list[str]] = {}
-        failures: dict[str, Exclusion] = {}
-        for name in servers:
+    tools: dict[str, list[str]] = {}
+    failures: dict[str, Exclusion] = {}
+    async with listed_servers(loaded, plan.limits, subset.servers) as catalogs:
+        for name in subset.servers:
             offer, problem = catalogs.offer(name), catalogs.failure(name)
             if offer is not None:
                 tools[name] = [entry.name for entry in offer.entries.get(EntryKind.TOOL, ())]
             elif problem is not None:
                 late = problem.error_type == "upstream_timeout"
                 failures[name] = Exclusion(name, Reason.LIST_TIMEOUT if late else Reason.LIST_FAILED, problem.message)
-        return tools, failures
-    finally:
-        await catalogs.close()
-        await asyncio.gather(*(server.close() for server in servers.values()), return_exceptions=True)
-        await http.close()
-        await outbound.close()
-        await reaper.close()
+    return tools, failures
 
 
 def _names(plan: Plan, policy: ScopePolicy, subset: Subset, tools: Mapping[str, list[str]]) -> NameTable:

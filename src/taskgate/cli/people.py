@@ -196,7 +196,8 @@ def _show(rows: list[Any]) -> None:
 def new(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Who the token stands for.")],
     role: Annotated[
-        list[str] | None, typer.Option("--role", help="A role; may be repeated. Default: approver.")
+        list[str] | None,
+        typer.Option("--role", help="A role, such as approver; may be repeated. Without it the token may only call."),
     ] = None,
     scope: Annotated[str | None, typer.Option("--scope", help="The only scope this token may use.")] = None,
     as_json: Json = False,
@@ -207,17 +208,20 @@ def new(
             f"{name!r} cannot be the name of a token: use letters, digits and _.@-, but not {' or '.join(_TAKEN)}."
         )
         raise typer.Exit(ExitCode.USAGE)
-    roles = role if role is not None else ["approver"]
+    roles = role or []
     token = f"tg_{secrets.token_urlsafe(32)}"
     digest = hashlib.sha256(token.encode()).hexdigest()
     if as_json:
         row = {"id": name, "token": token, "sha256": digest, "roles": roles, **({"scope": scope} if scope else {})}
         print(json.dumps(row))
         return
+    granted = f", roles: [{', '.join(roles)}]" if roles else ""
     bound = f", scope: {scope}" if scope else ""
     print(token)
     say.note(f"Give this token to {name}; it is not shown again. Add to `tokens` in your configuration:")
-    say.note(f'  - {{id: {name}, sha256: "{digest}", roles: [{", ".join(roles)}]{bound}}}')
+    say.note(f'  - {{id: {name}, sha256: "{digest}"{granted}{bound}}}')
+    if not roles:
+        say.note("It may call tools and holds no role. For a person who decides about calls, add --role approver.")
 
 
 def register(app: typer.Typer) -> None:

@@ -19,11 +19,9 @@ from taskgate.cli.target import Gateway, Json, Token
 
 if TYPE_CHECKING:
     from taskgate.assembly.explain_scope import Explained, ScopeSummary
-    from taskgate.core.governance.decision import Decision, Settled
-    from taskgate.core.patterns import PatternKind
+    from taskgate.assembly.try_call import Tried
+    from taskgate.config.load import LoadedConfig
     from taskgate.gateway.plan import Plan
-
-_KINDS = ("resource", "prompt", "tool")
 
 
 def register_policy(app: typer.Typer) -> None:
@@ -36,7 +34,11 @@ def register_policy(app: typer.Typer) -> None:
 
 def test(
     name: Annotated[
-        str, typer.Argument(metavar="NAME", help="SERVER:TOOL, or SERVER:resource:URI, SERVER:prompt:NAME.")
+        str,
+        typer.Argument(
+            metavar="NAME",
+            help="A tool as clients see it (files__delete_file), SERVER:TOOL, SERVER:resource:URI or SERVER:prompt:NAME.",
+        ),
     ],
     arguments: Annotated[str, typer.Argument(metavar="JSON", help="The arguments of the call.")] = "{}",
     *,
@@ -48,27 +50,43 @@ def test(
     expect: Annotated[
         str | None, typer.Option("--expect", help="forward, approve or deny: exit code 1 if it is something else.")
     ] = None,
+    connect: Annotated[
+        bool, typer.Option(help="Ask the server for its tools, so that a wrong name is noticed. Nothing is called.")
+    ] = True,
     config: ConfigOption = None,
     as_json: Json = False,
 ) -> None:
-    """Say what would happen to one call, and which rule or policy says so."""
+    """Print what would happen to one call, and which rule or policy decides it. Nothing is called."""
     if expect not in (None, "forward", "approve", "deny"):
         raise typer.BadParameter("--expect is forward, approve or deny")
-    plan = _plan(config)
-    server, kind, own = _named(plan, name)
+    if not _is_object(arguments):
+        raise typer.BadParameter('the arguments of a call are a JSON object, such as \'{"path": "a.txt"}\'')
+    from taskgate.assembly.try_call import try_call
     from taskgate.core.errors import TaskgateError
-    from taskgate.core.governance.pipeline import decide
-    from taskgate.gateway.governance.evaluate import Asked, evaluate
+    from taskgate.core.identity import Caller
+    from taskgate.telemetry import logs
 
+    loaded = loaded_or_exit(config)
+    plan = _built(loaded)
+    logs.set_up("error")
     roles = frozenset(role) if role is not None else plan.governing.roles.get(caller, frozenset())
-    asked = Asked(caller, roles, scope, server, own, arguments.encode(), kind=kind)
-    first = decide(plan.gates, kind, server, own)
+    who = Caller(caller, roles, scope)
     try:
-        last = evaluate(plan, asked, first, (), 0)
+        tried = asyncio.run(try_call(loaded, plan, name, arguments.encode(), who, connect=connect))
     except TaskgateError as problem:
-        say.note(problem.message)
-        raise typer.Exit(ExitCode.USAGE) from None
-    _tell(first, last, expect, as_json)
+        say.note(say.clean(loaded.secret_values.text(problem.message)))
+        found = problem.error_type not in ("unknown_tool", "scope_refused")
+        raise typer.Exit(ExitCode.USAGE if found else ExitCode.NOT_FOUND) from None
+    for note in tried.notes:
+        say.note(say.clean(f"note: {loaded.secret_values.text(note)}"))
+    _tell(tried, expect, as_json)
+
+
+def _is_object(arguments: str) -> bool:
+    try:
+        return isinstance(json.loads(arguments), dict)
+    except ValueError:
+        return False
 
 
 def rehearse(
@@ -132,12 +150,14 @@ def _tell_rehearsal(found: dict[str, Any]) -> None:
         print(say.clean(f"  {row['calls']:>8}  {name}: {row['before']} -> {row['after']}{why}"))
 
 
-def _tell(first: Decision, last: Settled, expect: str | None, as_json: bool) -> None:
+def _tell(tried: Tried, expect: str | None, as_json: bool) -> None:
     from taskgate.core.governance.decision import Forward, NeedsApproval, action_of, describe
 
+    first, last, subject = tried.first, tried.last, tried.subject
     action = action_of(last).value
     if as_json:
         row: dict[str, Any] = {"action": action, "why": describe(last), "rule": last.rule, "first": describe(first)}
+        row |= {"server": subject.server, "kind": subject.kind.value, "name": subject.name, "listed": subject.is_listed}
         if isinstance(last, NeedsApproval):
             row["workflow"] = last.workflow
         if isinstance(last, Forward) and last.note is not None:
@@ -156,31 +176,18 @@ def _tell(first: Decision, last: Settled, expect: str | None, as_json: bool) -> 
 
 
 def _plan(config: str | None) -> Plan:
+    return _built(loaded_or_exit(config))
+
+
+def _built(loaded: LoadedConfig) -> Plan:
     from taskgate.assembly.plan import build_plan
     from taskgate.config.problems import ConfigError
 
     try:
-        return build_plan(loaded_or_exit(config))
+        return build_plan(loaded)
     except ConfigError as error:
         say.note(str(error))
         raise typer.Exit(ExitCode.USAGE) from None
-
-
-def _named(plan: Plan, name: str) -> tuple[str, PatternKind, str]:
-    """Server, kind and own name; the server may be left out where there is only one."""
-    from taskgate.core.patterns import PatternKind
-
-    servers = list(plan.registry.records)
-    server, colon, rest = name.partition(":")
-    if not colon or server not in servers:
-        if len(servers) != 1:
-            known = ", ".join(servers) or "none"
-            raise typer.BadParameter(f"say which server: SERVER:TOOL (there are: {known})")
-        server, rest = servers[0], name
-    word, colon, own = rest.partition(":")
-    if colon and word in _KINDS:
-        return server, PatternKind(word), own
-    return server, PatternKind.TOOL, rest
 
 
 # `taskgate scopes list|explain`: what each scope of a configuration sees, and why not more.

@@ -19,7 +19,7 @@ from taskgate.gateway.calls.routing import Lookup, Sending
 from taskgate.gateway.catalog.catalogs import Catalogs
 from taskgate.gateway.catalog.validate import Completions, HandedOut, Validation
 from taskgate.gateway.catalog.views import View
-from taskgate.gateway.governance.evaluate import Asked
+from taskgate.gateway.governance.evaluate import asked_to_read
 from taskgate.gateway.governance.gate import HeldReadings
 from taskgate.gateway.governance.pinned_contents import PinnedContents
 from taskgate.gateway.requests.large_results import elements_of, members_of
@@ -88,17 +88,8 @@ class Readings:
             return
         caller, arguments = request.caller, request.members().get("arguments")
         subset = self.lookup.views.subset(self.lookup.plan.value, caller.scope, request.narrowing)
-        asked = Asked(
-            caller.principal,
-            caller.roles,
-            caller.scope,
-            server,
-            name,
-            bytes(arguments) if arguments is not None and kind is PatternKind.PROMPT else wire.encode({"name": name}),
-            kind=kind,
-            scope_revision=subset.revision,
-            facts=caller.facts,
-        )
+        given = bytes(arguments) if arguments is not None else None
+        asked = asked_to_read(caller, kind, server, name, given, revision=subset.revision)
         await self.held.permit(request, asked, decision, shown)
 
     async def carried(

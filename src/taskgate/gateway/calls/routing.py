@@ -89,7 +89,9 @@ class Lookup:
         if server not in view.subset.servers:
             near = difflib.get_close_matches(server, view.subset.servers, n=1)
             hint = f" Did you mean {near[0]!r}?" if near else " list_servers shows those that there are."
-            raise CallerError("unknown_server", f"There is no server {server[:80]!r} here.{hint}", data={"server": server[:80]})
+            raise CallerError(
+                "unknown_server", f"There is no server {server[:80]!r} here.{hint}", data={"server": server[:80]}
+            )
         if self.catalogs.offer(server) is None:
             await self.catalogs.ready([server])
             problem = self.catalogs.failure(server)

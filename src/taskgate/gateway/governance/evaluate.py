@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from taskgate import clock
+from taskgate.core import wire
 from taskgate.core.catalog.entry import CatalogEntry, EntryKind
 from taskgate.core.errors import CallerError
 from taskgate.core.governance.approval import (
@@ -49,7 +50,7 @@ from taskgate.core.governance.pipeline import (
     workflow_named,
 )
 from taskgate.core.governance.rehearse import RecordedCall, RuleBook
-from taskgate.core.identity import CredentialFacts
+from taskgate.core.identity import Caller, CredentialFacts
 from taskgate.core.patterns import PatternKind, judged_skeleton
 from taskgate.core.resource_uri import normal_form
 from taskgate.core.scoping.registry import SessionRequest
@@ -58,7 +59,7 @@ from taskgate.core.tasks.endings import refused
 from taskgate.core.tasks.task import Task
 from taskgate.core.tasks.transition import TransitionEvent
 from taskgate.gateway.catalog.catalogs import Catalogs
-from taskgate.gateway.catalog.views import Views
+from taskgate.gateway.catalog.views import ToolRef, Views
 from taskgate.gateway.governance.expiries import ApprovalExpiries
 from taskgate.gateway.governance.standing_grants import StandingGrants
 from taskgate.gateway.plan import Live, Plan
@@ -82,6 +83,41 @@ class Asked:
     input_schema: Mapping[str, Any] = field(default_factory=dict)
     scope_revision: str = ""
     facts: CredentialFacts | None = None
+
+
+def asked_of_tool(caller: Caller, tool: ToolRef, arguments: bytes) -> Asked:
+    """A call of a tool that a view shows, or lets pass although its server does not list it."""
+    return Asked(
+        caller.principal,
+        caller.roles,
+        caller.scope,
+        tool.server,
+        tool.name,
+        arguments,
+        tool.definition_digest,
+        PatternKind.TOOL,
+        schema_of(tool.entry),
+        tool.revision,
+        caller.facts,
+    )
+
+
+def asked_to_read(
+    caller: Caller, kind: PatternKind, server: str, name: str, arguments: bytes | None, *, revision: str
+) -> Asked:
+    """A request for a resource or a prompt. Only prompts have arguments; what is judged of a resource is its URI."""
+    judged = arguments if arguments is not None and kind is PatternKind.PROMPT else wire.encode({"name": name})
+    return Asked(
+        caller.principal,
+        caller.roles,
+        caller.scope,
+        server,
+        name,
+        judged,
+        kind=kind,
+        scope_revision=revision,
+        facts=caller.facts,
+    )
 
 
 def evaluate(plan: Plan, asked: Asked, decision: Decision, grants: Iterable[Grant], now_ms: int) -> Settled:

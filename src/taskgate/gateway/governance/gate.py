@@ -15,14 +15,14 @@ from taskgate.core.audit import AuditEntry, revisions
 from taskgate.core.errors import CallerError, GatewayFault, TaskgateError
 from taskgate.core.governance.approval import CallDispatched, Changed, State
 from taskgate.core.governance.decision import Decision, Denied, Forward, NeedsApproval
-from taskgate.core.identity import ANONYMOUS, Caller
+from taskgate.core.identity import ANONYMOUS
 from taskgate.core.patterns import PatternKind
 from taskgate.core.wire import Raw
 from taskgate.gateway.catalog.views import ToolRef
 from taskgate.gateway.events import ApprovalOpened, EventHub
 from taskgate.gateway.governance.announce import audit_of
 from taskgate.gateway.governance.approvals import Approvals
-from taskgate.gateway.governance.evaluate import Asked, PreSendRecheck, evaluate, schema_of, tell_note
+from taskgate.gateway.governance.evaluate import Asked, PreSendRecheck, asked_of_tool, evaluate, tell_note
 from taskgate.gateway.governance.record_calls import CallRecorder, Denials, RecordedRefusal
 from taskgate.gateway.plan import Live, Plan, pending_limits
 from taskgate.gateway.requests.request import Heartbeat, Request
@@ -64,7 +64,7 @@ class CallGate:
 
     async def for_tool(self, request: Request, tool: ToolRef) -> ApprovalRequest | None:
         """The approval that this call must be held for, or None if it may go."""
-        asked = _asked(request.caller, tool, bytes(request.members().get("arguments", Raw(b"{}"))))
+        asked = asked_of_tool(request.caller, tool, bytes(request.members().get("arguments", Raw(b"{}"))))
         return await self.settle(request, asked, tool.decision, tool.wire)
 
     async def settle(self, request: Request, asked: Asked, decision: Decision, shown: str) -> ApprovalRequest | None:
@@ -125,22 +125,6 @@ def refusal(denied: Denied, kind: PatternKind, shown: str) -> TaskgateError:
         return RecordedRefusal(error_type, text.format(name=shown[:120]))
     text = f"The call to {shown[:120]!r} is not permitted here. It was not executed."
     return CallerError(denied.error_type, text, gate=denied.gate.value, data={"tool": shown[:120]})
-
-
-def _asked(caller: Caller, tool: ToolRef, arguments: bytes) -> Asked:
-    return Asked(
-        caller.principal,
-        caller.roles,
-        caller.scope,
-        tool.server,
-        tool.name,
-        arguments,
-        tool.definition_digest,
-        PatternKind.TOOL,
-        schema_of(tool.entry),
-        tool.revision,
-        caller.facts,
-    )
 
 
 # Resources and prompts that people must agree to: the request is held, because there is no task it could become.

@@ -49,8 +49,8 @@ WAITS_FOR_CALLER: Final = "It runs when its caller asks for the task again."
 _WHY: Final[Mapping[Refusal, str]] = {
     Refusal.ALREADY_VOTED: "You have approved this call already. Somebody else must agree too.",
     Refusal.NOT_AN_APPROVER: "You may not decide on this call.",
-    Refusal.OWN_CALL: "You asked for this call yourself, so somebody else must decide. `taskgate token new NAME` makes a "
-    "token for an approver; `self_approval: true` in the workflow lets people decide on their own calls.",
+    Refusal.OWN_CALL: "You asked for this call yourself, so somebody else must decide. `taskgate token new NAME "
+    "--role approver` makes a token for an approver; `self_approval: true` in the workflow lets people decide on their own calls.",
     Refusal.LOGIN_TOO_OLD: "Approving this needs a fresh login. Log in to the pages again, then decide there.",
     Refusal.EXPIRED: "Too late: nobody had decided in time, so the call was refused.",
     Refusal.NOT_APPROVED: "This call is not approved.",

@@ -1,0 +1,202 @@
+"""What would become of one call: `taskgate policy test`. It is judged like a call of a client, and nothing is sent.
+
+The name is looked up in the view of the scope and decided by the functions that a call passes (`View.tool`, `View.decision_on`,
+`evaluate`). Standing grants and quarantined definitions are known to the running gateway alone, so they are left out.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from taskgate.assembly.explain_scope import scope_named
+from taskgate.assembly.listing import listed_servers
+from taskgate.config.load import LoadedConfig
+from taskgate.core import wire
+from taskgate.core.catalog.entry import EntryKind
+from taskgate.core.catalog.names import RESERVED_NAMES, SEPARATOR, NameStyle
+from taskgate.core.catalog.schema_check import InvalidArguments
+from taskgate.core.errors import CallerError
+from taskgate.core.governance.decision import Decision, Denied, Gate, NeedsApproval, Settled
+from taskgate.core.governance.pipeline import UNKNOWN, decide
+from taskgate.core.identity import Caller
+from taskgate.core.patterns import PatternKind
+from taskgate.core.scoping.subset import compose
+from taskgate.gateway.catalog.catalogs import Catalogs
+from taskgate.gateway.catalog.slow_tools import SlowTools
+from taskgate.gateway.catalog.unseen import explain_unseen
+from taskgate.gateway.catalog.validate import Validation
+from taskgate.gateway.catalog.views import View, build_view
+from taskgate.gateway.governance.evaluate import OWN_SERVER, Asked, asked_of_tool, asked_to_read, evaluate
+from taskgate.gateway.plan import Live, Plan
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """What a name stands for in a scope."""
+
+    kind: PatternKind
+    server: str
+    name: str
+    shown: str
+    """What clients call it; empty if they do not see it."""
+    is_listed: bool
+    """Whether its server lists it. False if the server was not asked, or could not be reached."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    subject: Subject
+    first: Decision
+    """By the name alone."""
+    last: Settled
+    """With the arguments: what happens to the call."""
+    notes: tuple[str, ...]
+
+
+async def try_call(
+    loaded: LoadedConfig, plan: Plan, name: str, arguments: bytes, caller: Caller, *, connect: bool
+) -> Tried:
+    """Raises CallerError for an unknown scope, a name that matches nothing there, and arguments that cannot be judged."""
+    policy = scope_named(plan, caller.scope)
+    subset = compose(plan.registry, policy)
+    chosen = _servers_meant(plan, name, policy.names) or subset.servers
+    async with listed_servers(loaded, plan.limits, chosen if connect else ()) as catalogs:
+        view = build_view(plan, policy, subset, catalogs, {}, slow_tools=SlowTools())
+        notes = [*_unreached(catalogs, chosen)] if connect else []
+        subject = _subject(view, catalogs, name)
+        first, asked = _judged(view, catalogs, subject, caller, arguments)
+        last = evaluate(plan, asked, first, (), 0)
+        if not subject.is_listed:
+            notes.append(f"{subject.server} has not listed {subject.name!r}; the name alone was judged.")
+        notes += _about_arguments(view, subject, last, arguments)
+        return Tried(subject, first, last, tuple(notes))
+
+
+def _servers_meant(plan: Plan, name: str, names: NameStyle) -> tuple[str, ...]:
+    """The server that the name itself names, so that no other has to be started."""
+    server = name.partition(":")[0]
+    if server in plan.registry.records:
+        return (server,)
+    prefix, separator, _ = name.partition(SEPARATOR)
+    if separator and names is NameStyle.PREFIXED:
+        return tuple(s for s in plan.registry.records if plan.prefixes.get(s, s) == prefix)
+    return ()
+
+
+def _unreached(catalogs: Catalogs, servers: Collection[str]) -> list[str]:
+    return [f"{server}: {problem.message}" for server in servers if (problem := catalogs.failure(server)) is not None]
+
+
+def _subject(view: View, catalogs: Catalogs, name: str) -> Subject:
+    """A name as clients see it, `SERVER:TOOL`, `SERVER:resource:URI`, `SERVER:prompt:NAME`, or without the server where only one
+    can be meant."""
+    tool = view.tool(name)
+    if tool is not None and tool.entry is not None:
+        return Subject(PatternKind.TOOL, tool.server, tool.name, tool.wire, True)
+    server, colon, rest = name.partition(":")
+    if not colon or server not in (*view.plan.registry.records, OWN_SERVER):
+        server, rest = "", name
+    kind = PatternKind.TOOL
+    word, colon, own = rest.partition(":")
+    if colon and word in tuple(PatternKind):
+        kind, rest = PatternKind(word), own
+    if kind is PatternKind.TOOL and (server == OWN_SERVER or (not server and rest in RESERVED_NAMES)):
+        return _own_tool(view, rest)
+    if server:
+        return _of_server(view, catalogs, kind, server, rest)
+    return _anywhere(view, catalogs, kind, rest)
+
+
+def _own_tool(view: View, name: str) -> Subject:
+    if name not in RESERVED_NAMES:
+        raise _nothing(view, f"{OWN_SERVER}:{name}", RESERVED_NAMES)
+    return Subject(PatternKind.TOOL, OWN_SERVER, name, name, True)
+
+
+def _of_server(view: View, catalogs: Catalogs, kind: PatternKind, server: str, name: str) -> Subject:
+    listed = _listed(catalogs, kind, server)
+    address = view.address_of(name, None) if kind is PatternKind.RESOURCE else None
+    if listed is not None and name not in listed and (address is None or address.server != server):
+        raise _nothing(view, f"{server}:{name}", [f"{server}:{one}" for one in listed])
+    shown = view.tool_names.to_wire.get((server, name), "") if kind is PatternKind.TOOL else ""
+    return Subject(kind, server, name, shown, listed is not None)
+
+
+def _anywhere(view: View, catalogs: Catalogs, kind: PatternKind, name: str) -> Subject:
+    """A name without a server: as clients would see it, or the own name of one server only."""
+    if kind is PatternKind.RESOURCE and (address := view.address_of(name, None)) is not None:
+        return Subject(kind, address.server, address.uri, name, True)
+    if kind is PatternKind.PROMPT and (prompt := view.prompt(name)) is not None:
+        return Subject(kind, prompt.server, prompt.name, prompt.wire, prompt.entry is not None)
+    unseen = explain_unseen(view, catalogs, kind, name)
+    if unseen.server:
+        return _of_server(view, catalogs, kind, unseen.server, unseen.name)
+    servers = tuple(view.plan.registry.records)
+    having = [server for server in servers if name in (_listed(catalogs, kind, server) or ())]
+    if len(having) > 1:
+        choice = ", ".join(f"{server}:{name}" for server in having)
+        raise CallerError("unknown_tool", f"Several servers have {name[:120]!r}. Name one of: {choice}.")
+    only = having or (view.subset.servers if view.scope.names is NameStyle.PLAIN else servers)
+    if len(only) == 1:
+        return _of_server(view, catalogs, kind, only[0], name)
+    raise _nothing(view, name, view.tools)
+
+
+_ENTRIES = {
+    PatternKind.TOOL: (EntryKind.TOOL,),
+    PatternKind.PROMPT: (EntryKind.PROMPT,),
+    PatternKind.RESOURCE: (EntryKind.RESOURCE, EntryKind.TEMPLATE),
+}
+
+
+def _listed(catalogs: Catalogs, kind: PatternKind, server: str) -> list[str] | None:
+    """The names that a server lists; None if it was not asked, or could not be reached."""
+    offer = catalogs.offer(server)
+    return None if offer is None else [entry.name for part in _ENTRIES[kind] for entry in offer.entries.get(part, ())]
+
+
+def _nothing(view: View, name: str, known: Collection[str]) -> CallerError:
+    near = difflib.get_close_matches(name[:120], [*view.tools, *known], n=3)
+    hint = (
+        f" Did you mean {' or '.join(near)}?" if near else " `taskgate scopes explain SCOPE --connect` lists all names."
+    )
+    return CallerError("unknown_tool", f"{name[:120]!r} matches nothing in the scope {view.scope.name!r}.{hint}")
+
+
+def _judged(
+    view: View, catalogs: Catalogs, subject: Subject, caller: Caller, arguments: bytes
+) -> tuple[Decision, Asked]:
+    """The decision by name and the call as the gates see it."""
+    kind, server, name = subject.kind, subject.server, subject.name
+    tool = view.tool(subject.shown) if kind is PatternKind.TOOL and subject.shown else None
+    if tool is not None:
+        return tool.decision, asked_of_tool(caller, tool, arguments)
+    if kind is PatternKind.TOOL:
+        asked = Asked(caller.principal, caller.roles, caller.scope, server, name, arguments)
+    else:
+        asked = asked_to_read(caller, kind, server, name, arguments, revision=view.subset.revision)
+    if server == OWN_SERVER:
+        return decide(view.plan.gates, kind, server, name), asked
+    decision = view.decision_on(kind, server, name)
+    is_seen = kind is not PatternKind.TOOL or not subject.is_listed
+    if isinstance(decision, Denied) and decision.gate is not Gate.VISIBILITY:
+        return decision, asked
+    if isinstance(decision, Denied) or not is_seen:
+        why = explain_unseen(view, catalogs, kind, name, server=server)
+        return Denied(Gate.VISIBILITY, why.reason, UNKNOWN, why.rule), asked
+    return decision, asked
+
+
+def _about_arguments(view: View, subject: Subject, last: Settled, arguments: bytes) -> list[str]:
+    """A call is not held for people if its arguments do not fit the schema: it is rejected."""
+    tool = view.tools.get(subject.shown)
+    if not isinstance(last, NeedsApproval) or tool is None:
+        return []
+    try:
+        value = wire.parse_strictly(arguments)
+        Validation(Live(view.plan), lambda _: None).before_hold(tool.entry, tool.wire, value, arguments)
+    except InvalidArguments as problem:
+        return [f"A call with these arguments is rejected before anyone is asked: {problem.message}"]
+    return []
