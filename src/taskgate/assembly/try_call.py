@@ -63,7 +63,7 @@ async def try_call(
     subset = compose(plan.registry, policy)
     chosen = _servers_meant(plan, name, policy.names) or subset.servers
     async with listed_servers(loaded, plan.limits, chosen if connect else ()) as catalogs:
-        view = build_view(plan, policy, subset, catalogs, {}, slow_tools=SlowTools())
+        view = build_view(plan, policy, subset, catalogs.snapshot(subset.servers), {}, slow_tools=SlowTools())
         notes = [*_unreached(catalogs, chosen)] if connect else []
         subject = _subject(view, catalogs, name)
         first, asked = _judged(view, catalogs, subject, caller, arguments)

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
+from typing import Final
 
 from taskgate.core.catalog.entry import EntryKind
 from taskgate.core.catalog.names import SEPARATOR, NameStyle, wire_name
@@ -20,6 +22,9 @@ from taskgate.gateway.catalog.catalogs import Catalogs
 from taskgate.gateway.catalog.view import View
 from taskgate.gateway.catalog.views import Views
 from taskgate.gateway.plan import Live, Plan
+
+MOST_PREFIXED: Final = 1_000
+"""Prefixed names that are worked out for an index, in a few milliseconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,12 +95,13 @@ def _meant(view: View, catalogs: Catalogs, kind: PatternKind, shown: str) -> tup
 
 def _indexed(view: View, catalogs: Catalogs, kind: PatternKind) -> dict[str, tuple[str, str]]:
     """What is listed by any server and not seen in this view, by the name it would be shown under. Built once for each view, so
-    that guessed names cost the gateway no more than a look-up each."""
+    that guessed names cost the gateway no more than a look-up each. Without its index, a prefixed name is taken apart."""
     index = view.unseen.get(kind)
     if index is None:
         index = view.unseen[kind] = {}
-        for pair in _unseen_pairs(view, catalogs, kind):
-            prefixed = kind is not PatternKind.RESOURCE and view.scope.names is NameStyle.PREFIXED
+        prefixed = kind is not PatternKind.RESOURCE and view.scope.names is NameStyle.PREFIXED
+        pairs = _unseen_pairs(view, catalogs, kind)
+        for pair in islice(pairs, MOST_PREFIXED) if prefixed else pairs:
             name = wire_name(view.plan.prefixes.get(pair[0], pair[0]), pair[1]) if prefixed else pair[1]
             index.setdefault(name, pair)
     return index
