@@ -62,7 +62,7 @@ def test_a_question_decodes_to_an_object_whatever_it_holds() -> None:
 
 
 def test_an_unsupported_question_says_so() -> None:
-    assert json.loads(not_supported(SAMPLE).error or b"{}")["code"] == -32601
+    assert json.loads(not_supported(SAMPLE).error or b"{}")["code"] == -32600
 
 
 def test_a_question_that_nobody_answered_is_cancelled_if_it_can_be_and_an_error_if_not() -> None:

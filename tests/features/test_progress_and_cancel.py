@@ -1,4 +1,4 @@
-"""Progress is paced, rising, and complete at its end; cancels reach whom they concern, and late answers reach nobody."""
+"""Progress is paced and complete at its end; cancels reach whom they concern, and late answers reach nobody."""
 
 from __future__ import annotations
 

@@ -259,13 +259,13 @@ async def test_no_model_answers_unless_the_server_is_named_for_it(vendors: str) 
     async with gateway_with(settings) as own, session(own) as caller:
         opened = (await caller.told("seen"))[0]["params"]["capabilities"]
         assert "sampling" not in opened
-        assert (await sampled(caller))["error"]["code"] == -32601
+        assert (await sampled(caller))["error"]["code"] == -32600
 
 
 async def test_no_model_answers_outside_a_request(gateway: Gateway) -> None:
     async with session(gateway, listen=True) as caller:
         await caller.call("sample_outside")
-        assert (await caller.hears("notifications/odd/late"))["code"] == -32601
+        assert (await caller.hears("notifications/odd/late"))["code"] == -32600
 
 
 async def test_a_person_sees_question_and_answer_first(vendors: str) -> None:

@@ -321,7 +321,7 @@ async def test_a_question_that_comes_with_a_reply_never_breaks_into_what_follows
         # Put to the caller, or refused where no call was open any more; never left without an answer.
         answers = [asking.result() if asking.done() else None for asking in asked]
         assert answers[0] == BLUE
-        assert all(answer == BLUE or answer["error"]["code"] == -32601 for answer in answers if answer)
+        assert all(answer == BLUE or answer["error"]["code"] == -32600 for answer in answers if answer)
         assert None not in answers
 
 

@@ -110,14 +110,14 @@ class ProgressFlow:
     _ended: bool = False
 
     def offer(self, update: ProgressUpdate, now: float) -> tuple[ProgressUpdate | None, float | None]:
-        """Take an update: give back what to send now, or when to ask `due`. One that does not rise is dropped.
+        """Take an update: return what to send now, or when to call `due`.
 
-        MCP wants progress to increase with every notification (basic/utilities/progress), so a peer that repeats a
-        value loses that update and nothing else.
+        MCP requires progress to increase (basic/utilities/progress). A server that repeats a value with a new message violates
+        that, but its message is of use to the caller, as it is over a direct connection: values pass unchanged.
         """
-        if self._ended or not update.progress > self._highest:
+        if self._ended:
             return None, None
-        self._highest = update.progress
+        self._highest = max(self._highest, update.progress)
         self._held = update
         return self.due(now)
 

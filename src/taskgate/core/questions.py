@@ -85,8 +85,20 @@ def unanswered(method: str) -> Answer:
     return Answer(error=wire.encode({"code": -32603, "message": "The question was not answered in time."}))
 
 
+_NOT_SUPPORTED: Final = {
+    ELICIT: "Elicitation not supported",
+    SAMPLE: "Sampling not supported",
+    ROOTS: "List roots not supported",
+}
+
+
 def not_supported(method: str) -> Answer:
-    return Answer(error=wire.encode({"code": -32601, "message": f"The caller cannot answer {method}."}))
+    """Refuse a request in place of a client that did not declare the capability for it.
+
+    Servers get the code and the text that the Python SDK's client returns without a callback, so that what they do about it is the
+    same as over a direct connection.
+    """
+    return Answer(error=wire.encode({"code": -32600, "message": _NOT_SUPPORTED.get(method, f"{method} not supported")}))
 
 
 def can_answer(capabilities: Mapping[str, Any], method: str, params: Mapping[str, Any]) -> bool:

@@ -47,6 +47,9 @@ if TYPE_CHECKING:
 # made.
 
 _OUR_FAULT: Final = frozenset({-32020, -32021, -32022})
+_RESOURCE_MISSING: Final = -32002
+"""2025-11-25 only; 2026-07-28 replaced it by invalid params."""
+_INVALID_PARAMS: Final = -32602
 
 Asker = Callable[[Request, Question], Awaitable[Answer]]
 Carry = Callable[[Request, Upstream, UpstreamCall], Coroutine[Any, Any, bytes]]
@@ -97,6 +100,7 @@ class Relay:
             lambda question: self._put(request, question),
             name=name,
             wants_progress=request.progress_token is not None,
+            progress_token=request.progress_token,
             keep_envelope=request.generation is Generation.STATELESS,
             headers=headers,
             asker=request.asking_stream,
@@ -291,6 +295,9 @@ class Relay:
             return wire.join(members)
         if isinstance(outcome, ErrorReply) and outcome.code == URL_REQUIRED:
             return self._url_first(request, upstream, call, outcome)
+        if isinstance(outcome, ErrorReply) and outcome.code == _RESOURCE_MISSING:
+            error = wire.parse_strictly(outcome.raw)
+            raise RelayedError(wire.encode({**error, "code": _INVALID_PARAMS}), _INVALID_PARAMS)
         return await edited(unwrap(outcome), lambda raw: up_to_stateless(raw, call.method))
 
     def _url_first(self, request: Request, upstream: Upstream, call: UpstreamCall, reply: ErrorReply) -> bytes:

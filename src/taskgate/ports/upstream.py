@@ -78,6 +78,8 @@ class UpstreamCall(msgspec.Struct, frozen=True):
     name: str = ""
     """What is called, read or followed: the tool, prompt, URI or task, as the upstream knows it."""
     wants_progress: bool = False
+    progress_token: Raw | None = None
+    """The caller's own progress token, for updates that arrive after the reply on a link of this caller alone."""
     keep_envelope: bool = False
     """The params already carry a stateless caller's own envelope, to be passed on as it came."""
     headers: tuple[tuple[bytes, bytes], ...] = ()

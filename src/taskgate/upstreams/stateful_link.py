@@ -57,6 +57,8 @@ _METHOD_NOT_FOUND: Final = wire.encode({"code": -32601, "message": "Method not f
 _LEVELS: Final = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
 _TOO_MANY_QUESTIONS: Final = wire.encode({"code": -32603, "message": "Too many requests of this server are open"})
 MAX_LINGERING: Final = 1000
+_LATE_TOKENS: Final = 16
+"""Progress after a reply is rare, and seldom about anything but the last few requests of a conversation."""
 MAX_CONVERSATIONS: Final = 10_000
 HANDED_OVER_S: Final = 30.0
 """A call that was given a link for itself begins at once; one that was cancelled in between does not keep the link for long."""
@@ -95,6 +97,7 @@ class StatefulLink:
         self._listener = listener
         self._flights: dict[int, Flight] = {}
         self._lingering: dict[int, Flight] = {}
+        self._late_progress: dict[int, Raw] = {}
         self._answering: dict[bytes, asyncio.Task[None]] = {}
         self._background: set[asyncio.Task[None]] = set()
         self._courtesies = Courtesies(self._send_quietly, self._spawn)
@@ -221,6 +224,8 @@ class StatefulLink:
             raise
         finally:
             del self._flights[number]
+            if request.progress_token is not None and self.key.session:
+                self._expect_late_progress(number, request.progress_token)
         self._timeouts = 0
         secrets = self._wire.secret_filter
         if secrets.active and secrets.concerns(request.method, message):
@@ -228,6 +233,12 @@ class StatefulLink:
         if "task" in members and message.raw_result is not None:
             self._keep_hearing(flight)
         return self._reply(message)
+
+    def _expect_late_progress(self, number: int, token: Raw) -> None:
+        """Remember which token of the caller's a finished request had: servers may report progress after the reply."""
+        self._late_progress[number] = token
+        if len(self._late_progress) > _LATE_TOKENS:
+            del self._late_progress[next(iter(self._late_progress))]
 
     def _keep_hearing(self, flight: Flight) -> None:
         """The call became a task over there: its progress token is good until that task ends (2025-11-25, tasks)."""
@@ -346,7 +357,12 @@ class StatefulLink:
             token = (message.params or {}).get(PROGRESS_TOKEN)
             flight = self._flights.get(token) or self._lingering.get(token) if type(token) is int else None
             if flight is None:
-                # Nobody waits for it under that number, and to everyone else the number means nothing.
+                late = self._late_progress.get(token) if type(token) is int else None
+                if late is not None:
+                    members = wire.members_of(shown_params(message) or Raw(b"{}"))
+                    self._listener.on_notification(
+                        self, message.method, Raw(wire.join({**members, PROGRESS_TOKEN: late}))
+                    )
                 return
         call = flight.request if flight is not None else None
         if flight is None and message.method == "notifications/message":

@@ -36,7 +36,8 @@ async def notified(lookup: Lookup, upstreams: Mapping[str, Upstream], session: S
     if message.method == "notifications/cancelled":
         session.cancel(wire.encode((message.params or {}).get("requestId")), CancelNote.read(message.params))
     elif message.method != "notifications/initialized":
-        await _tell_upstreams(_links_of(lookup, upstreams, session), message)
+        links = _links_of(lookup, upstreams, session) or await _only_link(lookup, upstreams, session)
+        await _tell_upstreams(links, message)
 
 
 async def _tell_upstreams(links: list[Link], message: Message) -> None:
@@ -58,11 +59,29 @@ async def pass_log_level_on(lookup: Lookup, upstreams: Mapping[str, Upstream], s
             log.info("log level not delivered", server=link.server, level=level, why=problem.message)
 
 
+def _servers_of(lookup: Lookup, session: Session) -> Sequence[str]:
+    return tuple(lookup.views.subset(lookup.plan.value, session.caller.scope, session.narrowing).servers)
+
+
 def _links_of(lookup: Lookup, upstreams: Mapping[str, Upstream], session: Session) -> list[Link]:
     """The open conversations that a session has with stateful upstreams of its scope; others may be shared with it, too."""
-    servers = lookup.views.subset(lookup.plan.value, session.caller.scope, session.narrowing).servers
-    found = (upstreams[name].open_link(session.link_key) for name in servers if name in upstreams)
+    found = (upstreams[name].open_link(session.link_key) for name in _servers_of(lookup, session) if name in upstreams)
     return [link for link in found if link is not None and link.generation is Generation.STATEFUL]
+
+
+async def _only_link(lookup: Lookup, upstreams: Mapping[str, Upstream], session: Session) -> list[Link]:
+    """Open the conversation with the only server of a scope, so that it receives a notification sent before the first call, as over
+    a direct connection. With several servers it is not known which of them the client means.
+    """
+    servers = _servers_of(lookup, session)
+    if len(servers) != 1 or servers[0] not in upstreams:
+        return []
+    try:
+        link = await upstreams[servers[0]].link(session.link_key, session.profile)
+    except TaskgateError as problem:
+        log.info("notification not delivered", server=servers[0], why=problem.message)
+        return []
+    return [link] if link.generation is Generation.STATEFUL else []
 
 
 MAY_BE_ANOTHER: Final = frozenset(

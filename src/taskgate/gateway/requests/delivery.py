@@ -24,7 +24,7 @@ from taskgate.gateway.requests.sessions import Session, passes_log_level
 from taskgate.ports.outlet import ReplyOutlet
 from taskgate.ports.upstream import ClientProfile
 
-# Progress on its way to one caller: only rising, no faster than the caller can use, and the last of it always.
+# Progress on its way to one caller: no faster than the caller can use, and the last update always.
 #
 # One of these belongs to one progress token, from the first update until the request or the task ends. The rule is
 # `core.delivery`; here are the clock and the timer. A request without a token never makes one.
@@ -39,7 +39,7 @@ class PacedProgress:
         self._timer: asyncio.TimerHandle | None = None
 
     def offer(self, progress: float, params: bytes) -> None:
-        """Take one update, ready to be sent; one that does not rise is dropped."""
+        """Take one update, ready to be sent."""
         self._hand_over(*self._flow.offer(ProgressUpdate(progress, payload=params), clock.monotonic()))
 
     def _hand_over(self, update: ProgressUpdate | None, due: float | None) -> None:

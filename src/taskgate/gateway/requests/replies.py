@@ -46,7 +46,6 @@ def audience_of(request: Request) -> Audience:
 
 
 _STATELESS_STATUS: Final = {-32601: 404, -32020: 400, -32021: 400, -32022: 400}
-_RESOURCE_MISSING: Final = -32002
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,13 +57,10 @@ class CallerReply:
 
 
 def relayed(request: Request, error: RelayedError) -> CallerReply:
-    """An upstream's own error passes as it came, but for numbers that the caller's generation does not have."""
-    raw, status = error.raw, 200
-    if request.generation is Generation.STATELESS:
-        if error.code == _RESOURCE_MISSING:
-            raw = wire.encode({**wire.parse_strictly(raw), "code": -32602})
-        status = _STATELESS_STATUS.get(error.code, 200)
-    return CallerReply(wire.failure(request.message.id, raw), status, error_type=str(error.code))
+    """Relay an upstream's own error unchanged."""
+    stateless = request.generation is Generation.STATELESS
+    status = _STATELESS_STATUS.get(error.code, 200) if stateless else 200
+    return CallerReply(wire.failure(request.message.id, error.raw), status, error_type=str(error.code))
 
 
 def refused(
