@@ -24,13 +24,13 @@ async def gateway() -> AsyncIterator[Gateway]:
         yield running
 
 
-async def test_a_flood_of_progress_is_paced_rises_and_ends_with_the_last(gateway: Gateway) -> None:
+async def test_flood_of_progress_is_paced_and_ends_with_the_last_update(gateway: Gateway) -> None:
     async with session(gateway) as caller:
         await caller.call("flood", {"steps": 300}, _meta={"progressToken": "mine"})
         heard = caller.heard_of(PROGRESS)
         numbers = [update["progress"] for update in heard]
         assert {update["progressToken"] for update in heard} == {"mine"}
-        assert numbers == sorted(set(numbers)), "progress fell or repeated itself"
+        assert numbers == sorted(set(numbers)), "progress was repeated or reordered"
         assert numbers[-1] == 300, "the last update was dropped"
         assert 20 <= len(numbers) <= 40
 

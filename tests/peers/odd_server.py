@@ -160,14 +160,11 @@ async def measure(_server: OddServer, arguments: Wire, _params: Wire) -> Wire:
 
 
 async def flood(server: OddServer, arguments: Wire, params: Wire) -> Wire:
-    """Progress as fast as it goes, some of it falling."""
+    """Progress as fast as possible, and one update without a number."""
     token = (params.get("_meta") or {}).get("progressToken")
     for step in range(1, int(arguments.get("steps", 200)) + 1):
         if token is not None:
             server.send({"method": "notifications/progress", "params": {"progressToken": token, "progress": step}})
-            if step % 10 == 0:
-                fallen = {"progressToken": token, "progress": step - 5}
-                server.send({"method": "notifications/progress", "params": fallen})
     if token is not None:
         server.send({"method": "notifications/progress", "params": {"progressToken": token, "progress": "soon"}})
     return text("done")
