@@ -241,6 +241,7 @@ class Lifecycle:
         await self.app.outbound.close()
         await self.app.reaper.close()
         await self.app.close_store()
+        log.report_left_out(last=True)
         self._side.release()
 
     def _catch_signals(self) -> None:
@@ -427,6 +428,7 @@ async def mind_tasks(app: App, rounds: int) -> None:
     """Around one background loop: a store in trouble must not end the house-keeping."""
     tasks = app.gateway.tasks
     try:
+        log.report_left_out()
         app.gateway.write_down_calls()
         await app.audit.tend()
         await app.gateway.task_metrics.refresh()

@@ -13,15 +13,12 @@ from taskgate.core.budgets import (
     MIN_OUTPUT_BYTES,
     TRUNCATED_META,
     BucketLevel,
-    FairQueue,
-    QueuePlace,
     TokenBucket,
     cut_string,
     share,
     take,
     truncate_result,
 )
-from taskgate.core.errors import CallerError
 
 
 def result(*blocks: Any, **more: Any) -> bytes:
@@ -179,160 +176,6 @@ def test_no_sequence_gets_more_than_burst_plus_rate(gaps: list[float], burst: in
         level, wait = take(TokenBucket(rate, burst), level, now)
         passed += wait == 0.0
     assert passed <= burst + rate * now + 1e-6
-
-
-def test_slots_go_to_those_who_have_the_fewest() -> None:
-    queue = FairQueue(slots=2)
-    assert [queue.enter("greedy", f"g{i}") for i in range(4)] == [
-        QueuePlace.RUNS,
-        QueuePlace.RUNS,
-        QueuePlace.WAITS,
-        QueuePlace.WAITS,
-    ]
-    assert queue.enter("modest", "m0") is QueuePlace.WAITS
-    assert queue.leave("greedy") == ["m0"]
-    assert (queue.running, queue.waiting) == (2, 2)
-    assert queue.leave("greedy") == ["g2"]
-    assert queue.leave("modest") == ["g3"]
-    assert queue.leave("greedy") == []
-    assert queue.leave("greedy") == []
-    assert queue.running == 0
-
-
-def test_equals_take_turns() -> None:
-    queue = FairQueue(slots=1)
-    queue.enter("x", "x0")
-    for name in ("a", "b"):
-        for i in range(2):
-            queue.enter(name, f"{name}{i}")
-    order = [queue.leave("x")[0]]
-    for _ in range(3):
-        order += queue.leave(str(order[-1])[0])
-    assert order == ["a0", "b0", "a1", "b1"]
-
-
-def test_waiting_has_limits_and_says_that_nothing_ran() -> None:
-    queue = FairQueue(slots=1, max_waiting=3, max_waiting_per_caller=2)
-    queue.enter("a", 0)
-    queue.enter("a", 1)
-    queue.enter("a", 2)
-    with pytest.raises(CallerError) as caught:
-        queue.enter("a", 3)
-    assert (caught.value.error_type, caught.value.executed) == ("overloaded", "no")
-    queue.enter("b", 4)
-    with pytest.raises(CallerError):
-        queue.enter("c", 5)
-
-
-def test_a_waiting_call_may_give_up_once() -> None:
-    queue = FairQueue(slots=1)
-    queue.enter("a", 0)
-    queue.enter("b", 1)
-    queue.enter("b", 2)
-    assert queue.abandon("b", 1)
-    assert not queue.abandon("b", 1)
-    assert queue.abandon("b", 2)
-    assert not queue.abandon("nobody", 1)
-    assert queue.waiting == 0
-
-
-def test_more_slots_admit_who_waits_and_fewer_stop_nobody() -> None:
-    queue = FairQueue(slots=1)
-    queue.enter("a", 0)
-    queue.enter("a", 1)
-    assert queue.resize(2) == [1]
-    assert queue.resize(1) == []
-    assert queue.running == 2
-    queue.enter("b", 2)
-    assert queue.leave("a") == []
-    assert queue.leave("a") == [2]
-
-
-@given(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from(["enter", "leave", "abandon"])), max_size=60))
-def test_any_order_of_happenings_keeps_the_limit_and_loses_no_ticket(steps: list[tuple[str, str]]) -> None:
-    queue = FairQueue(slots=2)
-    running: list[tuple[str, int]] = []
-    waiting: dict[int, str] = {}
-    for number, (caller, step) in enumerate(steps):
-        mine = [entry for entry in running if entry[0] == caller]
-        if step == "enter":
-            if queue.enter(caller, number) is QueuePlace.RUNS:
-                running.append((caller, number))
-            else:
-                waiting[number] = caller
-        elif step == "leave" and mine:
-            running.remove(mine[0])
-            running.extend((waiting.pop(ticket), ticket) for ticket in queue.leave(caller))  # type: ignore
-        elif step == "abandon" and caller in waiting.values():
-            ticket = next(t for t, c in waiting.items() if c == caller)
-            assert queue.abandon(caller, ticket)
-            del waiting[ticket]
-        assert queue.running == len(running) <= 2
-        assert queue.waiting == len(waiting)
-        assert not waiting or len(running) == 2
-
-
-def test_a_line_says_beforehand_whether_it_is_full() -> None:
-    queue = FairQueue(slots=1, max_waiting=1)
-    assert not queue.is_full_for("a")
-    queue.enter("a", 0)
-    assert not queue.is_full_for("b")
-    queue.enter("b", 1)
-    assert queue.is_full_for("c")
-
-
-def test_who_leaves_without_a_slot_takes_nobodys_place_away() -> None:
-    queue = FairQueue(1)
-    assert queue.enter("ann", 1) is QueuePlace.RUNS
-    assert queue.enter("bob", 2) is QueuePlace.WAITS
-    assert queue.leave("carol") == []
-    assert (queue.running, queue.waiting) == (1, 1)
-    assert queue.leave("ann") == [2]
-    assert (queue.running, queue.waiting) == (1, 0)
-
-
-def test_other_limits_on_waiting_hold_at_once() -> None:
-    queue = FairQueue(1)
-    queue.enter("ann", 1)
-    queue.enter("ann", 2)
-    assert not queue.is_full_for("bob")
-    queue.limit_waiting(1, 1, 1)
-    assert queue.is_full_for("bob")
-
-
-def test_a_free_slot_goes_to_the_tenant_with_the_fewest_running() -> None:
-    queue = FairQueue(slots=3)
-    for number, caller in enumerate(("big/a", "big/b", "small/c")):
-        assert queue.enter(caller, number) is QueuePlace.RUNS
-    # A caller of the large tenant who has nothing running stands first in the line; the small tenant has fewer.
-    assert queue.enter("big/d", "d") is QueuePlace.WAITS
-    assert queue.enter("small/c", "c") is QueuePlace.WAITS
-    assert queue.leave("big/a") == ["d"]
-    assert queue.leave("big/b") == ["c"]
-    assert queue.enter("big/e", "e") is QueuePlace.WAITS
-    assert queue.enter("https://issuer.example#ann", "ann") is QueuePlace.WAITS
-    assert queue.leave("small/c") == ["ann"]
-
-
-def test_one_tenant_does_not_fill_the_line() -> None:
-    queue = FairQueue(slots=1, max_waiting=10, max_waiting_per_caller=10, max_waiting_per_tenant=2)
-    queue.enter("big/a", 0)
-    for caller in ("big/a", "big/b"):
-        queue.enter(caller, caller)
-    assert queue.is_full_for("big/c")
-    assert not queue.is_full_for("small/c")
-    assert queue.abandon("big/b", "big/b")
-    assert not queue.is_full_for("big/c")
-
-
-def test_a_call_that_runs_already_takes_a_slot_even_beyond_the_limit() -> None:
-    queue = FairQueue(slots=1)
-    assert queue.enter("ann", "first") is QueuePlace.RUNS
-    queue.run_at_once("bob")
-    assert queue.running == 2
-    assert queue.enter("ann", "second") is QueuePlace.WAITS
-    assert queue.leave("bob") == []
-    assert queue.leave("ann") == ["second"]
 
 
 @pytest.mark.parametrize("limit", range(1, 30))

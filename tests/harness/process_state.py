@@ -13,6 +13,7 @@ import os
 import sys
 from collections.abc import Iterator
 
+from taskgate.core.repeated_lines import RepeatedLines
 from taskgate.telemetry.logs import log
 
 
@@ -20,7 +21,7 @@ from taskgate.telemetry.logs import log
 def kept() -> Iterator[None]:
     environment, folder = dict(os.environ), os.getcwd()
     level, as_text, handlers = log.least, log.as_text, list(logging.root.handlers)
-    hidden = log._hiding
+    hidden, log.repeated = log._hiding, RepeatedLines()
     thresholds, interval, tracer = gc.get_threshold(), sys.getswitchinterval(), sys.gettrace()
     try:
         yield

@@ -25,6 +25,7 @@ from tests.seam.processes import ChildOfGateway, ModuleOf, RunningProgram
 from tests.seam.seeds import seeded
 
 from taskgate import clock, lifecycle
+from taskgate.core.repeated_lines import RepeatedLines
 from taskgate.mcp.stdio import child as child_module
 from taskgate.mcp.stdio import process as process_module
 from taskgate.mcp.stdio.process import Reaper
@@ -171,6 +172,7 @@ def circumstances(seed: int = 1) -> Iterator[Callable[[], VirtualLoop]]:
             (Log, "_write", _write_line(Log._write)),
             (log, "least", LEVELS["info"]),
             (log, "as_text", False),
+            (log, "repeated", RepeatedLines()),
             (process_module, "subprocess", ModuleOf(subprocess, Popen=_popen)),
             (Reaper, "before_exec", _before_exec(Reaper.before_exec)),
             (child_module, "watch_exit", _watch_exit(child_module.watch_exit)),

@@ -5,17 +5,14 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections import Counter, deque
-from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from enum import StrEnum
 from typing import Final
 
 import msgspec
 
 from taskgate.core.catalog.output_schema import cut_notice
-from taskgate.core.errors import CallerError
 from taskgate.core.identity import tenant_of
 
 MIN_OUTPUT_BYTES = 1024
@@ -190,129 +187,9 @@ def take(bucket: TokenBucket, level: BucketLevel | None, now: float, cost: float
     return BucketLevel(tokens, now), missing / bucket.per_second if bucket.per_second > 0 else float("inf")
 
 
-class QueuePlace(StrEnum):
-    """What became of a call that asked for a slot."""
-
-    RUNS = "runs"
-    WAITS = "waits"
-
-
 def share(limit: int, place: int, among: int) -> int:
     """The part of a limit that is for one of several gateways: together they have the limit, but never less than one each."""
     return max(1, limit // among + (1 if place < limit % among else 0))
-
-
-def _tenant(caller: str) -> str:
-    return tenant_of(caller) or caller
-
-
-def _add(counts: Counter[str], name: str, change: int) -> None:
-    counts[name] += change
-    if not counts[name]:
-        del counts[name]
-
-
-@dataclass(slots=True)
-class FairQueue:
-    """Slots of one server, shared among tenants, and within a tenant among callers: a free slot goes to the tenant with the fewest
-    running, and there to the waiting caller who has the fewest. Who belongs to no tenant is one alone.
-
-    Among equals the one who was served longest ago comes first, so that nobody can starve another by asking more often.
-    A plain object without locks or time: one event loop owns it.
-    """
-
-    slots: int
-    max_waiting: int = 1000
-    max_waiting_per_caller: int = 100
-    max_waiting_per_tenant: int = 1000
-    running: int = 0
-    """How many calls hold a slot."""
-    waiting: int = 0
-    """How many calls wait for one. Counted along the way: thousands of callers may stand here."""
-    _running: dict[str, int] = field(default_factory=dict)
-    _waiting: dict[str, deque[Hashable]] = field(default_factory=dict)
-    _running_of_tenant: Counter[str] = field(default_factory=Counter)
-    _waiting_of_tenant: Counter[str] = field(default_factory=Counter)
-
-    def enter(self, caller: str, ticket: Hashable, *, limited: bool = True) -> QueuePlace:
-        """Ask for a slot: run now, or wait to be named by `leave`. Raises `overloaded` where no more may wait, unless the
-        call is one that was promised before.
-        """
-        if self.running < self.slots and not self._waiting:
-            self._run(caller)
-            return QueuePlace.RUNS
-        if limited and self.is_full_for(caller):
-            raise CallerError(
-                "overloaded", "Too many calls are waiting for this server. Try again later.", gate="budget"
-            )
-        self._waiting.setdefault(caller, deque()).append(ticket)
-        self._count_waiting(caller, 1)
-        return QueuePlace.WAITS
-
-    def is_full_for(self, caller: str) -> bool:
-        """Whether a call of this caller could neither run now nor wait."""
-        if self.running < self.slots and not self._waiting:
-            return False
-        line = self._waiting.get(caller, ())
-        full = self.waiting >= self.max_waiting or len(line) >= self.max_waiting_per_caller
-        return full or self._waiting_of_tenant[_tenant(caller)] >= self.max_waiting_per_tenant
-
-    def leave(self, caller: str) -> list[Hashable]:
-        """A call of this caller has ended. Gives the tickets that run now."""
-        held = self._running.pop(caller, 0)
-        if held:
-            self.running -= 1
-            _add(self._running_of_tenant, _tenant(caller), -1)
-        if held > 1:
-            self._running[caller] = held - 1
-        return self._admit()
-
-    def abandon(self, caller: str, ticket: Hashable) -> bool:
-        """A waiting call gave up. False if it was not waiting any more: then it runs, and must `leave`."""
-        line = self._waiting.get(caller)
-        if line is None or ticket not in line:
-            return False
-        line.remove(ticket)
-        self._count_waiting(caller, -1)
-        if not line:
-            del self._waiting[caller]
-        return True
-
-    def run_at_once(self, caller: str) -> None:
-        """A call that runs already takes a slot, even beyond the limit."""
-        self._run(caller)
-
-    def limit_waiting(self, in_all: int, per_caller: int, per_tenant: int) -> None:
-        self.max_waiting, self.max_waiting_per_caller, self.max_waiting_per_tenant = in_all, per_caller, per_tenant
-
-    def resize(self, slots: int) -> list[Hashable]:
-        """The limit changed. Gives the tickets that run now; calls that already run are left alone."""
-        self.slots = slots
-        return self._admit()
-
-    def _run(self, caller: str) -> None:
-        self._running[caller] = self._running.get(caller, 0) + 1
-        _add(self._running_of_tenant, _tenant(caller), 1)
-        self.running += 1
-
-    def _count_waiting(self, caller: str, change: int) -> None:
-        self.waiting += change
-        _add(self._waiting_of_tenant, _tenant(caller), change)
-
-    def _running_beside(self, caller: str) -> tuple[int, int]:
-        return self._running_of_tenant[_tenant(caller)], self._running.get(caller, 0)
-
-    def _admit(self) -> list[Hashable]:
-        admitted: list[Hashable] = []
-        while self._waiting and self.running < self.slots:
-            caller = min(self._waiting, key=self._running_beside)
-            line = self._waiting.pop(caller)
-            admitted.append(line.popleft())
-            self._count_waiting(caller, -1)
-            self._run(caller)
-            if line:
-                self._waiting[caller] = line  # at the end: served last
-        return admitted
 
 
 # Who used what, by day: calls, seconds, bytes and what models cost. Counted in memory, added up in the store.

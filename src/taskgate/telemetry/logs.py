@@ -1,7 +1,11 @@
 """Structured logs on standard error: readable lines on a terminal, JSON lines elsewhere.
 
 Forty lines of our own instead of a logging library, because the one we would use brings a terminal toolkit along: a tenth of the
-start-up time and of the memory of an idle gateway. Writing a log line may never fail a request: a full disk is suffered in silence.
+start-up time and of the memory of an idle gateway. Writing a log line may never fail a request: if standard error
+cannot be written, the line is lost.
+
+Lines that one statement writes over and over are rate-limited, those of each server separately: the first 50 are written, then one
+a second, with the number of lines left out (`not_logged`). Lines of level `debug` are not limited.
 """
 
 from __future__ import annotations
@@ -10,12 +14,16 @@ import contextlib
 import json
 import logging
 import sys
+import threading
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from datetime import UTC, datetime
+from types import FrameType
 from typing import Any, Final
 
+from taskgate import clock
 from taskgate.core.peer_input import visible
+from taskgate.core.repeated_lines import LeftOut, RepeatedLines
 
 LEVELS: Final = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 KEPT_HIDING: Final = 8
@@ -29,6 +37,9 @@ class Log:
         self.least = LEVELS["info"]
         self.as_text = False
         self._hiding: tuple[Callable[[str], str], ...] = ()
+        self.repeated = RepeatedLines()
+        self._counting = threading.RLock()
+        """Collecting garbage may log while a line is being counted."""
 
     def hide(self, hidden: Callable[[str], str]) -> None:
         """Keep the secrets of the configuration in force out of every line from now on: `hidden` gives a text without them."""
@@ -47,18 +58,42 @@ class Log:
         self._write("debug", event, facts)
 
     def info(self, event: str, **facts: Any) -> None:
-        self._write("info", event, facts)
+        self._write_limited("info", event, facts)
 
     def warning(self, event: str, **facts: Any) -> None:
-        self._write("warning", event, facts)
+        self._write_limited("warning", event, facts)
 
     def error(self, event: str, exc_info: BaseException | None = None, **facts: Any) -> None:
-        if exc_info is not None:
-            facts["exception"] = "".join(traceback.format_exception(exc_info)).rstrip()
-        self._write("error", event, facts)
+        self._write_limited("error", event, facts, exc_info)
+
+    def report_left_out(self, *, last: bool = False) -> None:
+        """Write how many lines were left out by statements that write no more. Called once a second, and at the end."""
+        with self._counting:
+            reports = self.repeated.all_reports() if last else self.repeated.reports(clock.monotonic())
+        for left_out in reports:
+            self._write(left_out.level, "lines were not logged", _report(left_out))
+
+    def passes(self, source: Hashable, level: str, event: str) -> int | None:
+        """How many lines of this source were left out before this one; None if this one is left out, too."""
+        with self._counting:
+            return self.repeated.passes(source, level, event, clock.monotonic())
 
     def write_from(self, least: int, *, as_text: bool) -> None:
         self.least, self.as_text = least, as_text
+
+    def _write_limited(
+        self, level: str, event: str, facts: dict[str, Any], exc_info: BaseException | None = None
+    ) -> None:
+        if LEVELS[level] < self.least:
+            return
+        not_logged = self.passes((*_statement(sys._getframe(2)), facts.get("server")), level, event)
+        if not_logged is None:
+            return
+        if not_logged:
+            facts["not_logged"] = not_logged
+        if exc_info is not None:
+            facts["exception"] = "".join(traceback.format_exception(exc_info)).rstrip()
+        self._write(level, event, facts)
 
     def _write(self, level: str, event: str, facts: dict[str, Any]) -> None:
         if LEVELS[level] < self.least:
@@ -71,6 +106,15 @@ class Log:
         with contextlib.suppress(OSError, ValueError):
             sys.stderr.write(line + "\n")
             sys.stderr.flush()
+
+
+def _statement(frame: FrameType) -> tuple[Hashable, ...]:
+    """Which statement logs. Its text is no name for it: it may quote names that peers invent."""
+    return frame.f_code, frame.f_lineno
+
+
+def _report(left_out: LeftOut) -> dict[str, Any]:
+    return {"line": left_out.event, "not_logged": left_out.lines}
 
 
 def _without_secrets(fact: Any, hidden: Callable[[str], str]) -> Any:
@@ -108,9 +152,18 @@ class _LibraryLines(logging.Formatter):
         return log.without_secrets(super().format(record))
 
 
+class _LibraryLimit(logging.Filter):
+    """Lines of libraries are rate-limited like our own."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        level = "error" if record.levelno >= logging.ERROR else "warning"
+        return log.passes((record.pathname, record.lineno), level, f"a line of {record.name}") is not None
+
+
 def set_up(level: str = "info", form: str = "auto") -> None:
     """Once per process, before anything is logged."""
     log.write_from(LEVELS[level], as_text=form == "text" or (form == "auto" and sys.stderr.isatty()))
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_LibraryLines("%(levelname)s %(name)s %(message)s"))
+    handler.addFilter(_LibraryLimit())
     logging.basicConfig(level=logging.WARNING, handlers=[handler])

@@ -20,8 +20,9 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final
 
 from taskgate import clock
-from taskgate.core.budgets import BucketLevel, FairQueue, QueuePlace, TokenBucket, share, take
+from taskgate.core.budgets import BucketLevel, TokenBucket, share, take
 from taskgate.core.errors import CallerError, GatewayFault
+from taskgate.core.fair_queue import FairQueue, QueuePlace
 from taskgate.core.identity import tenant_of
 from taskgate.core.lateness import Lateness
 from taskgate.gateway.plan import Plan

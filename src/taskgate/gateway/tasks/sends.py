@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Awaitable, Callable
-from typing import Final, Protocol
+from typing import Protocol
 
 from taskgate.core import wire
-from taskgate.core.budgets import FairQueue, QueuePlace
 from taskgate.core.errors import Cure, Executed, GatewayFault, UpstreamError, judge
+from taskgate.core.fair_queue import FairQueue, QueuePlace
 from taskgate.core.governance.approval import Approval
 from taskgate.core.questions import Question
 from taskgate.core.tasks import endings
@@ -176,10 +176,9 @@ class TaskSends:
 #
 # A call holds its turn from just before its intent is written until its answer is there; not while a person is asked
 # between two rounds, and not while the server's own task is followed, because then it holds no connection. Free turns
-# go to the caller who has the fewest. How many may wait is bounded by the limits on open tasks, so nobody is refused
-# here.
+# go to the caller who has the fewest. How many may wait is bounded by the limits on open tasks alone: a task was accepted, so
+# its run is never refused here.
 
-_NO_LIMIT: Final = 1 << 30
 Note = Callable[[str, Noted], None]
 
 
@@ -197,7 +196,7 @@ class RunQueue:
         slots = self._plan.value.limits.runs_per_server
         line = self._lines.get(server)
         if line is None:
-            line = self._lines[server] = FairQueue(slots, _NO_LIMIT, _NO_LIMIT)
+            line = self._lines[server] = FairQueue(slots)
         elif line.slots != slots:
             call(line.resize(slots))
         return line
@@ -243,7 +242,7 @@ class Turn:
             return True
         line = self._queue.line(self._server)
         ticket: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        if line.enter(self._key, ticket) is QueuePlace.WAITS:
+        if line.enter(self._key, ticket, limited=False) is QueuePlace.WAITS:
             text = f"Waiting in line for the server {self._server}, where {line.running} calls of tasks are running."
             self._note(self._task_id, Noted(text))
             if not await self._came(line, ticket, patience_s):

@@ -16,7 +16,6 @@ from typing import Any, Final, Protocol
 
 import uvicorn
 
-from taskgate import clock
 from taskgate.access.arrival import Arrival
 from taskgate.access.authorize import AccessRefused, Authorized
 from taskgate.access.resources import WELL_KNOWN
@@ -213,7 +212,6 @@ def served_by(app: Any, connection: Callable[..., Any], tls: ssl.SSLContext | No
 
 _NOT_A_GATEWAY: Final = b'{"error":"Only gateways of this store are answered here."}'
 _ARRIVAL: Final = Arrival("internal", on_loopback=False, by_proxy=True)
-_LOG_EVERY_S: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,8 +258,6 @@ class InternalListener:
         self._endpoint = endpoint
         self._verifier = verifier
         self._bound = bound
-        self._logged = 0.0
-        self._left_out = 0
         connection = partial(CallerConnection, self._answer, endpoint.gateway.plan, self._arrive, OpenConnections())
         self._server = QuietServer(served_by(self._other, connection))
         self._serving: asyncio.Task[None] | None = None
@@ -292,7 +288,7 @@ class InternalListener:
         try:
             authorized = self._authorized(b"POST", url, post.every_header, post.body)
         except HopRefused as refused:
-            self._log(str(refused))
+            log.warning("a request at the internal address was refused", why=str(refused))
             post.respond(*_refusal(refused))
             return
         except HttpRefused as refused:
@@ -310,7 +306,7 @@ class InternalListener:
         try:
             authorized = self._authorized(scope["method"].encode("ascii"), url, scope["headers"], b"")
         except HopRefused as refused:
-            self._log(str(refused))
+            log.warning("a request at the internal address was refused", why=str(refused))
             await respond_json(send, *_refusal(refused))
             return
         except HttpRefused as refused:
@@ -325,12 +321,3 @@ class InternalListener:
             return self._endpoint.authorizer.admit(proof, Access.CALL, proof.caller.scope, anonymous=True)
         except AccessRefused as refused:
             raise self._endpoint.entrance.not_authorized(refused, proof.caller.scope) from None
-
-    def _log(self, why: str) -> None:
-        """A flood of forged requests must not become a flood of lines."""
-        now = clock.monotonic()
-        if now - self._logged < _LOG_EVERY_S:
-            self._left_out += 1
-            return
-        log.warning("a request at the internal address was refused", why=why, not_logged=self._left_out)
-        self._logged, self._left_out = now, 0

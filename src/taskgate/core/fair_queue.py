@@ -1,0 +1,205 @@
+"""Slots of one server, shared fairly among tenants and among the callers of each tenant."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections import Counter, OrderedDict
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final
+
+from taskgate.core.errors import CallerError
+from taskgate.core.identity import tenant_of
+
+_STALE_ENTRIES: Final = 64
+"""A ranking is compacted when it holds this many entries more than twice its names."""
+
+
+class QueuePlace(StrEnum):
+    """What became of a call that asked for a slot."""
+
+    RUNS = "runs"
+    WAITS = "waits"
+
+
+Rank = tuple[int, ...]
+
+
+class _Ranking:
+    """Names by their rank, in logarithmic time. An entry that was replaced stays in the heap until it comes up or is compacted."""
+
+    __slots__ = ("_heap", "_ranks")
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[Rank, str]] = []
+        self._ranks: dict[str, Rank] = {}
+
+    def __len__(self) -> int:
+        return len(self._ranks)
+
+    def put(self, name: str, rank: Rank) -> None:
+        if self._ranks.get(name) == rank:
+            return
+        self._ranks[name] = rank
+        heapq.heappush(self._heap, (rank, name))
+        if len(self._heap) > 2 * len(self._ranks) + _STALE_ENTRIES:
+            self._heap = [(rank, name) for name, rank in self._ranks.items()]
+            heapq.heapify(self._heap)
+
+    def drop(self, name: str) -> None:
+        del self._ranks[name]
+
+    def lowest(self) -> tuple[Rank, str]:
+        """The name with the lowest rank. There must be one."""
+        while self._ranks.get(self._heap[0][1]) != self._heap[0][0]:
+            heapq.heappop(self._heap)
+        return self._heap[0]
+
+
+def _tenant(caller: str) -> str:
+    return tenant_of(caller) or caller
+
+
+def _add(counts: Counter[str], name: str, change: int) -> None:
+    counts[name] += change
+    if not counts[name]:
+        del counts[name]
+
+
+@dataclass(slots=True)
+class FairQueue:
+    """A free slot goes to the tenant with the fewest running calls, and there to the waiting caller that has the fewest. A caller
+    without a tenant counts as a tenant of its own.
+
+    Among equals the one who was served longest ago comes first, so that no caller can starve another by asking more often. Ten
+    thousand calls may wait, of one caller or of as many: each step takes logarithmic time. A plain object without locks or time:
+    one event loop owns it.
+    """
+
+    slots: int
+    max_waiting: int = 1000
+    max_waiting_per_caller: int = 100
+    max_waiting_per_tenant: int = 1000
+    running: int = 0
+    """How many calls hold a slot."""
+    waiting: int = 0
+    """How many calls wait for one."""
+    _running: dict[str, int] = field(default_factory=dict)
+    _running_of_tenant: Counter[str] = field(default_factory=Counter)
+    _waiting: dict[str, OrderedDict[Hashable, None]] = field(default_factory=dict)
+    """The tickets of each waiting caller, the oldest first."""
+    _waiting_of_tenant: Counter[str] = field(default_factory=Counter)
+    _since: dict[str, int] = field(default_factory=dict)
+    """Of each waiting caller: when it began to wait or was served last, counted in `_steps`."""
+    _steps: Iterator[int] = field(default_factory=itertools.count)
+    _callers: dict[str, _Ranking] = field(default_factory=dict)
+    """The waiting callers of each tenant."""
+    _tenants: _Ranking = field(default_factory=_Ranking)
+    """The tenants with waiting callers, each ranked with the first of them."""
+
+    def enter(self, caller: str, ticket: Hashable, *, limited: bool = True) -> QueuePlace:
+        """Ask for a slot: run now, or wait to be named by `leave`. Raises `overloaded` where no more may wait, unless the call
+        was accepted before (`limited=False`).
+        """
+        if self.running < self.slots and not self._waiting:
+            self._run(caller)
+            return QueuePlace.RUNS
+        if limited and self.is_full_for(caller):
+            raise CallerError(
+                "overloaded", "Too many calls are waiting for this server. Try again later.", gate="budget"
+            )
+        line = self._waiting.get(caller)
+        if line is None:
+            line = self._waiting[caller] = OrderedDict()
+            self._since[caller] = next(self._steps)
+        line[ticket] = None
+        self._count_waiting(caller, 1)
+        self._rank(caller)
+        return QueuePlace.WAITS
+
+    def is_full_for(self, caller: str) -> bool:
+        """Whether a call of this caller could neither run now nor wait."""
+        if self.running < self.slots and not self._waiting:
+            return False
+        line = self._waiting.get(caller, ())
+        full = self.waiting >= self.max_waiting or len(line) >= self.max_waiting_per_caller
+        return full or self._waiting_of_tenant[_tenant(caller)] >= self.max_waiting_per_tenant
+
+    def leave(self, caller: str) -> list[Hashable]:
+        """A call of this caller has ended. Returns the tickets that run now."""
+        held = self._running.pop(caller, 0)
+        if held:
+            self.running -= 1
+            _add(self._running_of_tenant, _tenant(caller), -1)
+        if held > 1:
+            self._running[caller] = held - 1
+        self._rank(caller)
+        return self._admit()
+
+    def abandon(self, caller: str, ticket: Hashable) -> bool:
+        """A waiting call gave up. False if it was not waiting any more: then it runs, and must `leave`."""
+        line = self._waiting.get(caller)
+        if line is None or ticket not in line:
+            return False
+        del line[ticket]
+        self._count_waiting(caller, -1)
+        self._rank(caller)
+        return True
+
+    def run_at_once(self, caller: str) -> None:
+        """A call that runs already takes a slot, even beyond the limit."""
+        self._run(caller)
+
+    def limit_waiting(self, in_all: int, per_caller: int, per_tenant: int) -> None:
+        self.max_waiting, self.max_waiting_per_caller, self.max_waiting_per_tenant = in_all, per_caller, per_tenant
+
+    def resize(self, slots: int) -> list[Hashable]:
+        """The limit changed. Returns the tickets that run now; calls that already run are left alone."""
+        self.slots = slots
+        return self._admit()
+
+    def _run(self, caller: str) -> None:
+        self._running[caller] = self._running.get(caller, 0) + 1
+        _add(self._running_of_tenant, _tenant(caller), 1)
+        self.running += 1
+        self._rank(caller)
+
+    def _count_waiting(self, caller: str, change: int) -> None:
+        self.waiting += change
+        _add(self._waiting_of_tenant, _tenant(caller), change)
+
+    def _admit(self) -> list[Hashable]:
+        admitted: list[Hashable] = []
+        while self._waiting and self.running < self.slots:
+            _, tenant = self._tenants.lowest()
+            _, caller = self._callers[tenant].lowest()
+            ticket, _ = self._waiting[caller].popitem(last=False)
+            admitted.append(ticket)
+            self._since[caller] = next(self._steps)
+            self._count_waiting(caller, -1)
+            self._run(caller)
+        return admitted
+
+    def _rank(self, caller: str) -> None:
+        """Bring the rank of this caller and of its tenant up to date after any change of either."""
+        if not self._waiting:
+            return
+        tenant = _tenant(caller)
+        line, callers = self._waiting.get(caller), self._callers.get(tenant)
+        if callers is None:
+            if line is None:
+                return
+            callers = self._callers[tenant] = _Ranking()
+        if line:
+            callers.put(caller, (self._running.get(caller, 0), self._since[caller]))
+        elif line is not None:
+            del self._waiting[caller], self._since[caller]
+            callers.drop(caller)
+        if callers:
+            best, _ = callers.lowest()
+            self._tenants.put(tenant, (self._running_of_tenant[tenant], *best))
+        else:
+            del self._callers[tenant]
+            self._tenants.drop(tenant)
