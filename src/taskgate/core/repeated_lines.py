@@ -13,7 +13,7 @@ MOST_SOURCES: Final = 2_000
 """Sources that are counted separately. The oldest is forgotten when there are more."""
 
 
-class LeftOut(NamedTuple):
+class LinesLeftOut(NamedTuple):
     """Lines of one source that were not written: the text and the level of the last one, and how many."""
 
     level: str
@@ -31,22 +31,22 @@ class RepeatedLines:
 
     def __init__(self) -> None:
         self._levels: dict[Hashable, BucketLevel] = {}
-        self._left_out: dict[Hashable, LeftOut] = {}
+        self._left_out: dict[Hashable, LinesLeftOut] = {}
 
     def passes(self, source: Hashable, level: str, event: str, now: float) -> int | None:
         """How many lines of this source were left out since the last one that passed; None if this one is left out."""
         if not self._takes(source, now):
             before = self._left_out.get(source)
-            self._left_out[source] = LeftOut(level, event, 1 if before is None else before.lines + 1)
+            self._left_out[source] = LinesLeftOut(level, event, 1 if before is None else before.lines + 1)
             return None
         told = self._left_out.pop(source, None)
         return 0 if told is None else told.lines
 
-    def reports(self, now: float) -> list[LeftOut]:
+    def reports(self, now: float) -> list[LinesLeftOut]:
         """Of each source that wrote no line since it may again: what was left out. To be asked for about once a second."""
         return [self._left_out.pop(source) for source in list(self._left_out) if self._takes(source, now)]
 
-    def all_reports(self) -> list[LeftOut]:
+    def all_reports(self) -> list[LinesLeftOut]:
         """Everything that was left out and not reported, at the end of the process."""
         left_out, self._left_out = list(self._left_out.values()), {}
         return left_out

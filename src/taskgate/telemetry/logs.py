@@ -23,7 +23,7 @@ from typing import Any, Final
 
 from taskgate import clock
 from taskgate.core.peer_input import visible
-from taskgate.core.repeated_lines import LeftOut, RepeatedLines
+from taskgate.core.repeated_lines import LinesLeftOut, RepeatedLines
 
 LEVELS: Final = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 KEPT_HIDING: Final = 8
@@ -113,7 +113,7 @@ def _statement(frame: FrameType) -> tuple[Hashable, ...]:
     return frame.f_code, frame.f_lineno
 
 
-def _report(left_out: LeftOut) -> dict[str, Any]:
+def _report(left_out: LinesLeftOut) -> dict[str, Any]:
     return {"line": left_out.event, "not_logged": left_out.lines}
 
 

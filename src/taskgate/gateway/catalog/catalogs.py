@@ -181,12 +181,12 @@ class Catalogs:
     async def start(self) -> None:
         """Show what the last run knew, and begin to ask every server."""
         restored = await self._memory.restore(self._upstreams) if self._memory is not None else {}
-        for server, offer in restored.items():
+        for server, kept in restored.items():
             state = self._states.setdefault(server, ListState())
             if state.offer is None:
-                self._inspect(server, offer)
-                state.restored(offer)
-                age_s = max(0, round(clock.wall() - offer.listed_ms / 1000))
+                await self._inspect(server, kept)
+                state.restored(kept)
+                age_s = max(0, round(clock.wall() - kept.listed_ms / 1000))
                 log.info("lists of the last run are shown until the server answers", server=server, age_s=age_s)
         self.revision.grow()
         self._keeper = asyncio.get_running_loop().create_task(self._keep_fresh())
