@@ -39,7 +39,7 @@ from taskgate.ports.approval_store import (
     UnknownApproval,
 )
 from taskgate.ports.store import Store
-from taskgate.ports.store_answers import ApprovalSpent, Change, Intended, StaleOwner, TooManyOpen
+from taskgate.ports.store_answers import ApprovalSpent, Change, Intended, Joined, StaleOwner, TooManyOpen
 from taskgate.ports.task_store import AcceptLimits
 
 YES = Voted(ANN, Verdict.APPROVE, 0)
@@ -68,6 +68,28 @@ async def test_a_held_task_waits_with_its_approval_and_exact_arguments(store: St
     held = await store.held(request.id)
     assert held is not None
     assert (held.task_id, held.arguments, held.approval.state) == (task.id, task.arguments, State.OPEN)
+
+
+async def test_equal_call_joins_the_one_that_waits(store: Store) -> None:
+    task, request = await waiting(store)
+    again = a_call()
+    assert await store.accept(again, approval=asking(again), joins=True) == Joined(task)
+    for other in (
+        a_call(place="elsewhere"),
+        a_call(digest="sha256:d2"),
+        a_call(caller="dave"),
+        a_call(tool="tear_down"),
+    ):
+        assert isinstance(await store.accept(other, approval=asking(other), joins=True), Change)
+    await decided(store, request, YES)
+    late = a_call()
+    assert isinstance(await store.accept(late, approval=asking(late), joins=True), Change)
+
+
+async def test_call_with_a_key_joins_none(store: Store) -> None:
+    await waiting(store)
+    second = a_call()
+    assert isinstance(await store.accept(second, approval=asking(second), key="k", joins=True), Change)
 
 
 async def test_a_decision_moves_the_task_in_the_same_step(store: Store) -> None:

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from taskgate.core.delivery import Delivery, DeliverySettings, Form, delivery, promoted_text, resets_on_progress
+from taskgate.core.delivery import (
+    Delivery,
+    DeliverySettings,
+    Form,
+    JoinedCall,
+    delivery,
+    promoted_text,
+    resets_on_progress,
+)
 from taskgate.core.generations import Generation
 
 OLD, NEW = Generation.STATEFUL, Generation.STATELESS
@@ -49,7 +57,18 @@ def test_the_sentence_names_the_task_and_what_to_do() -> None:
 
 
 def test_a_caller_that_waits_for_people_is_told_that_nothing_ran_yet() -> None:
-    text = promoted_text("a__b", "tg_1", 45, helpers=True, for_people=True)
+    text = promoted_text("a__b", "tg_1", 45, helpers=True, page="https://gate.example/approvals/ap_1")
+    assert "https://gate.example/approvals/ap_1" in text
+    assert "by itself" in text
+    page = "https://gate.example/approvals/ap_1"
+    assert "by itself" not in promoted_text("a__b", "tg_1", 45, helpers=True, page=page, by_itself=False)
     assert "approval" in text
     assert "not run yet" in text
     assert "tg_1" in text
+
+
+def test_joined_call_names_the_task_and_the_key_of_a_second_call() -> None:
+    joined = JoinedCall("tg_1", "k1")
+    assert joined.shown() == {"taskId": "tg_1", "secondWith": {"taskgate/idempotencyKey": "k1"}}
+    assert "tg_1" in joined.sentence()
+    assert "k1" in joined.sentence()

@@ -9,6 +9,7 @@ import asyncio
 import hashlib
 import json
 import sys
+import uuid
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -182,13 +183,13 @@ class Stateful:
 
 
 class Stateless:
-    """A caller of 2026-07-28: everything about it is in each request."""
+    """A caller of 2026-07-28: everything about it is in each request, also the name of its conversation."""
 
     def __init__(
         self, http: httpx2.AsyncClient, url: str, capabilities: dict[str, Any], headers: dict[str, str]
     ) -> None:
         self._http, self._url, self._count = http, url, 0
-        self._capabilities = capabilities
+        self._capabilities, self._name = capabilities, uuid.uuid4().hex
         self._headers = {"accept": "application/json, text/event-stream", "mcp-protocol-version": STATELESS, **headers}
 
     async def ask(self, method: str, **params: Any) -> dict[str, Any]:
@@ -198,6 +199,7 @@ class Stateless:
             "io.modelcontextprotocol/protocolVersion": STATELESS,
             "io.modelcontextprotocol/clientCapabilities": self._capabilities,
             "io.modelcontextprotocol/clientInfo": {"name": "wire", "version": "1"},
+            "taskgate/client": self._name,
         }
         message = {"jsonrpc": "2.0", "id": number, "method": method, "params": {**params, "_meta": meta}}
         headers = {**self._headers, "mcp-method": method}

@@ -54,17 +54,48 @@ def resets_on_progress(client: str, more: tuple[str, ...] = ()) -> bool:
     return any(Glob.compile(pattern).matches(client.lower()) for pattern in (*KNOWN_TO_RESET, *more))
 
 
-def promoted_text(tool: str, task_id: str, waited_s: float, helpers: bool, for_people: bool = False) -> str:
-    """What a caller without tasks reads when its call became one."""
+def promoted_text(
+    tool: str, task_id: str, waited_s: float, helpers: bool, *, page: str | None = None, by_itself: bool = True
+) -> str:
+    """What a caller without tasks reads when its call became one.
+
+    `page`: where people decide on it, if they must. `by_itself`: whether it then runs without being asked for.
+    """
     after = f"`{tool}` is still running after {waited_s:g} s and goes on as task {task_id}. Nothing went wrong."
-    if for_people:
+    if page is not None:
         after = (
             f"`{tool}` needs the approval of a person, which has not come within {waited_s:g} s. It was not run yet. "
-            f"The call waits as task {task_id} and runs by itself once it is approved; do not call it again."
+            f"An approver can decide at {page}. The call waits as task {task_id} and "
+            f"{'runs by itself once it is approved' if by_itself else 'runs when you ask for it once it is approved'}; "
+            "do not call it again."
         )
     if helpers:
         return f"{after} Call get_task_result with this task_id to wait for the result, or get_task to look at it."
     return f"{after} Ask for it later with this task id."
+
+
+JOINED: Final = "taskgate/joined"
+"""Under which key of `_meta` the reply of a call names the equal one that it joined."""
+KEY_META: Final = "taskgate/idempotencyKey"
+"""Under which key of `_meta` a caller gives an idempotency key."""
+
+
+@dataclass(frozen=True, slots=True)
+class JoinedCall:
+    """A call that joined an equal one, which waits for an approval."""
+
+    task_id: str
+    key: str
+    """An idempotency key with which the same call is a second one."""
+
+    def shown(self) -> dict[str, Any]:
+        return {"taskId": self.task_id, "secondWith": {KEY_META: self.key}}
+
+    def sentence(self) -> str:
+        return (
+            f"An equal call of this conversation already waits for approval as task {self.task_id}, and this call joined it. To "
+            f'make a second call, repeat it with _meta {{"{KEY_META}": "{self.key}"}}.'
+        )
 
 
 MAX_PATH: Final = 512

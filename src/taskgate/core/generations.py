@@ -38,6 +38,8 @@ OLD_STDIO_REVISION: Final = "2024-11-05"
 NEWEST_STATELESS: Final = "2026-07-28"
 STATELESS_REVISIONS: Final = (NEWEST_STATELESS,)
 
+IMMEDIATE_RESPONSE: Final = "io.modelcontextprotocol/model-immediate-response"
+"""Under which key of `_meta` a task handle has a text for the model."""
 RELATED_TASK: Final = "io.modelcontextprotocol/related-task"
 TASK_NEWS: Final = frozenset({"notifications/tasks/status", "notifications/tasks"})
 """What a server tells about its own tasks, in either generation."""

@@ -53,6 +53,7 @@ from taskgate.gateway.tasks.conversation import Conversations
 from taskgate.gateway.tasks.deadlines import TaskDeadlines
 from taskgate.gateway.tasks.engine import TaskEngine
 from taskgate.gateway.tasks.followers import Followers, TaskMetrics
+from taskgate.gateway.tasks.held_replies import HeldReplies
 from taskgate.gateway.tasks.methods import TaskMethods
 from taskgate.gateway.tasks.presence import CallerPresence, TaskPolls
 from taskgate.gateway.tasks.promote import PromotionParts, Promotions
@@ -347,6 +348,8 @@ def _task_engine(
         recovery=Recovery(records, runs, running.deadlines, approvals.time_passed, approvals.expiries.over),
         followers=followers,
         presence=running.presence,
+        held_replies=HeldReplies(),
+        address=base.address,
         audit_approval=audit_approval,
     )
 

@@ -108,6 +108,12 @@ class SameCall(msgspec.Struct, frozen=True):
     task: Task
 
 
+class Joined(msgspec.Struct, frozen=True):
+    """An equal call of the same conversation waits for an approval: this is its task."""
+
+    task: Task
+
+
 class KeyTaken(msgspec.Struct, frozen=True):
     """The idempotency key was used before with other arguments, or for another tool."""
 
@@ -160,7 +166,7 @@ class Outdated(msgspec.Struct, frozen=True):
     topics: tuple[str, ...]
 
 
-Accepting = Change | SameCall | KeyTaken | ResultGone | TooManyOpen | IdTaken | StaleOwner
+Accepting = Change | SameCall | Joined | KeyTaken | ResultGone | TooManyOpen | IdTaken | StaleOwner
 Advancing = Change | Refusal | UnknownTask | StaleOwner
 Intending = Intended | StoppedByRecheck | Outdated | ApprovalSpent | Refusal | UnknownTask | StaleOwner
 

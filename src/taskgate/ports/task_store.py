@@ -75,12 +75,14 @@ class TaskStore(Protocol):
         key: str | None = None,
         limits: AcceptLimits = NO_LIMITS,
         audit: AuditEntry | None = None,
+        joins: bool = False,
     ) -> Accepting:
         """Make a call durable. Times, owner, fence and state of the draft are set here.
 
         `sent` is for a promoted call that is already in flight (accept and intent in one write); `approval` for a call
         that people must agree to; at most one of the two. `key` is the caller's idempotency key, good for 24 h within
-        its principal.
+        its principal. `joins`: where an equal call of the same conversation waits for an approval, it is that one, unless this
+        one has a key.
         """
         ...
 

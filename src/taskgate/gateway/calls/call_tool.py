@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from taskgate.core import wire
 from taskgate.core.catalog.entry import MARK
+from taskgate.core.delivery import KEY_META
 from taskgate.core.errors import CallerError, Executed, TaskgateError, UpstreamError
 from taskgate.core.generations import Generation, complete, error_data
 from taskgate.core.scoping.scope import ScopeMode
@@ -26,7 +27,7 @@ from taskgate.gateway.catalog.views import ToolRef
 from taskgate.gateway.governance.call_log import CallLog
 from taskgate.gateway.requests.admission import ServerQueue
 from taskgate.gateway.requests.large_results import looked_at
-from taskgate.gateway.requests.request import KEY_META, Heartbeat, Request, fair_key, next_step
+from taskgate.gateway.requests.request import Heartbeat, Request, fair_key, next_step
 from taskgate.gateway.tasks.engine import TaskEngine
 from taskgate.gateway.tasks.promote import Promotion
 from taskgate.gateway.tasks.sends import is_error

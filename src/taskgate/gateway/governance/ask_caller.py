@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any, Final
 
 from taskgate.core import wire
+from taskgate.core.addressees import has_conversation
 from taskgate.core.errors import CallerError, TaskgateError
 from taskgate.core.generations import Generation
 from taskgate.core.governance.approval import Approver, Verdict
@@ -218,6 +219,7 @@ class AskCaller:
 # form instead of a link.
 
 STATE_KIND: Final = "approval"
+MAX_REMEMBERED: Final = 10_000
 KEY: Final = "approval"
 
 
@@ -229,14 +231,23 @@ class ByUrl:
         self._approvals = approvals
         self._tasks = tasks
         self._plan = plan
+        self._unopened: dict[str, None] = {}
+        """Conversations whose client was given a link and did not come back for the call."""
 
     def question_for(self, request: Request, approval: ApprovalRequest) -> dict[str, Any] | None:
-        """The question this caller can be given in a result, or None if it has to be held like any other."""
+        """The question this caller can be given in a result, or None if it has to be held like any other.
+
+        A client that fails at showing a link throws the reply away, and with it the only way back to the call. So only callers
+        that would find their call again are given one: those with a conversation, as long as they came back for earlier ones.
+        A form is asked wherever the operator chose one, because the answer in it is the decision.
+        """
         envelope = request.envelope
-        if envelope is None or envelope.wants_tasks:
+        if envelope is None or envelope.wants_tasks or request.asking_stream in self._unopened:
             return None
         if may_answer_itself(self._plan.value, approval) and can_answer(envelope.capabilities, ELICIT, {}):
             return form_of(approval)
+        if not has_conversation(request.asking_stream):
+            return None
         question = url_of(approval, self._approvals.page_url(approval.id))
         return question if can_answer(envelope.capabilities, ELICIT, question) else None
 
@@ -250,8 +261,14 @@ class ByUrl:
         *,
         key: str | None,
     ) -> bytes:
-        task, _handle = await self._tasks.create(request, call, approval, key)
-        return self._asked(request, tool, task, question)
+        task = await self._tasks.accept(request, call, approval, key, held=False)
+        if request.delivery.joined is None:
+            return self._asked(request, tool, task, question)
+        # The same call again, without the state that it was given: its client did not open the link. This time it waits.
+        self._unopened[request.asking_stream] = None
+        if len(self._unopened) > MAX_REMEMBERED:
+            del self._unopened[next(iter(self._unopened))]
+        return await self._tasks.wait_out(request, task, waiting_for_people=True)
 
     def _asked(self, request: Request, tool: ToolRef, task: Task, question: dict[str, Any]) -> bytes:
         state = self._state_signer.close(
@@ -280,6 +297,7 @@ class ByUrl:
         await read_ahead(arguments)
         if arguments_digest(arguments) != task.digest:
             raise CallerError("invalid_params", "The arguments are not those of the call that waits for approval.")
+        self._unopened.pop(request.asking_stream, None)
         await self._heard(request, task)
         return await self._tasks.wait_out(request, task, waiting_for_people=True)
 

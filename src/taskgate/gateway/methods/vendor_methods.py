@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from taskgate import clock
 from taskgate.core import wire
+from taskgate.core.delivery import KEY_META
 from taskgate.core.errors import CallerError, GatewayFault
 from taskgate.core.generations import speaks_tasks
 from taskgate.core.tasks import projections
@@ -24,7 +25,7 @@ from taskgate.core.tasks.task import Task, is_task_id
 from taskgate.core.wire import Kind, Members, Message, Raw
 from taskgate.gateway.calls.call_tool import ToolCalls
 from taskgate.gateway.questions.elicitations import CallerAsks, OwnElicitations, listed
-from taskgate.gateway.requests.request import KEY_META, Request
+from taskgate.gateway.requests.request import Request
 from taskgate.gateway.tasks.engine import TaskEngine
 from taskgate.ports.outlet import CancelNote
 

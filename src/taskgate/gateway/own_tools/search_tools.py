@@ -226,7 +226,7 @@ async def execute_tool(parts: ExecuteParts, request: Request, given: dict[str, A
     wait_s = patience_s(parts.following.tasks.promotions, request, timeout_ms)
     inner.delivery.deliver(
         Delivery(wait_s, request.progress_token is not None, Form.SENTENCE),
-        lambda task, _waited: _promoted(parts.following, request, feed, task, round(wait_s * 1000)),
+        lambda task, _waited: _promoted(parts.following, inner, feed, task, round(wait_s * 1000)),
     )
     result = await parts.tool_calls.call(inner)
     if request.delivery.answered:
@@ -260,6 +260,8 @@ def _promoted(parts: TaskParts, request: Request, feed: Feed, task: Task, timeou
             f"A person must approve this call first; nobody has within {timeout_ms}ms, and the tool has not run. "
             f"The call waits as task {task.id}. Use get_task_result to retrieve the result when ready."
         )
+    if request.delivery.joined is not None:
+        text = f"{text} {request.delivery.joined.sentence()}"
     others = [other for other in feed.open_tasks.values() if other.server == task.server and other.id != task.id]
     pending = {
         "tasks": [projections.proxy_task(shown, now) for shown in (task, *others)],

@@ -14,7 +14,7 @@ import msgspec
 
 from taskgate import clock
 from taskgate.core import wire
-from taskgate.core.delivery import Delivery, ProgressFlow, ProgressUpdate
+from taskgate.core.delivery import Delivery, JoinedCall, ProgressFlow, ProgressUpdate
 from taskgate.core.diagrams import Span, Waterfall
 from taskgate.core.generations import PROGRESS_TOKEN, Envelope
 from taskgate.core.questions import NO_STATE, Answer, Question, can_answer
@@ -171,6 +171,8 @@ class ReplyDelivery(msgspec.Struct, eq=False, kw_only=True):
     span: Span | None = None
     open_question: Callable[[], str | None] | None = None
     """What the call waits for in its caller's inbox, as a sentence."""
+    joined: JoinedCall | None = None
+    """The equal call that it joined."""
     waits_text: str | None = None
     """What its server waits for, asked elsewhere."""
     asked_state: bytes | None = None
@@ -205,6 +207,9 @@ class ReplyDelivery(msgspec.Struct, eq=False, kw_only=True):
     def deliver(self, mode: Delivery, hand_over: Callable[[Task, float], bytes]) -> None:
         """How long to wait for its result, and what the caller is told when it becomes a task instead."""
         self.mode, self.hand_over = mode, hand_over
+
+    def join(self, joined: JoinedCall) -> None:
+        self.joined = joined
 
     def waits_for(self, question: Callable[[], str | None]) -> None:
         self.open_question = question

@@ -17,6 +17,7 @@ import msgspec
 from taskgate import clock
 from taskgate.core import wire
 from taskgate.core.addressees import NO_CONVERSATION
+from taskgate.core.delivery import KEY_META
 from taskgate.core.errors import CallerError
 from taskgate.core.generations import CAPABILITIES, CLIENT_INFO, PROGRESS_TOKEN, Envelope, Generation
 from taskgate.core.identity import ANONYMOUS, Caller, ConversationKey
@@ -226,8 +227,6 @@ class Heartbeat:
 
 
 # Under which names callers, their calls and their tasks are kept, and who may see a task.
-
-KEY_META = "taskgate/idempotencyKey"
 
 
 def unknown_task() -> CallerError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 from taskgate import clock
 from taskgate.core import wire
 from taskgate.core.audit import AuditEntry
-from taskgate.core.delivery import Form
+from taskgate.core.delivery import JOINED, Form, JoinedCall
 from taskgate.core.errors import CallerError, Executed, GatewayFault
 from taskgate.core.generations import RELATED_TASK, Generation, complete
 from taskgate.core.tasks.endings import Ttl, read_ttl
@@ -17,19 +18,20 @@ from taskgate.core.tasks.task import AlreadySent, Task, UpstreamHandle
 from taskgate.core.tasks.transition import UpstreamTaskKnown
 from taskgate.core.wire import with_meta
 from taskgate.gateway.events import ApprovalOpened, EventHub
-from taskgate.gateway.plan import Live, Plan
+from taskgate.gateway.plan import Live, Plan, PublicAddress
 from taskgate.gateway.requests.large_results import edited
 from taskgate.gateway.requests.request import Heartbeat, Request, next_step
 from taskgate.gateway.tasks.account_questions import AccountQuestions
 from taskgate.gateway.tasks.conversation import Conversation, Conversations
 from taskgate.gateway.tasks.followers import Followers
+from taskgate.gateway.tasks.held_replies import HeldReplies
 from taskgate.gateway.tasks.methods import LONGEST_RESULT_WAIT_S, TaskMethods
 from taskgate.gateway.tasks.presence import CallerPresence
 from taskgate.gateway.tasks.promote import Promotions, handed_over, task_handle
 from taskgate.gateway.tasks.questions import TaskQuestions
 from taskgate.gateway.tasks.recovery import Recovery
 from taskgate.gateway.tasks.runs import Runs
-from taskgate.gateway.tasks.task_records import NewCall, TaskRecords
+from taskgate.gateway.tasks.task_records import Acceptance, NewCall, TaskRecords
 from taskgate.ports.approval_store import ApprovalRequest
 from taskgate.ports.store import Store
 
@@ -49,6 +51,8 @@ class TaskEngine:
     recovery: Recovery
     followers: Followers
     presence: CallerPresence
+    held_replies: HeldReplies
+    address: PublicAddress
     audit_approval: Callable[[ApprovalRequest, str], AuditEntry]
     """The audit record of an approval that is asked for together with a task."""
 
@@ -68,18 +72,23 @@ class TaskEngine:
         self, request: Request, call: NewCall, approval: ApprovalRequest | None, key: str | None
     ) -> tuple[Task, bytes]:
         """The caller asked for a task: it gets a handle at once, and the run starts unless someone must agree first."""
-        task = await self._accepted(request, call, approval, key, held=False)
+        task = await self.accept(request, call, approval, key, held=False)
         return task, wire.encode(task_handle(request, task, self.records))
 
-    async def _accepted(
+    async def accept(
         self, request: Request, call: NewCall, approval: ApprovalRequest | None, key: str | None, *, held: bool
     ) -> Task:
+        """The task of the call. One that joined an equal call says so in its reply (`ReplyDelivery.joined`)."""
         task_id = self.records.new_id()
         await next_step(request)
         audit = self.audit_approval(approval, task_id) if approval is not None else None
         await next_step(request)
-        task, fresh = await self.records.accept(request, call, approval=approval, key=key, task_id=task_id, audit=audit)
-        if fresh:
+        task, how = await self.records.accept(request, call, approval=approval, key=key, task_id=task_id, audit=audit)
+        if how is Acceptance.JOINED:
+            request.delivery.join(JoinedCall(task.id, secrets.token_hex(8)))
+        if how is not Acceptance.NEW and not held:
+            self.held_replies.promise(task.id)
+        if how is Acceptance.NEW:
             self.conversations.remember(
                 task.id, Conversation(request.link_key, request.delivery.profile, request.capabilities)
             )
@@ -96,7 +105,7 @@ class TaskEngine:
         """A plain call that must be durable from the start: wait for its result by the parts, then hand it over."""
         delivery_mode = self.promotions.delivery_mode(request)
         at_once = approval is not None and delivery_mode.form is Form.HANDLE
-        task = await self._accepted(request, call, approval, key, held=not at_once)
+        task = await self.accept(request, call, approval, key, held=not at_once)
         if at_once:
             return task, wire.encode(task_handle(request, task, self.records))
         # A closed stream is a cancel for a stateless caller, but one that gave a key means to come back with it.
@@ -112,19 +121,29 @@ class TaskEngine:
         beat.start()
         wait_s = delivery_mode.wait_s if delivery_mode.wait_s is not None else LONGEST_RESULT_WAIT_S
         self.followers.carries(task.id, request)
+        self.held_replies.opened(task.id, promised=kept, joins=request.delivery.joined is not None)
         try:
             task = await self.methods.wait(request, task, wait_s)
         except BaseException:
-            if not self.draining and not kept:
+            if self.held_replies.cancelled(task.id) and not self.draining:
                 await self._give_up(task)
             raise
+        else:
+            self.held_replies.answered(task.id)
         finally:
             beat.stop()
             self.followers.waits_no_more(task.id, request)
             self.followers.left(task.id, request)
         if task.state.is_terminal:
             return await self.delivered(request, task)
-        return handed_over(request, task, self.records, delivery_mode, clock.monotonic() - began)
+        waited_s = clock.monotonic() - began
+        return handed_over(request, task, self.records, delivery_mode, waited_s, page=self._page(task))
+
+    def _page(self, task: Task) -> str | None:
+        """Where people decide on a task that waits for them."""
+        if task.state is not TaskState.AWAITING_APPROVAL or task.approval_id is None:
+            return None
+        return self.address.approval(task.approval_id)
 
     async def _give_up(self, task: Task) -> None:
         """The caller cancelled while it waited: nobody will come for this task."""
@@ -135,7 +154,7 @@ class TaskEngine:
     async def delivered(self, request: Request, task: Task) -> bytes:
         """The result of a finished task as the reply to a plain call."""
         final = await self.methods.final(request, task)
-        return await edited(final, lambda raw: _unrelated(raw, request.generation))
+        return await edited(final, lambda raw: _unrelated(raw, request.generation, request.delivery.joined))
 
     async def adopt_upstream_task(self, request: Request, call: NewCall, handle: UpstreamHandle) -> bytes:
         """The upstream answered a plain call with a task of its own: it becomes one of ours, under our id."""
@@ -166,6 +185,7 @@ class TaskEngine:
         await self.runs.close()
 
 
-def _unrelated(result: bytes, generation: Generation) -> bytes:
-    plain = wire.join(with_meta(wire.members_of(result), {}, drop=(RELATED_TASK,)))
+def _unrelated(result: bytes, generation: Generation, joined: JoinedCall | None) -> bytes:
+    more = {JOINED: wire.raw(joined.shown())} if joined is not None else {}
+    plain = wire.join(with_meta(wire.members_of(result), more, drop=(RELATED_TASK,)))
     return complete(plain) if generation is Generation.STATELESS else plain

@@ -18,13 +18,12 @@ from typing import Any, Final
 from taskgate import clock
 from taskgate.core import wire
 from taskgate.core.catalog.output_schema import task_notice
-from taskgate.core.delivery import Delivery, DeliverySettings, Form, delivery, promoted_text
+from taskgate.core.delivery import JOINED, Delivery, DeliverySettings, Form, delivery, promoted_text
 from taskgate.core.errors import TaskgateError, UpstreamError
-from taskgate.core.generations import Generation, complete
+from taskgate.core.generations import IMMEDIATE_RESPONSE, Generation, complete
 from taskgate.core.questions import Answer, Question
 from taskgate.core.tasks import endings, projections
-from taskgate.core.tasks.state import TaskState
-from taskgate.core.tasks.task import AlreadySent, Task, UpstreamHandle
+from taskgate.core.tasks.task import AlreadySent, RunOn, Task, UpstreamHandle
 from taskgate.core.tasks.transition import Cancelled, UpstreamTaskKnown
 from taskgate.core.wire import Members, Raw
 from taskgate.gateway.catalog.slow_tools import SlowTools
@@ -352,14 +351,24 @@ async def _ran_before(records: TaskRecords, task_id: str, request: Request) -> b
     return request.delivery.asked_state is not None and task is not None and task.request_state is None
 
 
-def handed_over(request: Request, task: Task, records: TaskRecords, delivery_mode: Delivery, waited_s: float) -> bytes:
-    """What the caller gets instead of the result: a handle if it knows tasks, else a sentence."""
+def handed_over(
+    request: Request,
+    task: Task,
+    records: TaskRecords,
+    delivery_mode: Delivery,
+    waited_s: float,
+    *,
+    page: str | None = None,
+) -> bytes:
+    """What the caller gets instead of the result: a handle if it knows tasks, else a sentence. `page`: where people decide."""
     if request.delivery.hand_over is not None:
         return request.delivery.hand_over(task, waited_s)
     if delivery_mode.form is Form.HANDLE:
         return wire.encode(task_handle(request, task, records))
-    for_people = task.state is TaskState.AWAITING_APPROVAL
-    text = promoted_text(task.wire_name, task.id, round(waited_s, 1), helpers=True, for_people=for_people)
+    by_itself = task.run_on is RunOn.ONCE_ALLOWED
+    text = promoted_text(task.wire_name, task.id, round(waited_s, 1), helpers=True, page=page, by_itself=by_itself)
+    if request.delivery.joined is not None:
+        text = f"{text} {request.delivery.joined.sentence()}"
     question = request.delivery.waiting_text()
     if question is not None:
         text = f"{text} {question}"
@@ -370,7 +379,11 @@ def handed_over(request: Request, task: Task, records: TaskRecords, delivery_mod
 
 
 def task_handle(request: Request, task: Task, records: TaskRecords) -> dict[str, Any]:
-    poll = records.poll_ms(task)
+    poll, joined = records.poll_ms(task), request.delivery.joined
     if request.generation is Generation.STATELESS:
-        return projections.stateless_create_result(task, poll)
-    return projections.stateful_create_result(task, poll)
+        handle = projections.stateless_create_result(task, poll)
+    else:
+        handle = projections.stateful_create_result(task, poll)
+    if joined is not None:
+        handle["_meta"] = {**handle.get("_meta", {}), JOINED: joined.shown(), IMMEDIATE_RESPONSE: joined.sentence()}
+    return handle

@@ -14,6 +14,7 @@ import asyncio
 import secrets
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from enum import Enum
 from functools import partial
 from typing import Any, Final, TypeVar
 
@@ -37,6 +38,7 @@ from taskgate.ports.approval_store import ApprovalRequest
 from taskgate.ports.store import Store
 from taskgate.ports.store_answers import (
     Change,
+    Joined,
     KeyTaken,
     ResultGone,
     SameCall,
@@ -122,6 +124,16 @@ class NewCall:
     keep_result_ms: int = 300_000
 
 
+class Acceptance(Enum):
+    """What became of a call that was to become a task."""
+
+    NEW = "new"
+    REPEATED = "repeated"
+    """Its idempotency key was used before: it is that task."""
+    JOINED = "joined"
+    """An equal call of its conversation waits for an approval: it is that task."""
+
+
 class TaskRecords:
     def __init__(self, store: Store, changes: TaskChanges, plan: Live[Plan]) -> None:
         self.store = store
@@ -140,21 +152,25 @@ class TaskRecords:
         task_id: str | None = None,
         audit: AuditEntry | None = None,
         limited: bool = True,
-    ) -> tuple[Task, bool]:
-        """Make a call durable. The second value is False when an idempotency key found the task of an equal call."""
+    ) -> tuple[Task, Acceptance]:
+        """Make a call durable. A call that people must agree to joins an equal one of its conversation that waits for them."""
         await read_ahead(bytes(call.params.get("arguments", Raw(b"{}"))))
         draft = self._draft(request, call, task_id or self.new_id())
-        limits = self._limits() if limited else AcceptLimits()
+        limits, joins = self._limits() if limited else AcceptLimits(), approval is not None
         accepted = await self._when_back(
-            lambda: self.store.accept(draft, sent=sent, approval=approval, key=key, limits=limits, audit=audit)
+            lambda: self.store.accept(
+                draft, sent=sent, approval=approval, key=key, limits=limits, audit=audit, joins=joins
+            )
         )
         match accepted:
             case Change(task):
                 self.changes.changed(task)
                 self.open_tasks += 1
-                return task, True
+                return task, Acceptance.NEW
             case SameCall(task):
-                return task, False
+                return task, Acceptance.REPEATED
+            case Joined(task):
+                return task, Acceptance.JOINED
             case KeyTaken():
                 raise CallerError(
                     "idempotency_conflict",

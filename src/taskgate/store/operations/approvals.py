@@ -104,6 +104,18 @@ def _asked_before(tx: Transaction, bound: approvals.Binding) -> HeldCall | None:
     return None
 
 
+def held_alike(tx: Transaction, request: ApprovalRequest) -> list[str]:
+    """The tasks of calls that wait for people and that a yes would bind to the same as this one."""
+    bound = request.binding
+    wanted = {"caller": request.counted_as, "server": bound.server, "tool": bound.tool, "limit": MOST_ALIKE}
+    found = [(rows.approval_from(doc).binding, task_id) for doc, task_id in tx.run("held_calls", **wanted).fetchall()]
+    return [task_id for other, task_id in found if _call_of(other) == _call_of(bound)]
+
+
+def _call_of(bound: approvals.Binding) -> tuple[str, ...]:
+    return bound.principal, bound.scope, bound.kind.value, bound.arguments_digest, bound.definition_digest
+
+
 def take_held(tx: Transaction, approval_id: str) -> bool:
     """Whether people hear of a held request without a task from us, because it is ours or its gateway is dead."""
     if not tx.is_shared:

@@ -150,9 +150,13 @@ def approval_columns(sealing: Sealing, held: HeldCall) -> dict[str, Any]:
     }
 
 
+def approval_from(doc: bytes) -> Approval:
+    return _read_approval(doc)
+
+
 def held_from(sealing: Sealing, row: Sequence[Any]) -> HeldCall:
     doc, caller, wire_name, arguments, task_id = row
-    approval = _read_approval(doc)
+    approval = approval_from(doc)
     return HeldCall(approval, caller, wire_name, sealing.open(arguments, approval.id), task_id)
 
 

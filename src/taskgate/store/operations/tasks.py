@@ -35,6 +35,7 @@ from taskgate.ports.store_answers import (
     IdTaken,
     Intended,
     Intending,
+    Joined,
     KeyTaken,
     ResultGone,
     SameCall,
@@ -67,8 +68,12 @@ def accept(
     key: str | None,
     limits: AcceptLimits,
     audit: AuditEntry | None,
+    joins: bool = False,
 ) -> Accepting:
-    before = _by_key(tx, draft, key) or _over_limit(tx, draft.limited_as or draft.caller, limits, approval)
+    before: Accepting | None = _by_key(tx, draft, key)
+    if before is None and joins and key is None and approval is not None:
+        before = _waits_alike(tx, draft, approval)
+    before = before or _over_limit(tx, draft.limited_as or draft.caller, limits, approval)
     if before is not None:
         return before
     how: Birth = sent
@@ -108,6 +113,17 @@ def _by_key(tx: Transaction, draft: Task, key: str | None) -> SameCall | KeyTake
     if call != _call(draft):
         return KeyTaken(task_id)
     return SameCall(task) if task is not None and kept else ResultGone(task_id, said or Executed.MAYBE)
+
+
+def _waits_alike(tx: Transaction, draft: Task, approval: ApprovalRequest) -> Joined | None:
+    """The task of an equal call that waits for people: of the same conversation, with the same arguments and definition."""
+    for task_id in approvals.held_alike(tx, approval):
+        task = load_task(tx, task_id)
+        if task is None or task.state is not TaskState.AWAITING_APPROVAL:
+            continue
+        if (task.asked_in, task.place) == (draft.asked_in, draft.place):
+            return Joined(task)
+    return None
 
 
 def take_back(tx: Transaction, draft: Task, key: str | None) -> None:

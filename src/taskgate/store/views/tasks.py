@@ -70,11 +70,14 @@ class TaskView(StoreView):
         key: str | None = None,
         limits: AcceptLimits = NO_LIMITS,
         audit: AuditEntry | None = None,
+        joins: bool = False,
     ) -> Accepting:
         if sent is not None and approval is not None:
             raise ValueError("a call that is already out cannot wait for an approval")
         return await self._write(
-            lambda tx: tasks.accept(tx, draft, sent=sent, approval=approval, key=key, limits=limits, audit=audit),
+            lambda tx: tasks.accept(
+                tx, draft, sent=sent, approval=approval, key=key, limits=limits, audit=audit, joins=joins
+            ),
             _of_draft(draft, approval, key, limits),
             lambda answer: (lambda tx: tasks.take_back(tx, draft, key)) if isinstance(answer, Change) else None,
         )
