@@ -140,9 +140,10 @@ async def test_one_call_with_task_changes_nothing_that_its_session_is_shown() ->
             made = await caller.call("s__report", {}, task={"ttl": 60000})
             assert made.result["task"]["taskId"]
             assert (await caller.request("tools/list")).result["tools"] == before
-            # A plain call is still held for the caller, not refused for want of `task`.
+            # A plain call is still held for the caller, not refused for want of `task`. Its key makes it a second call.
             async with asyncio.timeout(60):
-                plain = asyncio.create_task(caller.call("s__report", {}))
+                second = {"taskgate/idempotencyKey": "second"}
+                plain = asyncio.create_task(caller.call("s__report", {}, _meta=second))
                 while (await caller.request("tasks/list")).result["tasks"][1:] == []:
                     await asyncio.sleep(0.05)
                 plain.cancel()

@@ -57,6 +57,47 @@ async def test_the_operator_lists_shows_and_cancels_a_callers_task() -> None:
 
 
 @seam
+async def test_operator_waits_for_the_result_of_a_callers_task() -> None:
+    async with Gateway(TOKENS, {"bank": bank_server()}) as gate:
+        caller = await gate.caller("2025", token="agent-token-0123456789abcdef", capabilities=TASKS)
+        path = f"/api/v1/tasks/{await begun(caller)}/result"
+        await gate.advance(1)
+        row = (await gate.operator("GET", path)).json()
+        assert (row["ended"], row["state"], "result" in row) == (False, "running", False)
+        own = {"authorization": "Bearer agent-token-0123456789abcdef"}
+        waiting = gate.http("GET", f"{path}?wait=600", headers=own)
+        await gate.advance(25)
+        assert (await waiting.done()).json()["ended"] is False
+        await gate.advance(60)
+        waiting = gate.http("GET", f"{path}?wait=20", headers=own)
+        await gate.advance(16)
+        ended = (await waiting.done()).json()
+        assert (ended["ended"], ended["result"]["content"][0]["text"]) == (True, "paid")
+        assert (await gate.operator("GET", path)).json()["result"] == ended["result"]
+        other = {"authorization": "Bearer other-token-0123456789abcdef"}
+        assert (await gate.http("GET", path, headers=other).done()).status == 404
+        assert (await gate.operator("GET", f"{path}?wait=soon")).status == 400
+
+
+@seam
+async def test_result_of_a_cancelled_task_is_an_error_and_a_look_starts_nothing() -> None:
+    bank = bank_server()
+    bank.tool("guarded", bank._tools["pay"].handler)
+    async with Gateway(TOKENS, {"bank": bank}) as gate:
+        caller = await gate.caller("2025", token="agent-token-0123456789abcdef", capabilities=TASKS)
+        reply = await caller.call("bank__guarded", {}, task={"ttl": 60000})
+        path = f"/api/v1/tasks/{reply.result['task']['taskId']}"
+        await gate.advance(60)
+        (row,) = (await gate.operator("GET", "/api/v1/approvals")).json()
+        await gate.operator("POST", f"/api/v1/approvals/{row['id']}/approve", {})
+        assert (await gate.operator("GET", f"{path}/result")).json()["state"] == "approved"
+        await gate.advance(1)
+        assert bank.count("guarded") == 0
+        await gate.operator("POST", f"{path}/cancel", {"reason": "too dear"})
+        assert (await gate.operator("GET", f"{path}/result")).json()["result"]["isError"] is True
+
+
+@seam
 async def test_bad_requests_get_a_sentence_and_change_nothing() -> None:
     async with Gateway(TOKENS, {"bank": bank_server()}) as gate:
         caller = await gate.caller("2025", token="agent-token-0123456789abcdef", capabilities=TASKS)

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from taskgate.cli import say
-from taskgate.cli.follow import Answer, Display, ServerQuestions, answerer, follow_task, interrupts
+from taskgate.cli.follow import Answer, Display, ServerQuestions, answerer, follow_task, interrupts, show_approval
 from taskgate.cli.say import ExitCode
 from taskgate.cli.target import TakesCommand, Target, Timeout, aimed
-from taskgate.cli.tasks import questions_api
+from taskgate.cli.tasks import is_operator, questions_api
 
 if TYPE_CHECKING:
     from taskgate.client import Question, ServerError, Session, Tool
@@ -42,6 +42,8 @@ class Wish:
     as_json: bool
     attended: bool
     """Somebody, or something, answers what the server asks."""
+    as_operator: bool = False
+    """The call is made with the operator's own token."""
 
 
 def register_call(app: typer.Typer) -> None:
@@ -71,7 +73,17 @@ def call(
     answering = _elicitation(answer, display, as_json=as_json)
     settings = {"elicitation": answering, "keep_session": as_task}
     attended = answering is not None
-    wish = Wish(name, given, as_task=as_task, watch=watch, ttl=ttl, timeout=timeout, as_json=as_json, attended=attended)
+    wish = Wish(
+        name,
+        given,
+        as_task=as_task,
+        watch=watch,
+        ttl=ttl,
+        timeout=timeout,
+        as_json=as_json,
+        attended=attended,
+        as_operator=is_operator(target),
+    )
     beside = ServerQuestions(questions_api(target), name, as_json=as_json, answer=answering)
     raise typer.Exit(asyncio.run(_call(target, wish, display, beside, settings)))
 
@@ -146,9 +158,10 @@ async def _task_call(session: Session, wish: Wish, display: Display, beside: Ser
     handle = await session.call_tool_as_task(wish.name, wish.arguments, ttl=wish.ttl, timeout=wish.timeout)
     if handle.task_id is None:
         return say.result(await handle.result(), as_json=wish.as_json)
+    show_approval(handle, as_operator=wish.as_operator, as_json=wish.as_json)
     if wish.as_task and not wish.watch:
         return _started(handle.task_id, as_json=wish.as_json)
-    if handle.immediate_response and not wish.as_json:
+    if handle.immediate_response and handle.approval is None and not wish.as_json:
         say.note(say.clean(handle.immediate_response))
     return await follow_task(
         handle, display, beside, as_json=wish.as_json, timeout=wish.timeout, attended=wish.attended

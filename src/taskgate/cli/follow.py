@@ -208,6 +208,24 @@ class ServerQuestions:
         say.note(f"Answer it with: taskgate questions answer {question_id} JSON")
 
 
+def show_approval(handle: TaskHandle, *, as_operator: bool, as_json: bool) -> None:
+    """Print what a call waits for that is held, and how an approver decides on it."""
+    held = handle.approval
+    if held is None:
+        return
+    # The operator's token may not decide on a call that was made with it; the operator's login in the browser may.
+    command = "taskgate approvals login" if as_operator else f"taskgate approvals approve {held.id}"
+    if as_json:
+        say.event("approval_needed", taskId=handle.task_id, approval=held.id, url=held.url, command=command)
+        return
+    say.note(f"Waiting for approval as task {handle.task_id}. It was not run yet.")
+    say.note(f"An approver can decide at: {say.clean(held.url)}")
+    if as_operator:
+        say.note(f"Log in there with the link that this prints: {command}")
+    else:
+        say.note(f"or with: {say.clean(command)}")
+
+
 async def follow_task(
     handle: TaskHandle,
     display: Display,
@@ -256,9 +274,17 @@ async def _watch(handle: TaskHandle, display: Display, *, attended: bool) -> Tas
     """Until the task has ended, or until it asks something that nobody here can answer."""
     async for update in handle.updates():
         display.update(update)
-        if not attended and (update.questions or str(update.status) == "input_required"):
+        if not attended and _asks(update):
             return update
     return None
+
+
+def _asks(update: TaskUpdate) -> bool:
+    """Whether it asks its caller. A stateful gateway shows a task that waits for an approver as `input_required`, too."""
+    from taskgate.core.tasks.task import AWAITING_APPROVAL
+
+    needs_input = str(update.status) == "input_required" and update.message != AWAITING_APPROVAL
+    return bool(update.questions) or needs_input
 
 
 def _unanswered(handle: TaskHandle, update: TaskUpdate, *, as_json: bool) -> ExitCode:

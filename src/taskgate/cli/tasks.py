@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import shutil
 import sys
 from collections.abc import Awaitable, Callable, Mapping
@@ -13,9 +14,10 @@ from urllib.parse import quote, urlencode, urlsplit
 
 import typer
 
+from taskgate import clock
 from taskgate.cli import say
 from taskgate.cli.follow import Display, ServerQuestions, answerer, follow_task
-from taskgate.cli.gateways import GatewayApi, ask_gateway, operator_token, whole_id
+from taskgate.cli.gateways import ApiProblem, GatewayApi, ask_gateway, operator_token, whole_id
 from taskgate.cli.say import ExitCode
 from taskgate.cli.target import Target, Timeout, aimed
 
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
 # `taskgate tasks` for the operator of a gateway: everybody's tasks, through the gateway's API.
 
 PAGE = 200
+WAIT_S = 20
+"""How long one request waits for a task to end."""
 _COLUMNS = ("Task", "State", "Tool", "Whose", "Created", "What it says")
 
 
@@ -73,6 +77,35 @@ def cancel_one(target: Target, task_id: str, reason: str | None, *, as_json: boo
         _print_row(api.post(f"/api/v1/tasks/{quote(_whole(api, task_id))}/cancel", body).value, as_json)
 
     ask_gateway(work, _base(target), target.token, as_json)
+
+
+def result_of_one(target: Target, task_id: str, timeout: float | None, *, as_json: bool) -> ExitCode:
+    """Wait for the end of any caller's task, and print its result."""
+    ends: list[ExitCode] = []
+
+    def work(api: GatewayApi) -> None:
+        whole, end = _whole(api, task_id), None if timeout is None else clock.monotonic() + timeout
+        while True:
+            left = WAIT_S if end is None else max(0, min(WAIT_S, math.ceil(end - clock.monotonic())))
+            row = api.get(f"/api/v1/tasks/{quote(whole)}/result?wait={left}").value
+            if row["ended"]:
+                ends.append(_print_outcome(row, as_json))
+                return
+            if end is not None and clock.monotonic() >= end:
+                raise ApiProblem(ExitCode.TIMED_OUT, f"{whole} has not ended; it is {row['state']}.")
+
+    ask_gateway(work, _base(target), target.token, as_json)
+    return ends[0]
+
+
+def _print_outcome(row: dict[str, Any], as_json: bool) -> ExitCode:
+    from taskgate.client import ServerError, ToolResult
+
+    if "result" in row:
+        return say.result(ToolResult(row["result"]), as_json=as_json)
+    failed = row["error"]
+    error = ServerError(failed.get("code", 0), failed.get("message", ""), failed.get("data"))
+    return say.failure(error, as_json=as_json, executed=row["executed"] or error.stated)
 
 
 def _base(target: Target) -> str:
@@ -222,7 +255,9 @@ def watch(target: Target, as_json: bool, task_id: TaskId, timeout: Timeout = Non
 
 
 def result(target: Target, as_json: bool, task_id: TaskId, timeout: Timeout = None) -> None:
-    """Wait for the end of a task and print its result."""
+    """Wait for the end of a task and print its result: any caller's for the operator of a gateway, your own otherwise."""
+    if is_operator(target):
+        raise typer.Exit(result_of_one(target, task_id, timeout, as_json=as_json))
 
     async def work(session: Session) -> ExitCode:
         return say.result(await session.get_task_result(task_id, timeout), as_json=as_json)

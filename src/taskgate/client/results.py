@@ -26,6 +26,7 @@ IMMEDIATE_RESPONSE = "io.modelcontextprotocol/model-immediate-response"
 RELATED_TASK = "io.modelcontextprotocol/related-task"
 
 PROGRESS_META = "taskgate/progress"
+APPROVAL_META = "taskgate/approval"
 
 
 class TaskStatus(StrEnum):
@@ -61,6 +62,22 @@ class Progress:
     progress: float
     total: float | None = None
     message: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PendingApproval:
+    """The approval that a call waits for at a Taskgate gateway, and the page where an approver decides."""
+
+    id: str
+    url: str
+
+    @classmethod
+    def in_meta(cls, meta: Mapping[str, Any]) -> PendingApproval | None:
+        given = meta.get(APPROVAL_META)
+        if not isinstance(given, Mapping):
+            return None
+        approval_id, url = given.get("id"), given.get("url")
+        return cls(approval_id, url) if isinstance(approval_id, str) and isinstance(url, str) else None
 
 
 class Task(msgspec.Struct, frozen=True):

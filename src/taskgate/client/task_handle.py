@@ -29,6 +29,7 @@ from taskgate.client.results import (
     Expiry,
     Generation,
     OnProgress,
+    PendingApproval,
     Progress,
     Task,
     TaskStatus,
@@ -68,6 +69,8 @@ class TaskHandle:
         self._pushed, self._turns = False, 0
         self.contradictions = 0
         self.immediate_response: str | None = None
+        self.approval: PendingApproval | None = None
+        """What the call waited for when it became a task."""
 
     @classmethod
     def answered(cls, following: Follower, result: ToolResult) -> TaskHandle:
@@ -223,10 +226,12 @@ class TaskHandle:
         self._expiry.began_at(task.created_at)
 
     def suggested(self, result: Mapping[str, Any]) -> None:
-        """Keep what the server suggests telling the model while the task runs."""
+        """Keep the text for the model that came with the handle, and the approval that the call waits for."""
         meta = result.get("_meta")
-        text = meta.get(IMMEDIATE_RESPONSE) if isinstance(meta, Mapping) else None
-        self.immediate_response = text if isinstance(text, str) else None
+        if isinstance(meta, Mapping):
+            text = meta.get(IMMEDIATE_RESPONSE)
+            self.immediate_response = text if isinstance(text, str) else None
+            self.approval = PendingApproval.in_meta(meta)
 
     async def tick(self) -> float | None:
         """One turn: look at the task, or warn that it is about to expire."""

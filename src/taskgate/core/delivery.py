@@ -63,17 +63,23 @@ def promoted_text(
     """
     after = f"`{tool}` is still running after {waited_s:g} s and goes on as task {task_id}. Nothing went wrong."
     if page is not None:
-        after = (
-            f"`{tool}` needs the approval of a person, which has not come within {waited_s:g} s. It was not run yet. "
-            f"An approver can decide at {page}. The call waits as task {task_id} and "
-            f"{'runs by itself once it is approved' if by_itself else 'runs when you ask for it once it is approved'}; "
-            "do not call it again."
-        )
+        after = f"No approver has decided within {waited_s:g} s. {held_text(tool, task_id, page, by_itself=by_itself)}"
     if helpers:
         return f"{after} Call get_task_result with this task_id to wait for the result, or get_task to look at it."
     return f"{after} Ask for it later with this task id."
 
 
+def held_text(tool: str, task_id: str, page: str, *, by_itself: bool) -> str:
+    """What a caller reads about a call that waits for an approval."""
+    then = "runs by itself once it is approved" if by_itself else "runs when you ask for it once it is approved"
+    return (
+        f"`{tool}` needs the approval of a person and was not run yet. An approver can decide at {page}. "
+        f"The call waits as task {task_id} and {then}; do not call it again."
+    )
+
+
+APPROVAL: Final = "taskgate/approval"
+"""Under which key of `_meta` the handle of a held call names the approval: its id, and the page where people decide."""
 JOINED: Final = "taskgate/joined"
 """Under which key of `_meta` the reply of a call names the equal one that it joined."""
 KEY_META: Final = "taskgate/idempotencyKey"

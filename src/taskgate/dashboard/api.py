@@ -178,7 +178,8 @@ class Api:
         said = request.json()
         given = _text(said, "passphrase") or ""
         if request.locked and verdict is Verdict.APPROVE and not await self._passphrase.fits(given):
-            return json_answer({"error": "passphrase_needed", "message": "Approving needs the passphrase."}, 403)
+            text = "Approving needs the passphrase: set $TASKGATE_PASSPHRASE, or decide on a terminal or on the approval's page."
+            return json_answer({"error": "passphrase_needed", "message": text}, 403)
         unknown = set(said) - {"reason", "arguments_digest", "grant", "passphrase"}
         if unknown:
             return problem(400, f"Unknown keys: {', '.join(sorted(unknown))}.")

@@ -28,7 +28,10 @@ TEXT: Final[Schema] = {"type": "string"}
 
 
 def refusal(needs: Permission) -> str:
-    return f"You may not do this here: it needs a role that may {needs.value}."
+    return (
+        f"You may not do this here: it needs a role that may {needs.value}. Use a token or a login with such a role; the operator "
+        "gives roles in the configuration (`roles` of a token)."
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from taskgate.core.diagrams import Span
 from taskgate.core.governance.approval import Approver
 from taskgate.core.identity import ANONYMOUS, Permission
 from taskgate.core.tasks.state import OPEN, TaskState
-from taskgate.core.tasks.task import Task, is_task_id
+from taskgate.core.tasks.task import OutcomeKind, Task, is_task_id
 from taskgate.dashboard.records import Records, status_event, task_row
 from taskgate.dashboard.routes import ROWS, TEXT, Route, Visit, closed_object, get, post, refusal
 from taskgate.dashboard.web import Answer, EventAnswer, json_answer, limit_of, problem
@@ -26,6 +26,8 @@ from taskgate.gateway.gateway import Gateway
 from taskgate.ports.store_answers import TaskFilter, TaskPage
 
 PING_S: Final = 15.0
+LONGEST_WAIT_S: Final = 20
+"""How long a request for a result waits for the task's end at most; less than clients and proxies wait for a reply."""
 _NO_SUCH_TASK: Final = "There is no such task."
 _PAGE: Final = closed_object(("tasks", "next"), tasks=ROWS, next={"type": ["string", "null"]})
 _REASON: Final = closed_object(reason=TEXT)
@@ -64,6 +66,13 @@ class TasksApi:
                 Access.LOGIN,
                 self._show,
                 "One task with its arguments (hidden fields marked) and questions.",
+            ),
+            get(
+                "/tasks/{id}/result",
+                Access.LOGIN,
+                self._result,
+                "Its result or error once it has ended; until then `ended` is false.",
+                query={"wait": "wait up to so many seconds (20 at most) for the end"},
             ),
             get(
                 "/tasks/{id}/events",
@@ -115,6 +124,38 @@ class TasksApi:
             for question in await self._store.questions(task.id)
         ]
         return json_answer({**operator_row(task), "arguments": arguments, "hidden": hidden, "questions": questions})
+
+    async def _result(self, visit: Visit) -> Answer:
+        """Looking at a task as its operator starts nothing: only its caller's look may."""
+        task = await self.find(visit, visit.values["id"])
+        wait_s = _seconds(visit.asked("wait"))
+        if task is not None and not task.state.is_terminal and wait_s:
+            task = await self._ended(visit, task, wait_s)
+        if task is None:
+            return problem(404, _NO_SUCH_TASK)
+        row = {**operator_row(task), "ended": task.state.is_terminal}
+        if not task.state.is_terminal:
+            return json_answer(row)
+        if task.outcome is None:
+            text = task.status_message or f"The task ended as {task.state.value}."
+            return json_answer({**row, "result": {"content": [{"type": "text", "text": text}], "isError": True}})
+        body = await self._gateway.tasks.records.result_bytes(task)
+        if body is None:
+            return problem(410, f"This task ended as {task.state.value}; its result is not kept any more.")
+        name = "error" if task.outcome.kind is OutcomeKind.ERROR else "result"
+        return json_answer({**row, name: msgspec.Raw(body)})
+
+    async def _ended(self, visit: Visit, task: Task, wait_s: float) -> Task | None:
+        """The task once it has ended, or as it is when the time is up; None if it is gone."""
+        changes, end = self._gateway.tasks.records.changes, clock.monotonic() + wait_s
+        current: Task | None = task
+        while current is not None and not current.state.is_terminal and not self._gateway.tasks.draining:
+            left = end - clock.monotonic()
+            if left <= 0:
+                break
+            await changes.next_change(task.id, left)
+            current = await self.find(visit, task.id)
+        return current
 
     def shown_arguments(self, task: Task) -> tuple[Any, list[str]]:
         """With everything hidden that any workflow hides: a task page is no way round an approval page."""
@@ -179,6 +220,14 @@ class TasksApi:
 def operator_row(task: Task) -> dict[str, Any]:
     """A task with whose it is: the principal, and the conversation that asked for it."""
     return {**task_row(task), "caller": task.caller, "attempts": task.attempts, "keep_result_ms": task.keep_result_ms}
+
+
+def _seconds(asked: str | None) -> int:
+    if asked is None:
+        return 0
+    if not (asked.isascii() and asked.isdigit() and len(asked) < 6):
+        raise ValueError("wait must be a whole number of seconds")
+    return min(int(asked), LONGEST_WAIT_S)
 
 
 def _states(asked: str | None) -> frozenset[TaskState] | None:

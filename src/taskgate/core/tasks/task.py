@@ -13,6 +13,9 @@ from taskgate.core.generations import Generation
 from taskgate.core.identity import ConversationKey, CredentialFacts
 from taskgate.core.tasks.state import TaskState, ToolClass
 
+AWAITING_APPROVAL: Final = "Awaiting approval"
+"""The status message of a task that waits for people."""
+
 
 class RunOn(StrEnum):
     """What starts the run of a task. Anything but `ONCE_ALLOWED` matters only for tasks that waited for an approver."""
@@ -281,7 +284,7 @@ def born(draft: Task, how: Birth, *, now_ms: int, owner: str, fence: int) -> Tas
                 state=TaskState.AWAITING_APPROVAL,
                 approval_id=approval_id,
                 approval_deadline_ms=now_ms + approval_timeout_ms,
-                status_message=task.status_message or "Awaiting approval",
+                status_message=task.status_message or AWAITING_APPROVAL,
             )
         case None:
             return replace(task, state=TaskState.QUEUED)

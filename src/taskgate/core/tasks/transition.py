@@ -18,13 +18,21 @@ from msgspec.structs import replace
 
 from taskgate.core.errors import Executed
 from taskgate.core.tasks.state import MOVES, TaskState, TransitionKind
-from taskgate.core.tasks.task import Attempt, AttemptState, Outcome, OutcomeKind, Task, UpstreamHandle
+from taskgate.core.tasks.task import (
+    AWAITING_APPROVAL,
+    Attempt,
+    AttemptState,
+    Outcome,
+    OutcomeKind,
+    Task,
+    UpstreamHandle,
+)
 
 
 class ApprovalAsked(msgspec.Struct, frozen=True):
     approval_id: str
     deadline_ms: int
-    message: str = "Awaiting approval"
+    message: str = AWAITING_APPROVAL
 
 
 class ApprovalGranted(msgspec.Struct, frozen=True):

@@ -224,7 +224,8 @@ class Approvals:
             raise GatewayFault("store_unavailable", "The decision could not be stored; nothing was decided.")
         starts = await self._consequences(held.approval, answer)
         if not isinstance(answer.outcome, Changed):
-            return Ruling(refused_text(answer.outcome.why, answer.held.approval), answer.outcome.why.value, answer.held)
+            why, refused = answer.outcome.why, answer.held.approval
+            return Ruling(refused_text(why, refused, who, self.page_url(refused.id)), why.value, answer.held)
         given = await self.grants.give(grant, answer.held.approval) if grant is not None else None
         log.info(
             "approval voted",

@@ -14,7 +14,7 @@ from taskgate.core.audit import AuditEntry
 from taskgate.core.errors import CallerError
 from taskgate.core.governance.approval import Approval, Approver, Refusal, State, Verdict, Workflow
 from taskgate.core.governance.decision import DEFAULT_GRANT_MS, Grant, NoGrant, grant_from
-from taskgate.core.identity import GATEWAY_ROLES, Identity
+from taskgate.core.identity import GATEWAY_ROLES, OPERATOR, Identity
 from taskgate.core.tasks.task import RANDOM_BYTES, ulid
 from taskgate.gateway.events import CredentialsChanged, EventHub
 from taskgate.gateway.governance.expiries import ApprovalExpiries
@@ -47,18 +47,35 @@ class Ruling:
 STARTS_NOW: Final = "It runs now."
 WAITS_FOR_CALLER: Final = "It runs when its caller asks for the task again."
 _WHY: Final[Mapping[Refusal, str]] = {
-    Refusal.ALREADY_VOTED: "You have approved this call already. Somebody else must agree too.",
-    Refusal.NOT_AN_APPROVER: "You may not decide on this call.",
-    Refusal.OWN_CALL: "You asked for this call yourself, so somebody else must decide. `taskgate token new NAME "
-    "--role approver` makes a token for an approver; `self_approval: true` in the workflow lets people decide on their own calls.",
-    Refusal.LOGIN_TOO_OLD: "Approving this needs a fresh login. Log in to the pages again, then decide there.",
-    Refusal.EXPIRED: "Too late: nobody had decided in time, so the call was refused.",
+    Refusal.ALREADY_VOTED: "You have approved this call already. Another approver must agree too.",
+    Refusal.EXPIRED: "Too late: the time for a decision is over, and the call was refused. Its caller can make it again.",
     Refusal.NOT_APPROVED: "This call is not approved.",
     Refusal.NOT_DUE: "It is not due yet.",
 }
 
 
-def refused_text(why: Refusal, approval: Approval) -> str:
+_ANOTHER_APPROVER: Final = "`taskgate token new NAME --role approver` makes a token for one"
+
+
+def refused_text(why: Refusal, approval: Approval, who: Approver, page: str) -> str:
+    """Why a decision did not count, and a way that works. `page`: where this call is decided on."""
+    if why is Refusal.OWN_CALL:
+        allow = f"`self_approval: true` in the workflow {approval.workflow} lets people decide on their own calls."
+        if who.id == OPERATOR:
+            # An agent may have called with the operator's token; it cannot have logged in.
+            return (
+                "This call was made with the operator's token, which therefore cannot approve it. Log in with the link that "
+                f"`taskgate approvals login` prints, and decide at {page}; or let another approver decide "
+                f"({_ANOTHER_APPROVER}). {allow}"
+            )
+        return f"You made this call, so another approver must decide ({_ANOTHER_APPROVER}). {allow}"
+    if why is Refusal.NOT_AN_APPROVER:
+        return (
+            f"You are not an approver of the workflow {approval.workflow}. Its approvers, and the operator, can decide at "
+            f"{page}. {_ANOTHER_APPROVER}; `approvers` in the workflow lists who may decide."
+        )
+    if why is Refusal.LOGIN_TOO_OLD:
+        return f"Approving this call needs a fresh login: log in again at {page}, and decide there."
     if why is not Refusal.ALREADY_DECIDED:
         return _WHY[why]
     by = ", ".join(dict.fromkeys(vote.approver for vote in approval.votes))

@@ -14,6 +14,7 @@ from taskgate.core.delivery import JOINED, Form, JoinedCall
 from taskgate.core.errors import CallerError, Executed, GatewayFault
 from taskgate.core.generations import RELATED_TASK, Generation, complete
 from taskgate.core.tasks.endings import Ttl, read_ttl
+from taskgate.core.tasks.state import TaskState
 from taskgate.core.tasks.task import AlreadySent, Task, UpstreamHandle
 from taskgate.core.tasks.transition import UpstreamTaskKnown
 from taskgate.core.wire import with_meta
@@ -73,7 +74,7 @@ class TaskEngine:
     ) -> tuple[Task, bytes]:
         """The caller asked for a task: it gets a handle at once, and the run starts unless someone must agree first."""
         task = await self.accept(request, call, approval, key, held=False)
-        return task, wire.encode(task_handle(request, task, self.records))
+        return task, wire.encode(task_handle(request, task, self.records, self._page(task)))
 
     async def accept(
         self, request: Request, call: NewCall, approval: ApprovalRequest | None, key: str | None, *, held: bool
@@ -107,7 +108,7 @@ class TaskEngine:
         at_once = approval is not None and delivery_mode.form is Form.HANDLE
         task = await self.accept(request, call, approval, key, held=not at_once)
         if at_once:
-            return task, wire.encode(task_handle(request, task, self.records))
+            return task, wire.encode(task_handle(request, task, self.records, self._page(task)))
         # A closed stream is a cancel for a stateless caller, but one that gave a key means to come back with it.
         kept = key is not None and request.generation is Generation.STATELESS
         return task, await self.wait_out(request, task, waiting_for_people=approval is not None, kept=kept)
@@ -115,7 +116,11 @@ class TaskEngine:
     async def wait_out(self, request: Request, task: Task, *, waiting_for_people: bool, kept: bool = False) -> bytes:
         """Hold the reply as long as this caller's delivery mode allows: its result, or news of where to find it later."""
         delivery_mode = self.promotions.delivery_mode(request)
-        text = f"Waiting for approval of {task.wire_name}" if waiting_for_people else f"Running {task.wire_name}"
+        text = f"Running {task.wire_name}"
+        if waiting_for_people:
+            page = self._page(task)
+            where = f" An approver can decide at {page}." if page is not None else ""
+            text = f"Waiting for approval of {task.wire_name} as task {task.id}.{where}"
         beat = Heartbeat(request, self.plan.value.calls.delivery.heartbeat_s, text)
         began = clock.monotonic()
         beat.start()
@@ -168,7 +173,7 @@ class TaskEngine:
         )
         known = await self.records.conclude(task.id, UpstreamTaskKnown(handle))
         self.runs.follow(known or task)
-        return wire.encode(task_handle(request, task, self.records))
+        return wire.encode(task_handle(request, task, self.records, None))
 
     async def sweep(self, portions: int) -> bool:
         """Forget so many portions of what is past its time; whether there may be more."""

@@ -18,7 +18,16 @@ from typing import Any, Final
 from taskgate import clock
 from taskgate.core import wire
 from taskgate.core.catalog.output_schema import task_notice
-from taskgate.core.delivery import JOINED, Delivery, DeliverySettings, Form, delivery, promoted_text
+from taskgate.core.delivery import (
+    APPROVAL,
+    JOINED,
+    Delivery,
+    DeliverySettings,
+    Form,
+    delivery,
+    held_text,
+    promoted_text,
+)
 from taskgate.core.errors import TaskgateError, UpstreamError
 from taskgate.core.generations import IMMEDIATE_RESPONSE, Generation, complete
 from taskgate.core.questions import Answer, Question
@@ -364,7 +373,7 @@ def handed_over(
     if request.delivery.hand_over is not None:
         return request.delivery.hand_over(task, waited_s)
     if delivery_mode.form is Form.HANDLE:
-        return wire.encode(task_handle(request, task, records))
+        return wire.encode(task_handle(request, task, records, page))
     by_itself = task.run_on is RunOn.ONCE_ALLOWED
     text = promoted_text(task.wire_name, task.id, round(waited_s, 1), helpers=True, page=page, by_itself=by_itself)
     if request.delivery.joined is not None:
@@ -378,12 +387,19 @@ def handed_over(
     return complete(result) if request.generation is Generation.STATELESS else result
 
 
-def task_handle(request: Request, task: Task, records: TaskRecords) -> dict[str, Any]:
-    poll, joined = records.poll_ms(task), request.delivery.joined
+def task_handle(request: Request, task: Task, records: TaskRecords, page: str | None) -> dict[str, Any]:
+    """`page`: where people decide on it, if they must."""
     if request.generation is Generation.STATELESS:
-        handle = projections.stateless_create_result(task, poll)
+        handle = projections.stateless_create_result(task, records.poll_ms(task))
     else:
-        handle = projections.stateful_create_result(task, poll)
-    if joined is not None:
-        handle["_meta"] = {**handle.get("_meta", {}), JOINED: joined.shown(), IMMEDIATE_RESPONSE: joined.sentence()}
+        handle = projections.stateful_create_result(task, records.poll_ms(task))
+    meta, told = {}, []
+    if page is not None:
+        meta[APPROVAL] = {"id": task.approval_id, "url": page}
+        told.append(held_text(task.wire_name, task.id, page, by_itself=task.run_on is RunOn.ONCE_ALLOWED))
+    if request.delivery.joined is not None:
+        meta[JOINED] = request.delivery.joined.shown()
+        told.append(request.delivery.joined.sentence())
+    if told:
+        handle["_meta"] = {**handle.get("_meta", {}), **meta, IMMEDIATE_RESPONSE: " ".join(told)}
     return handle
