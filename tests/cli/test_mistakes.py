@@ -16,6 +16,7 @@ from tests.harness.gateway import running_gateway
 from tests.harness.programs import run_to_end
 
 from taskgate.cli import main as command_line
+from taskgate.cli.doctor import PRINTS
 
 SERVER = {
     "a": {"command": sys.executable, "args": ["-c", "import sys; sys.stderr.write('no licence\\n'); sys.exit(3)"]}
@@ -102,13 +103,76 @@ async def test_nothing_to_serve_is_not_in_order(tmp_path: Path) -> None:
     assert "no server is configured" in out
 
 
-async def test_the_doctor_tells_the_last_words_of_a_program(tmp_path: Path) -> None:
+async def test_doctor_shows_what_a_program_wrote_to_stderr(tmp_path: Path) -> None:
     env = {"TASKGATE_STATE_DIR": str(tmp_path / "state")}
     code, out, _ = await command("doctor", "-c", configuration(tmp_path), "--json", env=env)
     assert code == 9
     findings = [json.loads(line) for line in out.splitlines()]
     (server,) = [finding for finding in findings if finding["about"] == "server a"]
-    assert "Its last words: no licence" in server["said"]
+    assert "stderr: no licence" in server["said"]
+
+
+async def doctor_on(folder: Path, program: str, env: dict[str, str] | None = None, **more: Any) -> dict[str, Any]:
+    """What the doctor finds about a server that is this program, or about `more["about"]`."""
+    about = more.pop("about", "server a")
+    server = {"command": sys.executable, "args": ["-c", program], "env": more.get("env_of_server", {})}
+    config = configuration(folder, servers={"a": server})
+    variables = {"TASKGATE_STATE_DIR": str(folder / "state"), **(env or {})}
+    _, out, _ = await command("doctor", "-c", config, "--json", env=variables)
+    (found,) = [finding for finding in map(json.loads, out.splitlines()) if finding["about"] == about]
+    return dict(found)
+
+
+async def test_doctor_recognises_a_program_that_prints_to_stdout(tmp_path: Path) -> None:
+    banner = "print('Welcome to my server', flush=True)\n"
+    never = await doctor_on(tmp_path, banner + "import time; time.sleep(0.2)")
+    assert (never["verdict"], never["fix"]) == ("bad", PRINTS)
+    assert "Welcome to my server" in never["said"]
+    works = await doctor_on(
+        tmp_path, banner + "import runpy; runpy.run_module('taskgate.demo.files', run_name='__main__')"
+    )
+    assert (works["verdict"], works["fix"]) == ("note", PRINTS)
+    assert "Welcome to my server" in works["said"]
+    quiet = await doctor_on(tmp_path, "import runpy; runpy.run_module('taskgate.demo.files', run_name='__main__')")
+    assert quiet["verdict"] == "ok"
+
+
+@pytest.mark.parametrize("is_set", [False, True])
+async def test_doctor_recognises_a_variable_that_the_program_was_not_given(tmp_path: Path, is_set: bool) -> None:
+    program = "import sys; sys.exit('error: ACME_API_KEY is required')"
+    found = await doctor_on(tmp_path, program, {"ACME_API_KEY": "k"} if is_set else None)
+    assert (found["verdict"], "ACME_API_KEY" in found["fix"]) == ("bad", True)
+    assert ("is set here" in found["fix"]) is is_set
+    given = await doctor_on(tmp_path, program.replace("required", "wrong"), env_of_server={"ACME_API_KEY": "x"})
+    assert "ACME_API_KEY" not in given["fix"]
+
+
+async def test_doctor_recognises_a_variable_of_the_file_that_is_not_set(tmp_path: Path) -> None:
+    found = await doctor_on(tmp_path, "pass", env_of_server={"KEY": "${ACME_API_KEY}"})
+    assert (found["verdict"], "ACME_API_KEY" in found["fix"]) == ("bad", True)
+
+
+async def test_doctor_recognises_a_state_folder_that_others_can_read(tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    state.mkdir(mode=0o700)
+    assert (await doctor_on(tmp_path, "pass", about="state folder"))["verdict"] == "ok"
+    state.chmod(0o750)
+    found = await doctor_on(tmp_path, "pass", about="state folder")
+    assert (found["verdict"], "chmod 700" in found["fix"]) == ("bad", True)
+
+
+async def test_check_warns_of_rules_that_never_apply(tmp_path: Path) -> None:
+    rules = [
+        {"match": "delete_*", "action": "approve"},
+        {"match": "delete_file", "action": "deny"},
+        {"match": "read_*", "action": "forward"},
+    ]
+    config = configuration(tmp_path, governance={"rules": rules})
+    code, _, said = await command("check", "-c", config, env={"TASKGATE_STATE_DIR": str(tmp_path / "state")})
+    warned = [line for line in said.splitlines() if "never applies" in line]
+    assert (code, len(warned)) == (0, 1)
+    assert "governance.rules[1]" in warned[0]
+    assert "rules[0]" in warned[0]
 
 
 @asynccontextmanager

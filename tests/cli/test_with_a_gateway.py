@@ -17,6 +17,8 @@ import pytest_asyncio
 from tests.harness.gateway import Gateway, running_gateway
 from tests.harness.programs import run_to_end
 
+from taskgate.client import connect
+
 ANN = "ann-token-0123456789abcdef"
 VIEWER = "vic-token-0123456789abcdef"
 pytestmark = [pytest.mark.timeout(300), pytest.mark.asyncio(loop_scope="module")]
@@ -110,14 +112,17 @@ async def test_a_watcher_sees_what_a_server_asks_without_saying_for_which_call(
     await cancel_all(gateway)
 
 
-async def test_the_tools_of_servers_are_listed_without_those_for_agents(gateway: Gateway) -> None:
+async def test_tools_are_listed_as_a_client_gets_them(gateway: Gateway) -> None:
+    async with connect(gateway.url, token=ANN) as session:
+        expected = [tool.name for tool in await session.list_tools()]
     code, out, _ = await run(gateway, "tools", "--json")
-    assert code == 0
+    names = [json.loads(line)["name"] for line in out.splitlines()]
+    assert (code, names) == (0, expected)
+    assert "get_task" in names
+    code, out, _ = await run(gateway, "tools", "--only-servers", "--json")
     names = [json.loads(line)["name"] for line in out.splitlines()]
     assert names
     assert all(name.startswith("demo__") for name in names)
-    code, out, _ = await run(gateway, "tools", "--all", "--json")
-    assert "get_task" in [json.loads(line)["name"] for line in out.splitlines()]
 
 
 async def test_a_misspelt_tool_is_answered_with_what_was_meant(gateway: Gateway) -> None:

@@ -142,3 +142,30 @@ def test_a_class_that_folding_turns_around_is_kept_as_it_is() -> None:
     glob = Glob.compile("x[Z-a]")
     assert glob.matches("x_")
     assert glob.lookalike.matches("x_")
+
+
+@pytest.mark.parametrize(
+    ("wide", "narrow", "covered"),
+    [
+        ("*", "delete_*", True),
+        ("delete_*", "delete_file", True),
+        ("delete_*", "delete_*", True),
+        ("delete_*", "delete_f*_x", True),
+        ("*_file", "delete_*_file", True),
+        ("a*b*c", "axbyc", True),
+        ("a*", "*a", False),
+        ("delete_?", "delete_a", True),
+        ("delete_?", "delete_[ab]", True),
+        ("delete_?", "delete_*", False),
+        ("delete_?", "delete_", False),
+        ("delete_[ab]", "delete_a", True),
+        ("delete_[ab]", "delete_c", False),
+        ("delete_[ab]", "delete_?", False),
+        ("delete_[ab]", "delete_[ab]", True),
+        ("delete_[!ab]", "delete_c", True),
+        ("delete_file", "delete_*", False),
+        ("delete_file", "delete_files", False),
+    ],
+)
+def test_a_glob_covers_another_if_it_matches_all_of_its_names(wide: str, narrow: str, covered: bool) -> None:
+    assert Glob.compile(wide).covers(Glob.compile(narrow)) is covered

@@ -195,7 +195,9 @@ def _started(task_id: str, *, as_json: bool) -> ExitCode:
 # `taskgate tools`: what tools a gateway or any MCP server offers.
 
 Format = Annotated[str, typer.Option("--format", help="`table`, or `openai` for definitions a model can be given.")]
-All = Annotated[bool, typer.Option("--all", help="Also the gateway's own tools, with which agents follow tasks.")]
+OnlyServers = Annotated[
+    bool, typer.Option("--only-servers", help="Leave out the gateway's own tools, with which clients follow tasks.")
+]
 
 
 def register_tools(app: typer.Typer) -> None:
@@ -203,14 +205,14 @@ def register_tools(app: typer.Typer) -> None:
     app.command("tools", cls=TakesCommand)(aimed(tools))
 
 
-def tools(target: Target, as_json: bool, output: Format = "table", everything: All = False) -> None:
-    """List the tools of a gateway (default), of any server (--url), or of a program (-- COMMAND)."""
+def tools(target: Target, as_json: bool, output: Format = "table", only_servers: OnlyServers = False) -> None:
+    """List the tools that a client gets of a gateway (default), of any server (--url), or of a program (-- COMMAND)."""
     if output not in ("table", "openai"):
         raise typer.BadParameter("--format is `table` or `openai`")
-    raise typer.Exit(asyncio.run(_list(target, output, as_json=as_json, everything=everything)))
+    raise typer.Exit(asyncio.run(_list(target, output, as_json=as_json, only_servers=only_servers)))
 
 
-async def _list(target: Target, output: str, *, as_json: bool, everything: bool) -> ExitCode:
+async def _list(target: Target, output: str, *, as_json: bool, only_servers: bool) -> ExitCode:
     from taskgate.client import ClientError, connect, openai_tools
 
     try:
@@ -218,7 +220,7 @@ async def _list(target: Target, output: str, *, as_json: bool, everything: bool)
             listed = await session.list_tools()
     except ClientError as error:
         return say.failure(error, as_json=as_json, executed=None, gateway=target.is_gateway)
-    if target.is_gateway and not everything:
+    if target.is_gateway and only_servers:
         listed = without_helpers(listed)
     if output == "openai":
         print(json.dumps(openai_tools.definitions(listed), indent=2, ensure_ascii=False))
@@ -231,7 +233,7 @@ async def _list(target: Target, output: str, *, as_json: bool, everything: bool)
 
 
 def without_helpers(listed: list[Tool]) -> list[Tool]:
-    """The servers' tools. The gateway's own are for agents, unless there is nothing else: then they are what one has."""
+    """The servers' tools, or the gateway's own where a client gets no others."""
     from taskgate.gateway.own_tools.table import TOOLS
 
     kept = [tool for tool in listed if tool.name not in TOOLS]

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import platform
+import re
+import shlex
 import sqlite3
+import stat
 import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
@@ -16,7 +20,7 @@ import typer
 
 from taskgate import __version__
 from taskgate.cli.say import ExitCode
-from taskgate.cli.serve import ConfigOption, why_not_free
+from taskgate.cli.serve import ConfigOption, why_left_out, why_not_free
 from taskgate.telemetry.logs import log
 
 if TYPE_CHECKING:
@@ -29,6 +33,11 @@ OLDEST_SQLITE = (3, 35)
 CLOCKS_AGREE_S = 5.0
 CONNECT_S = 15.0
 LAST_WORDS = 3
+PRINTS = (
+    "Only messages belong on stdout: anything else breaks stricter clients. Make the program log to stderr; if it starts through "
+    "a script or a package runner, make that one quiet."
+)
+_VARIABLE = re.compile(r"\b[A-Z][A-Z0-9]*_[A-Z0-9_]+\b")
 MARKS = {"ok": "ok  ", "note": "note", "bad": "BAD "}
 
 
@@ -51,7 +60,7 @@ def doctor(
     as_json: Annotated[bool, typer.Option("--json", help="JSON for scripts: one finding a line.")] = False,
     connect: Annotated[bool, typer.Option(help="Also try to reach every server.")] = True,
 ) -> None:
-    """Look at versions, configuration, variables, store, port and servers, and say how to fix what is wrong."""
+    """Check versions, configuration, variables, store, state folder, port and servers, and print how to fix what is wrong."""
     from taskgate.telemetry import logs
 
     # The findings say everything; log lines of what is tried would only stand between them.
@@ -97,6 +106,7 @@ def _examine_loaded(loaded: LoadedConfig, connect: bool) -> Iterator[Finding]:
     if not any(server.enabled for server in loaded.root.servers.values()):
         yield Finding("bad", "servers", "no server is configured", "Add one under `servers`, or run: taskgate import")
     yield _store(loaded)
+    yield from _state_folder(loaded)
     yield from _other_gateways(loaded)
     running = running_gateways()
     yield from _gateways(running)
@@ -120,9 +130,10 @@ def _warnings(loaded: LoadedConfig) -> Iterator[Finding]:
     for warning in loaded.warnings:
         yield Finding("note", "configuration", str(warning))
     for gone in loaded.left_out:
-        fix = f"Set {gone.detail}." if gone.reason == "env_missing" else ""
+        fix = f"Set {gone.detail}, or write a default: ${{NAME:-default}}." if gone.reason == "env_missing" else ""
         fix = "Put the secret where the reference looks for it." if gone.reason == "secret_missing" else fix
-        yield Finding("note", f"server {gone.server}", f"left out: {gone.reason} {gone.detail}".strip(), fix)
+        verdict = "bad" if gone.reason == "env_missing" else "note"
+        yield Finding(verdict, f"server {gone.server}", f"skipped: {why_left_out(gone)}", fix)
 
 
 def _store(loaded: LoadedConfig) -> Finding:
@@ -138,6 +149,19 @@ def _store(loaded: LoadedConfig) -> Finding:
     except TaskgateError as problem:
         return Finding("bad", "store", problem.message, "Set TASKGATE_STATE_DIR or store.url.")
     return Finding("ok", "store", f"{path}" + ("" if path.exists() else " (will be made)"))
+
+
+def _state_folder(loaded: LoadedConfig) -> Iterator[Finding]:
+    """It holds the operator's token, keys and what callers sent: no other user of this machine may read it."""
+    folder = loaded.state_dir
+    if not folder.is_dir():
+        return
+    mode = stat.S_IMODE(folder.stat().st_mode)
+    if mode & 0o077:
+        said = f"{folder} is open to other users of this machine (mode {mode:o})"
+        yield Finding("bad", "state folder", said, f"Run: chmod 700 {shlex.quote(str(folder))}")
+    else:
+        yield Finding("ok", "state folder", f"{folder} is readable by its owner only")
 
 
 def _other_gateways(loaded: LoadedConfig) -> Iterator[Finding]:
@@ -306,7 +330,39 @@ async def _reach(server: Server) -> Finding:
     except TaskgateError as problem:
         if _is_refused_a_stranger(problem):
             return Finding("bad", about, problem.message, await _how_to_log_in(server.spec.url))
-        words = server.status().stderr[-LAST_WORDS:]
-        said = f"{problem.message} Its last words: {' | '.join(words)}" if words else problem.message
-        return Finding("bad", about, said, "Start it by hand to see what it says, or check its address.")
+        return _not_started(server, problem.message)
+    if (printed := server.status().printed) != "":
+        said = f"connected over {server.transport}, but it prints to stdout: {printed!r}"
+        return Finding("note", about, said, PRINTS)
     return Finding("ok", about, f"connected over {server.transport}, {link.generation.value} generation")
+
+
+def _not_started(server: Server, message: str) -> Finding:
+    """A server that could not be reached: what its program wrote tells most about why."""
+    status = server.status()
+    words = status.stderr[-LAST_WORDS:]
+    said = f"{message} stderr: {' | '.join(words)}" if words else message
+    fix = "Start it by hand to see its output, or check its address."
+    if (missing := _missing_variable(server, status.stderr)) is not None:
+        fix = _how_to_set(missing, server.id)
+    elif status.printed:
+        said, fix = f"{said} stdout: {status.printed!r}", PRINTS
+    return Finding("bad", f"server {server.id}", said, fix)
+
+
+def _missing_variable(server: Server, stderr: Iterable[str]) -> str | None:
+    """A variable that the program names in its complaint and was not given."""
+    from taskgate.mcp.stdio.process import ChildSpec, child_environment
+
+    if not server.spec.command:
+        return None
+    given = child_environment(ChildSpec(server.spec.command, env=server.spec.env, inherits=server.spec.inherits))
+    named = (word for line in stderr for word in _VARIABLE.findall(line))
+    return next((word for word in named if word not in given), None)
+
+
+def _how_to_set(variable: str, server: str) -> str:
+    setting = f'servers.{server}.env: {{{variable}: "${{{variable}}}"}}'
+    if variable in os.environ:
+        return f"{variable} is set here, but servers get only what the configuration gives them. Write {setting}."
+    return f"It seems to need {variable}, which is not set. Set it, and write {setting}."

@@ -17,6 +17,7 @@ import typer
 
 from taskgate.cli.say import ExitCode
 from taskgate.cli.target import Json
+from taskgate.folders import user_config
 
 if TYPE_CHECKING:
     from taskgate.config.clients.client import Client, Gateway, Host, Reach
@@ -81,13 +82,15 @@ def planned(gathered: Gathered, target: Path) -> ImportPlan:
         raise stop(str(error)) from None
 
 
-def write_config(target: Path, plan: ImportPlan) -> None:
-    """Write the file, keeping a copy of what was there; new files are for their owner only, they may hold secrets."""
-    from taskgate.config.clients.takeover import BACKUP_ENDING, write_file
+def write_config(target: Path, plan: ImportPlan) -> Path | None:
+    """Write the file and return the copy that is kept of what was there. New files may hold secrets: they are their owner's."""
+    from taskgate.config.clients.takeover import backup_of, write_file
 
-    if target.exists():
-        write_file(target.with_name(target.name + BACKUP_ENDING), plan.before, mode=0o600)
+    backup = backup_of(target) if target.exists() else None
+    if backup is not None:
+        write_file(backup, plan.before, mode=0o600)
     write_file(target, plan.after)
+    return backup
 
 
 def stop(message: str, code: ExitCode = ExitCode.USAGE) -> typer.Exit:
@@ -154,6 +157,7 @@ def install(
     """Put the gateway in front of a client: its servers move to taskgate.yaml, and one entry, taskgate, replaces them."""
     from taskgate.config.clients.client import Gateway, Host, Reach, gateway_command, shared_gateway_command
     from taskgate.config.clients.plans import gather
+    from taskgate.config.clients.takeover import note_backup
     from taskgate.config.load import find, state_directory
 
     (chosen,) = chosen_clients([client])
@@ -163,7 +167,9 @@ def install(
     if undo_it:
         _undo(chosen, records)
         return
-    target = (config or (None if project else find()) or Path("taskgate.yaml")).absolute()
+    # A project's gateway is configured in the project; a person's own in their configuration folder, wherever the command is run.
+    usual = Path("taskgate.yaml") if project else find() or Path(user_config(os.environ))
+    target = (config or usual).absolute()
     gathered = gather([chosen], host, reach)
     for note in (*gathered.notes, *(() if project else _left_alone(chosen, host))):
         typer.echo(f"note: {note}", err=True)
@@ -180,7 +186,9 @@ def install(
         typer.echo("Nothing was changed.")
         return
     if plan.added:
-        write_config(target, plan)
+        backup = write_config(target, plan)
+        if backup is not None:
+            note_backup(records, backup)
     for change in changes:
         _make(change, records)
     back = f"taskgate install {client}{' --project' if project else ''} --undo"
@@ -225,11 +233,11 @@ def _planned_changes(client: Client, host: Host, gateway: Gateway, reach: Reach)
 
 
 def _make(change: FileChange, records: Path) -> None:
-    from taskgate.config.clients.takeover import BACKUP_ENDING, keep_record, write_file
+    from taskgate.config.clients.takeover import backup_of, keep_record, write_file
 
     keep_record(records, change)
     if change.existed:
-        write_file(change.path.with_name(change.path.name + BACKUP_ENDING), change.before, mode=0o600)
+        write_file(backup_of(change.path), change.before, mode=0o600)
     write_file(change.path, change.after)
 
 

@@ -11,7 +11,7 @@ import typer
 from taskgate.cli.say import ExitCode
 
 if TYPE_CHECKING:
-    from taskgate.config.load import LoadedConfig
+    from taskgate.config.load import LeftOut, LoadedConfig
 
 NO_SERVERS = "No server is configured, so there is nothing to call. Add one under `servers`, or run: taskgate import"
 ConfigOption = Annotated[
@@ -91,13 +91,20 @@ def check(config: ConfigOption = None) -> None:
     for warning in loaded.warnings:
         typer.echo(f"warning: {warning}", err=True)
     for left_out in loaded.left_out:
-        typer.echo(f"left out: {left_out.server}: {left_out.reason} {left_out.detail}".rstrip(), err=True)
+        typer.echo(f"{left_out.server} skipped: {why_left_out(left_out)}", err=True)
     if count == 0:
         raise _wrong(NO_SERVERS)
     _note_missing_programs(loaded)
     _note_busy_port(loaded)
     what = "The configuration" if loaded.path is not None else "No file was found; the bundled demo"
     typer.echo(f"{what} is in order: {count} server(s).")
+
+
+def why_left_out(gone: LeftOut) -> str:
+    """Why a server of the file is not served."""
+    if gone.reason == "env_missing":
+        return f"{gone.detail} is not set"
+    return f"{gone.reason} {gone.detail}".strip()
 
 
 def _wrong(why: str) -> typer.Exit:

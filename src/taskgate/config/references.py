@@ -8,6 +8,7 @@ stop the gateway.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from taskgate.config.problems import (
@@ -23,7 +24,8 @@ from taskgate.config.problems import (
     problem_at,
     text_of,
 )
-from taskgate.core.patterns import Glob, PatternError
+from taskgate.core.governance.rules import unreachable
+from taskgate.core.patterns import Glob, Pattern, PatternError
 
 _NOT_SERVERS = ("resource", "prompt", "tool")
 # Rules may speak of the gateway's own tools under this name.
@@ -120,6 +122,7 @@ def _check_governance(found: References) -> None:
             if (node := rule.get(name)) is not None:
                 check(node, f"{key}.{name}")
         uses_policy = uses_policy or rule.text("action") == "policy"
+    _check_order_of_rules(found, governance.list("rules"))
     for node, key in each(governance.get("force_required"), "governance.force_required"):
         found.pattern(node, key)
     if uses_policy and not found.root.map("cedar").list("policies"):
@@ -129,6 +132,27 @@ def _check_governance(found: References) -> None:
     for server in found.servers.values():
         if isinstance(server.value, Mapping):
             _check_workflow(found, server.value.map("approval_policy"), f"servers.{server.key}.approval_policy")
+
+
+MOST_COMPARED = 500
+"""Rules that are compared with each other; of longer lists the first ones are."""
+
+
+def _check_order_of_rules(found: References, rules: tuple[Node, ...]) -> None:
+    """The first match wins, so a rule below one that covers it never decides: a warning, because it does no harm by itself."""
+    marks: dict[int, Mark] = {}
+    numbered: list[tuple[int, Pattern, str | None]] = []
+    for position, rule in enumerate(rules[:MOST_COMPARED]):
+        text = rule.text("match") if isinstance(rule, Mapping) else None
+        if not isinstance(rule, Mapping) or text is None:
+            continue
+        with suppress(PatternError):
+            numbered.append((position, Pattern.compile(text), rule.text("server")))
+            marks[position] = rule.mark
+    for position, first in unreachable(numbered).items():
+        message = f"rules[{first}] already covers everything that this rule matches, so it never applies"
+        hint = f"move it above rules[{first}], or remove it"
+        found.warnings.append(problem_at(marks[position], f"governance.rules[{position}]", message, hint))
 
 
 def _check_workflow(found: References, owner: Mapping, key: str) -> None:

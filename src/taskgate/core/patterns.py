@@ -69,6 +69,10 @@ class Glob:
         """Whether this glob covers the whole name."""
         return bool(self.truth(name))
 
+    def covers(self, other: Glob) -> bool:
+        """Whether this glob is known to match every name that the other one matches. False where that is not certain."""
+        return _covers(_GLOB_TOKENS.findall(self.text), _GLOB_TOKENS.findall(other.text))
+
     @property
     def literal(self) -> bool:
         """Whether this glob names exactly one thing."""
@@ -88,6 +92,34 @@ class Glob:
     def lookalike(self) -> Glob:
         """The same glob over the skeletons of names: its letters folded, its wildcards kept."""
         return _lookalike_glob(self.text)
+
+
+_GLOB_TOKENS = re.compile(r"\[!?\]?[^\]]*\]|.", re.DOTALL)
+"""The parts of a glob that one character of a name, or with `*` any run of them, is compared with."""
+
+
+def _covers(wide: list[str], narrow: list[str]) -> bool:
+    """Row by row: `reached[i]` is whether the first parts of `narrow` are covered by the first i parts of `wide`."""
+    reached = [all(part == "*" for part in wide[:count]) for count in range(len(wide) + 1)]
+    for part in narrow:
+        row = [False]
+        for count, cover in enumerate(wide, 1):
+            if cover == "*":
+                row.append(row[-1] or reached[count])
+            else:
+                row.append(reached[count - 1] and _covers_one(cover, part))
+        reached = row
+    return reached[-1]
+
+
+def _covers_one(wide: str, narrow: str) -> bool:
+    if wide == narrow:
+        return True
+    if narrow == "*":
+        return False
+    if wide == "?":
+        return True
+    return len(wide) > 1 and len(narrow) == 1 and narrow != "?" and Glob.compile(wide).matches(narrow)
 
 
 @dataclass(frozen=True, slots=True)

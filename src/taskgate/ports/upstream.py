@@ -341,6 +341,8 @@ class ServerStatus:
     next_retry_ms: int | None = None
     last_error: str | None = None
     stderr: tuple[str, ...] = field(default=())
+    printed: str = ""
+    """The first thing that a program wrote to stdout, where only messages belong, and that is no message."""
 
 
 class Upstream(Protocol):

@@ -156,6 +156,8 @@ class Opener:
         self.login_needed: LoginNeeded | None = None
         """Waiting does not help against it, so callers are told what does."""
         self.last_words: tuple[str, ...] = ()
+        self.printed = ""
+        """The first thing that the last process wrote to stdout and that is no message."""
         """What the last program wrote that ended, or that could not be talked to."""
         self._start_s = 0.0
         """How long the slowest start of a program took until it answered: one that is only slow must not seem to be silent."""
@@ -288,12 +290,14 @@ class Opener:
                     self._start_s = max(self._start_s, clock.monotonic() - began)
                     self._learn(generation, refusals)
                     self._children[link], line = line, None
+                    self.printed = self._children[link].first_junk()
                     return link
         finally:
             if line is not None:
                 line.detach()
                 await line.close()
                 self.last_words = tuple(line.stderr_tail())
+                self.printed = line.first_junk() or self.printed
         raise next(iter(refusals.values()))
 
     def _learn(self, spoken: Generation, refusals: Mapping[Generation, UpstreamError]) -> None:

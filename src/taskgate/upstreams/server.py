@@ -433,11 +433,15 @@ class Server:
         if alive:
             state = ServerState.DEGRADED if self._health.degraded else ServerState.CONNECTED
             stderr = tuple(line for link in alive for line in self._opener.stderr_of(link))
-            return ServerStatus(state, spoken, last_error=self._trouble.shown, stderr=stderr)
+            return ServerStatus(
+                state, spoken, last_error=self._trouble.shown, stderr=stderr, printed=self._opener.printed
+            )
         if self._backoff.attempt or self._trouble.shown is not None:
             wait = int(self._backoff.wait_s(clock.monotonic()) * 1000)
             attempt, said = self._backoff.attempt, self._opener.last_words
-            return ServerStatus(ServerState.RECONNECTING, spoken, attempt, wait, self._trouble.shown, said)
+            return ServerStatus(
+                ServerState.RECONNECTING, spoken, attempt, wait, self._trouble.shown, said, self._opener.printed
+            )
         return ServerStatus(ServerState.CONNECTING if self._opening else ServerState.IDLE, spoken)
 
     def stderr(self, caller: LinkKey) -> tuple[str, ...]:

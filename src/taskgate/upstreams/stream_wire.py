@@ -49,6 +49,9 @@ AT_ONCE: Final = 50
 MOST_UNREAD: Final = 4
 """How many of the largest messages may wait to be read, where their sender cannot be made to wait."""
 
+JUNK_SHOWN = 200
+"""Bytes that are kept of the first line that is no message."""
+
 
 class StreamWire:
     """Correlates responses with requests by id. Subclasses say how a line leaves and how the stream ends."""
@@ -62,6 +65,7 @@ class StreamWire:
         self._intake = intake
         self._reader = intake.reader
         self.junk_lines = 0
+        self._first_junk = b""
         self._receiver: Receiver | None = None
         self._waiting: dict[bytes, asyncio.Future[Message]] = {}
         self._places: dict[bytes, int] = {}
@@ -190,8 +194,14 @@ class StreamWire:
 
     def _unreadable(self, body: bytes, problem: TaskgateError) -> None:
         """Whatever is not a message (a banner, say) is counted and dropped."""
+        if not self.junk_lines:
+            self._first_junk = body[:JUNK_SHOWN]
         self.junk_lines += 1
         self._refuse_unreadable(body, problem)
+
+    def first_junk(self) -> str:
+        """The beginning of the first thing it sent that is no message; empty if there was none."""
+        return self.secret_filter.text(self._first_junk.decode("utf-8", "replace").strip())
 
     def _take(self, message: Message) -> None:
         if message.kind is Kind.RESPONSE:

@@ -38,6 +38,7 @@ class Stage:
     def __init__(self, folder: Path) -> None:
         self.processes: list[subprocess.Popen[str]] = []
         self.home, self.work = folder / "home", folder / "work"
+        self.config = self.home / ".config" / "taskgate" / "taskgate.yaml"
         self.settings = self.home / ".cursor" / "mcp.json"
         self.settings.parent.mkdir(parents=True)
         self.work.mkdir()
@@ -182,20 +183,39 @@ def test_install_moves_the_servers_and_undo_brings_them_back(stage: Stage) -> No
     settings = json.loads(stage.settings.read_text().replace("// mine", ""))
     assert list(settings["mcpServers"]) == ["taskgate"]
     assert "// mine" in stage.settings.read_text()
-    assert str(stage.work / "taskgate.yaml") in settings["mcpServers"]["taskgate"]["args"]
+    assert str(stage.config) in settings["mcpServers"]["taskgate"]["args"]
+    assert list(stage.work.iterdir()) == []
     code, _, err = stage.run("install", "cursor")
     assert code == 2
     assert "already has the gateway's entry" in err
     assert stage.run("install", "cursor", "--undo")[0] == 0
     assert stage.settings.read_text() == stage.before
+    assert [*stage.home.rglob("*.taskgate-backup"), *stage.work.iterdir()] == []
     assert stage.run("install", "cursor", "--undo")[0] == 2
+
+
+def test_undo_leaves_no_backup_of_a_configuration_that_was_there(stage: Stage) -> None:
+    stage.config.parent.mkdir(parents=True)
+    stage.config.write_text("schema: 1\nservers: {}\n")
+    assert stage.run("install", "cursor")[0] == 0
+    backups = list(stage.home.rglob("*.taskgate-backup"))
+    assert {path.parent for path in backups} == {stage.config.parent, stage.settings.parent}
+    assert stage.run("install", "cursor", "--undo")[0] == 0
+    assert list(stage.home.rglob("*.taskgate-backup")) == []
+
+
+def test_install_uses_the_configuration_of_the_folder_where_there_is_one(stage: Stage) -> None:
+    (stage.work / "taskgate.yaml").write_text("schema: 1\nservers: {}\n")
+    assert stage.run("install", "cursor")[0] == 0
+    assert "hunter2" in (stage.work / "taskgate.yaml").read_text()
+    assert not stage.config.exists()
 
 
 @pytest.mark.parametrize("command", ["import", "install"])
 def test_a_server_to_log_in_to_is_named_before_anything_changes_and_keeps_its_login(stage: Stage, command: str) -> None:
     stage.before = '{"mcpServers": {"linear": {"url": "https://mcp.linear.test/mcp"}}}'
     stage.settings.write_text(stage.before)
-    target = stage.work / "taskgate.yaml"
+    target = stage.config if command == "install" else stage.work / "taskgate.yaml"
     code, out, err = stage.run(command, "cursor", "--dry-run")
     assert (code, stage.settings.read_text(), target.exists()) == (0, stage.before, False)
     assert "taskgate servers login linear" in out + err
@@ -229,7 +249,7 @@ def test_install_leaves_a_shared_file_alone_and_says_so_first(stage: Stage, shar
     assert "taskgate install cursor --project" in err
     assert stage.run("install", "cursor")[0] == 0
     assert shared.read_text() == SHARED
-    assert "team" not in (stage.work / "taskgate.yaml").read_text()
+    assert "team" not in stage.config.read_text()
 
 
 def test_a_shared_file_is_changed_when_asked_for_and_names_nothing_of_this_machine(stage: Stage, shared: Path) -> None:

@@ -21,6 +21,7 @@ from taskgate.config.clients.plans import FileChange, read_settings
 from taskgate.config.clients.settings_text import SettingsError, restored
 
 BACKUP_ENDING = ".taskgate-backup"
+_BACKUP_NOTE = "configuration-backup"
 
 
 class AlreadyWrapped(Exception):
@@ -108,8 +109,26 @@ def keep_record(folder: Path, change: FileChange) -> Path:
     return path
 
 
+def backup_of(path: Path) -> Path:
+    """Where the copy of a file is kept that is about to be changed."""
+    return path.with_name(path.name + BACKUP_ENDING)
+
+
+def note_backup(folder: Path, backup: Path) -> None:
+    """Remember a copy beside the records, so that `undo` removes it."""
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    write_file(folder / _BACKUP_NOTE, str(backup), mode=0o600)
+
+
+def _remove_noted_backup(folder: Path) -> None:
+    note = folder / _BACKUP_NOTE
+    if note.is_file():
+        Path(note.read_text(encoding="utf-8")).unlink(missing_ok=True)
+        note.unlink()
+
+
 def undo(folder: Path) -> list[str]:
-    """Take back every lasting change that has a record in a folder."""
+    """Take back every lasting change that has a record in a folder. Copies of what was changed are removed with it."""
     notes = []
     for record in sorted(folder.glob("*.json")) if folder.is_dir() else ():
         change = _read_record(record.read_text(encoding="utf-8"))
@@ -118,7 +137,10 @@ def undo(folder: Path) -> list[str]:
             continue
         restore_file(change)
         record.unlink()
+        backup_of(change.path).unlink(missing_ok=True)
         notes.append(f"{change.path}: put back")
+    if notes and not any(folder.glob("*.json")):
+        _remove_noted_backup(folder)
     return notes
 
 

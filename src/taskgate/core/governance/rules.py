@@ -264,6 +264,26 @@ def compile_rules(
     )
 
 
+def unreachable(rules: Sequence[tuple[int, Pattern, str | None]]) -> dict[int, int]:
+    """Of numbered patterns, each for one server or for all, those that never decide, with the earlier one that covers each."""
+    found: dict[int, int] = {}
+    for place, (number, pattern, server) in enumerate(rules):
+        earlier = rules[:place]
+        covering = (n for n, wide, limit in earlier if n not in found and _covers(wide, limit, pattern, server))
+        first = next(covering, None)
+        if first is not None:
+            found[number] = first
+    return found
+
+
+def _covers(wide: Pattern, limit: str | None, narrow: Pattern, server: str | None) -> bool:
+    if wide.kind is not narrow.kind or not wide.name.covers(narrow.name):
+        return False
+    # Where a rule names one server, that server alone counts.
+    only = Glob.compile(server) if server is not None and narrow.server.matches(server) else narrow.server
+    return wide.server.covers(only) and (limit is None or (only.literal and only.text == limit))
+
+
 def _compile(index: int, rule: Rule) -> _CompiledRule:
     label = f"rules[{index}] {rule.match}"
     where = rule.where or f"governance.rules[{index}]"

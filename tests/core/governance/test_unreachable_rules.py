@@ -1,0 +1,35 @@
+"""A rule below one that covers it never decides."""
+
+from __future__ import annotations
+
+import pytest
+
+from taskgate.core.governance.rules import unreachable
+from taskgate.core.patterns import Pattern
+
+
+@pytest.mark.parametrize(
+    ("earlier", "later", "is_unreachable"),
+    [
+        (("delete_*", None), ("delete_file", None), True),
+        (("delete_*", None), ("delete_file", "files"), True),
+        (("delete_*", "files"), ("delete_file", None), False),
+        (("delete_*", "files"), ("delete_file", "files"), True),
+        (("delete_*", "files"), ("files:delete_file", None), True),
+        (("files:*", None), ("delete_file", "files"), True),
+        (("files:*", None), ("delete_file", "bank"), False),
+        (("f*:*", None), ("files:delete_file", None), True),
+        (("*", None), ("resource:file:///*", None), False),
+        (("resource:*", None), ("resource:file:///a", None), True),
+    ],
+)
+def test_a_rule_that_an_earlier_one_covers_is_unreachable(
+    earlier: tuple[str, str | None], later: tuple[str, str | None], is_unreachable: bool
+) -> None:
+    rules = [(number, Pattern.compile(text), server) for number, (text, server) in enumerate((earlier, later))]
+    assert unreachable(rules) == ({1: 0} if is_unreachable else {})
+
+
+def test_an_unreachable_rule_is_reported_with_the_first_that_covers_it() -> None:
+    patterns = [Pattern.compile(text) for text in ("*", "delete_*", "delete_file")]
+    assert unreachable([(number, pattern, None) for number, pattern in enumerate(patterns)]) == {1: 0, 2: 0}
