@@ -12,6 +12,7 @@ from urllib.parse import urlencode
 import pytest
 from tests.access.stage import token
 from tests.identity.issuer import Issuer, an_issuer
+from tests.identity.test_oidc_login import Provider
 from tests.middle.test_console_pages import form_token
 from tests.seam import Gateway, Upstream, seam, settle
 
@@ -124,6 +125,34 @@ async def test_an_issuer_that_is_away_costs_no_attempt() -> None:
         issuer.pages["/introspect"] = lambda _: (500, b"")
         for number in range(MOST_FAILURES + 5):
             assert await try_at(gate, "/api/v1/tasks", f"t-{number}") == 503
+
+
+@pytest.mark.parametrize("together", [True, False], ids=["in parallel", "one after the other"])
+@seam
+async def test_guessed_codes_cost_the_login_provider_sixty_requests_a_minute_at_most(together: bool) -> None:
+    """One login that was begun is enough to send any number of answers."""
+    async with an_issuer() as issuer:
+        provider = Provider(issuer)
+        provider.install()
+        login = {"issuer": issuer.url, "client_id": "console", "roles": {"admin": ["root"]}}
+        async with Gateway({"auth": {"login": login}}, {}) as gate:
+            begun = await gate.http("GET", "/login/oidc").done()
+            cookie = begun.headers["set-cookie"].split(";")[0]
+            answer = provider.authorize(begun.headers["location"])
+            right, issuer.pages["/token"] = issuer.pages["/token"], lambda _: (400, b'{"error":"invalid_grant"}')
+            issuer.slow_s = 0.2 if together else 0.0
+
+            async def guess(code: str) -> int:
+                path = f"/login/callback?{urlencode({**answer, 'code': code})}"
+                return (await gate.http("GET", path, headers={"cookie": cookie}).done()).status
+
+            tries = [guess(f"guess-{number}") for number in range(GUESSES if together else 70)]
+            found = await asyncio.gather(*tries) if together else [await one for one in tries]
+            assert found.count(403) == MOST_FAILURES == issuer.count("/token")
+            assert set(found) == {403, 429}
+            await gate.advance(61)
+            issuer.pages["/token"] = right
+            assert await guess("the-code") == 200
 
 
 # The passphrase

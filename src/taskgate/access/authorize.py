@@ -35,11 +35,19 @@ class AccessRefused(Exception):
     """A request that is not authorized. The message says why in words for its sender."""
 
     def __init__(
-        self, reason: AccessRefusal, text: str, *, identity: Identity | None = None, retry_after_s: int | None = None
+        self,
+        reason: AccessRefusal,
+        text: str,
+        *,
+        why: str = "",
+        identity: Identity | None = None,
+        retry_after_s: int | None = None,
     ) -> None:
         super().__init__(text)
         self.reason = reason
         self.text = text
+        self.why = why
+        """What is wrong with the credential, for a text of another kind."""
         self.identity = identity
         """Whose credential it was, if that is known."""
         self.retry_after_s = retry_after_s
@@ -201,7 +209,7 @@ class Authorizer:
 
     def _recorded(self, refused: CredentialRefused, address: str) -> AccessRefused:
         self._denials.authentication_failed(address, refused.reason.value)
-        return AccessRefused(refused.reason, text_of(refused.reason, why=str(refused)))
+        return AccessRefused(refused.reason, text_of(refused.reason, why=str(refused)), why=str(refused))
 
     # Authorization
 

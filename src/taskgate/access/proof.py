@@ -1,4 +1,4 @@
-"""What a request shows to prove who sends it: a header or certificate, a console session, a local user, another gateway.
+"""What a request shows to prove who sends it: a header or certificate, a console session, a login, a local user, another gateway.
 
 Each kind resolves to a credential. A proof is kept with a response that stays open, so that it can be resolved again later.
 """
@@ -13,7 +13,7 @@ from taskgate.access.arrival import LOCAL, Arrival, Arrivals
 from taskgate.access.credentials import CredentialRefused, Credentials
 from taskgate.core.access import AccessRefusal
 from taskgate.core.identity import ANONYMOUS, Caller, Identity, tenant_of
-from taskgate.ports.credentials import Credential
+from taskgate.ports.credentials import Credential, LoginRefused
 
 Headers = Sequence[tuple[bytes, bytes]]
 
@@ -132,6 +132,30 @@ class CodeProof:
         if found is None:
             raise CredentialRefused(AccessRefusal.UNKNOWN_CREDENTIAL, "it was used already, or is too old")
         return found
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderProof:
+    """What a browser brought back from the OpenID provider. Examining it costs the provider a request."""
+
+    finish: Callable[[], Awaitable[Identity]]
+    """Raises LoginRefused and IssuerUnavailable."""
+    where: HttpProof
+    shows_credential = True
+
+    def address(self, arrivals: Arrivals) -> str:
+        return self.where.address(arrivals)
+
+    def resolve(self, credentials: Credentials, arrivals: Arrivals) -> Credential:
+        raise NeedsLookup(self._look_up, is_guess=True)
+
+    async def _look_up(self, credentials: Credentials) -> Credential:
+        try:
+            identity = await self.finish()
+        except LoginRefused as refused:
+            raise CredentialRefused(AccessRefusal.UNKNOWN_CREDENTIAL, str(refused)) from None
+        credentials.refuse_recalled(identity)
+        return Credential(identity)
 
 
 @dataclass(frozen=True, slots=True)

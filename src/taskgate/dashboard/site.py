@@ -17,7 +17,7 @@ from taskgate import clock
 from taskgate.access.authorize import AccessRefused, Authorized, Authorizer
 from taskgate.access.open_responses import OpenResponses
 from taskgate.access.open_stream import CONNECTION, OpenStream
-from taskgate.access.proof import CodeProof, HttpProof, Proof, SessionProof
+from taskgate.access.proof import CodeProof, HttpProof, Proof, ProviderProof, SessionProof
 from taskgate.access.routes import RouteKind
 from taskgate.core.access import Access, AccessRefusal
 from taskgate.core.delivery import safe_return
@@ -57,7 +57,7 @@ from taskgate.dashboard.web import (
     send_stream,
 )
 from taskgate.gateway.gateway import Gateway
-from taskgate.ports.credentials import Credential, IssuerUnavailable, LoginRefused, PeopleLogin
+from taskgate.ports.credentials import IssuerUnavailable, LoginRefused, PeopleLogin
 from taskgate.telemetry.logs import log
 
 if TYPE_CHECKING:
@@ -68,6 +68,7 @@ START: Final = "/now"
 LOGIN_BEGIN: Final = "/login/oidc"
 LOGIN_CALLBACK: Final = "/login/callback"
 _METHODS: Final = ("GET", "POST")
+_PROVIDER_AWAY: Final = "The provider where people log in cannot be reached or refused; the gateway's log says more."
 _USED_CODE: Final = "This link was used already or is too old. Ask for a new one with: taskgate approvals login"
 Provider = Callable[[], PeopleLogin | None]
 """Where people log in by the configuration of now."""
@@ -313,14 +314,22 @@ class Dashboard:
         request, provider = visit.request, self._provider()
         if provider is None:
             return self._login_page(request, status=404)
+        status = 403
         try:
             return await (self._to_provider if request.path == LOGIN_BEGIN else self._from_provider)(request, provider)
         except LoginRefused as refused:
             note = f"You are not logged in: {refused}. Try again."
         except IssuerUnavailable as fault:
             log.warning("login with the provider failed", why=str(fault))
-            note = "The provider where people log in cannot be reached or refused; the gateway's log says more."
-        return self._login_page(request, note=note, status=403)
+            note = _PROVIDER_AWAY
+        except AccessRefused as refused:
+            log.warning("login with the provider refused", why=refused.why or refused.reason.value)
+            note = f"You are not logged in: {refused.why}. Try again." if refused.why else refused.text
+            if refused.reason is AccessRefusal.UNVERIFIABLE:
+                note = _PROVIDER_AWAY
+            elif refused.reason is AccessRefusal.TOO_MANY_ATTEMPTS:
+                status = refused.status
+        return self._login_page(request, note=note, status=status)
 
     async def _to_provider(self, request: WebRequest, provider: PeopleLogin) -> Answer:
         back, fresh = safe_return(request.query.get("next")) or START, request.query.get("fresh") == "1"
@@ -332,12 +341,15 @@ class Dashboard:
         pending = self.login.pending(request.cookie(LOGIN_COOKIE))
         if pending is None:
             raise LoginRefused("it took too long, or began in another browser")
-        identity, at = await provider.finish(pending, request.query, self._callback_url())
+        answer, address = request.query, self._callback_url()
+        proof = ProviderProof(lambda: provider.finish(pending, answer, address), request.came)
+        credential = (await self._authorizer.authorize(proof, Access.LOGIN)).credential
+        identity = credential.identity
         self._gateway.people.note(identity)
         who = Approver(identity.principal, identity.roles, identity.may_call)
         log.info("logged in", who=who.id, by="provider")
-        facts = self.login.facts_of(Credential(identity), self._authorizer.credentials)
-        cookies = (await self.login.begin(who, at, facts), self.login.no_pending_cookie())
+        facts = self.login.facts_of(credential, self._authorizer.credentials)
+        cookies = (await self.login.begin(who, identity.authenticated_at, facts), self.login.no_pending_cookie())
         page = self._pages.frame.message(request, None, 200, "Logged in", "You are being taken on.")
         on = (b"refresh", f"0; url={pending.back}".encode("ascii", "ignore"))
         return replace(page, headers=(*page.headers, on, *((b"set-cookie", cookie) for cookie in cookies)))

@@ -18,7 +18,7 @@ from urllib.parse import quote, urlencode, urlsplit
 from taskgate import clock
 from taskgate.core.identity import ClaimRules, Identity, TokenExpired, TokenRefused, identity_in
 from taskgate.identity.discovery import SigningKeys, issuer_metadata
-from taskgate.identity.documents import Documents, NotStrict, may_be_fetched, strict_object
+from taskgate.identity.documents import Documents, IssuerRefused, NotStrict, may_be_fetched, strict_object
 from taskgate.ports.credentials import Credential, IssuerUnavailable, LoginRefused, PendingLogin
 from taskgate.turns import let_others_run
 
@@ -279,10 +279,8 @@ class OidcLogin:
             asked |= {"max_age": "0", "prompt": "login"}
         return f"{endpoint}{'&' if urlsplit(endpoint).query else '?'}{urlencode(asked)}", pending
 
-    async def finish(
-        self, pending: PendingLogin, answer: Mapping[str, str], redirect_uri: str
-    ) -> tuple[Identity, int | None]:
-        """Who logged in, and when they proved it to the provider. Raises LoginRefused and IssuerUnavailable."""
+    async def finish(self, pending: PendingLogin, answer: Mapping[str, str], redirect_uri: str) -> Identity:
+        """The person who logged in. Raises LoginRefused and IssuerUnavailable."""
         code = await self._code(pending, answer)
         claims, identity = await self._identity(await self._exchange(code, pending, redirect_uri))
         if not _same(claims.get("nonce"), pending.nonce):
@@ -290,7 +288,7 @@ class OidcLogin:
         at = identity.authenticated_at
         if pending.fresh and (at is None or at < pending.at - self._issuer.rules.skew_s):
             raise LoginRefused("the provider did not ask for a fresh login")
-        return identity, at
+        return identity
 
     async def close(self) -> None:
         await self._issuer.keys.close()
@@ -324,7 +322,10 @@ class OidcLogin:
             form["client_id"] = self._client_id
         else:
             credentials = (quote(self._client_id, safe=""), quote(self._client_secret, safe=""))
-        said = await self._documents.post_form(endpoint, self._issuer.rules.issuer, form, credentials)
+        try:
+            said = await self._documents.post_form(endpoint, self._issuer.rules.issuer, form, credentials)
+        except IssuerRefused as refused:
+            raise LoginRefused(f"the provider refused it: {refused.error[:60]}") from None
         token = said.get("id_token")
         if not isinstance(token, str):
             raise LoginRefused("the provider sent no ID token")

@@ -40,10 +40,8 @@ class PeopleLogin(Protocol):
     async def begin(self, redirect_uri: str, back: str, *, fresh: bool) -> tuple[str, PendingLogin]:
         """Where to send the browser, and what it must bring back. Raises IssuerUnavailable."""
 
-    async def finish(
-        self, pending: PendingLogin, answer: Mapping[str, str], redirect_uri: str
-    ) -> tuple[Identity, int | None]:
-        """Who logged in, and when they proved it. Raises LoginRefused and IssuerUnavailable."""
+    async def finish(self, pending: PendingLogin, answer: Mapping[str, str], redirect_uri: str) -> Identity:
+        """The person who logged in. Raises LoginRefused and IssuerUnavailable."""
 
 
 class CredentialRecords(Protocol):
