@@ -230,6 +230,33 @@ async def test_a_reply_in_progress_survives_expiry_but_not_revocation(generation
         assert reply.error["data"]["executed"] == "maybe"
 
 
+@pytest.mark.parametrize("generation", ["2025", "2026"])
+@seam
+async def test_durable_call_in_progress_may_have_been_executed_when_its_credential_is_revoked(generation: str) -> None:
+    async with a_bench("token revoked") as bench:
+        caller = await bench.gate.caller(generation, token=bench.secret)
+        calling = caller.begin_call("shop__wait", _meta={"taskgate/idempotencyKey": "k"})
+        await bench.gate.advance(5)
+        assert not calling.is_done
+        await bench.end()
+        data = (await calling.done(WITHIN_S)).error["data"]
+        assert (data["error_type"], data["executed"]) == ("credential_revoked", "maybe")
+
+
+@seam
+async def test_request_about_task_states_nothing_about_its_call_when_its_credential_is_revoked() -> None:
+    async with a_bench("token revoked") as bench:
+        caller = await bench.gate.caller("2025", token=bench.secret, capabilities=TASKS)
+        task_id = (await caller.call("shop__wait", {}, task={"ttl": 600_000})).result["task"]["taskId"]
+        waiting = caller.begin("tasks/result", {"taskId": task_id})
+        await bench.gate.advance(5)
+        assert not waiting.is_done
+        await bench.end()
+        data = (await waiting.done(WITHIN_S)).error["data"]
+        assert data["error_type"] == "credential_revoked"
+        assert data.get("executed") != "no"
+
+
 @pytest.mark.parametrize("ending", ENDINGS)
 @pytest.mark.parametrize("way", ["API", "page"])
 @seam

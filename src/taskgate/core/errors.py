@@ -75,11 +75,12 @@ class GatewayFault(TaskgateError):
 def stated_executed(error: TaskgateError, method: str, params: Mapping[str, Any]) -> Executed | None:
     """The `executed` that the error of this request states; None if it states none, which a reader takes as `maybe`.
 
-    A request about a task is about the task's call: only its record can tell. A later round is about a call that had begun.
+    A request about a task is about the task's call: only its record can tell. A later round is about a call that had begun:
+    that this round was not sent proves nothing about the earlier ones.
     """
     if is_about_tasks(method, params):
         return error.executed if error.basis is Basis.RECORD else None
-    if error.basis is Basis.REFUSAL and is_later_round(params):
+    if error.executed is Executed.NO and error.basis is not Basis.RECORD and is_later_round(params):
         return Executed.MAYBE
     return error.executed
 

@@ -161,7 +161,7 @@ class ReplyDelivery(msgspec.Struct, eq=False, kw_only=True):
     """It is just becoming a task, or has tried to."""
     answered: bool = False
     sent: bool = False
-    """Something of it was handed to an upstream's link; until then it cannot have been executed."""
+    """Something of it was handed to an upstream's link, or it is a task; until then it cannot have been executed."""
     counted_in: set[ReplyDelivery] | None = None
     also_in: tuple[set[ReplyDelivery], ...] = ()
     """Those that are being answered, while this is one of them."""
@@ -199,6 +199,10 @@ class ReplyDelivery(msgspec.Struct, eq=False, kw_only=True):
         return self.carrier
 
     def is_sent(self) -> None:
+        self.sent = True
+
+    def is_accepted(self) -> None:
+        """It is a task, which is sent whether or not this request is answered."""
         self.sent = True
 
     def use_inbox(self) -> None:

@@ -85,6 +85,7 @@ class TaskEngine:
         audit = self.audit_approval(approval, task_id) if approval is not None else None
         await next_step(request)
         task, how = await self.records.accept(request, call, approval=approval, key=key, task_id=task_id, audit=audit)
+        request.delivery.is_accepted()
         if how is Acceptance.JOINED:
             request.delivery.join(JoinedCall(task.id, secrets.token_hex(8)))
         if how is not Acceptance.NEW and not held:

@@ -97,7 +97,8 @@ class PostHandler:
             if post.withdrawn is None and not post.disconnected:
                 raise
             if post.withdrawn is not None:
-                await post.finish(200, self._withdrawal(post.withdrawn, None, Generation.STATEFUL, Executed.NO).body)
+                refusal = self._withdrawal(post.withdrawn, None, Generation.STATEFUL, Executed.NO)
+                await post.finish(200, without_claims(refusal.body, post.body))
         except Exception as fault:
             # Around one request: whatever breaks here breaks for this caller only.
             log.error("a request could not be answered", exc_info=fault)
