@@ -38,7 +38,7 @@ from taskgate.telemetry.logs import log
 from taskgate.turns import Collector
 
 HOUSEKEEPING_S: Final = 1.0
-STATE_LOOK_S: Final = 0.4
+STATE_LOOK_S: Final = 0.5
 REAP_EVERY: Final = 30
 RETIRE_AFTER_S: Final = 30.0
 LOOKS_AT_A_CHANGE: Final = 10

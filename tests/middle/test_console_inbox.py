@@ -103,7 +103,7 @@ async def test_a_card_says_what_a_yes_leads_to() -> None:
         boss = await operator(gate)
         assert "Runs when the agent asks again; it has not asked since." in await boss.text("/inbox")
         await caller.request("tasks/get", {"taskId": made.result["task"]["taskId"]})
-        await gate.advance(180)
+        await gate.advance(181)
         assert "it last asked 3 min ago" in await boss.text("/inbox")
     async with Gateway({**HELD, "tasks": {"execute_on": "approval"}}, {"shop": shop()}) as gate:
         await held(gate, "wipe", 1)
