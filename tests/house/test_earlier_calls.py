@@ -16,7 +16,7 @@ def test_own_tools_about_tasks_and_questions_are_listed() -> None:
     takes_id = {
         name
         for name, tool in TOOLS.items()
-        if any(parameter.name in ("task_id", "request_id") for parameter in tool.face.parameters)
+        if any(parameter.name in ("task_id", "task_ids", "request_id") for parameter in tool.face.parameters)
     }
     assert takes_id <= TASK_TOOLS
     assert TOOLS.keys() >= TASK_TOOLS

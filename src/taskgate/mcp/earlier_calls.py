@@ -26,6 +26,7 @@ ABOUT_TASKS: Final = frozenset(
 TASK_TOOLS: Final = frozenset(
     {
         "list_tasks",
+        "show_tasks",
         "get_task",
         "get_task_result",
         "cancel_task",
