@@ -6,7 +6,7 @@ import asyncio
 import difflib
 import json
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -64,9 +64,6 @@ def call(
     answer: AnswerOption = None,
 ) -> None:
     """Call a tool of a gateway (default), of any server (--url), or of a program (-- COMMAND)."""
-    if as_task and ttl is not None and target.is_gateway and target.generation is None:
-        # Only the stateful generation lets a caller ask for a ttl, and a gateway speaks both.
-        target = replace(target, generation="stateful")
     given = read_arguments(arguments)
     display = Display(name, as_json=as_json)
     # A task may outlive this command, and some servers end the tasks of a session that is ended.

@@ -32,6 +32,7 @@ from taskgate.client.errors import (
     Unauthorized,
     VersionUnsupported,
 )
+from taskgate.client.gathering import gather
 from taskgate.client.questions import accept, cancel, decline
 from taskgate.client.results import (
     Generation,
@@ -91,4 +92,5 @@ __all__ = [
     "cancel",
     "connect",
     "decline",
+    "gather",
 ]

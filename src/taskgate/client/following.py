@@ -40,7 +40,7 @@ class Following:
         self._early: dict[str, Mapping[str, Any]] = {}
         self.handles: dict[str, TaskHandle] = {}
         self._open_calls = 0
-        self._inbox = GatewayInbox(conversation, self._poller, self._is_busy, self._is_asked)
+        self.inbox = GatewayInbox(conversation, self._poller, self._is_busy, self._is_asked)
         conversation.answering.on_parked(self._on_parked)
         conversation.on("notifications/progress", self._on_progress)
         conversation.on("notifications/tasks/status", self._on_task)
@@ -65,7 +65,7 @@ class Following:
     def open_call(self) -> Iterator[None]:
         """Around a plain call: its server may ask where only the caller's inbox shows it."""
         self._open_calls += 1
-        self._inbox.wake()
+        self.inbox.wake()
         try:
             yield
         finally:
@@ -82,9 +82,18 @@ class Following:
         if task.task_id in self.handles:
             raise InvalidReply(f"the server used the task id {task.task_id} twice")
         self.handles[task.task_id] = handle
+        if (
+            self.generation is Generation.STATELESS
+            and task.status.is_terminal
+            and task.result is None
+            and task.error is None
+        ):
+            # A repeated call got the handle of a task that has ended. Its end, with the result, is what tasks/get returns.
+            self._poller.watch(handle, 0.0)
+            return
         self._poller.watch(handle, next_delay(task.poll_interval, self.options.default_poll_interval))
         handle.observe(task)
-        self._inbox.wake()
+        self.inbox.wake()
         if (early := self._early.pop(task.task_id, None)) is not None:
             self._on_task(early)
         if not task.status.is_terminal and (task.poll_interval or 0) >= LONG_INTERVAL_MS:

@@ -32,6 +32,10 @@ from taskgate.mcp.param_headers import InvalidParamHeader, param_headers_of
 
 ASK_FOR_TASK = "taskgate/task"
 """In the `_meta` of a stateless call: a Taskgate gateway then answers with a task handle at once."""
+ASK_FOR_TTL = "taskgate/ttl"
+"""In the same place: how many milliseconds the gateway shall keep the task."""
+KEY = "taskgate/idempotencyKey"
+"""In the `_meta` of a call: a Taskgate gateway runs calls with the same key once."""
 
 
 class Session:
@@ -99,9 +103,15 @@ class Session:
         *,
         timeout: float | None = None,
         on_progress: OnProgress | None = None,
+        key: str | None = None,
         meta: Mapping[str, Any] | None = None,
     ) -> ToolResult:
-        """Call a tool and return its result. If the server makes the call a task, the task is driven to its end."""
+        """Call a tool and return its result. If the server makes the call a task, the task is driven to its end.
+
+        `key` is an idempotency key: a Taskgate gateway runs calls of one caller with the same key once, and answers every
+        further one with the result of the first. Other servers ignore it.
+        """
+        meta = _with_key(meta, key)
         limit = self._conversation.options.call_timeout if timeout is None else timeout
         if self.generation is Generation.STATEFUL and self.supports_tasks:
             tool = await self._find_tool(name)
@@ -119,10 +129,12 @@ class Session:
         ttl: int | None = None,
         on_progress: OnProgress | None = None,
         timeout: float | None = None,
+        key: str | None = None,
         meta: Mapping[str, Any] | None = None,
     ) -> TaskHandle:
-        """Start a call as a task and return at once. `ttl` (milliseconds) is a wish; only stateful servers take
-        it.
+        """Start a call as a task and return at once. `ttl` (milliseconds) asks how long the task is kept; a stateless server
+        that is no Taskgate gateway decides that by itself. `key` is an idempotency key, as in `call_tool`: the same key gives
+        the same task, also after this program was restarted.
 
         Raises `TasksNotSupported`, before anything is sent, where the server or the tool runs no tasks. A
         stateless server decides by itself (a Taskgate gateway does as it is asked); if it answers at once the
@@ -130,6 +142,7 @@ class Session:
         """
         if not self.supports_tasks:
             raise TasksNotSupported("this server does not run tool calls as tasks")
+        meta = _with_key(meta, key)
         augment: dict[str, Any] | None = None
         if self.generation is Generation.STATEFUL:
             tool = await self._find_tool(name)
@@ -138,7 +151,7 @@ class Session:
             augment = {} if ttl is None else {"ttl": ttl}
         else:
             # A stateless server decides by itself what becomes a task; a Taskgate gateway can be asked to.
-            meta = {**(meta or {}), ASK_FOR_TASK: True}
+            meta = {**(meta or {}), ASK_FOR_TASK: True, **({} if ttl is None else {ASK_FOR_TTL: ttl})}
         limit = self._conversation.options.request_timeout if timeout is None else timeout
         outcome = await self._call(name, arguments, limit, on_progress, meta, augment=augment, as_task=True)
         return outcome if isinstance(outcome, TaskHandle) else TaskHandle.answered(self._following, outcome)
@@ -167,6 +180,23 @@ class Session:
             self._conversation.dialect.task(raw)
             async for raw in self._conversation.pages("tasks/list", "tasks", timeout)
         ]
+
+    async def tasks(self, timeout: float | None = None) -> list[Task]:
+        """This caller's tasks in either generation, open or ended, newest first. A stateless server must be a Taskgate gateway;
+        a caller without a token sees what this session started.
+        """
+        if self.generation is Generation.STATEFUL:
+            return await self.list_tasks(timeout)
+        return await self._following.inbox.tasks(timeout)
+
+    async def inbox(self, timeout: float | None = None) -> list[Question]:
+        """The questions that wait for this caller at a Taskgate gateway, also those of other sessions of the same user. A server
+        that is no gateway has no inbox, so the list is empty."""
+        return await self._following.inbox.questions(timeout)
+
+    async def answer_inbox(self, question: Question, answer: Mapping[str, Any], timeout: float | None = None) -> None:
+        """Answer one of them. Raises `ServerError` if it does not wait any more, or if the answer does not fit its form."""
+        await self._following.inbox.respond(question, answer, timeout)
 
     async def cancel_task(self, task_id: str, timeout: float | None = None) -> Task:
         """Ask the server to cancel a task; returns its state afterwards."""
@@ -304,29 +334,33 @@ class Session:
         as_task: bool = False,
     ) -> ToolResult | TaskHandle:
         params: dict[str, Any] = {"name": name, "arguments": arguments if arguments is not None else {}}
+        keyed = KEY in (meta or {})
         if meta:
             params["_meta"] = dict(meta)
         if augment is not None:
             params["task"] = augment
         if on_progress is None and not as_task:
-            return self._read_outcome(await self._call_with_headers(name, params, timeout), None, None)
+            return self._read_outcome(await self._call_with_headers(name, params, timeout), None, None, keyed=keyed)
         token = self._following.expect_progress(on_progress)
         params["_meta"] = {**params.get("_meta", {}), "progressToken": token}
         outcome: ToolResult | TaskHandle | None = None
         try:
             result = await self._call_with_headers(name, params, timeout)
-            outcome = self._read_outcome(result, token, on_progress)
+            outcome = self._read_outcome(result, token, on_progress, keyed=keyed)
             return outcome
         finally:
             if not isinstance(outcome, TaskHandle):
                 self._following.drop_progress(token)
 
     def _read_outcome(
-        self, result: dict[str, Any], token: str | None, on_progress: OnProgress | None
+        self, result: dict[str, Any], token: str | None, on_progress: OnProgress | None, *, keyed: bool
     ) -> ToolResult | TaskHandle:
         task = self._conversation.dialect.created_task(result) if "content" not in result else None
         if task is None:
             return ToolResult(result)
+        known = self._following.handles.get(task.task_id)
+        if known is not None and keyed:
+            return known
         handle = TaskHandle(self._following, task, token=token, on_progress=on_progress)
         handle.suggested(result)
         if token is not None:
@@ -362,6 +396,10 @@ class Session:
 
     def _forget_tools(self, params: Mapping[str, Any]) -> None:
         self._tools = None
+
+
+def _with_key(meta: Mapping[str, Any] | None, key: str | None) -> Mapping[str, Any] | None:
+    return meta if key is None else {**(meta or {}), KEY: key}
 
 
 def _usable(tool: Tool) -> bool:

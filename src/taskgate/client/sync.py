@@ -113,13 +113,29 @@ class Session:
         *,
         timeout: float | None = None,
         on_progress: OnProgress | None = None,
+        key: str | None = None,
     ) -> ToolResult:
-        return _thread.run(self.asynchronous.call_tool(name, arguments, timeout=timeout, on_progress=on_progress))
+        calling = self.asynchronous.call_tool(name, arguments, timeout=timeout, on_progress=on_progress, key=key)
+        return _thread.run(calling)
 
     def call_tool_as_task(
-        self, name: str, arguments: Mapping[str, Any] | None = None, *, ttl: int | None = None
+        self,
+        name: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        ttl: int | None = None,
+        key: str | None = None,
     ) -> TaskHandle:
-        return TaskHandle(_thread.run(self.asynchronous.call_tool_as_task(name, arguments, ttl=ttl)))
+        return TaskHandle(_thread.run(self.asynchronous.call_tool_as_task(name, arguments, ttl=ttl, key=key)))
+
+    def tasks(self) -> list[Task]:
+        return _thread.run(self.asynchronous.tasks())
+
+    def inbox(self) -> list[Question]:
+        return _thread.run(self.asynchronous.inbox())
+
+    def answer_inbox(self, question: Question, answer: Mapping[str, Any]) -> None:
+        _thread.run(self.asynchronous.answer_inbox(question, answer))
 
     def get_task(self, task_id: str) -> Task:
         return _thread.run(self.asynchronous.get_task(task_id))

@@ -38,6 +38,8 @@ from taskgate.telemetry.logs import log
 
 TASK_META: Final = "taskgate/task"
 """With this key set to true in `_meta` a stateless caller asks for a task handle at once."""
+TTL_META: Final = "taskgate/ttl"
+"""Beside it: how many milliseconds a stateless caller wants its task to be kept."""
 
 
 def wants_handle(request: Request) -> bool:
@@ -191,8 +193,9 @@ class DurableCalls:
     async def _as_task(self, request: Request, tool: ToolRef, approval: ApprovalRequest | None = None) -> bytes:
         """The caller sent `task`, or the tool runs in no other way: a handle at once, the run as soon as it may be."""
         self._refuse_if_full(request, tool)
-        # Stateless callers have no say in the ttl, whatever they send (2026-07-28, tasks extension).
-        ttl = self.tasks.ttl_ms(request.params["task"] if request.session is not None else {})
+        # The tasks extension of 2026-07-28 gives callers no say in the ttl; ours is asked for in `_meta`.
+        stateless = {"ttl": meta_of(request.params).get(TTL_META)}
+        ttl = self.tasks.ttl_ms(request.params["task"] if request.session is not None else stateless)
         if ttl.clamped:
             log.warning("ttl clamped", tool=tool.wire, ttl_ms=ttl.ms)
         call = self.new_call(request, tool, ttl.ms)
