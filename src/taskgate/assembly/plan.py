@@ -103,6 +103,7 @@ def build_features(root: GatewayFile, before: Features | None = None) -> Feature
         root.limits.url_elicitation_loopback,
         root.store is not None and root.store.unsafe_degraded_passthrough,
         task_card=TaskCard(root.apps.task_card),
+        result_not_ready=root.compat.result_not_ready,
         audit_every_call=root.audit.calls == "every",
         model_servers=frozenset(name for name, server in root.servers.items() if server.sampling == "provider"),
     )

@@ -231,6 +231,11 @@ class Compat(Section):
         default=False,
         description="Answer tasks/create, requests/cancel and the list form of elicitation/create.",
     )
+    result_not_ready: bool = Field(
+        default=False,
+        description="With vendor_methods: tasks/result of a task that has not ended is the error result_not_ready instead of "
+        "waiting for the end, as MCP has it.",
+    )
 
 
 # Every limit of the gateway; each has a clear error at the limit. A reload changes all of them.

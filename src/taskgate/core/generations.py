@@ -325,6 +325,7 @@ CODES: Final[dict[str, Code]] = {
     "request_drift": Code(-32012, -32602, -32012),
     "unknown_task": Code(-32602, -32602, -32081),
     "result_expired": Code(-32602, -32602, -32005),
+    "result_not_ready": Code(-32602, -32602, -32089),
     "task_finished": Code(-32602, -32602, -32090),
     "unknown_server": Code(-32602, -32602),
     "idempotency_conflict": Code(-32602, -32602),

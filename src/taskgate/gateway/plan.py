@@ -67,6 +67,8 @@ class Features:
     degraded_passthrough: bool = False
     """Plain calls go on although what other gateways may have changed was not confirmed lately."""
     task_card: TaskCard = TaskCard.AUTO
+    result_not_ready: bool = False
+    """`compat.result_not_ready`."""
     audit_every_call: bool = False
     """`audit.calls: every`."""
     models: tuple[ModelSource, ...] = ()

@@ -19,7 +19,15 @@ from taskgate.gateway.questions.elicitations import COMPLETE, URL_REQUIRED, UrlE
 from taskgate.gateway.requests.large_results import edited
 from taskgate.gateway.requests.replies import RequestStateSigner, text_of
 from taskgate.gateway.requests.request import Request
-from taskgate.gateway.rounds import SuspendedCalls, carry_traced, in_rounds, next_params, question_in, questions_of
+from taskgate.gateway.rounds import (
+    Refusal,
+    SuspendedCalls,
+    carry_traced,
+    in_rounds,
+    next_params,
+    question_in,
+    questions_of,
+)
 from taskgate.ports.credentials import AccountNeeded
 from taskgate.ports.outlet import ResumableOutlet
 from taskgate.ports.upstream import (
@@ -64,6 +72,7 @@ class Relay:
         *,
         ask: Asker,
         ask_otherwise: Asker,
+        refusal: Refusal,
         waterfall: Waterfall,
         tracing: Tracing | None,
         events: EventHub,
@@ -73,6 +82,7 @@ class Relay:
         self._urls = urls
         self._ask = ask
         self._ask_otherwise = ask_otherwise
+        self._refusal = refusal
         self._waterfall = waterfall
         self.carry: Carry = self._carry if tracing is None else partial(carry_traced, tracing, self._carry)
         """The result for the caller, in its generation; raises RelayedError for an upstream's own error."""
@@ -168,6 +178,9 @@ class Relay:
             heard(request, method, params)
 
     async def _put(self, request: Request, question: Question) -> Answer:
+        refusal = self._refusal(question)
+        if refusal is not None:
+            return refusal
         if request.delivery.stand_in is not None:
             return await request.delivery.stand_in.ask(question)
         answer = await self._ask(request, question)

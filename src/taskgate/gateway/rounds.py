@@ -127,6 +127,9 @@ _REFUSED: Final = {ELICIT: Raw(b'{"action":"cancel"}'), ROOTS: Raw(b'{"roots":[]
 AskOtherwise = Callable[[Request, Question], Awaitable[Answer]]
 """Answers what the caller itself cannot be asked."""
 
+Refusal = Callable[[Question], Answer | None]
+"""What a server gets of a request that nobody is asked; None where somebody is."""
+
 HOLD_S: Final = 600.0
 MAX_HELD: Final = 10_000
 """What stands behind the name of the gateway that holds a call, in the call's id."""
@@ -163,11 +166,12 @@ class SuspendedCall:
 
 
 class SuspendedCalls:
-    def __init__(self, urls: UrlElicitations, ask_otherwise: AskOtherwise, home: str) -> None:
+    def __init__(self, urls: UrlElicitations, ask_otherwise: AskOtherwise, refusal: Refusal, home: str) -> None:
         """`home`: under which name other gateways know this one, so that they bring back who comes to them; or nothing."""
         self.home = home
         self._urls = urls
         self._ask_otherwise = ask_otherwise
+        self._refusal = refusal
         self._held: dict[str, SuspendedCall] = {}
 
     def __len__(self) -> int:
@@ -208,6 +212,9 @@ class SuspendedCalls:
         return await self._round(held)
 
     async def _ask(self, held: SuspendedCall, question: Question) -> Answer:
+        refusal = self._refusal(question)
+        if refusal is not None:
+            return refusal
         request = held.request
         stand_in = await request.delivery.promoted() if request is not None else None
         if stand_in is not None:

@@ -381,7 +381,7 @@ def _reload(
 
 
 def _suspended(base: Foundation, asking: Asking) -> SuspendedCalls:
-    return SuspendedCalls(asking.urls, asking.asker.otherwise, base.home)
+    return SuspendedCalls(asking.urls, asking.asker.otherwise, asking.asker.refusal, base.home)
 
 
 def _relay(base: Foundation, asking: Asking, suspended: SuspendedCalls) -> Relay:
@@ -391,6 +391,7 @@ def _relay(base: Foundation, asking: Asking, suspended: SuspendedCalls) -> Relay
         asking.urls,
         ask=asking.asker.ask_caller,
         ask_otherwise=asking.asker.otherwise,
+        refusal=asking.asker.refusal,
         waterfall=base.waterfall,
         tracing=base.tracing,
         events=base.events,

@@ -161,6 +161,15 @@ def test_the_vendor_face_has_whole_numbers_for_times() -> None:
     )
 
 
+def test_the_vendor_face_of_a_tool_that_reported_an_error_has_result_and_error() -> None:
+    reported = Outcome(OutcomeKind.RESULT, RESULT, is_error=True)
+    for message in (None, "no such file"):
+        task = a_task(state=TaskState.FAILED, outcome=reported, finished_ms=NOW + 1, status_message=message)
+        shown = json.loads(encoded(projections.vendor_task(task, outcome=RESULT)))
+        assert shown["result"] == json.loads(RESULT)
+        assert shown["error"]["message"] == (message or "The tool reported an error.")
+
+
 def test_the_tool_face_shows_progress_arguments_and_errors() -> None:
     running = a_task(state=TaskState.RUNNING, progress=3.0, progress_total=10.0, arguments=b'{"year":2026}')
     shown = projections.shown_task(running, NOW)

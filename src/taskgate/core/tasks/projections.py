@@ -152,6 +152,9 @@ def stateless_get_result(
 # Only served where the operator switched those methods on. Everything else about the task is the same.
 
 
+TOOL_FAILED_CODE: Final = -32000
+
+
 def vendor_status(task: Task) -> str:
     """`pending` until something moves; then as on the stateful wire, where waiting counts as working."""
     if task.state is TaskState.QUEUED:
@@ -175,9 +178,21 @@ def vendor_task(task: Task, outcome: bytes | None) -> dict[str, Any]:
     }
     if task.status_message is not None:
         shown["statusMessage"] = task.status_message
-    if task.outcome is not None and outcome is not None:
-        shown["result" if task.outcome.kind is OutcomeKind.RESULT else "error"] = msgspec.Raw(outcome)
-    return shown
+    return {**shown, **vendor_outcome(task, outcome)}
+
+
+def vendor_outcome(task: Task, outcome: bytes | None) -> dict[str, Any]:
+    """`result` or `error` as these callers expect it inside a task. A tool that reported an error gives both: its result as it is,
+    and an error, because the task is `failed`."""
+    if task.outcome is None or outcome is None:
+        return {}
+    if task.outcome.kind is not OutcomeKind.RESULT:
+        return {"error": msgspec.Raw(outcome)}
+    if not task.outcome.is_error:
+        return {"result": msgspec.Raw(outcome)}
+    message = task.status_message or "The tool reported an error."
+    error = {"code": TOOL_FAILED_CODE, "message": message, "data": {"error_type": "tool_failed"}}
+    return {"result": msgspec.Raw(outcome), "error": error}
 
 
 def vendor_result(task: Task, outcome: bytes) -> bytes:

@@ -16,7 +16,14 @@ from taskgate.core.completion import CandidateIndex, Completion, merge_with_upst
 from taskgate.core.completion import complete as rank
 from taskgate.core.completion_memory import CompletionPlace
 from taskgate.core.errors import CallerError
-from taskgate.core.generations import SERVER_INFO, STATELESS_REVISIONS, TASKS_EXTENSION, Generation, speaks_tasks
+from taskgate.core.generations import (
+    SERVER_INFO,
+    STATELESS_REVISIONS,
+    TASKS_EXTENSION,
+    Generation,
+    code_of,
+    speaks_tasks,
+)
 from taskgate.core.generations import complete as as_complete
 from taskgate.core.governance.decision import Denied
 from taskgate.core.patterns import PatternKind
@@ -172,6 +179,9 @@ async def list_catalog(lookup: Lookup, dynamic_servers: DynamicServers, request:
 PROMPT, RESOURCE, TOOL, COMMAND = "ref/prompt", "ref/resource", "ref/tool", "ref/command"
 KINDS: Final = (PROMPT, RESOURCE, TOOL, COMMAND)
 _NOT_OFFERED: Final = -32601
+_NO_SUCH_THING: Final = frozenset({-32602, -32002})
+"""How servers answer a reference that they do not have."""
+UNKNOWN_REFERENCE: Final = "unknown_reference"
 _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:\S*")
 _NO_CANDIDATES: Final = CandidateIndex.build(())
 
@@ -197,6 +207,8 @@ class Source:
     owner_name: str | None = None
     is_listed: bool = True
     """False for a tool that its server has not listed, perhaps not yet."""
+    is_known: bool = True
+    """False for a reference that its only possible owner does not list: the owner decides whether it exists."""
 
 
 def read_asked(params: Mapping[str, Any]) -> CompletionAsked:
@@ -275,7 +287,9 @@ class Completing:
             prompt = view.prompt(asked.name) if asked.kind == PROMPT else view.prompts.get(asked.name)
             if prompt is not None and permitted(view, prompt.server, prompt.name, PatternKind.PROMPT):
                 place = CompletionPlace(prompt.server, prompt.name, asked.argument)
-                return Source(_NO_CANDIDATES, place, _able(view, prompt.server), prompt.name)
+                owner, is_known = _able(view, prompt.server), prompt.entry is not None
+                if is_known or owner is not None:
+                    return Source(_NO_CANDIDATES, place, owner, prompt.name, is_known=is_known)
         if asked.kind in (TOOL, COMMAND):
             tool = view.tool(asked.name)
             if tool is not None and not isinstance(tool.decision, Denied):
@@ -286,7 +300,8 @@ class Completing:
             if server is not None and permitted(view, server, asked.name, PatternKind.RESOURCE):
                 place = CompletionPlace(server, asked.name, asked.argument)
                 index = self._of_template(view, *template, asked.argument) if template is not None else _NO_CANDIDATES
-                return Source(index, place, _able(view, server))
+                is_known = template is not None or asked.name in view.resources
+                return Source(index, place, _able(view, server), is_known=is_known)
         return None
 
     def _unlisted_owner(self, request: Request, view: View, uri: str) -> str | None:
@@ -360,4 +375,16 @@ class Completing:
         except RelayedError as error:
             if error.code == _NOT_OFFERED:
                 return None
+            if not source.is_known and error.code in _NO_SUCH_THING:
+                raise self._unknown_reference(request, error) from None
             raise
+
+    def _unknown_reference(self, request: Request, error: RelayedError) -> RelayedError:
+        """The owner does not have it either: its own error, with the name and the older number that ours has."""
+        code, members = code_of(UNKNOWN_REFERENCE), wire.members_of(error.raw)
+        told = wire.parse_strictly(bytes(members.get("data", Raw(b"{}"))))
+        if type(told) is dict:
+            members["data"] = wire.raw({"error_type": UNKNOWN_REFERENCE, "legacy_code": code.legacy, **told})
+        if self.lookup.plan.value.features.legacy_numbers and request.generation is Generation.STATEFUL:
+            members["code"] = wire.raw(code.legacy)
+        return RelayedError(wire.join(members), error.code)

@@ -92,10 +92,22 @@ class VendorMethods:
     async def _result_of_task(self, request: Request) -> bytes:
         methods = self._tasks.methods
         task = await self._made_here(request)
+        if self._tasks.plan.value.features.result_not_ready:
+            self._refuse_unfinished(task or await self._own(request))
         if task is None:
             return await methods.result(request)
         result = await methods.result(_about(request, task.id))
         return projections.vendor_result(await self._tasks.records.find(request, task.id), result)
+
+    async def _own(self, request: Request) -> Task | None:
+        """The task of this gateway that a request names; None for one that its server lists."""
+        asked = request.params.get("taskId")
+        return await self._tasks.records.find(request, asked) if type(asked) is str and is_task_id(asked) else None
+
+    def _refuse_unfinished(self, task: Task | None) -> None:
+        if task is not None and not task.state.is_terminal:
+            text = "The task has not ended, so it has no result yet. tasks/get shows its state."
+            raise about(task, CallerError("result_not_ready", text))
 
     async def _cancel_task(self, request: Request) -> bytes:
         methods = self._tasks.methods

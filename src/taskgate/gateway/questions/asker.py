@@ -36,6 +36,7 @@ from taskgate.core.sampling_request import (
     Text,
     ToolResult,
     ToolUse,
+    read_preferences,
     read_request,
 )
 from taskgate.gateway.plan import Live, ModelSource, Plan
@@ -117,6 +118,16 @@ class Models:
                     executed=executed.value,
                 )
             )
+
+    def invalid_preferences(self, question: Question) -> Answer | None:
+        """The refusal of a sampling request whose preferences no client could follow, whoever is to answer it."""
+        if question.method != SAMPLE:
+            return None
+        try:
+            read_preferences(question.decoded().get("modelPreferences"))
+        except SamplingError as problem:
+            return Answer(error=self._told(problem))
+        return None
 
     def _told(self, problem: TaskgateError) -> bytes:
         if problem.retry_after_s is not None:
@@ -257,8 +268,8 @@ class Asker:
 
     async def ask_caller(self, request: Request, question: Question) -> Answer:
         session = request.session
-        if self.refuses(question):
-            return not_supported(question.method)
+        if (refusal := self.refusal(question)) is not None:
+            return refusal
         if session is not None and can_answer(session.capabilities, question.method, question.decoded()):
             if not request.delivery.outlet.can_send:
                 # The server asked while its reply to this call was already on its way: the question belongs to no call.
@@ -287,8 +298,8 @@ class Asker:
 
     async def ask_conversation(self, whose: ConversationKey, session: Session | None, question: Question) -> Answer:
         """A question that belongs to no open request of this conversation: on the session's own stream, or in its inbox."""
-        if self.refuses(question):
-            return not_supported(question.method)
+        if (refusal := self.refusal(question)) is not None:
+            return refusal
         if session is not None and self.reads_own_stream(session, question):
             refused = self._url_refusal(session, question)
             return refused or await ask_session(session, question, None, self.timeout_s(question))
@@ -323,6 +334,12 @@ class Asker:
         plan = self._plan.value
         whole = plan.limits.question_timeout_s
         return min(whole, plan.features.url_expiry_s) if question.is_url and not question.own else whole
+
+    def refusal(self, question: Question) -> Answer | None:
+        """What the server gets of a request that nobody is asked."""
+        if self.refuses(question):
+            return not_supported(question.method)
+        return self._models.invalid_preferences(question)
 
     def refuses(self, question: Question) -> bool:
         return question.method == SAMPLE and question.server in self._plan.value.refuse_sampling

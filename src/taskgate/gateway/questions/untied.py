@@ -28,6 +28,9 @@ class UntiedQuestions:
 
     async def ask(self, link: Link, question: Question, calls: Sequence[UpstreamCall]) -> Answer:
         """`calls`: what callers had open on the link when the question came, oldest first."""
+        refusal = self._asker.refusal(question)
+        if refusal is not None:
+            return refusal
         asking = {conversation_of(call.asker) for call in calls}
         asking = asking or {session.conversation for session in self.sessions_on(link)}
         if not asking:
