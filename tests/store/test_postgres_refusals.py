@@ -82,7 +82,10 @@ def test_a_check_names_what_a_user_may_not_do() -> None:
     """Who may read the schema's number and create tables does not own those of another user."""
     url = fresh_url()
     asyncio.run(_closed(open_store(url)))
-    for may, named in (("USAGE", "create tables"), ("USAGE, CREATE", "read and write account_claims")):
+    for may, named in (
+        ("USAGE", "create tables"),
+        ("USAGE, CREATE", "DELETE, INSERT, SELECT, UPDATE on account_claims"),
+    ):
         with somebody(url, may=may) as other:
             name = conninfo.conninfo_to_dict(other)["user"]
             with psycopg.connect(url, autocommit=True) as connection:
@@ -90,6 +93,22 @@ def test_a_check_names_what_a_user_may_not_do() -> None:
             with pytest.raises(GatewayFault, match=f"permission denied: .*{named}"):
                 check_shared(other)
             assert named in refusal(other)
+
+
+def test_a_check_names_tables_that_may_be_written_but_not_changed() -> None:
+    """Such a user can accept a call and never end it."""
+    url = fresh_url()
+    asyncio.run(_closed(open_store(url)))
+    with somebody(url, may="USAGE, CREATE") as other:
+        name = conninfo.conninfo_to_dict(other)["user"]
+        with psycopg.connect(url, autocommit=True) as connection:
+            schema = conninfo.conninfo_to_dict(url)["options"].partition("search_path=")[2]
+            connection.execute(f"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA {schema} TO {name}")
+            connection.execute(f"REVOKE UPDATE, DELETE ON tasks FROM {name}")
+            connection.execute(f"REVOKE DELETE ON events FROM {name}")
+        with pytest.raises(GatewayFault, match=r"DELETE on events, DELETE, UPDATE on tasks\."):
+            check_shared(other)
+        assert "DELETE, UPDATE on tasks" in refusal(other)
 
 
 async def _closed(store: object) -> None:

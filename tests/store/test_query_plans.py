@@ -28,9 +28,13 @@ MOST_STEPS = 20_000
 
 ERASES = "An operator erases one person: rare, not part of a call, and followed by writing the whole file anew."
 
+RESTORED = "Once, at the first start on a store that was restored from a backup."
+
 WHOLE_TABLE = {
     "needs_key": "Once at a start, and only where rows are encrypted and their key was not given.",
     "tasks_of_principal": ERASES,
+    "unspent_approvals": RESTORED,
+    "forget_identity_records_of_kind": RESTORED,
     "erase_approvals": ERASES,
     "erase_usage": ERASES,
 }

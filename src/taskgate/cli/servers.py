@@ -227,17 +227,21 @@ async def _log_in(url: str, server: Server, scope: str | None) -> Login:
     )
 
 
-# `taskgate store`: bring a PostgreSQL store up to date, look at the store, or copy it between SQLite and PostgreSQL.
+# `taskgate store`: bring a PostgreSQL store up to date, look at the store, copy it between SQLite and PostgreSQL, or declare that
+# it was restored from a backup.
 
 
 def register_store(app: typer.Typer) -> None:
     """Put the group of commands on the application."""
     group = typer.Typer(
-        help="Look at the store, bring it up to date, or move it to PostgreSQL and back.", no_args_is_help=True
+        help="Look at the store, bring it up to date, move it to PostgreSQL and back, or declare it restored.",
+        no_args_is_help=True,
     )
     group.command("check")(check)
     group.command("migrate")(migrate)
     group.command("copy")(copy)
+    group.command("restored")(restored)
+    group.command("trust")(trust)
     app.add_typer(group, name="store")
 
 
@@ -314,6 +318,44 @@ def copy(
     except TaskgateError as problem:
         raise _failed(problem) from None
     print("Copied. Set store.url to the new address and start the gateway; it takes over what was open.")
+
+
+def restored(config: ConfigOption = None) -> None:
+    """Declare that the configured store was restored from a backup. Run it after the restore and before the first gateway starts.
+
+    At its next start a gateway sends no call of the store that may run only once (they end with outcome unknown) and ends grants,
+    unspent approvals and logins. `taskgate store trust` takes this back.
+    """
+    from taskgate.assembly.restored_store import declare_restored
+    from taskgate.core.errors import TaskgateError
+
+    loaded = loaded_or_exit(config)
+    try:
+        declare_restored(loaded)
+    except TaskgateError as problem:
+        raise _failed(problem) from None
+    print(
+        "The store counts as restored. At the next start, calls that may run only once end with outcome unknown, and grants, "
+        "unspent approvals and logins end."
+    )
+    if tokens := [token.id for token in loaded.root.tokens]:
+        print("A token that was revoked after the backup is valid again. Review these, and revoke those again:")
+        for name in tokens:
+            print(f"  {name}")
+
+
+def trust(config: ConfigOption = None) -> None:
+    """Take back that the configured store counts as restored: it is current, and its open calls may run. No gateway may use it."""
+    from taskgate.assembly.restored_store import trust_restored
+    from taskgate.core.errors import TaskgateError
+
+    try:
+        found = trust_restored(loaded_or_exit(config))
+    except TaskgateError as problem:
+        raise _failed(problem) from None
+    print(
+        "The store counts as current from now on." if found else "The store did not count as restored. Nothing to do."
+    )
 
 
 def _file(said: str) -> Path:

@@ -303,6 +303,20 @@ class Gateway:
         if self.shared_inbox is not None:
             self.shared_inbox.start()
 
+    async def take_over(self) -> None:
+        """Before callers come: what gateways that are gone have left, and what a restored store no longer allows."""
+        restored = self.tasks.store.is_restored
+        await self.tasks.recovery.take_over()
+        if not restored:
+            return
+        await self.people.load()
+        tokens = [token.id for token in self.plan.value.governing.tokens if not self.people.is_revoked(token.sha256)]
+        log.warning(
+            "a token that was revoked after the backup is valid again: review them and revoke those again (`taskgate tokens "
+            "revoke NAME`)",
+            tokens=tokens,
+        )
+
     def write_down_calls(self) -> None:
         """Plain calls of the last second go into the audit log."""
         self.call_log.flush(self.plan.value.gates.revision, last=self.stopping)

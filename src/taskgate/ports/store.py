@@ -27,7 +27,7 @@ from taskgate.core.budgets import UsageRow
 from taskgate.core.governance.rehearse import RecordedCall
 from taskgate.ports.approval_store import ApprovalStore
 from taskgate.ports.replicas import QuestionStore
-from taskgate.ports.store_answers import EventOutbox
+from taskgate.ports.store_answers import EventOutbox, Voided
 from taskgate.ports.task_store import TaskStore
 
 
@@ -203,6 +203,12 @@ LOGIN_CODE: Final = "login_code"
 """The kind of record that logs somebody into the pages once, at whichever gateway on the store."""
 
 
+PERSON: Final = "person"
+"""The kind of record that holds the roles with which an issuer's subject was last seen."""
+LOGIN_RECORDS: Final = (CONSOLE_SESSION, LOGIN_CODE, PERSON)
+"""Kinds of records that a login leaves behind, and that are made anew by the next one."""
+
+
 class IdentityRecord(msgspec.Struct, frozen=True):
     """Something known about a principal until a time: a session of the console, a revoked token, its roles when last seen."""
 
@@ -282,6 +288,27 @@ class PersonalDataStore(Protocol):
         ...
 
 
+class RestoredStore(Protocol):
+    """Whether the database is older than what was last written to it, because it was restored from a backup."""
+
+    @property
+    def is_restored(self) -> bool:
+        """What it holds as waiting may have run since, and what it holds as allowed may have been revoked."""
+        ...
+
+    async def accept_restored(self) -> Voided:
+        """Its open calls have been dealt with: end grants, unspent approvals and logins. From then on it is the current store."""
+        ...
+
+    async def declare_restored(self, entry: AuditEntry) -> None:
+        """The next start treats the store as restored."""
+        ...
+
+    async def trust_restored(self, entry: AuditEntry) -> bool:
+        """The next start treats the store as the current one; whether it would have treated it as restored."""
+        ...
+
+
 class Store(
     TaskStore,
     ApprovalStore,
@@ -292,6 +319,7 @@ class Store(
     UsageStore,
     IdentityStore,
     PersonalDataStore,
+    RestoredStore,
     Protocol,
 ):
     """One database, and the views of it."""

@@ -224,6 +224,14 @@ class Recovered(msgspec.Struct, frozen=True):
     """The last id that was looked at; empty if there was none."""
 
 
+class Voided(msgspec.Struct, frozen=True):
+    """How much ended because the store was restored from a backup."""
+
+    grants: int
+    approvals: int
+    logins: int
+
+
 class Swept(msgspec.Struct, frozen=True):
     """How much was forgotten because nobody may ask for it any more."""
 

@@ -254,15 +254,6 @@ class TaskStore(Protocol):
         ...
 
     @property
-    def is_restored(self) -> bool:
-        """The store is older than what was last known of it, so what it holds as waiting may have run since."""
-        ...
-
-    async def accept_restored(self) -> None:
-        """What a restored store holds has been dealt with: it is the present one from now on."""
-        ...
-
-    @property
     def lost(self) -> str | None:
         """Why this process can never write to the store again, so that it must end; None while it can."""
         ...

@@ -172,6 +172,8 @@ def test_times_are_shown_in_utc_with_milliseconds() -> None:
         ({"state": TaskState.QUEUED}, RecoveryAction.LEAVE_TO_A_PERSON),
         ({"state": TaskState.QUEUED, "tool_class": ToolClass.READ}, RecoveryAction.RUN),
         ({"state": TaskState.COMPLETED}, RecoveryAction.NOTHING),
+        ({"state": TaskState.APPROVED, "tool_class": ToolClass.READ}, RecoveryAction.LEAVE_TO_A_PERSON),
+        ({"state": TaskState.AWAITING_APPROVAL, "tool_class": ToolClass.READ}, RecoveryAction.LEAVE_TO_A_PERSON),
     ],
 )
 def test_in_a_restored_store_nothing_runs_that_may_run_only_once(facts: dict[str, Any], action: RecoveryAction) -> None:

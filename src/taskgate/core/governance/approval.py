@@ -25,6 +25,7 @@ PAGE_CHANNEL = "page"
 """The channel of a decision made on our own pages, by somebody who logged in there."""
 APPROVAL_REJECTED = "approval_rejected"
 APPROVAL_EXPIRED = "approval_expired"
+CANCELLED = "the call was cancelled"
 
 
 class OnTimeout(StrEnum):
@@ -204,7 +205,7 @@ class Withdrawn:
     """The caller gave up, or the operator cancelled the call."""
 
     at_ms: int
-    reason: str = "the call was cancelled"
+    reason: str = CANCELLED
 
 
 @dataclass(frozen=True, slots=True)

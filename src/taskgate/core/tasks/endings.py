@@ -323,7 +323,7 @@ def next_action(task: Task, now_ms: int, *, restored: bool = False) -> RecoveryA
     """The row of the recovery table that fits this task. In a store that was put back from a backup nothing that may run only
     once is run: it may have run after the backup was made.
     """
-    if restored and not task.state.is_terminal and not task.tool_class.may_repeat and task.upstream_handle is None:
+    if restored and _may_be_outdated(task):
         return RecoveryAction.LEAVE_TO_A_PERSON
     match task.state:
         case TaskState.QUEUED:
@@ -338,6 +338,13 @@ def next_action(task: Task, now_ms: int, *, restored: bool = False) -> RecoveryA
             return RecoveryAction.TELL_UPSTREAM_CANCELLED
         case _:
             return RecoveryAction.NOTHING
+
+
+def _may_be_outdated(task: Task) -> bool:
+    """Whether something after the backup may forbid to go on with the task: it may have run, or its approval been denied."""
+    if task.state.is_terminal or task.upstream_handle is not None:
+        return False
+    return not task.tool_class.may_repeat or task.state in (TaskState.AWAITING_APPROVAL, TaskState.APPROVED)
 
 
 def _by_approval(task: Task, now_ms: int) -> RecoveryAction:

@@ -20,7 +20,7 @@ from taskgate.gateway.events import CredentialsChanged, EventHub
 from taskgate.gateway.governance.expiries import ApprovalExpiries
 from taskgate.gateway.plan import Live, Plan
 from taskgate.ports.approval_store import HeldCall
-from taskgate.ports.store import CONSOLE_SESSION, IdentityRecord, Store
+from taskgate.ports.store import CONSOLE_SESSION, PERSON, IdentityRecord, Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +156,6 @@ class StandingGrants:
 # that was verified, so that an approval or a task that waits is judged by who they are and not by what a request still
 # carries. Read often and by everybody, so all of it is in memory; changes of other gateways arrive within seconds.
 
-PERSON: Final = "person"
 REVOKED: Final = "revoked"
 MOST_PEOPLE: Final = 50_000
 KEPT_MS: Final = 30 * 24 * 3_600_000

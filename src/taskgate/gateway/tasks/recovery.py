@@ -70,8 +70,8 @@ class Recovery:
             pass
         if store.is_restored:
             log.warning(
-                "the store is older than when it was last written, as after a restored backup: calls that may run only once "
-                "are not run, and say so"
+                "the store was restored from a backup: calls that may run only once, and calls that wait for an approval, are not "
+                "run; their outcome is unknown"
             )
         count, after = 0, ""
         while (page := await store.recover(self.decide, after)).last:
@@ -79,7 +79,13 @@ class Recovery:
             self._to_go_on.extend(task.id for task in page.left)
             count, after = count + len(page.ended) + len(page.left), page.last
         if store.is_restored:
-            await store.accept_restored()
+            voided = await store.accept_restored()
+            log.warning(
+                "grants, unspent approvals and logins of the restored store are void",
+                grants=voided.grants,
+                approvals=voided.approvals,
+                logins=voided.logins,
+            )
         self._records.recount(await store.open_count())
         if count:
             log.info("tasks recovered", count=count, seconds=round(clock.monotonic() - began, 3))

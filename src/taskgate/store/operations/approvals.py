@@ -123,13 +123,13 @@ def take_held(tx: Transaction, approval_id: str) -> bool:
     return tx.run("own_approval", id=approval_id, owner=tx.ownership.owner).rowcount == 1
 
 
-def withdraw(tx: Transaction, approval_id: str) -> None:
-    """The call is over or asked about anew: nobody needs to decide any more."""
+def withdraw(tx: Transaction, approval_id: str, reason: str = approvals.CANCELLED) -> None:
+    """The call is over or asked about anew, so there is nothing to decide any more."""
     held = find(tx, approval_id)
     if held is None:
         return
     workflow = approvals.Workflow(held.approval.workflow)
-    outcome = approvals.apply(held.approval, workflow, approvals.Withdrawn(tx.now_ms))
+    outcome = approvals.apply(held.approval, workflow, approvals.Withdrawn(tx.now_ms, reason))
     if outcome.approval is not held.approval:
         moved = replace(held, approval=outcome.approval)
         put(tx, moved)

@@ -40,6 +40,8 @@ STATEMENT_WITHIN_MS: Final = 10_000
 MIGRATE_WITHIN_MS: Final = 600_000
 _MIGRATION_LOCK: Final = 7_236_410_385
 NOT_SURE: Final = ("off", "local")
+_WANTED: Final = ("SELECT", "INSERT", "UPDATE", "DELETE")
+"""What a gateway does with each of its tables."""
 _CREATES: Final = re.compile(r"^CREATE TABLE (\w+)", re.MULTILINE)
 
 
@@ -125,11 +127,11 @@ def _forbidden(connection: Connection, schema: int) -> tuple[str, ...]:
     assert row is not None
     create = () if row[0] else ("create tables",)
     rows = connection.execute(
-        "SELECT name FROM unnest(%s::text[]) AS name WHERE NOT (has_table_privilege(to_regclass(name), 'SELECT') "
-        "AND has_table_privilege(to_regclass(name), 'INSERT')) ORDER BY name",
-        [_tables_of(schema)],
+        "SELECT name, string_agg(wanted, ', ' ORDER BY wanted) FROM unnest(%s::text[]) AS name, unnest(%s::text[]) AS wanted "
+        "WHERE NOT has_table_privilege(to_regclass(name), wanted) GROUP BY name ORDER BY name",
+        [_tables_of(schema), list(_WANTED)],
     )
-    return create + tuple(f"read and write {row[0]}" for row in rows)
+    return create + tuple(f"{wanted} on {name}" for name, wanted in rows)
 
 
 def check(found: Found) -> None:

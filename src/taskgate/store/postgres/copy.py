@@ -27,11 +27,23 @@ from taskgate.core.audit import GENESIS, AuditEntry, Head, Row, beginning
 from taskgate.core.errors import GatewayFault
 from taskgate.core.governance.digest import digest_of_bytes
 from taskgate.store.operations import rows as stored
-from taskgate.store.postgres.connection import Connection, check, connect, look, migrate, reason, refused, shown_url
+from taskgate.store.operations.restored import RESTORED
+from taskgate.store.postgres.connection import (
+    SQL,
+    Connection,
+    check,
+    connect,
+    look,
+    migrate,
+    reason,
+    refused,
+    shown_url,
+)
 from taskgate.store.postgres.engine import CHUNK
 from taskgate.store.postgres.presence import LEASE_MS
 from taskgate.store.sqlite.connection import migrate as migrate_sqlite
 from taskgate.store.sqlite.file_lock import FileLock
+from taskgate.store.sqlite.last_known import FIRST_SCHEMA_WITH_MARK, LastKnown, LifeMark
 from taskgate.store.sqlite.result_files import SpillFiles
 
 CHAIN: Final = "sqlite"
@@ -62,12 +74,16 @@ def copy_store(source: Path, url: str, said: Callable[[str, int], None]) -> None
     lock = FileLock(source)
     reading = sqlite3.connect(source, isolation_level=None)
     try:
+        schema = reading.execute("PRAGMA user_version").fetchone()[0]
         migrate_sqlite(reading)
+        known = LastKnown(source, _mark_of(reading), expected=schema >= FIRST_SCHEMA_WITH_MARK)
         with connect(url, "taskgate copy", statement_ms=600_000) as writing:
             check(look(writing))
             migrate(writing)
             with writing.transaction():
                 _copy_all(reading, SpillFiles(source), writing, said)
+                if known.is_ahead:
+                    writing.execute(SQL["keep"], {"name": RESTORED, "value": b""})
     except psycopg.Error as error:
         raise refused(f"{shown_url(url)}: {reason(error)}.") from error
     except sqlite3.Error as error:
@@ -155,8 +171,13 @@ def copy_back(url: str, target: Path, said: Callable[[str, int], None]) -> None:
                 _refuse_used(reading)
                 _copy_all_back(reading, writing, files, written, said)
             writing.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            mark = _mark_of(writing)
         os.link(made, target)  # fails if another process has made it meanwhile
         made.unlink()
+        # Without it the first start would take the new file for one that was restored from a backup.
+        known = LastKnown(target, mark, expected=False)
+        known.begin(mark.fence)
+        known.close()
         sync_folder(target.parent)
     except (psycopg.Error, sqlite3.Error, OSError, GatewayFault) as error:
         made.unlink(missing_ok=True)
@@ -165,6 +186,13 @@ def copy_back(url: str, target: Path, said: Callable[[str, int], None]) -> None:
             raise
         why = reason(error) if isinstance(error, psycopg.Error) else str(error)
         raise GatewayFault("store_unavailable", f"{shown_url(url)} cannot be copied to {target}: {why}.") from error
+
+
+def _mark_of(connection: sqlite3.Connection) -> LifeMark:
+    """How far a SQLite store has come."""
+    number = connection.execute("SELECT coalesce(max(number), 0) FROM audit").fetchone()[0]
+    fence = connection.execute("SELECT coalesce(max(fence), 0) FROM owners").fetchone()[0]
+    return LifeMark(number, fence)
 
 
 def _new_file(path: Path) -> sqlite3.Connection:

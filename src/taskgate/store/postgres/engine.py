@@ -15,6 +15,7 @@ from taskgate.core.errors import GatewayFault
 from taskgate.ports.store_answers import Ownership
 from taskgate.store.batch import DeferredWrite, KeptEvents, Locks, Operation, TakeBack
 from taskgate.store.operations.reader import Reader
+from taskgate.store.operations.restored import RestoreState
 from taskgate.store.postgres.commit import Committer
 from taskgate.store.postgres.connection import SQL, Connection, connect, reason
 from taskgate.store.postgres.presence import Presence, Wakeups
@@ -182,8 +183,10 @@ class PostgresEngine:
         presence: Presence,
         wakeups: Wakeups,
         sealing: Sealing,
+        restore: RestoreState,
     ) -> None:
         self.sealing = sealing
+        self.restore = restore
         self.kept_events = kept_events
         self.presence = presence
         self.wakeups = wakeups
@@ -224,5 +227,6 @@ class PostgresEngine:
 
     async def close(self) -> None:
         await self.writer.stop()
+        self.restore.release()
         await asyncio.to_thread(self.presence.end)
         await asyncio.to_thread(self.readers.close)

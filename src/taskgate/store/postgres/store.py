@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Sequence
+from typing import Final
 
 import psycopg
 
@@ -12,6 +13,7 @@ from taskgate.ports.replicas import SERVERS, Replica, SeenRevisions
 from taskgate.ports.store import KeptServer
 from taskgate.ports.store_answers import Ownership
 from taskgate.store.batch import KeptEvents, Locks, Transaction
+from taskgate.store.operations.restored import RESTORED, RestoreState
 from taskgate.store.postgres.commit import Committer
 from taskgate.store.postgres.connection import (
     SQL,
@@ -31,7 +33,12 @@ from taskgate.store.postgres.shared_rows import ChainView, QuestionRows, Session
 from taskgate.store.sealing import KEEPSAKE, Sealing, key_needed, within_json
 from taskgate.store.views.base import StoreView
 from taskgate.store.views.records import ApprovalView, CatalogView, ScopeView, UsageView
+from taskgate.store.views.restored import RestoredView
 from taskgate.store.views.tasks import TaskView
+
+RESTORE_WITHIN_MS: Final = 10_000
+"""So long a start waits for another one that deals with a restored database."""
+_RESTORE_LOCK: Final = 7_236_410_386
 
 # The servers that callers added, as rows that all gateways of a store see (`ports.store.ServerStore`).
 
@@ -63,7 +70,7 @@ def _of_server(name: str) -> Locks:
     return Locks(names=(f"server:{name}",))
 
 
-class PostgresStore(TaskView, ApprovalView, ChainView, CatalogView, ScopeView, ServerView, UsageView):
+class PostgresStore(TaskView, ApprovalView, ChainView, CatalogView, ScopeView, ServerView, UsageView, RestoredView):
     """One gateway's side of the database. Made by `open_store`, ended by `close`."""
 
     def __init__(self, engine: PostgresEngine) -> None:
@@ -80,14 +87,6 @@ class PostgresStore(TaskView, ApprovalView, ChainView, CatalogView, ScopeView, S
     @property
     def trouble(self) -> str | None:
         return self.engine.trouble
-
-    @property
-    def is_restored(self) -> bool:
-        """A database that was put back is known by its own means, not by a file beside it."""
-        return False
-
-    async def accept_restored(self) -> None:
-        return
 
     @property
     def is_committing(self) -> bool:
@@ -160,6 +159,7 @@ def open_store(
             check_rights(found)
             _check_keys(connection, sealing, url)
             migrate(connection)
+            restoring = _restoring(connection, url)
             if sealing.used is not None:
                 connection.execute(SQL["keep"], {"name": sealing.used, "value": b""})
             now = clock() if clock is not None else _database_now(connection)
@@ -182,9 +182,33 @@ def open_store(
         presence=presence,
         wakeups=wakeups,
         sealing=sealing,
+        restore=RestoreState(restoring is not None, restoring.close if restoring is not None else None),
     )
     engine.writer.start()
     return PostgresStore(engine)
+
+
+def _restoring(connection: Connection, url: str) -> Connection | None:
+    """A connection that keeps other gateways from starting until the restored database has been dealt with; None if it is none.
+
+    Raises GatewayFault while another gateway deals with it. Leases in such a database are those of gateways before the backup, or
+    of a start that died while it dealt with it: they end here, so that all their tasks are claimed before any is moved on.
+    """
+    if connection.execute(SQL["kept"], {"name": RESTORED}).fetchone() is None:
+        return None
+    holding = connect(url, "taskgate restore", statement_ms=RESTORE_WITHIN_MS)
+    try:
+        holding.execute("SELECT pg_advisory_lock(%s)", [_RESTORE_LOCK])
+    except psycopg.OperationalError:
+        holding.close()
+        raise refused(
+            "another gateway is dealing with the restored database just now. Start this one again when that one serves."
+        ) from None
+    if connection.execute(SQL["kept"], {"name": RESTORED}).fetchone() is None:
+        holding.close()
+        return None
+    connection.execute(SQL["end_leases"])
+    return holding
 
 
 def _check_keys(connection: Connection, sealing: Sealing, url: str) -> None:

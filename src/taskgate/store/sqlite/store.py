@@ -17,8 +17,9 @@ from taskgate import clock
 from taskgate.core.errors import GatewayFault
 from taskgate.ports.replicas import Replica
 from taskgate.ports.store_answers import Ownership
-from taskgate.store.batch import DeferredWrite, KeptEvents, Locks, Operation, TakeBack, Transaction, unavailable
+from taskgate.store.batch import DeferredWrite, KeptEvents, Locks, Operation, TakeBack, unavailable
 from taskgate.store.operations.reader import Reader
+from taskgate.store.operations.restored import RESTORED, RestoreState
 from taskgate.store.sealing import Sealing
 from taskgate.store.sqlite.checkpointer import Checkpointer
 from taskgate.store.sqlite.connection import (
@@ -33,12 +34,13 @@ from taskgate.store.sqlite.connection import (
     start_log_over,
 )
 from taskgate.store.sqlite.file_lock import FileLock
-from taskgate.store.sqlite.last_known import LastKnown
+from taskgate.store.sqlite.last_known import FIRST_SCHEMA_WITH_MARK, LastKnown, LifeMark
 from taskgate.store.sqlite.result_files import SpillFiles
 from taskgate.store.sqlite.store_files import StoreFiles
 from taskgate.store.sqlite.writer import Writer
 from taskgate.store.views.base import LogView
 from taskgate.store.views.records import ApprovalView, CatalogView, ScopeView, UsageView
+from taskgate.store.views.restored import RestoredView
 from taskgate.store.views.tasks import TaskView
 
 # How the SQLite store writes, reads and keeps time, for the views that every store shares.
@@ -89,9 +91,11 @@ class SqliteEngine:
         last_known: LastKnown,
         files: StoreFiles,
         sealing: Sealing,
+        restore: RestoreState,
     ) -> None:
         self.sealing = sealing
         self.files = files
+        self.restore = restore
         self.writer = writer
         self.ownership = ownership
         self.kept_events = kept_events
@@ -159,7 +163,7 @@ def system_clock() -> int:
     return clock.wall_ms()
 
 
-class SqliteStore(TaskView, ApprovalView, LogView, CatalogView, ScopeView, UsageView):
+class SqliteStore(TaskView, ApprovalView, LogView, CatalogView, ScopeView, UsageView, RestoredView):
     """One open store. Made by `open_store`, ended by `close`."""
 
     def __init__(self, engine: SqliteEngine, lock: FileLock | None) -> None:
@@ -212,18 +216,6 @@ class SqliteStore(TaskView, ApprovalView, LogView, CatalogView, ScopeView, Usage
         return None
 
     @property
-    def is_restored(self) -> bool:
-        """The database is older than what this installation last wrote: it was put back from a backup."""
-        return self.engine.last_known.is_ahead
-
-    async def accept_restored(self) -> None:
-        def last_row(tx: Transaction) -> int:
-            found = tx.run("last_audit").fetchone()
-            return found[0] if found is not None else 0
-
-        self.engine.last_known.start_over(await self._write_or_fault(last_row))
-
-    @property
     def is_committing(self) -> bool:
         """Whether a commit is on its way to the disk."""
         return self.engine.writer.is_committing
@@ -258,13 +250,19 @@ def open_store(
     sealing = Sealing(keys)
     lock = FileLock(path) if locked else None
     try:
-        writing, checkpointing, reading = _connect_all(path, synchronous, sealing)
+        (writing, checkpointing, reading), schema = _connect_all(path, synchronous, sealing)
         fence = run_named(writing, "take_fence", {"owner": owner, "now_ms": clock()}).fetchone()[0]
         if sealing.used is not None:
             run_named(writing, "keep", {"name": sealing.used, "value": b""})
-        never_wait(writing)
         last = run_named(writing, "last_audit", {}).fetchone()
-        last_known = LastKnown(path, last[0] if last is not None else 0)
+        before = LifeMark(last[0] if last is not None else 0, fence - 1)
+        last_known = LastKnown(path, before, expected=schema >= FIRST_SCHEMA_WITH_MARK)
+        if last_known.is_ahead:
+            # In the database first: a start that ends between the two finds it there.
+            run_named(writing, "keep", {"name": RESTORED, "value": b""})
+        restore = RestoreState(run_named(writing, "kept", {"name": RESTORED}).fetchone() is not None)
+        last_known.begin(fence)
+        never_wait(writing)
         files = StoreFiles(path)
     except (sqlite3.Error, OSError, GatewayFault) as error:
         if lock is not None:
@@ -296,6 +294,7 @@ def open_store(
         last_known=last_known,
         files=files,
         sealing=sealing,
+        restore=restore,
     )
     writer.start()
     return SqliteStore(engine, lock)
@@ -303,15 +302,16 @@ def open_store(
 
 def _connect_all(
     path: Path, synchronous: str, sealing: Sealing
-) -> tuple[sqlite3.Connection, sqlite3.Connection, sqlite3.Connection]:
-    """The connections that write, checkpoint and read."""
+) -> tuple[tuple[sqlite3.Connection, sqlite3.Connection, sqlite3.Connection], int]:
+    """The connections that write, checkpoint and read, and the schema that was found."""
     writing = connect_writer(path, synchronous=synchronous)
     try:
         check_keys(writing, sealing, path)
         start_log_over(writing)
+        schema: int = writing.execute("PRAGMA user_version").fetchone()[0]
         migrate(writing)
         can_gather(writing)
-        return writing, connect_writer(path, synchronous=synchronous), connect_reader(path)
+        return (writing, connect_writer(path, synchronous=synchronous), connect_reader(path)), schema
     except BaseException:
         writing.close()
         raise

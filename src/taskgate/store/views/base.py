@@ -13,6 +13,7 @@ from taskgate.ports.store import AuditTime
 from taskgate.ports.store_answers import EventPage, Ownership, StaleOwner, StoredEvent
 from taskgate.store.batch import NO_LOCKS, DeferredWrite, KeptEvents, Locks, Operation, TakeBack, Transaction
 from taskgate.store.operations.reader import Reader
+from taskgate.store.operations.restored import RestoreState
 from taskgate.store.operations.rows import move_cursor, record_audit, tell_event
 from taskgate.store.sealing import Sealing
 
@@ -52,6 +53,9 @@ class Engine(Protocol):
 
     @property
     def sealing(self) -> Sealing: ...
+
+    @property
+    def restore(self) -> RestoreState: ...
 
     @property
     def comes_back(self) -> bool:

@@ -54,6 +54,9 @@ WHERE server = :server AND tool = :tool AND state IN ('approved', 'used') AND (:
 ORDER BY decided_ms DESC
 LIMIT 1;
 
+-- name: unspent_approvals
+SELECT id FROM approvals WHERE state IN ('open', 'approved') ORDER BY id;
+
 -- name: put_grant
 INSERT INTO grants (id, until_ms, revoked, doc) VALUES (:id, :until_ms, :revoked, :doc)
 ON CONFLICT (id) DO UPDATE SET until_ms = excluded.until_ms, revoked = excluded.revoked, doc = excluded.doc;

@@ -10,6 +10,9 @@ UPDATE replicas SET seen_ms = :now_ms, configuration = :configuration WHERE owne
 -- name: end_lease
 DELETE FROM replicas WHERE owner = :owner;
 
+-- name: end_leases
+DELETE FROM replicas;
+
 -- name: own_approval
 UPDATE approvals SET owner = :owner
 WHERE id = :id AND task_id IS NULL

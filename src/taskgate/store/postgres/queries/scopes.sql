@@ -19,6 +19,9 @@ DELETE FROM identity_records WHERE kind = :kind AND name = :name;
 -- name: forget_identity_records_of
 DELETE FROM identity_records WHERE kind = :kind AND principal = :principal;
 
+-- name: forget_identity_records_of_kind
+DELETE FROM identity_records WHERE kind = :kind;
+
 -- name: forget_ended_identity_records
 DELETE FROM identity_records WHERE ctid = ANY(ARRAY(
     SELECT ctid FROM identity_records WHERE expires_ms <= :now_ms ORDER BY expires_ms LIMIT :limit FOR UPDATE SKIP LOCKED

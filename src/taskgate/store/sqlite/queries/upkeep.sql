@@ -126,5 +126,8 @@ SELECT spill FROM task_outcomes WHERE spill IS NOT NULL;
 -- name: keep
 INSERT INTO keepsakes (name, value) VALUES (:name, :value) ON CONFLICT (name) DO NOTHING;
 
+-- name: drop_kept
+DELETE FROM keepsakes WHERE name = :name;
+
 -- name: kept
 SELECT value FROM keepsakes WHERE name = :name;
