@@ -115,7 +115,7 @@ def test_a_schema_that_is_too_new_is_left_alone(url: str) -> None:
 def test_several_that_start_together_migrate_once(url: str) -> None:
     with connect(url) as one, connect(url) as two:
         assert migrate(one) == migrate(two) == len(migrations())
-        assert look(two).schema == len(migrations())
+        assert look(two, url).schema == len(migrations())
 
 
 async def test_a_task_of_the_version_before_is_found_by_scope_and_tool(store: PostgresStore, url: str) -> None:

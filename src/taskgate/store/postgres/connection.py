@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from typing import Any, Final, NamedTuple
 
 import psycopg
@@ -40,6 +40,8 @@ STATEMENT_WITHIN_MS: Final = 10_000
 MIGRATE_WITHIN_MS: Final = 600_000
 _MIGRATION_LOCK: Final = 7_236_410_385
 NOT_SURE: Final = ("off", "local")
+_MOST_PROBES: Final = 3
+"""No more connections than a gateway needs anyway: a pool of sessions gives no more than it has."""
 _WANTED: Final = ("SELECT", "INSERT", "UPDATE", "DELETE")
 """What a gateway does with each of its tables."""
 _CREATES: Final = re.compile(r"^CREATE TABLE (\w+)", re.MULTILINE)
@@ -59,6 +61,8 @@ class Found(NamedTuple):
     """Migrations and tables that should be there by the number of the schema, and are not."""
     forbidden: tuple[str, ...] = ()
     """What a gateway does and this user may not do."""
+    is_pooled: bool = False
+    """A connection to it may get another session of the server for each transaction."""
 
 
 def connect(url: str, name: str = "taskgate", *, statement_ms: int = STATEMENT_WITHIN_MS) -> Connection:
@@ -88,7 +92,8 @@ _UNREADABLE_ADDRESS: Final = (
 )
 
 
-def look(connection: Connection) -> Found:
+def look(connection: Connection, url: str) -> Found:
+    """`url`: where it is connected to."""
     version = connection.info.server_version
     row = connection.execute(
         "SELECT current_setting('synchronous_commit'), "
@@ -102,7 +107,38 @@ def look(connection: Connection) -> Found:
         newest = connection.execute("SELECT coalesce(max(number), 0) FROM taskgate_schema").fetchone()
         schema = newest[0] if newest is not None else 0
     missing, forbidden = _missing(connection, schema), _forbidden(connection, schema)
-    return Found(version, schema, len(migrations()), synchronous, read_only, standbys, missing, forbidden)
+    pooled = _is_pooled(connection, url)
+    return Found(version, schema, len(migrations()), synchronous, read_only, standbys, missing, forbidden, pooled)
+
+
+def _session(connection: Connection) -> int:
+    """The number of the server's session that serves us at this moment."""
+    row = connection.execute("SELECT pg_backend_pid()", prepare=False).fetchone()
+    assert row is not None
+    number: int = row[0]
+    return number
+
+
+def _is_pooled(connection: Connection, url: str) -> bool:
+    """Whether a pooler gives a session to whoever has a transaction, and takes it back after that.
+
+    A pooler is recognized by the number that it made up for the connection. One that keeps a session for each connection is of no
+    consequence. In the others, a session of which a transaction has ended serves the next one that begins, whoever's it is: so
+    another connection gets ours, or we get another one, while that one's transaction is open.
+    """
+    ours = _session(connection)
+    if connection.info.backend_pid == ours:
+        return False
+    with ExitStack() as held:
+        for _ in range(_MOST_PROBES):
+            other = held.enter_context(connect(url, "taskgate check"))
+            try:
+                other.execute("BEGIN")
+            except psycopg.errors.ProtocolViolation:  # a pooler that allows no transactions of several statements
+                return True
+            if _session(other) == ours or _session(connection) != ours:
+                return True
+    return False
 
 
 def _tables_of(schema: int) -> list[str]:
@@ -138,6 +174,12 @@ def check(found: Found) -> None:
     """Raises GatewayFault if a gateway cannot work on such a database."""
     if found.server_version < OLDEST_SERVER:
         raise refused(f"PostgreSQL {found.server_version // 10_000} is too old; 14 or newer is needed.")
+    if found.is_pooled:
+        raise refused(
+            "a pooler in transaction or statement mode (such as PgBouncer with pool_mode = transaction) is between the gateway and "
+            "the database. The gateway needs sessions: for LISTEN, timeouts and prepared statements. Point store.url at the "
+            "database itself or at a pool with pool_mode = session; a gateway keeps 6 connections."
+        )
     if found.is_read_only:
         raise refused(
             "The database is read-only (a standby, or default_transaction_read_only). Point store.url at the primary."
@@ -187,7 +229,7 @@ def look_at(url: str) -> Found:
     """Raises GatewayFault if the database cannot be reached."""
     try:
         with connect(url, "taskgate check") as connection:
-            return look(connection)
+            return look(connection, url)
     except psycopg.Error as error:
         raise refused(f"{shown_url(url)}: {reason(error)}.") from error
 

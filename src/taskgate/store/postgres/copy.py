@@ -78,7 +78,7 @@ def copy_store(source: Path, url: str, said: Callable[[str, int], None]) -> None
         migrate_sqlite(reading)
         known = LastKnown(source, _mark_of(reading), expected=schema >= FIRST_SCHEMA_WITH_MARK)
         with connect(url, "taskgate copy", statement_ms=600_000) as writing:
-            check(look(writing))
+            check(look(writing, url))
             migrate(writing)
             with writing.transaction():
                 _copy_all(reading, SpillFiles(source), writing, said)
@@ -165,7 +165,7 @@ def copy_back(url: str, target: Path, said: Callable[[str, int], None]) -> None:
     written: list[str] = []
     try:
         with connect(url, "taskgate copy", statement_ms=600_000) as reading, closing(_new_file(made)) as writing:
-            check(look(reading))
+            check(look(reading, url))
             with reading.transaction(), writing:
                 reading.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
                 _refuse_used(reading)

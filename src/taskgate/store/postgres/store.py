@@ -154,7 +154,7 @@ def open_store(
     name, sealing = owner or new_owner(), Sealing(keys)
     try:
         with connect(url, "taskgate start") as connection:
-            found = look(connection)
+            found = look(connection, url)
             check(found)
             check_rights(found)
             _check_keys(connection, sealing, url)
