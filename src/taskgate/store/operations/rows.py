@@ -317,7 +317,7 @@ def move_task(
     if after.outcome is not None and before.outcome is None:
         body = None if spill is not None else after.outcome.body
         body = None if body is None else tx.sealing.seal(body, after.id)
-        tx.run("insert_outcome", task_id=after.id, body=body, spill=spill)
+        tx.put("insert_outcome", task_id=after.id, body=body, spill=spill)
     if not tx.changes_one("update_task", **task_columns(tx.sealing, after)):
         raise RuntimeError(f"task {after.id} changed under our hands")
     if after.last_attempt is not None and after.last_attempt != before.last_attempt:

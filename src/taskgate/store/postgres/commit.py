@@ -31,6 +31,11 @@ _TOGETHER: Final = {
 """What inserts one row, and what inserts many."""
 
 
+_APPENDED: Final = frozenset({"insert_audit", "insert_event", "insert_outcome"})
+_NOT_ABOUT_APPENDED: Final = frozenset({"update_task", "put_attempt", "withdraw_questions", "live_grants"})
+"""Statements that neither read nor change rows of `_APPENDED`: those wait, so that a batch inserts them together."""
+
+
 _CHANGES_TASKS: Final = {
     "update_task": "id",
     "update_tasks": "id",
@@ -112,7 +117,7 @@ class PostgresTransaction(Transaction):
         return self.ownership.owner
 
     def run(self, name: str, /, **values: Any) -> PendingRows:
-        if self._rows:
+        if self._rows and not (name in _NOT_ABOUT_APPENDED and self._rows.keys() <= _APPENDED):
             self._send_rows()
         if self._found and name in _CHANGES_TASKS:
             self._forget_found(name, values)
