@@ -26,7 +26,7 @@ GUESSES = 300
 
 
 def introspecting(issuer: Issuer) -> dict[str, Any]:
-    """A gateway that asks this issuer about every token; the issuer knows none but `good`."""
+    """A gateway that asks this issuer about every token; only `good` is active there."""
 
     def answer(body: bytes) -> tuple[int, bytes]:
         known = b"token=good" in body

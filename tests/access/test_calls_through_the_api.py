@@ -121,7 +121,7 @@ async def test_a_session_of_a_person_keeps_what_scopes_require_and_when_its_toke
                 assert (await visitor.get("/try?scope=default")).status == 200
             rows = await gate.life.app.store.identity_records("console_session")
             assert rows
-            assert not any(b"secret" in row.body for row in rows), "claims that nobody requires are not kept"
+            assert not any(b"secret" in row.body for row in rows), "claims that no scope requires are not kept"
             await gate.advance(361)
             assert (await visitor.get("/try?scope=default")).status == 303
 

@@ -21,7 +21,7 @@ LASTS_S = 100
 
 
 class TlsConnection:
-    """What the event loop knows of a connection whose certificate it has verified."""
+    """The facts that the event loop offers about a connection whose certificate it has verified."""
 
     def __init__(self) -> None:
         ends = datetime.fromtimestamp(clock.wall() + LASTS_S, UTC).strftime("%b %d %H:%M:%S %Y GMT")

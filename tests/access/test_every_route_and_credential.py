@@ -39,7 +39,7 @@ class Kind:
     classes: frozenset[Access] = frozenset()
     scopes: frozenset[str] = frozenset()
     can_log_in: bool = True
-    """Whether somebody who has it can have a session of the console."""
+    """Whether its holder can have a session of the console."""
 
 
 def kind(*classes: Access, scopes: tuple[str, ...] = (DEFAULT, DEPLOY), can_log_in: bool = True) -> Kind:
@@ -109,7 +109,7 @@ def secrets_of(issuer: Issuer) -> dict[str, str]:
 
 @dataclass
 class Visitor:
-    """Somebody with one kind of credential: the header of scripts, and the cookie of a browser that logged in with it."""
+    """The holder of one kind of credential: the header of scripts, and the cookie of a browser that logged in with it."""
 
     gate: Gateway
     secret: str
@@ -163,7 +163,7 @@ class Visitor:
 
 
 @asynccontextmanager
-async def everybody() -> AsyncIterator[tuple[Gateway, dict[str, Visitor]]]:
+async def visitors_of_each_kind() -> AsyncIterator[tuple[Gateway, dict[str, Visitor]]]:
     async with an_issuer() as issuer, Gateway(config(issuer), {"s": Upstream("2025")}) as gate:
         visitors = {name: Visitor(gate, secret) for name, secret in secrets_of(issuer).items()}
         for name, visitor in visitors.items():
@@ -201,7 +201,7 @@ LAST = ("/api/v1/system/reload", "/system/reload", "/logout")
 @pytest.mark.parametrize("name", KINDS)
 @seam
 async def test_every_route_opens_to_the_credentials_of_its_class_and_to_no_others(name: str) -> None:
-    async with everybody() as (gate, visitors):
+    async with visitors_of_each_kind() as (gate, visitors):
         visitor, tried = visitors[name], 0
         routes = [route for route in gate.life.site.routes if route.access is not Access.PUBLIC]
         routes.sort(key=lambda route: LAST.index(route.path) if route.path in LAST else -1)
@@ -216,11 +216,11 @@ async def test_every_route_opens_to_the_credentials_of_its_class_and_to_no_other
                 if tried % 50 == 0:
                     await gate.advance(61)  # Of wrong ones sixty a minute are examined.
                 reply = await visitor.ask(route, scope)
-                told = (name, route.method, route.path, scope, reply.status, reply.body[:200])
-                assert reply.status < 500, told
-                assert was_refused(reply, route) is not may(KINDS[name], route, scope), told
+                seen = (name, route.method, route.path, scope, reply.status, reply.body[:200])
+                assert reply.status < 500, seen
+                assert was_refused(reply, route) is not may(KINDS[name], route, scope), seen
                 if not KINDS[name].classes and not KINDS[name].scopes:
-                    assert reply.status in (401, 303), told
+                    assert reply.status in (401, 303), seen
         assert tried > 80
 
 
@@ -235,7 +235,7 @@ async def test_the_kinds_differ_where_they_should() -> None:
 
 
 @seam
-async def test_public_routes_ask_nobody_for_a_credential_and_examine_none() -> None:
+async def test_public_routes_need_no_credential_and_examine_none() -> None:
     async with an_issuer() as issuer, Gateway(config(issuer), {}) as gate:
         for route in gate.life.site.routes:
             if route.access is Access.PUBLIC and route.kind is not RouteKind.WEBHOOK and route.method == "GET":

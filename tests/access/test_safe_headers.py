@@ -18,13 +18,13 @@ HEADERS = {
 }
 
 
-def assert_safe(reply: Reply, told: object) -> None:
-    assert {name: reply.headers.get(name) for name in HEADERS} == HEADERS, told
-    assert reply.headers["referrer-policy"] in ("same-origin", "no-referrer"), told
+def assert_safe(reply: Reply, where: object) -> None:
+    assert {name: reply.headers.get(name) for name in HEADERS} == HEADERS, where
+    assert reply.headers["referrer-policy"] in ("same-origin", "no-referrer"), where
     policy = reply.headers["content-security-policy"]
-    assert "default-src 'none'" in policy, told
-    assert "frame-ancestors 'none'" in policy, told
-    assert "base-uri 'none'" in policy, told
+    assert "default-src 'none'" in policy, where
+    assert "frame-ancestors 'none'" in policy, where
+    assert "base-uri 'none'" in policy, where
 
 
 @seam

@@ -18,7 +18,7 @@ GUARDED = replace(
 HANDED = TargetScope("tmp-1", True, "https://gate/mcp/tmp-1", handed_over_by="acme/boss")
 NOWHERE = TargetScope("none", False, "https://gate/mcp/none")
 
-NOBODY = Identity()
+NO_CREDENTIAL = Identity()
 AGENT = Identity("agent")
 BOUND = Identity("bound", scope="deploy")
 ANONYMOUS_SCOPE = Identity(scope="deploy")
@@ -32,11 +32,11 @@ ELSEWHERE = Identity("i#a", frozenset({"admin"}), audiences=frozenset({"https://
 
 R = AccessRefusal
 CALLS: list[tuple[str, Identity, TargetScope, AccessRefusal | None]] = [
-    ("anonymous where all scopes are open", NOBODY, DEFAULT, None),
+    ("anonymous where all scopes are open", NO_CREDENTIAL, DEFAULT, None),
     ("anonymous in the anonymous scope", ANONYMOUS_SCOPE, DEPLOY, None),
     ("anonymous in another scope", ANONYMOUS_SCOPE, DEFAULT, R.NO_CREDENTIAL),
     ("anonymous in a scope that does not exist", ANONYMOUS_SCOPE, NOWHERE, R.NO_CREDENTIAL),
-    ("anonymous in a temporary scope", NOBODY, HANDED, R.NO_CREDENTIAL),
+    ("anonymous in a temporary scope", NO_CREDENTIAL, HANDED, R.NO_CREDENTIAL),
     ("a token", AGENT, DEPLOY, None),
     ("a token, no such scope", AGENT, NOWHERE, R.NO_SUCH_SCOPE),
     ("a token that may not call", NO_CALLS, DEFAULT, R.MAY_NOT_CALL),
@@ -70,8 +70,8 @@ def test_calls(identity: Identity, scope: TargetScope, expected: AccessRefusal |
 def test_a_route_that_serves_no_anonymous_callers_asks_for_a_credential() -> None:
     for access in Access:
         expected = None if access is Access.PUBLIC else R.NO_CREDENTIAL
-        assert decide(access, NOBODY, DEFAULT, GATEWAY, anonymous=False) is expected
-    assert decide(Access.LOGIN, NOBODY, None, GATEWAY, anonymous=True) is None
+        assert decide(access, NO_CREDENTIAL, DEFAULT, GATEWAY, anonymous=False) is expected
+    assert decide(Access.LOGIN, NO_CREDENTIAL, None, GATEWAY, anonymous=True) is None
 
 
 ROLES = {

@@ -92,7 +92,7 @@ async def test_a_page_ends_at_one_gateway_when_its_person_logs_out_at_another(tm
 
 
 async def test_a_forwarded_request_is_authorized_again_where_it_arrives(tmp_path: Path) -> None:
-    """A knows that a token was revoked, B does not yet: what B forwards with it is refused at A."""
+    """The revocation has reached A and not yet B: what B forwards with the token is refused at A."""
     async with asyncio.timeout(DEADLINE_S), gateways(tmp_path, tokens=TOKENS) as stage, AsyncExitStack() as stack:
         client = await opened_at(stack, stage.a, "agent-token")
         client.url = stage.b.url

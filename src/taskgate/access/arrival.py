@@ -29,7 +29,7 @@ class Arrival:
     address: str
     on_loopback: bool
     by_proxy: bool
-    """Whether a trusted proxy opened it, so that callers are told apart by what it forwards."""
+    """Whether a trusted proxy opened it, so that callers are distinguished by the address that it forwards."""
     certificate: tuple[str, ...] = ()
     """The names in the client's certificate, which the TLS library has verified."""
     certificate_expiry: clock.Expiry | None = None
@@ -54,7 +54,7 @@ class Arrivals:
         return Arrival(address_key(address), near, self._trusts(address), names, expiry_of(certificate))
 
     def certificate_names(self, arrival: Arrival, headers: Iterable[tuple[bytes, bytes]]) -> tuple[str, ...]:
-        """Whose certificate a caller showed: to us, or to a trusted proxy. From anybody else a header says nothing."""
+        """Whose certificate a caller showed: to us, or to a trusted proxy. A header from any other peer is ignored."""
         if not arrival.by_proxy or self._certificate_header is None:
             return arrival.certificate
         said = [value for name, value in headers if name == self._certificate_header]
@@ -137,11 +137,12 @@ def expiry_of(certificate: Mapping[str, Any] | None) -> clock.Expiry | None:
 
 
 def names_in_header(value: bytes) -> tuple[str, ...]:
-    """What a trusted proxy says of its client's certificate: a name of ours, or a subject such as `CN=agent,O=Example`."""
+    """The name that a trusted proxy passes on of its client's certificate: a name of ours, or the one in a subject such as
+    `CN=agent,O=Example`."""
     said = value.decode("latin-1").strip()
     if said.startswith(("dns:", "uri:", "email:", "cn:")):
         return (said,)
     parts = (part.strip().partition("=") for part in said.split(","))
     found = [text for key, _, text in parts if key.upper() == "CN" and text]
-    # More than one common name is nobody's: which one is meant cannot be told.
+    # Of several common names none counts: it is not known which one is meant.
     return (f"cn:{found[0]}",) if len(found) == 1 else ()

@@ -32,7 +32,7 @@ UNVERIFIABLE_S: Final = 5
 
 
 class AccessRefused(Exception):
-    """A request that is not authorized. The message says why in words for its sender."""
+    """A request that is not authorized. The message states the reason for its sender."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class Authorized:
         return HopProof(self.caller, self.credential.digest, int(issued) if isinstance(issued, (int, float)) else None)
 
 
-_NOBODY: Final = Credential(Identity())
+_ANONYMOUS: Final = Credential(Identity())
 _NO_CALLER: Final = Caller(scope="")
 _Question = tuple[Credential, Access, str, bool, str]
 """Everything that a decision depends on, apart from the plan and the configured credentials: these are the same for all entries."""
@@ -128,7 +128,7 @@ class Authorizer:
     def admit(self, proof: Proof, access: Access, scope: str = "", *, anonymous: bool = False) -> Authorized:
         """The same without waiting. Raises NotVerifiedYet or NeedsLookup where `authorize` would have to wait."""
         if access is Access.PUBLIC:
-            return Authorized(proof, access, "", anonymous, _NOBODY, _NO_CALLER)
+            return Authorized(proof, access, "", anonymous, _ANONYMOUS, _NO_CALLER)
         try:
             credential = proof.resolve(self.credentials, self.arrivals)
         except CredentialRefused as refused:

@@ -56,7 +56,7 @@ class Token:
 
 
 class CredentialRefused(Exception):
-    """A credential that proves nothing, or none where one is needed. The message says why and may be shown."""
+    """A credential that proves nothing, or none where one is needed. The message states the reason and may be shown."""
 
     def __init__(self, reason: AccessRefusal, why: str = "") -> None:
         super().__init__(why)
@@ -114,9 +114,9 @@ class Credentials:
         self._temporary: dict[str, Credential] = {}
         known_by_us = bool(tokens or certificates)
         self.requires_identity = known_by_us or verifier is not None or anonymous is not None or private
-        self._nobody: Credential | None = Credential(NOBODY)
+        self._without_credential: Credential | None = Credential(NOBODY)
         if self.requires_identity:
-            self._nobody = Credential(Identity(scope=anonymous)) if anonymous is not None else None
+            self._without_credential = Credential(Identity(scope=anonymous)) if anonymous is not None else None
 
     @property
     def issuers(self) -> tuple[str, ...]:
@@ -168,9 +168,9 @@ class Credentials:
 
     def none_shown(self) -> Credential:
         """For a caller without a credential. Raises CredentialRefused where the gateway serves no such callers."""
-        if self._nobody is None:
+        if self._without_credential is None:
             raise CredentialRefused(AccessRefusal.NO_CREDENTIAL)
-        return self._nobody
+        return self._without_credential
 
     def of_principal(self, principal: str) -> Credential | None:
         """The token of the configuration with this name, for a login that was made with it; None if there is none.

@@ -13,7 +13,7 @@ class Guard:
     """Allows loopback names and whatever the operator adds; answers from a cache of header values seen.
 
     Where no identity is required (`open_to_all`) the loopback names are good only for connections that arrived on a loopback
-    address: from anywhere else they are a lie that a proxy, a port mapping or an attacker tells.
+    address: from anywhere else they were made up by a proxy, a port mapping or an attacker.
     """
 
     def __init__(self, hosts: Iterable[str], origins: Iterable[str], open_to_all: bool) -> None:

@@ -91,7 +91,7 @@ class Hold:
 
 
 class ReplyInProgress(Protocol):
-    """A reply that somebody works on: it is watched once it takes long."""
+    """A reply that is being worked on. It is watched once it takes long."""
 
     def watch(self, responses: OpenResponses, now: float) -> None: ...
 

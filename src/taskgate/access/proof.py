@@ -162,7 +162,7 @@ class ProviderProof:
 class LocalProof:
     """A user of this machine, named by the kernel (a Unix socket), or by having started the gateway.
 
-    `proved`: it is the user that the gateway serves; where the kernel names nobody, it showed a key that only this user can read.
+    `proved`: it is the user that the gateway serves; where the kernel names no user, it showed a key that only this user can read.
     """
 
     principal: str

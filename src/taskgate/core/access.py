@@ -108,7 +108,7 @@ def decide(
     """None if the request is authorized.
 
     `scope` is needed for class `call`. `gateway_audiences` are the audiences of a token for the gateway as a whole. `anonymous`
-    says that the route also serves callers without a credential; whether the gateway has such callers at all was decided when
+    means that the route also serves callers without a credential; whether the gateway has such callers at all was decided when
     the identity was resolved.
     """
     if access is Access.PUBLIC:
@@ -130,7 +130,7 @@ def _may_call(identity: Identity, scope: TargetScope) -> AccessRefusal | None:
     if not identity.may_call:
         return AccessRefusal.MAY_NOT_CALL
     if not _is_open_to(identity, scope):
-        # A caller without a credential is asked for one, instead of being told that there is nothing.
+        # A caller without a credential is asked for one, instead of getting the refusal that there is no such scope.
         return AccessRefusal.NO_CREDENTIAL if identity.anonymous else AccessRefusal.NO_SUCH_SCOPE
     if not scope.exists:
         return AccessRefusal.NO_SUCH_SCOPE

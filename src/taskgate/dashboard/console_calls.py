@@ -181,7 +181,7 @@ class ConsoleCalls:
         said = visit.request.json()
         tool, arguments, scope = said.get("tool"), said.get("arguments", {}), said.get("scope")
         if set(said) - set(_CALL["properties"]) or type(tool) is not str or type(arguments) is not dict:
-            return problem(400, 'Say "tool", and perhaps "arguments" (an object) and "scope".')
+            return problem(400, 'Send "tool", and if needed "arguments" (an object) and "scope".')
         if scope is not None and type(scope) is not str:
             return problem(400, '"scope" must be a string.')
         reply = await self.call(visit.authorized, tool, arguments)

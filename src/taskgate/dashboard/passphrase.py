@@ -16,7 +16,7 @@ TRIES_S: Final = 60.0
 
 
 class Passphrase:
-    """What the operator must know besides holding the token, if the operator wants that. Guessing is slowed down."""
+    """A passphrase that the operator may set, needed in addition to the operator's token. Wrong guesses are limited."""
 
     def __init__(self, fits: Fits | None) -> None:
         self._fits = fits

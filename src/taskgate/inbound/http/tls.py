@@ -52,7 +52,7 @@ class ListenerTls:
             if stamps == self._seen:
                 return
             self._seen = stamps
-            # Tried apart first: a context with half of a pair loaded would refuse everybody.
+            # Tried apart first: a context with half of a pair loaded would refuse every connection.
             self._load(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
             self._load(self.context)
         except (OSError, ssl.SSLError) as fault:
