@@ -75,6 +75,20 @@ def test_variables_win_over_the_file() -> None:
     assert load_text(text, environment=environment).root.governance.force_required == ("a", "b", "c")
 
 
+def test_thoughtgate_variables_are_reported() -> None:
+    environment = {
+        "THOUGHTGATE_TASK_MAX_TTL_MS": "9",
+        "THOUGHTGATE_COLOUR": "blue",
+        "TASKGATE_TASK_MAX_TTL_MS": "700000",
+    }
+    for loaded in (load_text("", environment=environment), default_config(environment)):
+        colour, ttl = loaded.warnings
+        assert (colour.file, ttl.file) == ("$THOUGHTGATE_COLOUR", "$THOUGHTGATE_TASK_MAX_TTL_MS")
+        assert "TASKGATE_TASK_MAX_TTL_MS" in ttl.hint
+        assert "blue" not in str(colour)
+        assert loaded.root.tasks.max_ttl_ms == 700_000
+
+
 @pytest.mark.parametrize("value", ["soon", "-1", "0", "1.5", "1e3"])
 def test_a_bad_variable_is_named(value: str) -> None:
     with pytest.raises(ConfigError, match=r"\$TASKGATE_TASK_MAX_TTL_MS: .* is not a whole number above 0"):

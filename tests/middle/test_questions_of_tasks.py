@@ -5,11 +5,13 @@ from __future__ import annotations
 import hashlib
 from typing import Any
 
-from tests.seam import Call, Gateway, Upstream, seam, until
+import pytest
+from tests.seam import TASKS_EXTENSION, Call, Gateway, Upstream, seam, until
 
 from taskgate.core.questions import Answer
 from taskgate.gateway.tasks.questions import keep_answers
 
+ASKED = ("elicitation/create", {"message": "Which colour?", "requestedSchema": {"type": "object", "properties": {}}})
 QUICK: dict[str, Any] = {"tasks": {"promote_after_ms": 1000}}
 FORM = {"type": "object", "properties": {"colour": {"type": "string"}}}
 FACADE: dict[str, Any] = {"scopes": {"default": {"default_servers": ["*"], "mode": "both"}}, **QUICK}
@@ -130,3 +132,32 @@ async def test_looking_for_answers_of_other_gateways_never_refuses_a_question() 
         store.questions = read  # type: ignore[method-assign]
         result = await caller.request("tasks/result", {"taskId": task_id})
         assert result.text == "painted blue"
+
+
+@pytest.mark.parametrize("generation", ["2025", "2026"])
+@pytest.mark.parametrize("as_task", [False, True], ids=["a call", "a task of its server"])
+@seam
+async def test_task_whose_question_is_in_the_inbox_is_not_shown_as_working(as_task: bool, generation: str) -> None:
+    notes = Upstream("2025")
+
+    @notes.tool("paint", as_task=as_task)
+    async def paint(call: Call) -> str:
+        await call.sleep(1)
+        # A task of the server has no reply open to ask on: it asks on the stream of its session.
+        answer = await (notes._ask(notes._streams[-1][0], *ASKED) if as_task else call.ask(*ASKED))
+        return str(answer)
+
+    async with Gateway({}, {"notes": notes}) as gate:
+        capabilities = TASKS_EXTENSION if generation == "2026" else {"tasks": {"requests": {"tools": {"call": {}}}}}
+        caller = await gate.caller(generation, capabilities=capabilities)
+        named = {"taskgate/client": "desk", "taskgate/task": True}
+        more: dict[str, Any] = {"_meta": named} if generation == "2026" else {"task": {}}
+        made = (await caller.call("notes__paint", {}, **more)).result
+        task_id = made["taskId"]
+        await gate.advance(5)
+        (question,) = (await gate.operator("GET", "/api/v1/questions")).json()
+        assert question["task_id"] == task_id
+        assert (await caller.request("tasks/get", {"taskId": task_id})).result["status"] == "input_required"
+        waited = await caller.call("get_task_result", {"task_id": task_id, "timeout_ms": 100}, _meta=named)
+        assert "working" not in waited.result["content"][0]["text"]
+        assert "respond_to_elicitation" in waited.result["content"][0]["text"]

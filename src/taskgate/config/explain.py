@@ -17,7 +17,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from taskgate.config.gateway_file import GatewayFile
-from taskgate.config.overlays import FORCE_REQUIRED, NUMBERS
+from taskgate.config.overlays import FORCE_REQUIRED, FORMER_PREFIX, NUMBERS
 from taskgate.config.problems import bare, inner, is_section, key_of, variants, words_of
 from taskgate.config.words import spell
 from taskgate.folders import STATE_VARIABLE
@@ -230,7 +230,8 @@ def _variables_table() -> str:
     rows.append(f"| `{FORCE_REQUIRED}` | adds to `governance.force_required` (comma list) |")
     default = "`$XDG_STATE_HOME/taskgate`, else `~/.local/state/taskgate`"
     rows.append(f"| `{STATE_VARIABLE}` | where state is kept (default {default}) |")
-    return "\n".join(rows) + "\n"
+    former = f"With the prefix `{FORMER_PREFIX}` they have no effect; `check`, `doctor` and the log report those that are set."
+    return "\n".join([*rows, "", former]) + "\n"
 
 
 def _example_key(key: str, field: FieldInfo) -> str:

@@ -19,7 +19,7 @@ from typing import Final
 from taskgate.config.document import kind_of, read_document
 from taskgate.config.gateway_file import GatewayFile, resolve_paths
 from taskgate.config.governance import gather_governance
-from taskgate.config.overlays import Unset, apply_overlay, apply_overrides, expand
+from taskgate.config.overlays import Unset, apply_overlay, apply_overrides, expand, former_variables
 from taskgate.config.problems import ConfigError, Entry, Mapping, Mark, Problem, key_name, problem_at
 from taskgate.config.references import check_references
 from taskgate.config.scopes import gather_scopes
@@ -110,7 +110,7 @@ def default_config(environment: Environment[str, str] | None = None) -> LoadedCo
     root, more = validated(GatewayFile, tree)
     if root is None or problems:
         raise ConfigError([*problems, *more])
-    return LoadedConfig(root, state_dir=state_directory(variables))
+    return LoadedConfig(root, warnings=tuple(former_variables(variables)), state_dir=state_directory(variables))
 
 
 def load_text(
@@ -149,13 +149,13 @@ def _loaded(document: Mapping, sources: ValueSources, path: Path | None) -> Load
         for name, server in root.servers.items()
         if not server.enabled
     ]
-    secret_values = SecretValues(sources.values)
+    secret_values, former = SecretValues(sources.values), former_variables(sources.environment)
     return LoadedConfig(
         root,
         path,
         reading.environment,
         (*reading.left_out, *left_out),
-        tuple(_without_secrets(warning, secret_values) for warning in (*reading.warnings, *sources.warnings)),
+        tuple(_without_secrets(warning, secret_values) for warning in (*reading.warnings, *sources.warnings, *former)),
         (*_watched(root, path), *dict.fromkeys(sources.files)),
         state_directory(sources.environment),
         beside=_read_beside(root),

@@ -127,6 +127,20 @@ NUMBERS = {
 }
 
 
+FORMER_PREFIX = "THOUGHTGATE_"
+"""How variables begin that configure ThoughtGate, whose settings this gateway takes under its own prefix."""
+
+
+def former_variables(environment: Environment[str, str]) -> list[Problem]:
+    """A warning for each variable that would be expected to have an effect and has none."""
+    found = []
+    for variable in sorted(name for name in environment if name.startswith(FORMER_PREFIX)):
+        ours = "TASKGATE_" + variable.removeprefix(FORMER_PREFIX)
+        hint = f"set {ours} instead" if ours in (*NUMBERS, FORCE_REQUIRED) else "no variable of Taskgate is like it"
+        found.append(problem_at(Mark(f"${variable[:80]}"), "", "this variable has no effect", hint))
+    return found
+
+
 def apply_overrides(root: Mapping, environment: Environment[str, str]) -> tuple[Mapping, list[Problem]]:
     """The root with the variables laid over it."""
     problems: list[Problem] = []

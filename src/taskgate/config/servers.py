@@ -38,7 +38,9 @@ class Budgets(Section):
     """What one server may spend; 0 means the gateway's default."""
 
     tool_timeout_ms: Annotated[Milliseconds | None, BeforeValidator(_none_for_zero)] = Field(
-        default=None, description="Longest run of one call, in milliseconds. Default: 10 minutes."
+        default=None,
+        description="Longest run of one call, in milliseconds, from when it is sent; what it waits in line for its server "
+        "(`max_concurrency`) is not counted. Default: 10 minutes.",
     )
     max_concurrency: Annotated[Count | None, BeforeValidator(_none_for_zero)] = Field(
         default=None,

@@ -66,7 +66,7 @@ def promoted_text(
         after = f"No approver has decided within {waited_s:g} s. {held_text(tool, task_id, page, by_itself=by_itself)}"
     if helpers:
         return f"{after} Call get_task_result with this task_id to wait for the result, or get_task to look at it."
-    return f"{after} Ask for it later with this task id."
+    return f"{after} A client that knows tasks gets its result with this task id (tasks/get, tasks/result)."
 
 
 def held_text(tool: str, task_id: str, page: str, *, by_itself: bool) -> str:

@@ -20,6 +20,7 @@ from taskgate.core.generations import Generation, read_opening
 from taskgate.core.governance.digest import JUDGED, imitated_member
 from taskgate.core.identity import Caller
 from taskgate.core.scoping.registry import SessionRequest
+from taskgate.core.scoping.scope import FACADE_MODES
 from taskgate.core.scoping.subset import NotAllowed, Reason, Subset
 from taskgate.core.wire import Message
 from taskgate.gateway.calls.routing import Lookup
@@ -40,7 +41,7 @@ from taskgate.gateway.methods.shared_sessions import SessionEnds, SharedSessions
 from taskgate.gateway.methods.subscriptions import Subscriptions
 from taskgate.gateway.methods.temporary_scopes import TemporaryScopes
 from taskgate.gateway.methods.vendor_methods import VendorMethods
-from taskgate.gateway.own_tools.table import FACADE_MODES, TOOLS, callable_families
+from taskgate.gateway.own_tools.table import TOOLS, callable_families
 from taskgate.gateway.own_tools.timers_and_logs import KEPT_BY_ONE_GATEWAY
 from taskgate.gateway.plan import Limits, Live, Plan, PublicAddress
 from taskgate.gateway.questions.activity import Activity

@@ -286,6 +286,11 @@ class Plan:
         """What stands in front of the tool names of a server instead of its id."""
         return {server: record.namespace for server, record in self.registry.records.items() if record.namespace}
 
+    def has_helpers(self, scope: str | None) -> bool:
+        """Whether a text for callers of this scope may name the tools that follow tasks and answer questions; None: of any."""
+        known = self.scopes.values() if scope is None else [self.scopes[scope]] if scope in self.scopes else []
+        return all(policy.has_helpers for policy in known)
+
     def timeout_of(self, server: str) -> float:
         record = self.registry.records.get(server)
         asked = record.budgets.tool_timeout_ms if record is not None else None

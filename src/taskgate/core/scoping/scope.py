@@ -17,6 +17,7 @@ import difflib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import Final
 
 from taskgate.core.catalog.names import NameStyle
 from taskgate.core.errors import CallerError
@@ -142,6 +143,9 @@ class ScopeMode(StrEnum):
     SEARCH = "search"
 
 
+FACADE_MODES: Final = (ScopeMode.FACADE, ScopeMode.BOTH)
+
+
 class HelperTools(StrEnum):
     """When the tools for following tasks are listed."""
 
@@ -165,6 +169,11 @@ class ScopePolicy:
     names: NameStyle = NameStyle.PREFIXED
     enabled: bool = True
     helper_tools: HelperTools = HelperTools.AUTO
+
+    @property
+    def has_helpers(self) -> bool:
+        """Whether its callers may call the tools for following tasks and answering questions."""
+        return self.mode in FACADE_MODES or self.helper_tools is not HelperTools.NEVER
 
     def selected(self, registry: Registry) -> tuple[str, ...]:
         """The default servers, in the registry's order: those listed or tagged, within the profile's where there is

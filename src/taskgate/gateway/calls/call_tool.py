@@ -196,7 +196,7 @@ class ToolCalls:
     ) -> bytes:
         """The result of a call to a server that takes only so many at once: in its turn."""
         promotion.wait_in_line()
-        async with line.slot(fair_key(request), tool.timeout_s):
+        async with line.slot(fair_key(request)):
             await promotion.through()
             upstream = self._upstreams.value[tool.server]
             return await self._relay.carry(request, upstream, self._call(request, upstream, tool, arguments))

@@ -126,7 +126,7 @@ class Sending:
         line = self.budgets.lines.get(server) if self.budgets.lines else None
         if line is None:
             return await self.relay.carry(request, upstream, call)
-        async with line.slot(fair_key(request), call.timeout_s):
+        async with line.slot(fair_key(request)):
             return await self.relay.carry(request, upstream, call)
 
     async def note_links(self, request: Request, server: str, result: bytes) -> None:

@@ -131,6 +131,12 @@ def _not_yet(task: Task, waited_s: float) -> str:
     after = f"after {round(waited_s, 1):g} s of waiting"
     if task.state is TaskState.AWAITING_APPROVAL:
         return f"Task {task.id} still waits for a person's approval {after}; the tool has not run. Call get_task_result again."
+    if task.state is TaskState.INPUT_REQUIRED:
+        asked = f" ({task.status_message})" if task.status_message else ""
+        return (
+            f"Task {task.id} waits for an answer{asked}: get_task shows the question, and respond_to_elicitation or "
+            "respond_to_sampling answers it. Then call get_task_result again."
+        )
     return f"Task {task.id} is still working {after}. Call get_task_result again."
 
 

@@ -15,7 +15,6 @@ from taskgate.core.catalog.search import MAX_QUERY, MAX_RESULTS, SearchDocument,
 from taskgate.core.delivery import Delivery, Form
 from taskgate.core.errors import CallerError
 from taskgate.core.generations import Generation
-from taskgate.core.scoping.scope import HelperTools
 from taskgate.core.tasks import projections
 from taskgate.core.tasks.state import TaskState
 from taskgate.core.tasks.task import Task
@@ -99,7 +98,7 @@ async def _helper(parts: SearchParts, request: Request, name: str) -> UsableTool
     if found is None:
         return None
     view = await parts.lookup.view(request)
-    return None if view.scope.helper_tools is HelperTools.NEVER or name in view.tools else found
+    return found if view.scope.has_helpers and name not in view.tools else None
 
 
 async def index_of(view: View) -> SearchIndex:
@@ -187,8 +186,7 @@ SEARCH_TOOLS: Final = (
     OwnTool(
         ToolFace(
             "call_tool",
-            "Call a tool that search_tools found, with the arguments that describe_tool explains; or one that a "
-            "reply named, such as get_task_result.",
+            "Call a tool that search_tools found, with the arguments that describe_tool explains; or one that a reply named.",
             (_NAME, Parameter("arguments", ArgumentKind.OBJECT, "The arguments of the tool.")),
             Family.SEARCH,
             reads_only=False,
@@ -257,7 +255,7 @@ def _promoted(parts: TaskParts, request: Request, feed: Feed, task: Task, timeou
     )
     if task.state is TaskState.AWAITING_APPROVAL:
         text = (
-            f"A person must approve this call first; nobody has within {timeout_ms}ms, and the tool has not run. "
+            f"This call needs the approval of a person, which has not come within {timeout_ms}ms; the tool has not run. "
             f"The call waits as task {task.id}. Use get_task_result to retrieve the result when ready."
         )
     if request.delivery.joined is not None:

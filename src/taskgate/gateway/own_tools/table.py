@@ -14,7 +14,7 @@ from taskgate.core.catalog.own_tools import LISTED, Family, ToolFace
 from taskgate.core.catalog.task_card import CARD_URI, TaskCard
 from taskgate.core.errors import CallerError, TaskgateError
 from taskgate.core.generations import Generation, cached_privately, error_data
-from taskgate.core.scoping.scope import HelperTools, ScopeMode, ScopePolicy
+from taskgate.core.scoping.scope import FACADE_MODES, HelperTools, ScopeMode, ScopePolicy
 from taskgate.gateway.calls.routing import Lookup
 from taskgate.gateway.catalog.views import View
 from taskgate.gateway.governance.record_calls import Denials
@@ -45,7 +45,6 @@ _FAMILIES: Final = (
     task_card.CARD_TOOLS,
 )
 TOOLS: Final[dict[str, OwnTool[Any]]] = {tool.face.name: tool for family in _FAMILIES for tool in family}
-FACADE_MODES: Final = (ScopeMode.FACADE, ScopeMode.BOTH)
 
 
 _CARD_CALLS: Final = "cancel_task"
@@ -81,7 +80,7 @@ def callable_families(scope: ScopePolicy) -> tuple[Family, ...]:
     if scope.mode in FACADE_MODES:
         return (Family.HELPER, Family.FACADE, Family.CARD)
     search = (Family.SEARCH,) if scope.mode is ScopeMode.SEARCH else ()
-    return search if scope.helper_tools is HelperTools.NEVER else (*search, Family.HELPER, Family.CARD)
+    return (*search, Family.HELPER, Family.CARD) if scope.has_helpers else search
 
 
 def listing(view: View, servers_tools: list[bytes], audience: Audience, hidden: frozenset[str]) -> list[bytes]:

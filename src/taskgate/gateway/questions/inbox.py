@@ -133,6 +133,7 @@ class Inbox:
             task_id,
             key=question.key,
             shared=question.shared,
+            helpers=self._plan.value.has_helpers(request.caller.scope if request is not None else None),
             page=self._address.elicitation(question_id) if question.is_url else None,
             keep_answer=keep_answer,
         )

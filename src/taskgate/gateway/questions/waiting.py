@@ -42,6 +42,8 @@ class Waiting:
     over: asyncio.Event = field(default_factory=asyncio.Event)
     key: str | None = None
     """The name under which a stateless server asked it."""
+    helpers: bool = True
+    """Whether a text for its caller may name the tools that answer it."""
     page: str | None = None
     """Where a person can see what an address is about before opening it."""
     shared: bool = False
@@ -93,6 +95,8 @@ class Waiting:
             )
         asks = f" ({self.message[:200]})" if self.message else ""
         page = f" Its page for people is {self.page}." if self.page is not None else ""
+        if not self.helpers:
+            return f"{self.server} waits for an answer{asks}. `taskgate questions answer {self.id}` answers it.{page}"
         # A client that opens a session for each call has nothing in the inbox of its next one; the task's id finds it.
         where = (
             f"{see} shows the question"

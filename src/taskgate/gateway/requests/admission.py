@@ -95,6 +95,8 @@ class Admission:
 MAX_BUCKETS: Final = 10_000
 CHARGED: Final = frozenset({"tools/call", "resources/read", "prompts/get", "completion/complete"})
 _NO_LIMIT: Final = 1 << 30
+LONGEST_IN_LINE_S: Final = 600.0
+"""How long a plain call waits for a slot of its server. The tool's own timeout begins when the call is sent."""
 
 
 class ServerQueue:
@@ -155,8 +157,9 @@ class ServerQueue:
         self._call(self._queue.leave(caller))
 
     @asynccontextmanager
-    async def slot(self, caller: str, patience_s: float) -> AsyncIterator[None]:
-        await self.enter(caller, patience_s)
+    async def slot(self, caller: str) -> AsyncIterator[None]:
+        """For a plain call, which is refused if its turn does not come."""
+        await self.enter(caller, LONGEST_IN_LINE_S)
         try:
             yield
         finally:

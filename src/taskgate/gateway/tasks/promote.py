@@ -119,6 +119,7 @@ class Promotion:
         "_line",
         "_parts",
         "_request",
+        "_sent_at",
         "_started",
         "_work",
         "in_line",
@@ -141,7 +142,7 @@ class Promotion:
         self._call = call
         self._delivery_mode = delivery_mode
         self._line = line
-        self._started = clock.monotonic()
+        self._started = self._sent_at = clock.monotonic()
         self._work: asyncio.Task[None] | None = None
         self._let_go = False
         if request.delivery.carrier is None:
@@ -157,7 +158,7 @@ class Promotion:
         """Make it durable, then answer. If it cannot be made durable the caller simply goes on waiting."""
         request, call = self._request, self._call()
         waits, carrier = self.in_line, request.delivery.carrier
-        sent_ms = self._parts.records.store.now_ms() - int((clock.monotonic() - self._started) * 1000)
+        sent_ms = self._parts.records.store.now_ms() - int((clock.monotonic() - self._sent_at) * 1000)
         asked = request.delivery.asked_round
         state = asked.state if asked is not None and asked.sent else None
         sent = AlreadySent(hashlib.sha256(wire.join(call.params)).hexdigest(), call.server, sent_ms, state)
@@ -207,6 +208,8 @@ class Promotion:
         if self._work is not None:
             await asyncio.shield(self._work)
         self.in_line = False
+        # What it waited in line does not count as execution.
+        self._sent_at = clock.monotonic()
 
     async def over(self) -> Task | None:
         """The call has its answer. The task it became meanwhile, or None if the caller still waits for a reply."""
@@ -374,8 +377,8 @@ def handed_over(
         return request.delivery.hand_over(task, waited_s)
     if delivery_mode.form is Form.HANDLE:
         return wire.encode(task_handle(request, task, records, page))
-    by_itself = task.run_on is RunOn.ONCE_ALLOWED
-    text = promoted_text(task.wire_name, task.id, round(waited_s, 1), helpers=True, page=page, by_itself=by_itself)
+    by_itself, helpers = task.run_on is RunOn.ONCE_ALLOWED, records.has_helpers(request)
+    text = promoted_text(task.wire_name, task.id, round(waited_s, 1), helpers, page=page, by_itself=by_itself)
     if request.delivery.joined is not None:
         text = f"{text} {request.delivery.joined.sentence()}"
     question = request.delivery.waiting_text()

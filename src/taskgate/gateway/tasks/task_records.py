@@ -314,6 +314,10 @@ class TaskRecords:
         calls = self._plan.value.calls
         return poll_interval_ms(task.state, self.open_tasks, calls.poll_ms, calls.approval_poll_ms)
 
+    def has_helpers(self, request: Request) -> bool:
+        """Whether this caller may call the tools that follow tasks."""
+        return self._plan.value.has_helpers(request.caller.scope)
+
     async def result_bytes(self, task: Task) -> bytes | None:
         if task.outcome is None:
             return None
