@@ -61,7 +61,7 @@ async def test_a_wait_for_people_is_said_to_be_one() -> None:
     async with Gateway(HELD, {"notes": server()}) as gate:
         caller = await gate.caller("2025")
         said, task_id = await begun(caller, "slow", timeout_ms=800)
-        assert "approve this call first" in said
+        assert "the approval of a person" in said
         assert "exceeded" not in said
         shown = (await caller.told("get_task", task_id=task_id))["task"]
         assert (shown["waiting_for"], shown["status_message"]) == ("approval", "Awaiting approval")
