@@ -39,11 +39,12 @@ from taskgate.ports.approval_store import (
     UnknownApproval,
 )
 from taskgate.ports.store import Store
-from taskgate.ports.store_answers import ApprovalSpent, Change, Intended, Joined, StaleOwner, TooManyOpen
+from taskgate.ports.store_answers import ApprovalSpent, Change, Intended, Joined, LimitHolder, StaleOwner, TooManyOpen
 from taskgate.ports.task_store import AcceptLimits
 
 YES = Voted(ANN, Verdict.APPROVE, 0)
 NO = Voted(BOB, Verdict.DENY, 0, reason="not today")
+FULL = TooManyOpen("pending approvals", 1, "pending_approvals_per_caller")
 TWO_MUST_AGREE = Workflow("money", approvals_needed=2)
 
 
@@ -246,7 +247,7 @@ async def test_a_call_without_a_task_can_be_held_too(store: Store) -> None:
     request = asking(a_call())
     held = await store.hold(request, pending=PendingLimits(1))
     assert isinstance(held, HeldCall)
-    assert await store.hold(asking(a_call()), pending=PendingLimits(1)) == TooManyOpen("pending approvals", 1)
+    assert await store.hold(asking(a_call()), pending=PendingLimits(1)) == FULL
     answer = await decided(store, request, YES)
     assert answer.change is None
     assert answer.held.approval.state is State.APPROVED
@@ -256,7 +257,7 @@ async def test_pending_approvals_are_counted_and_limited_per_caller(store: Store
     limits = AcceptLimits(pending=PendingLimits(1))
     call, other = a_call(), a_call()
     assert isinstance(await store.accept(call, approval=asking(call), limits=limits), Change)
-    assert await store.accept(other, approval=asking(other), limits=limits) == TooManyOpen("pending approvals", 1)
+    assert await store.accept(other, approval=asking(other), limits=limits) == FULL
     assert isinstance(await store.accept(other, limits=limits), Change)
     assert (await store.pending_count("carol"), await store.pending_count("dave")) == (1, 0)
     assert await store.pending_count() == 1
@@ -408,7 +409,7 @@ async def test_open_tasks_and_approvals_of_a_tenant_are_counted_together(store: 
     ann = call_of("acme/ann")
     assert isinstance(await store.accept(ann, limits=limits), Change)
     assert isinstance(await store.accept(call_of("acme/bob"), limits=limits), Change)
-    full = TooManyOpen("open tasks of all callers of your tenant", 2)
+    full = TooManyOpen("open tasks of all callers of your tenant", 2, "open_tasks_per_tenant", LimitHolder.TENANT)
     assert await store.accept(call_of("acme/carl"), limits=limits) == full
     for other in ("globex/eve", "acme", "https://acme/ann", "address:10.0.0.0/8", "acmee/dan"):
         assert isinstance(await store.accept(call_of(other), limits=limits), Change), other
@@ -419,7 +420,7 @@ async def test_open_tasks_and_approvals_of_a_tenant_are_counted_together(store: 
     request = asking(call_of("acme/ann"))
     assert isinstance(await store.hold(request, pending=pending), HeldCall)
     assert await store.hold(asking(call_of("acme/bob")), pending=pending) == TooManyOpen(
-        "pending approvals of all callers of your tenant", 1
+        "pending approvals of all callers of your tenant", 1, "pending_approvals_per_tenant", LimitHolder.TENANT
     )
     assert isinstance(await store.hold(asking(call_of("globex/eve")), pending=pending), HeldCall)
     await decided(store, request, NO)

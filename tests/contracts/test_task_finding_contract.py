@@ -17,6 +17,7 @@ from taskgate.core.tasks.transition import TransitionEvent
 from taskgate.ports.store import Store
 from taskgate.ports.store_answers import (
     Change,
+    LimitHolder,
     TaskFilter,
     TaskQuestion,
     TooManyOpen,
@@ -73,9 +74,52 @@ async def test_open_tasks_are_counted_and_limited_per_caller(store: Store) -> No
     await finished(store)
     assert await store.open_count("carol") == 1
     assert isinstance(await store.accept(a_call(), limits=limits), Change)
-    assert await store.accept(a_call(), limits=limits) == TooManyOpen("open tasks", 2)
+    assert await store.accept(a_call(), limits=limits) == TooManyOpen("open tasks", 2, "open_tasks_per_caller")
     assert isinstance(await store.accept(a_call(caller="dave"), limits=limits), Change)
     assert await store.open_count() == 3
+
+
+def anonymous(session: str, address: str = "10.0.0.1") -> Task:
+    return a_call(principal="anonymous", caller=session, limited_as=f"address:{address}")
+
+
+async def test_open_tasks_of_anonymous_callers_are_limited_by_conversation_and_by_address(store: Store) -> None:
+    limits = AcceptLimits(open_tasks=2)
+    first = anonymous("session-1")
+    assert isinstance(await store.accept(first, limits=limits), Change)
+    assert isinstance(await store.accept(anonymous("session-1"), limits=limits), Change)
+    refused = await store.accept(anonymous("session-1"), limits=limits)
+    assert isinstance(refused, TooManyOpen)
+    assert (refused.limit, refused.setting, refused.holder) == (2, "open_tasks_per_caller", LimitHolder.CONVERSATION)
+    # The same name elsewhere is another caller; a session that ends some may begin others.
+    assert isinstance(await store.accept(anonymous("session-1", "10.0.0.2"), limits=limits), Change)
+    assert isinstance(await store.advance(first.id, h.Cancelled("enough")), Change)
+    assert isinstance(await store.accept(anonymous("session-1"), limits=limits), Change)
+    for number in range(2, 11):
+        for _ in range(2):
+            assert isinstance(await store.accept(anonymous(f"session-{number}"), limits=limits), Change)
+    refused = await store.accept(anonymous("session-11"), limits=limits)
+    assert isinstance(refused, TooManyOpen)
+    assert (refused.limit, refused.setting, refused.holder) == (20, "open_tasks_per_caller", LimitHolder.ADDRESS)
+
+
+async def test_anonymous_requests_without_a_conversation_have_the_limit_of_their_address(store: Store) -> None:
+    limits = AcceptLimits(open_tasks=1)
+    for number in range(10):
+        assert isinstance(await store.accept(anonymous(f"request:{number}"), limits=limits), Change)
+    refused = await store.accept(anonymous("request:10"), limits=limits)
+    assert isinstance(refused, TooManyOpen)
+    assert (refused.limit, refused.holder) == (10, LimitHolder.ADDRESS)
+
+
+async def test_limit_of_a_conversation_holds_for_calls_that_come_all_at_once(store: Store) -> None:
+    limits = AcceptLimits(open_tasks=3)
+    made = await asyncio.gather(
+        store.accept(anonymous("session-1")),
+        *(store.accept(anonymous("session-1"), limits=limits) for _ in range(6)),
+        *(store.accept(anonymous("session-2"), limits=limits) for _ in range(6)),
+    )
+    assert [type(one) for one in made].count(Change) == 6
 
 
 async def test_what_was_accepted_without_a_limit_counts_towards_the_next_one_in_the_same_commit(store: Store) -> None:

@@ -244,7 +244,11 @@ class Compat(Section):
 class Limits(Section):
     """Limits."""
 
-    open_tasks_per_caller: Count = Field(default=200, description="Unfinished tasks of one caller.")
+    open_tasks_per_caller: Count = Field(
+        default=200,
+        description="Unfinished tasks of one caller, calls that became tasks included. Without a token: of one session or of one "
+        "`taskgate/client`, and ten times as many of all such callers at one address.",
+    )
     open_tasks_per_tenant: Count | None = Field(
         default=None, description="Unfinished tasks of all callers of one tenant together; without it no limit."
     )

@@ -6,6 +6,7 @@ A reason is a value and not an exception, because each of them is an everyday an
 from __future__ import annotations
 
 from collections.abc import Mapping
+from enum import StrEnum
 from typing import Any, Final, Protocol
 
 import msgspec
@@ -127,11 +128,28 @@ class ResultGone(msgspec.Struct, frozen=True):
     executed: Executed
 
 
+class LimitHolder(StrEnum):
+    """Whose tasks or approvals a limit counts together."""
+
+    CALLER = "caller"
+    CONVERSATION = "conversation"
+    """One conversation of a caller without an identity."""
+    ADDRESS = "address"
+    """All callers without an identity at one address."""
+    ANONYMOUS = "anonymous"
+    """All callers without an identity."""
+    TENANT = "tenant"
+
+
 class TooManyOpen(msgspec.Struct, frozen=True):
-    """The caller has as many open tasks, or pending approvals, as it may have."""
+    """There are as many open tasks, or pending approvals, as there may be."""
 
     what: str
     limit: int
+    setting: str
+    """The setting that the limit comes from."""
+    holder: LimitHolder = LimitHolder.CALLER
+    """Whose tasks or approvals are counted."""
 
 
 class IdTaken(msgspec.Struct, frozen=True):

@@ -11,7 +11,7 @@ acknowledged.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
 import msgspec
 
@@ -40,11 +40,14 @@ class AcceptLimits(msgspec.Struct, frozen=True):
     """Checked in the transaction that accepts. None means no limit."""
 
     open_tasks: int | None = None
+    """Of one caller. Callers without an identity have it per conversation, and `ADDRESS_FACTOR` times as much per address."""
     open_tasks_of_tenant: int | None = None
     pending: PendingLimits = NO_PENDING_LIMITS
 
 
 NO_LIMITS = AcceptLimits()
+ADDRESS_FACTOR: Final = 10
+"""How much more all callers without an identity at one address may have together than one conversation of theirs."""
 
 
 LastLook = Callable[[Task, Approval | None, int], TransitionEvent | None]

@@ -25,6 +25,7 @@ from taskgate.gateway.governance.approvals import Approvals
 from taskgate.gateway.governance.evaluate import Asked, PreSendRecheck, asked_of_tool, evaluate, tell_note
 from taskgate.gateway.governance.record_calls import CallRecorder, Denials, RecordedRefusal
 from taskgate.gateway.plan import Live, Plan, pending_limits
+from taskgate.gateway.requests.limit_errors import limit_met
 from taskgate.gateway.requests.request import Heartbeat, Request
 from taskgate.gateway.requests.strict_arguments import READ_AT_ONCE, arguments_digest, read_ahead
 from taskgate.gateway.tasks.engine import TaskEngine
@@ -182,8 +183,7 @@ class HeldReadings:
         audit = audit_of(self._plan.value, approval)
         held = await self._store.hold(approval, pending=pending, audit=audit, joins=joins)
         if isinstance(held, TooManyOpen):
-            text = f"You have {held.limit} {held.what} already, which is the limit. Wait for some to be decided."
-            raise GatewayFault("overloaded", text, retry_after_s=15)
+            raise limit_met(held, "Wait for some to be decided.")
         if not isinstance(held, HeldCall):
             raise GatewayFault("store_unavailable", "Another process has taken over the store.")
         if len(self._open) >= MAX_REMEMBERED:

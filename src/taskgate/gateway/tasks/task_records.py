@@ -32,6 +32,7 @@ from taskgate.core.wire import Members, Raw, with_meta
 from taskgate.gateway.events import EventHub, ProgressMade, TaskChanged, TaskExpired
 from taskgate.gateway.plan import Live, Plan, pending_limits
 from taskgate.gateway.requests.large_results import edited
+from taskgate.gateway.requests.limit_errors import limit_met
 from taskgate.gateway.requests.request import Request, may_see, unknown_task
 from taskgate.gateway.requests.strict_arguments import arguments_digest, read_ahead
 from taskgate.ports.approval_store import ApprovalRequest
@@ -182,12 +183,8 @@ class TaskRecords:
                     "The call with this idempotency key was handled, but its result is no longer kept.",
                     executed=Executed.YES if executed is Executed.YES else executed,
                 )
-            case TooManyOpen(what, limit):
-                raise GatewayFault(
-                    "overloaded",
-                    f"You have {limit} {what} already, which is the limit. Wait for some to end, or cancel some.",
-                    retry_after_s=15,
-                )
+            case TooManyOpen() as refused:
+                raise limit_met(refused, "Wait for some to end, or cancel some.")
             case StaleOwner():
                 raise GatewayFault("store_unavailable", "Another process has taken over the store.")
             case _:

@@ -25,7 +25,7 @@ from taskgate.ports.approval_store import (
     UnknownApproval,
 )
 from taskgate.ports.replicas import APPROVALS, GRANTS, PINS, TASKS
-from taskgate.ports.store_answers import Change, StaleOwner, TooManyOpen
+from taskgate.ports.store_answers import Change, LimitHolder, StaleOwner, TooManyOpen
 from taskgate.store.batch import Transaction
 from taskgate.store.operations import rows
 from taskgate.store.operations.rows import load_anybodys_task, move_task, record_audit
@@ -66,16 +66,18 @@ def over_limit(tx: Transaction, caller: str, limits: PendingLimits) -> TooManyOp
     if limits.per_caller is not None:
         found = tx.run("count_pending_of_caller", caller=caller).fetchone()[0]
         if found >= limits.per_caller:
-            return TooManyOpen("pending approvals", limits.per_caller)
+            return TooManyOpen("pending approvals", limits.per_caller, "pending_approvals_per_caller")
     if limits.anonymous is not None and caller.startswith(ANONYMOUS_LIMIT):
         found = tx.run("count_pending_of_anonymous").fetchone()[0]
         if found >= limits.anonymous:
-            return TooManyOpen("pending approvals of callers without a token", limits.anonymous)
+            setting, what = "anonymous_pending_approvals", "pending approvals of callers without a token"
+            return TooManyOpen(what, limits.anonymous, setting, LimitHolder.ANONYMOUS)
     tenant = tenant_of(caller)
     if tenant and limits.per_tenant is not None:
         found = tx.run("count_open_of_tenant", what="tenant approval", tenant=tenant).fetchone()[0]
         if found >= limits.per_tenant:
-            return TooManyOpen("pending approvals of all callers of your tenant", limits.per_tenant)
+            setting, what = "pending_approvals_per_tenant", "pending approvals of all callers of your tenant"
+            return TooManyOpen(what, limits.per_tenant, setting, LimitHolder.TENANT)
     return None
 
 

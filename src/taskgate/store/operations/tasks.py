@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 from msgspec.structs import replace
 
+from taskgate.core.addressees import NO_CONVERSATION
 from taskgate.core.audit import AuditEntry
 from taskgate.core.errors import Executed
 from taskgate.core.governance import approval as law
-from taskgate.core.identity import tenant_of
+from taskgate.core.identity import ANONYMOUS_LIMIT, tenant_of
 from taskgate.core.tasks.endings import is_gone
 from taskgate.core.tasks.state import TaskState
 from taskgate.core.tasks.task import AlreadySent, AskingFirst, Birth, Task, born
@@ -37,13 +38,14 @@ from taskgate.ports.store_answers import (
     Intending,
     Joined,
     KeyTaken,
+    LimitHolder,
     ResultGone,
     SameCall,
     StoppedByRecheck,
     TaskQuestion,
     TooManyOpen,
 )
-from taskgate.ports.task_store import AcceptLimits, LastLook
+from taskgate.ports.task_store import ADDRESS_FACTOR, AcceptLimits, LastLook
 from taskgate.store.batch import Transaction
 from taskgate.store.operations import approvals, rows
 from taskgate.store.operations.rows import (
@@ -55,6 +57,9 @@ from taskgate.store.operations.rows import (
 )
 
 KEY_GOOD_MS: Final = 24 * 3_600_000
+_OPEN_TASKS: Final = "open_tasks_per_caller"
+_CONVERSATION: Final = "conversation "
+"""How conversations are named among the counts of a transaction."""
 BY_ANYBODY: Final = (Cancelled, InputSettled, ApprovalDenied, ApprovalExpired, ApprovalGranted)
 """What people and callers say may reach any gateway. What a server said, and what is sent to it, is its owner's to write."""
 
@@ -73,7 +78,7 @@ def accept(
     before: Accepting | None = _by_key(tx, draft, key)
     if before is None and joins and key is None and approval is not None:
         before = _waits_alike(tx, draft, approval)
-    before = before or _over_limit(tx, draft.limited_as or draft.caller, limits, approval)
+    before = before or _over_limit(tx, draft, limits, approval)
     if before is not None:
         return before
     how: Birth = sent
@@ -134,24 +139,53 @@ def take_back(tx: Transaction, draft: Task, key: str | None) -> None:
 
 
 def _over_limit(
-    tx: Transaction, limited_as: str, limits: AcceptLimits, approval: ApprovalRequest | None
+    tx: Transaction, draft: Task, limits: AcceptLimits, approval: ApprovalRequest | None
 ) -> TooManyOpen | None:
-    if limits.open_tasks is not None:
-        # Nobody else adds to them before our commit: what was counted once in this transaction can only have become less.
-        found = tx.most_open.get(limited_as)
-        if found is None or found >= limits.open_tasks:
-            found = tx.run("count_open_of_caller", limited_as=limited_as).fetchone()[0]
-        if found >= limits.open_tasks:
-            return TooManyOpen("open tasks", limits.open_tasks)
-        tx.most_open[limited_as] = found + 1
-    elif limited_as in tx.most_open:
-        tx.most_open[limited_as] += 1
+    limited_as = draft.limited_as or draft.caller
+    if (refused := _over_limit_of_caller(tx, limited_as, draft.caller, limits.open_tasks)) is not None:
+        return refused
     tenant = tenant_of(limited_as)
     if tenant and limits.open_tasks_of_tenant is not None:
         found = tx.run("count_open_of_tenant", what="tenant task", tenant=tenant).fetchone()[0]
         if found >= limits.open_tasks_of_tenant:
-            return TooManyOpen("open tasks of all callers of your tenant", limits.open_tasks_of_tenant)
+            setting, what = "open_tasks_per_tenant", "open tasks of all callers of your tenant"
+            return TooManyOpen(what, limits.open_tasks_of_tenant, setting, LimitHolder.TENANT)
     return None if approval is None else approvals.over_limit(tx, approval.counted_as, limits.pending)
+
+
+def _over_limit_of_caller(tx: Transaction, limited_as: str, caller: str, most: int | None) -> TooManyOpen | None:
+    """Callers without an identity are limited by conversation where one is known, and all those of an address together: a new
+    session costs nothing, so a limit per session alone could be evaded.
+    """
+    if not limited_as.startswith(ANONYMOUS_LIMIT):
+        if _reached(tx, limited_as, most, "count_open_of_caller", limited_as=limited_as):
+            return TooManyOpen("open tasks", most or 0, _OPEN_TASKS)
+        return None
+    if not caller.startswith(NO_CONVERSATION):
+        key = f"{_CONVERSATION}{limited_as} {caller}"
+        if _reached(tx, key, most, "count_open_of_conversation", caller=caller, limited_as=limited_as, most=most):
+            return TooManyOpen("open tasks in this session", most or 0, _OPEN_TASKS, LimitHolder.CONVERSATION)
+    of_address = None if most is None else most * ADDRESS_FACTOR
+    if _reached(tx, limited_as, of_address, "count_open_of_caller", limited_as=limited_as):
+        what = "open tasks of all callers without a token at your address"
+        return TooManyOpen(what, of_address or 0, _OPEN_TASKS, LimitHolder.ADDRESS)
+    return None
+
+
+def _reached(tx: Transaction, key: str, most: int | None, count: str, /, **values: Any) -> bool:
+    """Whether as many are open as may be; if not, one more is counted."""
+    if most is None:
+        if key in tx.most_open:
+            tx.most_open[key] += 1
+        return False
+    # No other writer adds to them before our commit: what was counted once in this transaction can only have become less.
+    found = tx.most_open.get(key)
+    if found is None or found >= most:
+        found = tx.run(count, **values).fetchone()[0]
+    if found >= most:
+        return True
+    tx.most_open[key] = found + 1
+    return False
 
 
 def intend(

@@ -186,7 +186,12 @@ _OF_OTHER_TABLES: Final = frozenset(
     }
 )
 """Statements to which it makes no difference whether gathered rows are written yet."""
-_OF_ONE: Final = {"find_task": "id", "update_task": "id", "count_open_of_caller": "limited_as"}
+_OF_ONE: Final = {
+    "find_task": "id",
+    "update_task": "id",
+    "count_open_of_caller": "limited_as",
+    "count_open_of_conversation": "caller",
+}
 """To these it does if they are about a gathered task, or about whom it counts for."""
 
 
@@ -229,7 +234,7 @@ class SqliteTransaction(Transaction):
         self._gathered: dict[str, list[tuple[Any, ...]]] = {}
         """By the name of what inserts one of them."""
         self._named: set[str] = set()
-        """The gathered tasks, and whom they count for."""
+        """The gathered tasks, their callers, and whom they count for."""
 
     def run(self, name: str, /, **values: Any) -> sqlite3.Cursor:
         if self._gathered and self._needs_gathered(name, values):
@@ -260,7 +265,7 @@ class SqliteTransaction(Transaction):
         if not self._gathers or name != "insert_task":
             return self.run(name, **values).rowcount == 1
         self._gathered.setdefault(name, []).append(_STATEMENTS[name].in_order(values))
-        self._named.update((values["id"], values["limited_as"]))
+        self._named.update((values["id"], values["limited_as"], values["caller"]))
         return True
 
     def write_gathered(self) -> None:

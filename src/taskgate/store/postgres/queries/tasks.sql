@@ -139,6 +139,13 @@ SELECT count(*) FROM tasks WHERE finished_ms IS NULL;
 -- name: count_open_of_caller
 SELECT coalesce(sum(count), 0)::bigint FROM open_counts WHERE what = 'task' AND who = :limited_as;
 
+-- name: count_open_of_conversation
+-- Of a caller without an identity; at its address, because others may use the same name elsewhere. No more are counted than there may be.
+SELECT count(*) FROM (
+    SELECT 1 FROM tasks
+    WHERE caller = :caller AND limited_as = :limited_as AND finished_ms IS NULL AND principal = 'anonymous' LIMIT :most
+) AS counted;
+
 -- name: count_open_of_tenant
 SELECT coalesce(sum(count), 0)::bigint FROM open_counts WHERE what = :what AND who = :tenant;
 

@@ -106,6 +106,13 @@ SELECT count(*) FROM tasks WHERE finished_ms IS NULL;
 -- name: count_open_of_caller
 SELECT coalesce((SELECT count FROM open_counts WHERE what = 'task' AND who = :limited_as), 0);
 
+-- name: count_open_of_conversation
+-- Of a caller without an identity; at its address, because others may use the same name elsewhere. No more are counted than there may be.
+SELECT count(*) FROM (
+    SELECT 1 FROM tasks
+    WHERE caller = :caller AND limited_as = :limited_as AND finished_ms IS NULL AND principal = 'anonymous' LIMIT :most
+);
+
 -- name: count_open_of_tenant
 SELECT coalesce((SELECT count FROM open_counts WHERE what = :what AND who = :tenant), 0);
 
