@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from taskgate.core import strict_scan, wire
 from taskgate.core.errors import TaskgateError
-from taskgate.core.strict_scan import StrictScan, batch_in_slices, message_in_slices, reads_quickly
+from taskgate.core.strict_scan import StrictScan, batch_in_slices, message_in_slices, reads_quickly, value_in_slices
 
 
 def last_of(slices: Generator[None, None, Any]) -> tuple[Any, int]:
@@ -149,6 +149,11 @@ def test_broken_results_are_read_alike(value: Any, where: int, instead: bytes) -
     body = json.dumps({"jsonrpc": "2.0", "id": 7, "result": value}).encode()
     at = where % len(body)
     assert_equal_reading(body[:at] + instead + body[at + 1 :])
+
+
+@pytest.mark.parametrize("document", [b'{"a": [1, {"b": "c\\u00e9"}], "d": null}', b"[1.5, -2, true]", b'"text"', b"7"])
+def test_part_of_a_message_is_read_in_slices(document: bytes) -> None:
+    assert last_of(value_in_slices(document))[0] == wire.parse_strictly(document)
 
 
 def test_megabytes_of_space_are_read_in_slices() -> None:

@@ -174,3 +174,15 @@ def test_annotations_that_say_nothing_of_tasks_are_left_as_they_are() -> None:
     raw = b'{"name":"t","annotations":{"title":"T"}}'
     (entry,) = read(b"[" + raw + b"]")
     assert render(entry, "t", TaskSupport.OPTIONAL, Audience(Generation.STATEFUL, speaks_tasks=False)) == raw
+
+
+def test_arguments_that_are_sent_as_headers_are_read_once() -> None:
+    def tool(header: Any) -> bytes:
+        schema = {"type": "object", "properties": {"region": {"type": "string", "x-mcp-header": header}}}
+        return json.dumps([{"name": "a", "inputSchema": schema}]).encode()
+
+    (declared,) = read(tool("Region"))
+    assert [param.path for param in declared.header_params] == [("region",)]
+    assert declared.header_params is declared.header_params
+    (broken,) = read(tool("no spaces allowed"))
+    assert broken.header_params is None

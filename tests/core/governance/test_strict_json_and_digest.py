@@ -215,6 +215,7 @@ def test_confusable_names_are_found_across_case_and_unicode_forms() -> None:
     assert fold("ﬁle") == fold("FILE")
     assert first_confusable(["a", "b", "a"]) is None
     assert first_confusable(["read", "b", "Read"]) == ("read", "Read")
+    assert first_confusable(["lire", "écrire"]) is None
 
 
 def test_an_argument_that_imitates_a_declared_one_is_found() -> None:
