@@ -9,6 +9,8 @@ from a_task import NOW, a_task, an_attempt
 from taskgate.core.generations import Generation
 from taskgate.core.tasks.endings import (
     RecoveryAction,
+    after_restore,
+    ends_at_once,
     gave_up_text,
     iso,
     next_action,
@@ -17,6 +19,7 @@ from taskgate.core.tasks.endings import (
 )
 from taskgate.core.tasks.state import TERMINAL, TaskState, ToolClass
 from taskgate.core.tasks.task import AttemptState, UpstreamHandle
+from taskgate.core.tasks.transition import ContactLost
 
 OUT = an_attempt()
 LONG_AGO = an_attempt(sent_at_ms=NOW - 600_000)
@@ -178,3 +181,13 @@ def test_times_are_shown_in_utc_with_milliseconds() -> None:
 )
 def test_in_a_restored_store_nothing_runs_that_may_run_only_once(facts: dict[str, Any], action: RecoveryAction) -> None:
     assert next_action(a_task(**facts), NOW, restored=True) is action
+
+
+def test_only_a_task_that_its_next_owner_cannot_continue_ends_at_once() -> None:
+    once = a_task(state=TaskState.RUNNING, last_attempt=OUT, tool_class=ToolClass.ONCE)
+    ended = ends_at_once(once, NOW)
+    assert isinstance(ended, ContactLost)
+    assert ends_at_once(a_task(state=TaskState.QUEUED), NOW) is None
+    assert ends_at_once(a_task(state=TaskState.QUEUED), NOW, restored=True) == after_restore(
+        a_task(state=TaskState.QUEUED)
+    )
