@@ -205,7 +205,7 @@ plans: $(STAMP)
 
 pause: $(STAMP)
 	$(BIN)/python -m tests.pause.table
-	$(BIN)/python -m pytest -n 2 -m long tests/seam/test_large_results.py
+	$(BIN)/python -m pytest -n 2 -m long tests/seam/test_large_results.py tests/seam/test_large_requests.py
 
 faults: $(STAMP)
 	$(BIN)/python -m tests.faults.run
