@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Final
 
-PAUSE_S: Final = 0.05
+PAUSE_S: Final = 0.02
 """The longest that anything a peer sends may hold up everybody else."""
 
 _CONTROL_S: Final = 0.0014

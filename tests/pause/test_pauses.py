@@ -1,4 +1,4 @@
-"""Nothing that a peer sends holds the event loop up for longer than 50 ms, however large it is."""
+"""Nothing that a peer sends holds the event loop up for longer than 20 ms, however large it is."""
 
 from __future__ import annotations
 
