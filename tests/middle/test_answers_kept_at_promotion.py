@@ -70,6 +70,8 @@ async def painted(gate: Gateway, caller: Caller, task_id: str) -> str:
 async def killed(gate: Gateway, generation: str = "2025") -> Caller:
     gate.crash()
     await gate.start()
+    # It serves before it has moved on all that it took over.
+    await gate.advance(0.5)
     return await gate.caller(generation, token=TOKEN)
 
 
