@@ -176,7 +176,7 @@ def _resolved(path: str) -> str:
 MAX_TEMPLATE: Final = 4096
 MAX_EFFORT: Final = 100_000
 """Characters of templates that one search compares, more of them where the URI is long; beyond it no template fits."""
-MAX_SUGGESTING: Final = 40_000
+MAX_SUGGESTING: Final = 25_000
 """The same for a list of suggestions, which divides each URI among the variables in both directions."""
 
 _EXPRESSION: Final = re.compile(r"\{([+#./;?&]?)([^{}]*)\}")
