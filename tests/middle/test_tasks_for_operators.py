@@ -98,6 +98,25 @@ async def test_result_of_a_cancelled_task_is_an_error_and_a_look_starts_nothing(
 
 
 @seam
+async def test_operator_who_asks_for_the_result_of_an_own_task_starts_it() -> None:
+    bank = bank_server()
+    bank.tool("guarded", bank._tools["pay"].handler)
+    config = {**TOKENS, "approval": {"ops": {"channels": ["inbox"], "self_approval": True}}}
+    async with Gateway(config, {"bank": bank}) as gate:
+        caller = await gate.caller("2025", token=gate.operator_token, capabilities=TASKS)
+        reply = await caller.call("bank__guarded", {}, task={"ttl": 600_000})
+        path = f"/api/v1/tasks/{reply.result['task']['taskId']}/result"
+        await gate.advance(60)
+        (row,) = (await gate.operator("GET", "/api/v1/approvals")).json()
+        await gate.operator("POST", f"/api/v1/approvals/{row['id']}/approve", {})
+        await gate.advance(1)
+        assert bank.count("guarded") == 0
+        await gate.operator("GET", path)
+        await gate.advance(1)
+        assert bank.count("guarded") == 1
+
+
+@seam
 async def test_bad_requests_get_a_sentence_and_change_nothing() -> None:
     async with Gateway(TOKENS, {"bank": bank_server()}) as gate:
         caller = await gate.caller("2025", token="agent-token-0123456789abcdef", capabilities=TASKS)

@@ -126,8 +126,9 @@ class TasksApi:
         return json_answer({**operator_row(task), "arguments": arguments, "hidden": hidden, "questions": questions})
 
     async def _result(self, visit: Visit) -> Answer:
-        """Looking at a task as its operator starts nothing: only its caller's look may."""
+        """Looking at a task as its operator starts nothing: only its caller's look may, who may be the operator."""
         task = await self.find(visit, visit.values["id"])
+        self._start_if_own(visit, task)
         wait_s = _seconds(visit.asked("wait"))
         if task is not None and not task.state.is_terminal and wait_s:
             task = await self._ended(visit, task, wait_s)
@@ -155,7 +156,12 @@ class TasksApi:
                 break
             await changes.next_change(task.id, left)
             current = await self.find(visit, task.id)
+            self._start_if_own(visit, current)
         return current
+
+    def _start_if_own(self, visit: Visit, task: Task | None) -> None:
+        if task is not None and task.principal == visit.who.id:
+            self._gateway.tasks.methods.awaited(task)
 
     def shown_arguments(self, task: Task) -> tuple[Any, list[str]]:
         """With everything hidden that any workflow hides: a task page is no way round an approval page."""

@@ -115,6 +115,10 @@ class TaskMethods:
         """An open stream on a task counts as coming for it."""
         self._demand(task, RunOn.DEMAND)
 
+    def awaited(self, task: Task) -> None:
+        """Its caller waits for the result by another way than `tasks/result`."""
+        self._demand(task, RunOn.RESULT)
+
     def _demand(self, task: Task, reason: RunOn) -> None:
         """Someone came for an approved task: that is what starts its run."""
         if task.state is TaskState.APPROVED and (task.run_on is not RunOn.RESULT or reason is RunOn.RESULT):
