@@ -34,6 +34,7 @@ help:
 	@echo "make conversations  every SDK with every server on every transport; make test has every third of them"
 	@echo "make clients the SDKs, the Inspector and agent frameworks through the gateway, as a table"
 	@echo "make servers published servers, directly and through the gateway, as a table"
+	@echo "make extensions  MCP Apps and skills with published servers and hosts, directly and through the gateway"
 	@echo "make package build wheel and sdist, install each in a clean environment on every Python found, and try it"
 	@echo "make container  build the image with podman, run it read-only, and ask it for its tools"
 	@echo "make interaction  the Python SDK's own interaction tests, directly and through the gateway"
@@ -138,6 +139,11 @@ clients: $(STAMP)
 servers: $(STAMP)
 	$(BIN)/python tools/peers.py --clients
 	$(BIN)/python -m tests.servers.run
+
+# Everything that make test has one run of.
+.PHONY: extensions
+extensions: $(STAMP) peers
+	$(BIN)/python -m pytest -n $(WORKERS) tests/extensions/test_published_apps.py tests/extensions/test_published_skills.py
 
 interaction: $(STAMP)
 	$(BIN)/python tools/peers.py --only interaction23

@@ -17,6 +17,7 @@ TABLE = ROOT / "docs" / "protocol.md"
 BOTH = {
     *("tools/list", "tools/call", "prompts/list", "prompts/get", "resources/list", "resources/templates/list"),
     *("resources/read", "completion/complete", "tasks/get", "tasks/cancel"),
+    *("skills/list", "skills/get", "resources/directory/read"),
 }
 REQUESTS_2025 = BOTH | {
     *("initialize", "ping", "resources/subscribe", "resources/unsubscribe", "logging/setLevel"),

@@ -35,6 +35,7 @@ HARMLESS = frozenset(
         "prompts/list",
         "resources/list",
         "resources/templates/list",
+        "skills/list",
         "resources/subscribe",
         "resources/unsubscribe",
         "logging/setLevel",

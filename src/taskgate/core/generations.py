@@ -107,7 +107,17 @@ TASKS_EXTENSION: Final = "io.modelcontextprotocol/tasks"
 ENVELOPE_KEYS: Final = (VERSION, CAPABILITIES, CLIENT_INFO, LOG_LEVEL)
 
 CACHEABLE: Final = frozenset(
-    {"server/discover", "tools/list", "prompts/list", "resources/list", "resources/templates/list", "resources/read"}
+    {
+        "server/discover",
+        "tools/list",
+        "prompts/list",
+        "resources/list",
+        "resources/templates/list",
+        "resources/read",
+        "skills/list",
+        "skills/get",
+        "resources/directory/read",
+    }
 )
 _NAMED_BY: Final = {
     "tools/call": "name",
@@ -305,6 +315,8 @@ CODES: Final[dict[str, Code]] = {
     "invalid_envelope": Code(-32602, -32602, status=400),
     "invalid_cursor": Code(-32602, -32602),
     "unknown_resource": Code(-32002, -32602),
+    "unknown_skill": Code(-32602, -32602),
+    "content_mismatch": Code(-32603, -32603),
     "unknown_prompt": Code(-32602, -32602),
     "header_mismatch": Code(-32600, -32020, status=400),
     "missing_capability": Code(-32600, -32021, status=400),

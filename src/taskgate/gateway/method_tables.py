@@ -12,6 +12,7 @@ from taskgate.core.scoping.scope import ScopeMode
 from taskgate.gateway.calls.call_tool import ToolCalls
 from taskgate.gateway.calls.read_things import Readings
 from taskgate.gateway.calls.routing import Lookup, unknown_tool
+from taskgate.gateway.calls.skills import Skills
 from taskgate.gateway.dynamic_servers import DynamicServers
 from taskgate.gateway.methods.handshake import Completing, discover_result, list_catalog
 from taskgate.gateway.methods.notifications import pass_log_level_on
@@ -35,6 +36,7 @@ class Methods:
     tool_calls: ToolCalls
     own_tools: OwnTools
     readings: Readings
+    skills: Skills
     completing: Completing
     following: Following
     tasks: TaskMethods
@@ -61,6 +63,7 @@ class MethodTables:
             "resources/subscribe": self._kept(methods.following.subscribe),
             "resources/unsubscribe": self._kept(methods.following.unsubscribe),
             "completion/complete": methods.completing.complete,
+            **self._skill_methods(),
             "logging/setLevel": self._kept(self._set_log_level),
             "tasks/get": _where_tasks_exist(methods.tasks.get),
             "tasks/result": _where_tasks_exist(methods.tasks.result),
@@ -80,6 +83,7 @@ class MethodTables:
             "prompts/get": methods.readings.get_prompt,
             "resources/read": self._read_resource,
             "completion/complete": methods.completing.complete,
+            **self._skill_methods(),
             "subscriptions/listen": methods.following.listen,
             "tasks/get": methods.tasks.get,
             "tasks/update": methods.tasks.update,
@@ -111,6 +115,18 @@ class MethodTables:
     def _list_catalog(self, request: Request) -> Awaitable[bytes]:
         return list_catalog(self._methods.lookup, self._methods.dynamic_servers, request)
 
+    def _skill_methods(self) -> dict[str, UseCase]:
+        skills = self._methods.skills
+        return {
+            "skills/list": self._list_skills,
+            "skills/get": skills.get,
+            "resources/directory/read": skills.read_directory,
+        }
+
+    async def _list_skills(self, request: Request) -> bytes:
+        await self._methods.skills.look_for_skills(request)
+        return await self._list_catalog(request)
+
     def _kept(self, use_case: UseCase) -> UseCase:
         """Answered when what it changed in the session is durable."""
         shared = self._shared
@@ -128,7 +144,9 @@ class MethodTables:
     async def _discover(self, request: Request) -> bytes:
         lookup, scope = self._methods.lookup, request.caller.scope
         subset = lookup.views.subset(lookup.plan.value, scope, request.narrowing)
-        return await discover_result(lookup, scope, subset.servers)
+        await lookup.catalogs.settled(subset.servers)
+        more_skills = self._methods.skills.may_have_more(subset.servers)
+        return await discover_result(lookup, scope, subset.servers, more_skills=more_skills)
 
     async def _set_log_level(self, request: Request) -> bytes:
         session = request.session

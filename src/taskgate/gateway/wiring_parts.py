@@ -12,7 +12,10 @@ from taskgate.gateway.calls.call_tool import ToolCalls
 from taskgate.gateway.calls.durable_calls import DurableCalls
 from taskgate.gateway.calls.read_things import Readings
 from taskgate.gateway.calls.routing import Lookup, Sending
+from taskgate.gateway.calls.skill_files import SkillFiles
+from taskgate.gateway.calls.skills import Skills
 from taskgate.gateway.catalog.catalogs import Catalogs
+from taskgate.gateway.catalog.known_skills import KnownSkills
 from taskgate.gateway.catalog.slow_tools import SlowTools
 from taskgate.gateway.catalog.validate import ArgumentChecks, Completions, HandedOut, Validation
 from taskgate.gateway.catalog.views import Views
@@ -41,6 +44,7 @@ from taskgate.gateway.own_tools.task_card import CARD_TOOLS, CardParts
 from taskgate.gateway.own_tools.timers_and_logs import SESSION_TOOLS, WAITING_TOOLS, SessionParts
 from taskgate.gateway.own_tools.tool import TaskParts, usable
 from taskgate.gateway.own_tools.use_resources import ResourceParts
+from taskgate.gateway.own_tools.use_skills import SKILL_TOOLS, SkillParts
 from taskgate.gateway.plan import Live, Plan, PublicAddress
 from taskgate.gateway.questions.activity import Activity
 from taskgate.gateway.questions.asker import Asker, Models
@@ -242,7 +246,8 @@ def use_cases(
     lookup = Lookup(base.plan, lists.catalogs, lists.views)
     sending = Sending(base.plan, base.upstreams, relay, base.budgets, lists.handed_out)
     completions, held = Completions(base.plan, base.events), HeldReadings(governed.gate, tasks, base.plan, base.events)
-    readings = Readings(lookup, sending, held, completions, lists.contents)
+    skill_files = SkillFiles(lookup, sending, KnownSkills(lists.catalogs), lists.pins)
+    readings = Readings(lookup, sending, held, completions, lists.contents, skill_files)
     arguments = ArgumentChecks(base.plan, lists.validation, completions)
     durable = DurableCalls(
         lookup=lookup,
@@ -266,18 +271,15 @@ def use_cases(
         record=base.store.record,
         activity=asking.activity,
     )
+    skills = Skills(readings, skill_files, base.upstreams)
+    card = CardParts(TaskParts(tasks, asking.activity), base.address)
     return Methods(
         lookup=lookup,
         upstreams=base.upstreams,
         tool_calls=tool_calls,
-        own_tools=_own_tools(
-            tool_calls,
-            readings,
-            CardParts(TaskParts(tasks, asking.activity), base.address),
-            servers,
-            denials=governed.denials,
-        ),
+        own_tools=_own_tools(tool_calls, readings, card, servers, skills, denials=governed.denials),
         readings=readings,
+        skills=skills,
         completing=Completing(lookup, sending, completions),
         following=Following(base.subscriptions, readings, sending, tasks),
         tasks=tasks.methods,
@@ -286,7 +288,13 @@ def use_cases(
 
 
 def _own_tools(
-    tool_calls: ToolCalls, readings: Readings, card: CardParts, servers: ManagingParts, *, denials: Denials
+    tool_calls: ToolCalls,
+    readings: Readings,
+    card: CardParts,
+    servers: ManagingParts,
+    skills: Skills,
+    *,
+    denials: Denials,
 ) -> OwnTools:
     """Our own tools and resources, each family of them with what it needs."""
     following = card.following
@@ -306,6 +314,7 @@ def _own_tools(
         **usable(MANAGING_TOOLS, servers),
         **usable(SEARCH_TOOLS, SearchParts(lookup, tool_calls, activity, helpers)),
         **usable(CARD_TOOLS, card),
+        **usable(SKILL_TOOLS, SkillParts(skills, activity)),
     }
     return OwnTools(lookup, tools, resources, denials)
 

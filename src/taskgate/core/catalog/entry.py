@@ -21,6 +21,7 @@ from taskgate.core.catalog import apps
 from taskgate.core.catalog.names import RESERVED_NAMES, NameStyle, NameTable
 from taskgate.core.catalog.output_schema import describes_objects, with_notice
 from taskgate.core.catalog.pin import definition_digest
+from taskgate.core.catalog.skills import InvalidSkill, Skill, read_skill
 from taskgate.core.catalog.tool_listing import TaskSupport, upstream_support
 from taskgate.core.errors import CallerError, TaskgateError
 from taskgate.core.generations import Generation
@@ -52,6 +53,7 @@ class EntryKind(StrEnum):
     PROMPT = "prompt"
     RESOURCE = "resource"
     TEMPLATE = "template"
+    SKILL = "skill"
 
 
 _NAMED_BY: Final = {
@@ -59,6 +61,7 @@ _NAMED_BY: Final = {
     EntryKind.PROMPT: "name",
     EntryKind.RESOURCE: "uri",
     EntryKind.TEMPLATE: "uriTemplate",
+    EntryKind.SKILL: "uri",
 }
 
 
@@ -117,6 +120,14 @@ class CatalogEntry:
         return found
 
     @property
+    def skill(self) -> Skill:
+        """The entry as a skill. Only valid ones are in lists."""
+        if "skill" not in self._memo:
+            self._memo["skill"] = read_skill(self.definition)
+        found: Skill = self._memo["skill"]
+        return found
+
+    @property
     def input_schema(self) -> Any:
         return self.definition.get("inputSchema")
 
@@ -127,11 +138,13 @@ class CatalogEntry:
 
 
 def read_entry(kind: EntryKind, server: str, raw: Raw) -> CatalogEntry | None:
-    """One entry of a list; None if it has no name or an endless one."""
+    """One entry of a list; None if it has no name or an endless one, or is a skill that breaks the specification."""
     text = bytes(raw)
     definition = wire.parse_strictly(text)
     name = definition.get(_NAMED_BY[kind]) if type(definition) is dict else None
     if type(name) is not str or not 0 < len(name) <= MAX_NAME:
+        return None
+    if kind is EntryKind.SKILL and _skill_fault(definition) is not None:
         return None
     return CatalogEntry(kind, server, name, Raw(text), definition)
 
@@ -144,6 +157,20 @@ def read_entries(kind: EntryKind, server: str, listed: Raw) -> Iterator[CatalogE
         return
     found = (read_entry(kind, server, raw) for raw in elements)
     yield from (entry for entry in found if entry is not None)
+
+
+def skill_fault(raw: Raw) -> str | None:
+    """Which rule an entry of `skills/list` breaks, with the address of the skill; None for a valid one."""
+    definition = wire.parse_strictly(bytes(raw))
+    return _skill_fault(definition if type(definition) is dict else {})
+
+
+def _skill_fault(definition: Mapping[str, Any]) -> str | None:
+    try:
+        read_skill(definition)
+    except InvalidSkill as fault:
+        return f"{str(definition.get('uri'))[:200]}: {fault}"
+    return None
 
 
 def render(

@@ -37,13 +37,14 @@ class ArgumentKind(Enum):
 
 class Family(Enum):
     """Helpers let a caller without tasks follow what it started; the facade is all of MCP as tools; search stands in
-    for a catalog too big to be read; the card shows tasks in the conversation.
+    for a catalog too big to be read; the card shows tasks in the conversation; the tools for skills find and read them.
     """
 
     HELPER = "helper"
     FACADE = "facade"
     SEARCH = "search"
     CARD = "card"
+    SKILL = "skill"
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,10 @@ def resource_key(uri: str) -> str:
     return f"{RESOURCE_PREFIX}{uri}"
 
 
+def skill_key(uri: str) -> str:
+    return f"{SKILL_PREFIX}{uri}"
+
+
 def kind_of(key: str) -> str:
     """What a pinned name stands for, in a word for people."""
     if key.startswith(RESOURCE_PREFIX):

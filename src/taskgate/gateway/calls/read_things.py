@@ -16,6 +16,7 @@ from taskgate.core.tasks.task import Task
 from taskgate.core.wire import Members, Raw
 from taskgate.gateway.calls.call_tool import as_tool_result
 from taskgate.gateway.calls.routing import Lookup, Sending
+from taskgate.gateway.calls.skill_files import SkillFiles
 from taskgate.gateway.catalog.catalogs import Catalogs
 from taskgate.gateway.catalog.validate import Completions, HandedOut, Validation
 from taskgate.gateway.catalog.views import View
@@ -41,6 +42,7 @@ class Readings:
     held: HeldReadings
     completions: Completions
     contents: PinnedContents
+    skill_files: SkillFiles
 
     async def read_resource(self, request: Request) -> bytes:
         shown = _text(request.params, "uri", "resources/read")
@@ -100,6 +102,7 @@ class Readings:
         result = await self.sending.carry(request, server, call)
         if call.method == "resources/read":
             await self.contents.check(server, name, result)
+            await self.skill_files.check(request, server, name, result)
         if shown is not None and shown != name:
             result = await readdressed(result, name, shown)
         await self.sending.note_links(request, server, result)

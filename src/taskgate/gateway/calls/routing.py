@@ -136,6 +136,10 @@ class Sending:
         elif MARK in result:
             self.handed_out.note(fair_key(request), request.caller.scope, server, result)
 
+    def note_given(self, request: Request, server: str, uris: list[str]) -> None:
+        """The same for addresses that are known without looking into the result."""
+        self.handed_out.note_uris(fair_key(request), request.caller.scope, server, uris)
+
     def handed_out_by(self, request: Request, uri: str) -> str | None:
         """The server whose result gave this caller the URI."""
         return self.handed_out.owner(fair_key(request), request.caller.scope, uri)

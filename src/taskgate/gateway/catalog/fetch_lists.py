@@ -11,11 +11,11 @@ from typing import Final
 
 from taskgate import clock
 from taskgate.core import wire
-from taskgate.core.catalog.entry import CatalogEntry, EntryKind, read_entry
+from taskgate.core.catalog.entry import CatalogEntry, EntryKind, read_entry, skill_fault
 from taskgate.core.errors import TaskgateError, UpstreamError
 from taskgate.core.strict_scan import reads_quickly
 from taskgate.core.wire import Members, Raw
-from taskgate.gateway.catalog.offer import LISTS, Offer
+from taskgate.gateway.catalog.offer import LISTS, Offer, has_list
 from taskgate.gateway.plan import Limits
 from taskgate.gateway.requests.large_results import elements_of, members_of
 from taskgate.ports.upstream import LISTING_PROFILE, ErrorReply, Link, own_call
@@ -24,6 +24,8 @@ from taskgate.turns import PORTION, let_others_run
 PUBLISH_AFTER_S: Final = 1.0
 PORTION_BYTES: Final = 128 * 1024
 """Of definitions that are read in one go."""
+MOST_FAULTS: Final = 10
+"""Of entries of one page that are named in the log."""
 _METHOD_NOT_FOUND: Final = -32601
 
 
@@ -53,9 +55,7 @@ class _Fetch:
         self._ttls: list[float] = []
         loop = asyncio.get_running_loop()
         self._running = {
-            kind: loop.create_task(self._list(kind))
-            for kind, how in LISTS.items()
-            if how.capability in link.capabilities
+            kind: loop.create_task(self._list(kind)) for kind in LISTS if has_list(link.capabilities, kind)
         }
 
     async def wait(self, seconds: float) -> bool:
@@ -143,7 +143,7 @@ class _Fetch:
 
     async def _read(self, kind: EntryKind, listed: Raw, found: list[CatalogEntry]) -> None:
         """Add the usable entries of one page, one more than are shown at most, so that the limit is known to be met."""
-        server, read_bytes, too_large = self._link.server, 0, 0
+        server, read_bytes, too_large, faults = self._link.server, 0, 0, 0
         room = self._limits.tools_per_upstream + 1 - len(found)
         for number, raw in enumerate((await elements_of(listed))[:room], 1):
             if not reads_quickly(bytes(raw)):
@@ -152,6 +152,9 @@ class _Fetch:
             entry = read_entry(kind, server, raw)
             if entry is not None:
                 found.append(entry)
+            elif kind is EntryKind.SKILL and faults < MOST_FAULTS:
+                faults += 1
+                self._note(kind, f"A skill of {server} is left out: {skill_fault(raw)}")
             read_bytes += len(raw)
             if number % PORTION == 0 or read_bytes > PORTION_BYTES:
                 read_bytes = 0

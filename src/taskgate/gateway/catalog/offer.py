@@ -22,6 +22,7 @@ import msgspec
 
 from taskgate.core import wire
 from taskgate.core.catalog.entry import CatalogEntry, EntryKind, read_entries
+from taskgate.core.catalog.skills import SKILLS_EXTENSION, declares_skills
 from taskgate.core.errors import GatewayFault, TaskgateError
 from taskgate.core.generations import Generation
 from taskgate.core.wire import Raw
@@ -43,7 +44,13 @@ LISTS: Final[Mapping[EntryKind, ListMethod]] = {
     EntryKind.PROMPT: ListMethod("prompts", "prompts/list", "prompts"),
     EntryKind.RESOURCE: ListMethod("resources", "resources/list", "resources"),
     EntryKind.TEMPLATE: ListMethod("resources", "resources/templates/list", "resourceTemplates"),
+    EntryKind.SKILL: ListMethod(SKILLS_EXTENSION, "skills/list", "skills"),
 }
+
+
+def has_list(capabilities: Mapping[str, Any], kind: EntryKind) -> bool:
+    """Whether a server with these capabilities has a list of this kind."""
+    return declares_skills(capabilities) if kind is EntryKind.SKILL else LISTS[kind].capability in capabilities
 
 
 @dataclass(frozen=True, slots=True)

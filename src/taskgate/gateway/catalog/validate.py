@@ -307,15 +307,15 @@ class HandedOut:
 
     def note(self, caller: str, scope: str, server: str, result: bytes) -> None:
         """A result of this server goes to this caller (a `fair_key`)."""
-        self._keep(caller, scope, server, uris_in(result))
+        self.note_uris(caller, scope, server, uris_in(result))
 
     async def note_large(self, caller: str, scope: str, server: str, result: bytes) -> None:
         """The same for a result that is too large to be read in one go."""
         for begin in range(0, len(result), _PART_BYTES):
-            self._keep(caller, scope, server, uris_between(result, begin, begin + _PART_BYTES))
+            self.note_uris(caller, scope, server, uris_between(result, begin, begin + _PART_BYTES))
             await let_others_run()
 
-    def _keep(self, caller: str, scope: str, server: str, uris: list[str]) -> None:
+    def note_uris(self, caller: str, scope: str, server: str, uris: list[str]) -> None:
         for uri in uris:
             key = (caller, scope, uri)
             self._servers[key] = server

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, assert_never
 
 from taskgate.core import wire
 from taskgate.core.catalog.addresses import Address
@@ -17,6 +17,7 @@ from taskgate.core.catalog.entry import Audience, CatalogEntry, EntryKind, rende
 from taskgate.core.catalog.names import SEPARATOR, NameStyle, NameTable
 from taskgate.core.catalog.pinned_content import changed_definition
 from taskgate.core.catalog.search import SearchIndex
+from taskgate.core.catalog.skills import readdressed_entry, skill_resource
 from taskgate.core.catalog.task_card import CARD_URI, SHOW_TASKS, has_card
 from taskgate.core.catalog.tool_listing import TaskSupport, shown_support
 from taskgate.core.generations import Generation
@@ -104,6 +105,8 @@ class View:
     schemes: Mapping[str, frozenset[str]]
     """Which servers list resources or templates of a scheme, or declare interfaces of it."""
     addresses: ShownAddresses
+    skills: Mapping[str, CatalogEntry]
+    """By the addresses that callers know their SKILL.md by."""
     app_tools: Mapping[str, tuple[ToolRef, ...]]
     """Tools that apps may call, by their own names: an app knows its server's tools by no others."""
     slow_tools: SlowTools
@@ -200,7 +203,7 @@ class View:
         return declare or list(self.subset.servers if len(self.subset.servers) == 1 else ())
 
     def template(self, uri: str) -> tuple[UriTemplate, CatalogEntry] | None:
-        return next((found for found in self.templates if found[1].name == uri), None)
+        return next((found for found in self.templates if found[0].template == uri), None)
 
     def decision_on(self, kind: PatternKind, server: str, name: str) -> Decision:
         """What the gates say of a name, whether or not its server lists it. One that it does not list is never judged more
@@ -223,8 +226,9 @@ class View:
             return (server, name) in self.tool_names.to_wire
         if kind is PatternKind.PROMPT:
             return any(prompt.server == server and prompt.name == name for prompt in self.prompts.values())
-        entry = self.resources.get(self.addresses.shown(server, name))
-        template = self.template(name) if entry is None else None
+        shown = self.addresses.shown(server, name)
+        entry = self.resources.get(shown)
+        template = self.template(shown) if entry is None else None
         owner = entry.server if entry is not None else (template[1].server if template is not None else None)
         return owner == server
 
@@ -285,7 +289,7 @@ class View:
         """The same as `listing`; a long list is rendered beside the event loop."""
         if (
             self._rendered_key(kind, audience) in self.rendered
-            or len(self.tools) + len(self.resources) <= RENDERED_AT_ONCE
+            or len(self.tools) + len(self.resources) + len(self.skills) <= RENDERED_AT_ONCE
         ):
             return self.listing(kind, audience)
         return await asyncio.to_thread(self.listing, kind, audience)
@@ -302,21 +306,40 @@ class View:
         return (kind, audience, self.slow_tools.version if kind is EntryKind.TOOL else 0)
 
     def _render(self, kind: EntryKind, audience: Audience) -> Iterable[bytes]:
-        if kind is EntryKind.TOOL:
-            for tool in self.tools.values():
-                hidden = tool.unfit_for_headers and audience.generation is Generation.STATELESS
-                if tool.entry is not None and not hidden and self.shown(tool, audience.task_aware) is not None:
-                    yield self.render_tool(tool, audience)
-        elif kind is EntryKind.PROMPT:
-            for prompt in self.prompts.values():
-                if prompt.entry is not None:
-                    yield render(prompt.entry, prompt.wire, None, audience)
-        elif kind is EntryKind.RESOURCE:
-            for shown, entry in self.resources.items():
-                yield render(entry, shown, None, audience)
-        else:
-            for _, entry in self.templates:
-                yield bytes(entry.raw)
+        match kind:
+            case EntryKind.TOOL:
+                return self._render_tools(audience)
+            case EntryKind.PROMPT:
+                return (render(p.entry, p.wire, None, audience) for p in self.prompts.values() if p.entry is not None)
+            case EntryKind.RESOURCE:
+                return self._render_resources(audience)
+            case EntryKind.TEMPLATE:
+                return (render(entry, template.template, None, audience) for template, entry in self.templates)
+            case EntryKind.SKILL:
+                return (self.render_skill(entry.server, entry.raw) for entry in self.skills.values())
+            case _:
+                assert_never(kind)
+
+    def _render_tools(self, audience: Audience) -> Iterable[bytes]:
+        for tool in self.tools.values():
+            hidden = tool.unfit_for_headers and audience.generation is Generation.STATELESS
+            if tool.entry is not None and not hidden and self.shown(tool, audience.task_aware) is not None:
+                yield self.render_tool(tool, audience)
+
+    def _render_resources(self, audience: Audience) -> Iterable[bytes]:
+        """Callers of the stateful generation have no skills: they see each SKILL.md as a resource, also where it is not listed."""
+        for shown, entry in self.resources.items():
+            yield render(entry, shown, None, audience)
+        for shown, entry in self.skills.items() if audience.generation is Generation.STATEFUL else ():
+            if shown not in self.resources:
+                yield wire.encode(skill_resource(entry.skill, shown))
+
+    def render_skill(self, server: str, raw: Raw) -> bytes:
+        """An entry of a skill as callers see it; where there are several servers, with the name of its own."""
+        several = len(self.subset.servers) > 1
+        if not several and not self.addresses.any_renamed:
+            return bytes(raw)
+        return readdressed_entry(raw, lambda uri: self.addresses.shown(server, uri), server if several else None)
 
 
 def _refused(names: NameTable, pair: tuple[str, str]) -> bool:

@@ -11,10 +11,11 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from taskgate.core import wire
-from taskgate.core.catalog.addresses import Address
+from taskgate.core.catalog.addresses import Address, folders_above
 from taskgate.core.catalog.apps import UI_SCHEME, is_for_apps
 from taskgate.core.catalog.entry import CatalogEntry, EntryKind, merge, scheme_of
 from taskgate.core.catalog.names import RESERVED_NAMES, NameStyle
+from taskgate.core.catalog.skills import SKILL_FILE
 from taskgate.core.catalog.tool_listing import TaskSupport, supports_tasks
 from taskgate.core.governance.decision import Denied, Forward, Gate
 from taskgate.core.governance.pipeline import decide
@@ -25,7 +26,7 @@ from taskgate.core.scoping.registry import NO_WISH, SessionRequest
 from taskgate.core.scoping.scope import ScopeMode, ScopePolicy
 from taskgate.core.scoping.subset import Subset, compose
 from taskgate.gateway.catalog.catalogs import Catalogs, CatalogSnapshot
-from taskgate.gateway.catalog.shown_addresses import HeldAddresses, ShownAddresses
+from taskgate.gateway.catalog.shown_addresses import SKILL_SCHEME, HeldAddresses, ShownAddresses
 from taskgate.gateway.catalog.slow_tools import SlowTools
 from taskgate.gateway.catalog.view import PromptRef as PromptRef
 from taskgate.gateway.catalog.view import Quarantined
@@ -190,7 +191,7 @@ def build_view(
             listed[server] = [e for e in entries if _visible(plan, subset, e, catalogs.quarantined)]
             if len(listed[server]) < len(entries):
                 shown = {e.name for e in listed[server]}
-                hidden = tuple((server, e.name) for e in entries if e.name not in shown)
+                hidden = tuple((server, name) for e in entries if e.name not in shown for name in _names_of(e))
                 withheld[_PATTERNS[kind]] = withheld.get(_PATTERNS[kind], ()) + hidden
     addresses = _addresses(plan, subset, visible, catalogs.quarantined, held)
     found = {
@@ -228,6 +229,7 @@ def build_view(
         withheld,
         _schemes((*found[EntryKind.RESOURCE].entries.values(), *found[EntryKind.TEMPLATE].entries.values()), addresses),
         addresses,
+        found[EntryKind.SKILL].entries,
         _app_tools(tools.values(), addresses),
         slow_tools,
     )
@@ -253,11 +255,32 @@ def _addresses(
         if listed:
             interfaces.setdefault(server, set()).update(listed)
     servers = frozenset(subset.servers)
+    skills = {
+        server: folders
+        for server in visible[EntryKind.SKILL]
+        if (folders := _skill_folders(visible[EntryKind.SKILL][server], visible[EntryKind.RESOURCE][server]))
+    }
     return ShownAddresses(
         {server: frozenset(uris) for server, uris in interfaces.items()},
+        skills,
         held={uri: server for uri, server in held.items() if server in servers},
         refused=frozenset(refused),
     )
+
+
+def _skill_folders(skills: Iterable[CatalogEntry], resources: Iterable[CatalogEntry]) -> frozenset[str]:
+    """The folders of a server's skills. A server without the extension may list skills as resources, with the same addresses."""
+    folders = {entry.skill.root for entry in skills}
+    listed = [entry.name for entry in resources if entry.name.startswith(SKILL_SCHEME)]
+    folders |= {uri.removesuffix(SKILL_FILE) for uri in listed if uri.endswith(SKILL_FILE)}
+    return frozenset(folders | {uri for uri in listed if folders.isdisjoint(folders_above(uri))})
+
+
+def _names_of(entry: CatalogEntry) -> tuple[str, ...]:
+    """What an entry that is withheld stands for: a skill for all its files."""
+    if entry.kind is not EntryKind.SKILL:
+        return (entry.name,)
+    return (entry.name, *(file.uri for file in entry.skill.files or () if file.uri != entry.name))
 
 
 def _app_tools(tools: Iterable[ToolRef], addresses: ShownAddresses) -> dict[str, tuple[ToolRef, ...]]:
@@ -270,6 +293,9 @@ def _app_tools(tools: Iterable[ToolRef], addresses: ShownAddresses) -> dict[str,
 
 def _schemes(entries: Iterable[CatalogEntry], addresses: ShownAddresses) -> dict[str, frozenset[str]]:
     found: dict[str, set[str]] = {"ui": set(addresses.interfaces)} if addresses.interfaces else {}
+    for server, folders in addresses.skills.items():
+        for scheme in {scheme_of(folder) for folder in folders}:
+            found.setdefault(scheme or "", set()).add(server)
     for entry in entries:
         scheme = scheme_of(entry.name)
         if scheme is not None:
@@ -288,6 +314,7 @@ _PATTERNS: Final = {
     EntryKind.PROMPT: PatternKind.PROMPT,
     EntryKind.RESOURCE: PatternKind.RESOURCE,
     EntryKind.TEMPLATE: PatternKind.RESOURCE,
+    EntryKind.SKILL: PatternKind.RESOURCE,
 }
 
 

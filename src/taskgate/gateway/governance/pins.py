@@ -16,8 +16,9 @@ from taskgate.core.audit import AuditEntry
 from taskgate.core.catalog.apps import UI_SCHEME
 from taskgate.core.catalog.entry import CatalogEntry, EntryKind
 from taskgate.core.catalog.pin import FirstSeen, Flag, Pin, PinChanged, PinMode, Pinned, compare_pin
-from taskgate.core.catalog.pin_keys import RESOURCE_PREFIX, kind_of, resource_key
+from taskgate.core.catalog.pin_keys import RESOURCE_PREFIX, SKILL_PREFIX, kind_of, resource_key, skill_key
 from taskgate.core.catalog.pinned_content import compare_content
+from taskgate.core.catalog.skills import read_skill
 from taskgate.core.catalog.tool_listing import annotation_line, sends_task_status, shown_support, supports_tasks
 from taskgate.core.governance.decision import Action, action_of
 from taskgate.core.governance.pipeline import decide
@@ -33,6 +34,11 @@ from taskgate.telemetry.metrics import Gauge, Labels, Metrics
 from taskgate.turns import PORTION
 
 MAX_CHANGED: Final = 10_000
+_CHANGED: Final = {
+    "tool": "tool definition changed",
+    "interface": "content of an interface changed",
+    "skill": "skill changed",
+}
 
 Key = tuple[str, str]
 """A server, and the name of a tool or the key of something else (`core.catalog.pin_keys`)."""
@@ -97,6 +103,10 @@ class Pins:
             if number and number % PORTION == 0:
                 yield
             self._compare_tool(entry, others, known)
+        for number, entry in enumerate(offer.entries.get(EntryKind.SKILL, ())):
+            if number and number % PORTION == 0:
+                yield
+            self._compare_skill(entry, others)
         for gone in [key for key in self._unaccepted if key[0] == server and not self._is_used(key)]:
             del self._unaccepted[gone]
         self._refresh_quarantine()
@@ -110,6 +120,20 @@ class Pins:
         key = (entry.server, entry.name)
         found = compare_pin(self._plan.value.governing.pins, entry.definition, self._pinned.get(key), others)
         self._found(key, entry.definition, found, server_known=known)
+
+    def _compare_skill(self, entry: CatalogEntry, others: list[str]) -> None:
+        """An entry has the digests of its files, so it stands for them."""
+        key = (entry.server, skill_key(entry.name))
+        found = compare_pin(self._plan.value.governing.pins, entry.definition, self._pinned.get(key), others)
+        self._found(key, entry.definition, found, server_known=False)
+
+    def permits_skill(self, entry: CatalogEntry) -> bool:
+        """An entry was fetched by itself. Whether it, and what it lists, may be handed to a caller."""
+        if self._plan.value.governing.pins is PinMode.OFF:
+            return True
+        self._compare_skill(entry, [name for name in self._plan.value.registry.records if name != entry.server])
+        self._refresh_quarantine()
+        return not self._is_quarantined((entry.server, skill_key(entry.name)))
 
     # The content of interfaces
 
@@ -134,10 +158,13 @@ class Pins:
         before = self._unaccepted.get(key)
         found = compare_content(self._plan.value.governing.pins, definition, self._pinned.get(key))
         self._found(key, definition, found, server_known=False)
-        now = self._unaccepted.get(key)
-        if now is not before:
+        if self._unaccepted.get(key) is not before:
             self._refresh_quarantine()
-        return now is None or not now.quarantined
+        return not self._is_quarantined(key)
+
+    def _is_quarantined(self, key: Key) -> bool:
+        what = self._unaccepted.get(key)
+        return what is not None and what.quarantined
 
     def _contents_again(self) -> None:
         """The pins or the mode changed: compare what was last seen of interfaces that were not accepted."""
@@ -202,7 +229,7 @@ class Pins:
         if before is not None and before.digest == found.digest:
             return
         log.warning(
-            "tool definition changed" if kind_of(key[1]) == "tool" else f"content of an {kind_of(key[1])} changed",
+            _CHANGED[kind_of(key[1])],
             server=key[0],
             tool=key[1],
             quarantined=found.quarantined,
@@ -216,11 +243,23 @@ class Pins:
         """The tools whose definition this is, or is part of."""
         server, name = key
         if not name.startswith(RESOURCE_PREFIX):
-            yield key
+            if not name.startswith(SKILL_PREFIX):
+                yield key
             return
         interface = self._interfaces.get(server, {}).get(name.removeprefix(RESOURCE_PREFIX), Interface())
         for tool in sorted(interface.tools):
             yield server, tool
+
+    def _files_of(self, key: Key) -> Iterator[Key]:
+        """The files of a skill, as they are and as they were pinned."""
+        server, name = key
+        if not name.startswith(SKILL_PREFIX):
+            return
+        pinned, now = self._pinned.get(key), self._unaccepted.get(key)
+        for definition in (known.definition for known in (pinned, now) if known is not None):
+            skill = read_skill(definition)
+            for uri in (skill.uri, *(file.uri for file in skill.files or ())):
+                yield server, resource_key(uri)
 
     def _keep(self, key: Key, what: Unaccepted) -> None:
         if key in self._unaccepted or len(self._unaccepted) < MAX_CHANGED:
@@ -229,6 +268,7 @@ class Pins:
     def _refresh_quarantine(self) -> None:
         hidden = {key for key, what in self._unaccepted.items() if what.quarantined}
         hidden |= {tool for key in hidden for tool in self._tools_of(key)}
+        hidden |= {file for key in hidden for file in self._files_of(key)}
         changed = {
             tool: what.digest
             for key, what in self._unaccepted.items()

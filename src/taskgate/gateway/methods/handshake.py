@@ -9,8 +9,10 @@ from typing import Any, Final
 
 from taskgate import __version__, clock
 from taskgate.core import wire
+from taskgate.core.catalog.addresses import own_address
 from taskgate.core.catalog.apps import UI_EXTENSION
 from taskgate.core.catalog.entry import CatalogEntry, EntryKind, page
+from taskgate.core.catalog.skills import SKILLS_EXTENSION, declares_skills
 from taskgate.core.catalog.tool_listing import sends_task_status
 from taskgate.core.completion import CandidateIndex, Completion, merge_with_upstream, values_from_schema
 from taskgate.core.completion import complete as rank
@@ -42,8 +44,8 @@ from taskgate.late_imports import FUZZY, load
 from taskgate.ports.upstream import RelayedError
 
 SERVER: Final = {"name": "taskgate", "title": "Taskgate", "version": __version__}
-_NOT_KNOWN_YET: Final = {"resources": {"subscribe": True}}
-"""Of a server that has not answered: a caller that may not subscribe now would never try."""
+_NOT_KNOWN_YET: Final = {"resources": {"subscribe": True}, "extensions": {SKILLS_EXTENSION: {}}}
+"""Of a server that has not answered: a caller that may not subscribe or list skills now would never try."""
 _KEPT_BACK: Final = frozenset({"tasks", "notifications", "extensions"})
 
 
@@ -65,7 +67,7 @@ def merged(all_capabilities: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
 def stateful_capabilities(upstreams: list[Mapping[str, Any]], version: str) -> dict[str, Any]:
     capabilities = merged(upstreams)
     _announce_lists(capabilities)
-    capabilities["extensions"] = {UI_EXTENSION: {}}
+    capabilities["extensions"] = {UI_EXTENSION: {}, **_skills(upstreams)}
     if speaks_tasks(version):
         capabilities["tasks"] = {"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}, "tools/call": True}}
         if any(sends_task_status(upstream) for upstream in upstreams):
@@ -73,7 +75,8 @@ def stateful_capabilities(upstreams: list[Mapping[str, Any]], version: str) -> d
     return capabilities
 
 
-def stateless_capabilities(upstreams: list[Mapping[str, Any]]) -> dict[str, Any]:
+def stateless_capabilities(upstreams: list[Mapping[str, Any]], *, more_skills: bool = False) -> dict[str, Any]:
+    """`more_skills`: a server may have skills that it does not declare in the generation that it was listed in."""
     capabilities = merged(upstreams)
     _announce_lists(capabilities)
     vendor = (upstream.get("extensions") for upstream in upstreams)
@@ -82,7 +85,15 @@ def stateless_capabilities(upstreams: list[Mapping[str, Any]]) -> dict[str, Any]
         UI_EXTENSION: {},
         TASKS_EXTENSION: {},
     }
+    capabilities["extensions"].pop(SKILLS_EXTENSION, None)
+    capabilities["extensions"] |= _skills(upstreams, more=more_skills)
     return capabilities
+
+
+def _skills(upstreams: list[Mapping[str, Any]], *, more: bool = False) -> dict[str, Any]:
+    """Folders of servers without `directoryRead` are made from the files that their skills list."""
+    has_skills = more or any(declares_skills(upstream) for upstream in upstreams)
+    return {SKILLS_EXTENSION: {"directoryRead": True}} if has_skills else {}
 
 
 def _announce_lists(capabilities: dict[str, Any]) -> None:
@@ -106,12 +117,12 @@ async def initialize_result(lookup: Lookup, scope: str, servers: tuple[str, ...]
     return wire.encode(result)
 
 
-async def discover_result(lookup: Lookup, scope: str, servers: tuple[str, ...]) -> bytes:
+async def discover_result(lookup: Lookup, scope: str, servers: tuple[str, ...], *, more_skills: bool) -> bytes:
     capabilities, instructions = await _known(lookup, scope, servers)
     result: dict[str, Any] = {
         "resultType": "complete",
         "supportedVersions": list(STATELESS_REVISIONS),
-        "capabilities": stateless_capabilities(capabilities),
+        "capabilities": stateless_capabilities(capabilities, more_skills=more_skills),
         "ttlMs": 0,
         "cacheScope": "private",
         "_meta": {SERVER_INFO: SERVER},
@@ -148,6 +159,7 @@ _KEYS: Final = {
     "prompts/list": (EntryKind.PROMPT, b"prompts"),
     "resources/list": (EntryKind.RESOURCE, b"resources"),
     "resources/templates/list": (EntryKind.TEMPLATE, b"resourceTemplates"),
+    "skills/list": (EntryKind.SKILL, b"skills"),
 }
 
 
@@ -369,6 +381,9 @@ class Completing:
             ref = wire.members_of(params["ref"])
             ref["type"], ref["name"] = wire.raw(PROMPT), wire.raw(source.owner_name)
             params["ref"] = Raw(wire.join(ref))
+        elif "uri" in (ref := wire.members_of(params["ref"])):
+            uri = wire.parse_strictly(bytes(ref["uri"]))
+            params["ref"] = Raw(wire.join({**ref, "uri": wire.raw(own_address(source.owner, uri))}))
         call = self.sending.prepared(request, source.owner, "completion/complete", params, "")
         try:
             return await self.sending.carry(request, source.owner, call)

@@ -34,6 +34,8 @@ LIST_CHANGED: Final = {
     EntryKind.PROMPT: ("promptsListChanged", "notifications/prompts/list_changed"),
     EntryKind.RESOURCE: ("resourcesListChanged", "notifications/resources/list_changed"),
     EntryKind.TEMPLATE: ("resourcesListChanged", "notifications/resources/list_changed"),
+    # Skills have no notification of their own; their files are resources.
+    EntryKind.SKILL: ("resourcesListChanged", "notifications/resources/list_changed"),
 }
 
 

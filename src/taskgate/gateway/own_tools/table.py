@@ -25,6 +25,7 @@ from taskgate.gateway.own_tools import (
     task_card,
     timers_and_logs,
     use_resources,
+    use_skills,
 )
 from taskgate.gateway.own_tools.tool import OwnTool, ToolReply, UsableTool, refused, with_news
 from taskgate.gateway.own_tools.use_resources import ResourceParts, own_content
@@ -43,6 +44,7 @@ _FAMILIES: Final = (
     look_around.MANAGING_TOOLS,
     search_tools.SEARCH_TOOLS,
     task_card.CARD_TOOLS,
+    use_skills.SKILL_TOOLS,
 )
 TOOLS: Final[dict[str, OwnTool[Any]]] = {tool.face.name: tool for family in _FAMILIES for tool in family}
 
@@ -78,14 +80,16 @@ def shows_card(view: View, audience: Audience, families: tuple[Family, ...]) -> 
 def callable_families(scope: ScopePolicy) -> tuple[Family, ...]:
     """What may be called: also what is not listed for this caller, because a reply may have named it."""
     if scope.mode in FACADE_MODES:
-        return (Family.HELPER, Family.FACADE, Family.CARD)
-    search = (Family.SEARCH,) if scope.mode is ScopeMode.SEARCH else ()
+        return (Family.HELPER, Family.FACADE, Family.CARD, Family.SKILL)
+    search = (Family.SEARCH, Family.SKILL) if scope.mode is ScopeMode.SEARCH else ()
     return (*search, Family.HELPER, Family.CARD) if scope.has_helpers else search
 
 
 def listing(view: View, servers_tools: list[bytes], audience: Audience, hidden: frozenset[str]) -> list[bytes]:
     """The servers' tools, unless this scope shows only the facade or a search in their place, and then ours."""
     families = shown_families(view.scope, audience)
+    if view.skills and view.scope.mode in (*FACADE_MODES, ScopeMode.SEARCH):
+        families = (*families, Family.SKILL)
     shown = [] if view.scope.mode in (ScopeMode.FACADE, ScopeMode.SEARCH) else servers_tools
     card = shows_card(view, audience, families)
     own = [

@@ -93,7 +93,16 @@ class Admission:
 
 
 MAX_BUCKETS: Final = 10_000
-CHARGED: Final = frozenset({"tools/call", "resources/read", "prompts/get", "completion/complete"})
+CHARGED: Final = frozenset(
+    {
+        "tools/call",
+        "resources/read",
+        "prompts/get",
+        "completion/complete",
+        "skills/get",
+        "resources/directory/read",
+    }
+)
 _NO_LIMIT: Final = 1 << 30
 LONGEST_IN_LINE_S: Final = 600.0
 """How long a plain call waits for a slot of its server. The tool's own timeout begins when the call is sent."""

@@ -1,0 +1,106 @@
+"""Which address belongs to which skill of a server: by its lists, and by entries that were fetched one by one since.
+
+Addresses are compared in their normal form, so that another spelling of one is checked against the same digest.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from taskgate.core.catalog.addresses import folders_above
+from taskgate.core.catalog.entry import CatalogEntry, EntryKind
+from taskgate.core.catalog.skills import SkillFile
+from taskgate.core.resource_uri import normal_form
+from taskgate.gateway.catalog.catalogs import Catalogs, Offer
+
+MOST_FETCHED: Final = 2_000
+
+
+class PlaceInSkill(NamedTuple):
+    """An address in the folder of a skill; `file` is None if the skill's entry does not list it."""
+
+    entry: CatalogEntry
+    file: SkillFile | None
+
+
+class _Fetched(NamedTuple):
+    entry: CatalogEntry
+    offer: Offer | None
+    """The server's lists when the entry was fetched; later lists that have the skill replace it."""
+
+
+class _Index(NamedTuple):
+    """Everything known about the skills of one server while it has these lists."""
+
+    offer: Offer | None
+    entries: tuple[CatalogEntry, ...]
+    files: Mapping[str, PlaceInSkill]
+    roots: Mapping[str, CatalogEntry]
+    resources: frozenset[str]
+
+    def at(self, address: str) -> PlaceInSkill | None:
+        """A file that a skill lists, or an address that it ought to list: in its folder, and not listed as a plain resource."""
+        found = self.files.get(address)
+        if found is not None or address in self.resources:
+            return found
+        entry = self.around(address.rpartition("/")[0])
+        return PlaceInSkill(entry, None) if entry is not None and entry.skill.files is not None else None
+
+    def around(self, folder: str) -> CatalogEntry | None:
+        """The innermost skill that a folder is in, or is the folder of."""
+        innermost = next((above for above in reversed(folders_above(folder)) if above in self.roots), None)
+        return self.roots[innermost] if innermost is not None else None
+
+
+class KnownSkills:
+    def __init__(self, catalogs: Catalogs) -> None:
+        self._catalogs = catalogs
+        self._indexes: dict[str, _Index] = {}
+        self._fetched: OrderedDict[tuple[str, str], _Fetched] = OrderedDict()
+
+    def keep(self, entry: CatalogEntry) -> None:
+        """An entry that was fetched by itself."""
+        self._fetched[entry.server, entry.name] = _Fetched(entry, self._catalogs.offer(entry.server))
+        self._fetched.move_to_end((entry.server, entry.name))
+        self._indexes.pop(entry.server, None)
+        while len(self._fetched) > MOST_FETCHED:
+            (server, _), _ = self._fetched.popitem(last=False)
+            self._indexes.pop(server, None)
+
+    def at(self, server: str, uri: str) -> PlaceInSkill | None:
+        """The skill that an address of this server belongs to, and the file that its entry lists there."""
+        index = self._index(server)
+        return index.at(normal_form(uri)) if index.entries else None
+
+    def around(self, server: str, folder: str) -> CatalogEntry | None:
+        """The skill that a folder of this server belongs to."""
+        return self._index(server).around(normal_form(folder).rstrip("/"))
+
+    def entries(self, server: str) -> tuple[CatalogEntry, ...]:
+        """Every known skill of this server, each once."""
+        return self._index(server).entries
+
+    def _index(self, server: str) -> _Index:
+        offer = self._catalogs.offer(server)
+        known = self._indexes.get(server)
+        if known is None or known.offer is not offer:
+            known = self._indexes[server] = self._build(server, offer)
+        return known
+
+    def _build(self, server: str, offer: Offer | None) -> _Index:
+        listed = {entry.name: entry for entry in offer.entries.get(EntryKind.SKILL, ())} if offer is not None else {}
+        for key in [key for key, one in self._fetched.items() if key[0] == server and one.offer is not offer]:
+            if key[1] in listed:
+                del self._fetched[key]
+        fetched = {uri: one.entry for (owner, uri), one in self._fetched.items() if owner == server}
+        entries = tuple((listed | fetched).values())
+        resources = offer.entries.get(EntryKind.RESOURCE, ()) if offer is not None and entries else ()
+        return _Index(
+            offer,
+            entries,
+            {normal_form(file.uri): PlaceInSkill(entry, file) for entry in entries for file in entry.skill.files or ()},
+            {normal_form(entry.skill.root).rstrip("/"): entry for entry in entries},
+            frozenset(normal_form(resource.name) for resource in resources),
+        )
