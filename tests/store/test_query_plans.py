@@ -18,7 +18,7 @@ from taskgate.store.sqlite.connection import migrate
 
 QUICK = Amounts(tasks=20_000, audit=60_000, events=20_000)
 FULL = Amounts(tasks=100_000, audit=1_000_000, events=100_000)
-BIG = 5_000
+BIG = 3_000
 """A table with fewer rows may be read whole: that is what a database does with a small one."""
 MOST_ROWS = 1_200
 MOST_STEPS = 20_000

@@ -45,7 +45,7 @@ LIMIT :limit;
 -- name: held_calls
 SELECT doc, task_id FROM approvals
 WHERE caller = :caller AND state = 'open' AND task_id IS NOT NULL AND server = :server AND tool = :tool
-ORDER BY id LIMIT :limit;
+ORDER BY asked_ms, id LIMIT :limit;
 
 -- name: last_given_approval
 SELECT doc, caller, wire_name, arguments, task_id
