@@ -18,10 +18,12 @@ from taskgate.core.scoping.registry import (
     problem_of_server_id,
 )
 from taskgate.core.scoping.scope import (
+    HelperTools,
     Narrowing,
     Profile,
     ProfileError,
     ResolvedProfile,
+    ScopeMode,
     ScopePolicy,
     check,
     resolve_profile,
@@ -228,3 +230,9 @@ def test_bad_globs_in_a_request_are_refused() -> None:
         SessionRequest.parse(servers="[a")
     with pytest.raises(PatternError):
         SessionRequest.parse(tools="-")
+
+
+def test_helper_tools_may_be_called_unless_a_direct_scope_has_none() -> None:
+    assert ScopePolicy().has_helpers
+    assert not ScopePolicy(helper_tools=HelperTools.NEVER).has_helpers
+    assert ScopePolicy(mode=ScopeMode.FACADE, helper_tools=HelperTools.NEVER).has_helpers
