@@ -31,7 +31,7 @@ from pathlib import Path
 HOME = Path(__file__).resolve().parent.parent / ".peers"
 OLDEST_NODE = (22, 19)
 NODE_PIN = "22"
-INSTALL_DEADLINE = 600
+INSTALL_DEADLINE = 1_200
 DOWNLOAD_DEADLINE = 20
 DOWNLOAD_BYTES = 1_000_000
 BENCH, CLIENTS = "bench", "clients"
@@ -186,6 +186,13 @@ NODE_PEERS = (
             "@modelcontextprotocol/server-memory@2026.8.31",
             "@modelcontextprotocol/server-sequential-thinking@2026.8.31",
         ),
+    ),
+    NodePeer("ai-sdk", ("ai@7.0.170", "@ai-sdk/mcp@2.0.97", "zod@4.6.7"), only_for=CLIENTS),
+    NodePeer("mastra", ("@mastra/mcp@2.0.0", "@mastra/core@1.71.0", "zod@4.6.7"), only_for=CLIENTS),
+    NodePeer(
+        "langchain-js",
+        ("@langchain/mcp-adapters@1.1.4", "@langchain/core@1.2.13", "@langchain/langgraph@1.7.3"),
+        only_for=CLIENTS,
     ),
     NodePeer("playwright", ("@playwright/mcp@0.0.83",), only_for=CLIENTS),
     # Ten servers as people have them, for measuring how much of a catalog a scope saves.

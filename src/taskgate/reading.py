@@ -6,8 +6,17 @@ from collections.abc import Generator
 from typing import Any, TypeVar
 
 from taskgate.core import wire
-from taskgate.core.strict_scan import batch_in_slices, message_in_slices, reads_quickly, value_in_slices
-from taskgate.core.wire import Message, MessageReader
+from taskgate.core.errors import TaskgateError
+from taskgate.core.strict_scan import (
+    batch_in_slices,
+    elements_in_slices,
+    members_in_slices,
+    message_in_slices,
+    reads_quickly,
+    result_in_slices,
+    value_in_slices,
+)
+from taskgate.core.wire import Members, Message, MessageReader, Raw
 from taskgate.turns import let_others_run
 
 _Read = TypeVar("_Read")
@@ -32,6 +41,22 @@ async def read_value(document: bytes) -> Any:
     if reads_quickly(document):
         return wire.parse_strictly(document)
     return await _in_turns(value_in_slices(document))
+
+
+async def read_unread_result(body: bytes) -> Message | None:
+    """The response in a message that is beyond the limits, with its result unread; None where it holds none that can be read."""
+    try:
+        return await _in_turns(result_in_slices(body))
+    except TaskgateError:
+        return None
+
+
+async def members_of_any_depth(body: bytes) -> Members:
+    return await _in_turns(members_in_slices(body))
+
+
+async def elements_of_any_depth(body: bytes) -> list[Raw]:
+    return await _in_turns(elements_in_slices(body))
 
 
 async def _in_turns(slices: Generator[None, None, _Read]) -> _Read:

@@ -265,10 +265,16 @@ class Limits(Section):
     request_bytes: Bytes = Field(default=4 << 20, description="One message from a caller.")
     result_bytes: Bytes = Field(default=16 << 20, description="One message from a server.")
     json_depth: Annotated[Count, Field(le=200)] = Field(
-        default=64, description="Nesting of JSON, from callers and from servers."
+        default=64,
+        description="Nesting of one message, from callers and from servers; in a list, of one tool. A tool beyond it is omitted.",
     )
-    json_nodes: Count = Field(default=100_000, description="Values in one message, from callers and from servers.")
-    tools_per_upstream: Count = Field(default=1_000, description="Tools of one server; the rest are left out, loudly.")
+    json_nodes: Count = Field(
+        default=100_000,
+        description="Values in one message, from callers and from servers; in a list, of one tool. A tool beyond it is omitted.",
+    )
+    tools_per_upstream: Count = Field(
+        default=10_000, description="Tools of one server; the rest are not listed and cannot be called."
+    )
     instances_per_server: Count = Field(
         default=16,
         description="Processes of one server for single conversations, with `instances: auto`; beyond it they are shared.",

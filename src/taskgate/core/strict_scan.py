@@ -17,12 +17,14 @@ import json
 import re
 import sys
 from collections.abc import Generator, Iterator, Mapping
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 
 from taskgate.core import wire
-from taskgate.core.wire import InvalidMessage, MalformedJson, Message, Raw
+from taskgate.core.wire import BeyondLimits, InvalidMessage, MalformedJson, Message, Raw
+
+_Read = TypeVar("_Read")
 
 SLICE_BYTES: Final = 32 * 1024
 SLICE_TOKENS: Final = 1_000
@@ -54,6 +56,8 @@ _SIMPLE_ELEMENT: Final = re.compile(rb"[ \t\n\r]{0,1000}+" + _SIMPLE + rb"([,\]]
 _QUICK_BYTES: Final = 16 * 1024
 _QUICK_VALUES: Final = 8_192
 _LARGE_BYTES: Final = 256 * 1024
+TOO_LARGE: Final = f"it has more than {_LARGE_BYTES} bytes or {_QUICK_VALUES} values"
+"""Why a message cannot be read in one go."""
 _PIECE_BYTES: Final = 16 * 1024
 """How much of a large array or object is decoded in one go."""
 _TEXT_BYTES: Final = 256 * 1024
@@ -78,6 +82,40 @@ def message_in_slices(body: bytes, max_depth: int, max_nodes: int) -> Generator[
         return scan.response()
     value = yield from scan.decoded()
     return wire.message_of(value, scan.copied_members())
+
+
+def result_in_slices(body: bytes) -> Generator[None, None, Message | None]:
+    """The response in a body that is deeper or fuller than a message may be, with its result unread. None if it holds no result."""
+    scan = StrictScan(body, len(body), len(body))
+    while not scan.step():
+        yield
+    return scan.response() if scan.is_result else None
+
+
+def members_in_slices(body: bytes) -> Generator[None, None, dict[str, Raw]]:
+    """The members of an object of any depth; nothing where it is no object."""
+    scan = StrictScan(body, len(body), len(body))
+    while not scan.step():
+        yield
+    return scan.copied_members()
+
+
+def elements_in_slices(body: bytes) -> Generator[None, None, list[Raw]]:
+    """The elements of an array of any depth; nothing where it is no array."""
+    scan = StrictScan(body, len(body), len(body))
+    while not scan.step():
+        yield
+    return [Raw(bytes(element)) for element in scan.elements()]
+
+
+def finished(slices: Generator[None, None, _Read]) -> _Read:
+    """What the slices return, without a pause between them; for what is small enough to be read in one go."""
+    while True:
+        try:
+            next(slices)
+        except StopIteration as end:
+            read: _Read = end.value
+            return read
 
 
 def batch_in_slices(body: bytes, max_depth: int, max_nodes: int) -> Generator[None, None, list[Message]]:
@@ -404,13 +442,13 @@ class StrictScan:
 
     def _count(self) -> None:
         if len(self._open) > self._max_depth:
-            raise MalformedJson(f"it is nested deeper than {self._max_depth} levels")
+            raise BeyondLimits(depth=self._max_depth)
         self._nodes += 1
         if self._nodes > self._max_nodes:
             raise self._too_many()
 
     def _too_many(self) -> MalformedJson:
-        return MalformedJson(f"it holds more than {self._max_nodes} values")
+        return BeyondLimits(nodes=self._max_nodes)
 
     def _enter(self, keys: set[bytes] | None, expects: str) -> None:
         self._open.append(_Container(self._at, keys, self._key_of(self._at)))

@@ -61,6 +61,17 @@ class MalformedJson(CallerError):
 
     def __init__(self, reason: str) -> None:
         super().__init__("parse_error", f"The message is not acceptable JSON: {reason}.")
+        self.reason = reason
+
+
+class BeyondLimits(MalformedJson):
+    """The bytes are JSON, but deeper or fuller than a message may be."""
+
+    def __init__(self, *, depth: int | None = None, nodes: int | None = None) -> None:
+        if depth is not None:
+            super().__init__(f"it is nested deeper than {depth} levels (limits.json_depth)")
+        else:
+            super().__init__(f"it holds more than {nodes} values (limits.json_nodes)")
 
 
 class InvalidMessage(CallerError):
@@ -134,7 +145,7 @@ def _slowly(body: bytes, max_depth: int) -> Any:
     except json.JSONDecodeError as problem:
         raise MalformedJson(f"{problem.msg} at character {problem.pos}") from None
     except RecursionError:
-        raise MalformedJson(f"it is nested deeper than {max_depth} levels") from None
+        raise BeyondLimits(depth=max_depth) from None
     except ValueError:
         raise MalformedJson("a number has too many digits") from None
     if _surrogate_escape.search(body) is not None:
@@ -155,7 +166,7 @@ def _refuse_oversize(value: Any, max_depth: int, max_nodes: int) -> None:
     for _ in range(max_depth + 1):
         nodes += len(level)
         if nodes > max_nodes:
-            raise MalformedJson(f"it holds more than {max_nodes} values")
+            raise BeyondLimits(nodes=max_nodes)
         deeper: list[Any] = []
         for item in level:
             if type(item) is dict:
@@ -165,7 +176,7 @@ def _refuse_oversize(value: Any, max_depth: int, max_nodes: int) -> None:
         if not deeper:
             return
         level = deeper
-    raise MalformedJson(f"it is nested deeper than {max_depth} levels")
+    raise BeyondLimits(depth=max_depth)
 
 
 class MessageReader:

@@ -144,6 +144,11 @@ class System:
             for server, tool in view.withheld.get(PatternKind.TOOL, ())
             for why in (view.subset.explain(server, tool),)
         ]
+        left_out += [
+            {"what": f"{server}:{tool}", "why": "omitted"}
+            for server, omitted in view.omitted.items()
+            for tool in sorted(omitted.names)
+        ]
         denied = [tool for tool in view.tools.values() if isinstance(tool.decision, Denied)]
         left_out += [{"what": f"{tool.server}:{tool.name}", "why": "rule_denied"} for tool in denied]
         left_out += [{"what": line.subject, "why": line.reason.value} for line in view.subset.log]

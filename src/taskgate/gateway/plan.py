@@ -99,7 +99,7 @@ MIB = 1024 * 1024
 class Limits:
     request_bytes: int = 4 * MIB
     result_bytes: int = 16 * MIB
-    tools_per_upstream: int = 1000
+    tools_per_upstream: int = 10_000
     tools_max_pages: int = 100
     tools_fetch_timeout_s: float = 30.0
     list_max_age_s: float = 60.0

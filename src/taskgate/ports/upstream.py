@@ -95,6 +95,8 @@ class UpstreamCall(msgspec.Struct, frozen=True):
     long_lived: bool = False
     """It may take long: it takes none of the connections that are kept for plain calls, and whoever sends it bounds how many
     there are."""
+    read_in_parts: bool = False
+    """Whoever asks reads the result part by part and holds each to the limits of a message; the whole may be beyond them."""
     on_stream: Callable[[StreamNotice, int | None], None] | None = None
     """Told when a stateful HTTP upstream primes its stream for resumption, or hangs up to be asked again."""
 
@@ -119,9 +121,17 @@ class CallSide(Protocol):
         ...
 
 
-def own_call(method: str, params: Members, profile: ClientProfile, timeout_s: float, *, name: str = "") -> UpstreamCall:
-    """What the gateway asks for itself: nobody hears what comes meanwhile, and questions are refused."""
-    return UpstreamCall(method, params, profile, timeout_s, _ignore, _refuse, name=name)
+def own_call(
+    method: str,
+    params: Members,
+    profile: ClientProfile,
+    timeout_s: float,
+    *,
+    name: str = "",
+    read_in_parts: bool = False,
+) -> UpstreamCall:
+    """What the gateway asks for itself: notifications meanwhile are ignored, and questions are refused."""
+    return UpstreamCall(method, params, profile, timeout_s, _ignore, _refuse, name=name, read_in_parts=read_in_parts)
 
 
 def _ignore(_method: str, _params: Raw | None) -> None:

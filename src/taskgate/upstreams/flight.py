@@ -9,10 +9,10 @@ from weakref import WeakSet
 import msgspec
 
 from taskgate.core import wire
-from taskgate.core.errors import Body, Evidence, Executed, Moment, UpstreamError
+from taskgate.core.errors import Body, Evidence, Executed, Moment, TaskgateError, UpstreamError
 from taskgate.core.generations import RELATED_TASK
 from taskgate.core.questions import SAMPLE, spec_shapes, without_related_task
-from taskgate.core.wire import Message, MessageReader, Raw, meta_of
+from taskgate.core.wire import MalformedJson, Message, MessageReader, Raw, meta_of
 from taskgate.ports.credentials import HeaderPairs
 from taskgate.ports.upstream import CallFailed, StreamNotice, UpstreamCall
 from taskgate.upstreams.secret_filter import SecretFilter
@@ -31,6 +31,11 @@ class Flight(msgspec.Struct):
         """How the stream of its answer fares, for a caller who has one himself."""
         if self.request is not None and self.request.on_stream is not None:
             self.request.on_stream(news, retry_ms)
+
+    @property
+    def read_in_parts(self) -> bool:
+        """Whether its result may be beyond the limits of a message."""
+        return self.request is not None and self.request.read_in_parts
 
 
 class Receiver(Protocol):
@@ -162,12 +167,18 @@ def broke_protocol(server: str, why: str) -> CallFailed:
     return CallFailed("upstream_protocol", server, why, Evidence(Moment.BROKEN_OFF))
 
 
+def unreadable(server: str, problem: TaskgateError, secrets: SecretFilter) -> CallFailed:
+    """An answer came that carries our id, and is not JSON that is accepted."""
+    why = problem.reason if isinstance(problem, MalformedJson) else problem.message
+    return broke_protocol(server, f"sent an answer that cannot be read ({secrets.text(why)})")
+
+
 def too_large(server: str, limit: int, status: int | None = None) -> CallFailed:
     evidence = Evidence(Moment.BROKEN_OFF, status, Body.TOO_LARGE)
     return CallFailed(
         "result_too_large",
         server,
-        f"answered with more than {limit} bytes",
+        f"answered with more than {limit} bytes (limits.result_bytes)",
         evidence,
         advice=" Ask for less at a time.",
     )

@@ -15,7 +15,7 @@ from taskgate import clock
 from taskgate.core.errors import Executed, TaskgateError, UpstreamError
 from taskgate.core.generations import Generation, generation_of
 from taskgate.core.strict_scan import reads_quickly
-from taskgate.core.wire import Kind, Message
+from taskgate.core.wire import BeyondLimits, Kind, Message
 from taskgate.mcp.failures import HttpFailure, Stage
 from taskgate.mcp.framing import SseEvent
 from taskgate.mcp.http.client import HttpClient
@@ -23,7 +23,7 @@ from taskgate.mcp.http.reader import HttpReply
 from taskgate.mcp.http.target import Target
 from taskgate.ports.credentials import HeaderPairs, UpstreamCredentials
 from taskgate.ports.upstream import CallFailed, StreamNotice
-from taskgate.reading import read_message
+from taskgate.reading import read_message, read_unread_result
 from taskgate.telemetry.logs import log
 from taskgate.upstreams.flight import (
     Flight,
@@ -35,6 +35,7 @@ from taskgate.upstreams.flight import (
     looks_like_answer,
     timed_out,
     unreachable,
+    unreadable,
 )
 from taskgate.upstreams.health import explain, refusal
 from taskgate.upstreams.secret_filter import SecretFilter
@@ -162,6 +163,10 @@ class HttpWire:
         """The reply holds no response to the request: it comes on another stream, or the request was refused."""
         if reply.status == 202 and self._listening is not None:
             return await self._answer_beside(flight, awaited, self._listening, due)
+        if message is None and 200 <= reply.status < 300 and reply.body:
+            await awaited.read_beyond_limits(reply.body)
+            if awaited.response is not None:
+                return awaited.response
         if message is not None and message.raw_error is not None:
             message = await self.secret_filter.answer("", message)
         raise refusal(self.server, reply, message, in_session=awaited.in_session, proof=proof)
@@ -396,6 +401,11 @@ class _Awaited:
             return False
         try:
             message = self._wire.reader.read(event.data)
+        except BeyondLimits:
+            if self._flight is None or not looks_like_answer(event.data):
+                return False
+            self.unread = event.data
+            return True
         except TaskgateError:
             return False
         return self._sorted(message)
@@ -405,8 +415,25 @@ class _Awaited:
         try:
             message = await read_message(self._wire.reader, body)
         except TaskgateError:
+            await self.read_beyond_limits(body)
+        else:
+            self._sorted(message)
+
+    async def read_beyond_limits(self, body: bytes) -> None:
+        """A message that cannot be read. Where it is the response that is waited for, it is taken with its result unread if that is
+        read in parts; otherwise this raises what is wrong with it.
+        """
+        try:
+            await read_message(self._wire.reader, body)
+        except BeyondLimits as problem:
+            message = await read_unread_result(body)
+            if message is None or message.id != self.key:
+                return
+            if self._flight is None or not self._flight.read_in_parts:
+                raise unreadable(self._wire.server, problem, self._wire.secret_filter) from None
+            self.response = message
+        except TaskgateError:
             return
-        self._sorted(message)
 
     def _sorted(self, message: Message) -> bool:
         """True if it is the response that is waited for."""

@@ -19,8 +19,8 @@ import msgspec
 
 from taskgate.core import wire
 from taskgate.core.errors import Executed, TaskgateError, UpstreamError
-from taskgate.core.strict_scan import reads_quickly
-from taskgate.core.wire import Kind, Message
+from taskgate.core.strict_scan import finished, reads_quickly, result_in_slices
+from taskgate.core.wire import BeyondLimits, Kind, Message
 from taskgate.mcp.failures import ChildFailure, HttpFailure
 from taskgate.mcp.framing import SseEvent
 from taskgate.mcp.http.client import HttpClient
@@ -28,7 +28,7 @@ from taskgate.mcp.http.target import Target
 from taskgate.mcp.stdio.child import Child, ChildExit
 from taskgate.mcp.stdio.process import ChildSpec, Reaper
 from taskgate.ports.upstream import CallFailed
-from taskgate.reading import read_message
+from taskgate.reading import read_message, read_unread_result
 from taskgate.turns import let_others_run
 from taskgate.upstreams.flight import (
     Flight,
@@ -39,6 +39,7 @@ from taskgate.upstreams.flight import (
     timed_out,
     too_large,
     unreachable,
+    unreadable,
 )
 from taskgate.upstreams.secret_filter import SecretFilter
 
@@ -68,6 +69,8 @@ class StreamWire:
         self._first_junk = b""
         self._receiver: Receiver | None = None
         self._waiting: dict[bytes, asyncio.Future[Message]] = {}
+        self._in_parts: set[bytes] = set()
+        """Those whose result may be beyond the limits of a message."""
         self._places: dict[bytes, int] = {}
         self._lost: UpstreamError | None = None
         self._later: deque[bytes] = deque()
@@ -108,6 +111,8 @@ class StreamWire:
         answer: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
         key = b"%d" % flight.number
         self._waiting[key] = answer
+        if flight.read_in_parts:
+            self._in_parts.add(key)
         try:
             self._places[key] = await self._write(body)
             async with asyncio.timeout(flight.timeout_s):
@@ -117,6 +122,7 @@ class StreamWire:
         finally:
             self._waiting.pop(key, None)
             self._places.pop(key, None)
+            self._in_parts.discard(key)
 
     def outlives_its_call(self, flight: Flight) -> None:
         """All calls share one stream, so none holds anything that another could miss."""
@@ -175,6 +181,8 @@ class StreamWire:
     async def _read_large(self, body: bytes) -> None:
         try:
             message = await read_message(self._reader, body)
+        except BeyondLimits as problem:
+            self._take_unread(await read_unread_result(body), problem)
         except TaskgateError as problem:
             self._unreadable(body, problem)
         else:
@@ -185,12 +193,28 @@ class StreamWire:
     def _read(self, body: bytes) -> None:
         try:
             message = self._reader.read(body)
+        except BeyondLimits as problem:
+            try:
+                self._take_unread(finished(result_in_slices(body)), problem)
+            except TaskgateError:
+                self.junk_lines += 1
         except TaskgateError as problem:
             self._unreadable(body, problem)
         else:
             if message.kind is Kind.NOTIFICATION and self.secret_filter.active:
                 message = self.secret_filter.notification(message)
             self._take(message)
+
+    def _take_unread(self, message: Message | None, problem: BeyondLimits) -> None:
+        """A message beyond the limits. If it answers a request whose result is read in parts it is taken, with its result unread;
+        any other request that it answers fails."""
+        waiting = self._waiting.get(message.id) if message is not None and message.id is not None else None
+        if message is None or waiting is None or waiting.done():
+            self.junk_lines += 1
+        elif message.id in self._in_parts:
+            waiting.set_result(message)
+        else:
+            waiting.set_exception(unreadable(self.server, problem, self.secret_filter))
 
     def _unreadable(self, body: bytes, problem: TaskgateError) -> None:
         """Whatever is not a message (a banner, say) is counted and dropped."""
@@ -216,12 +240,11 @@ class StreamWire:
         """An answer that breaks the rules of JSON is still an answer: who waits for it is told, instead of waiting on."""
         try:
             answered = bytes(wire.members_of(body).get("id", b"")) if body.lstrip()[:1] == b"{" else b""
-        except msgspec.MsgspecError:
+        except (msgspec.MsgspecError, RecursionError):
             return
         waiting = self._waiting.get(answered)
         if waiting is not None and not waiting.done():
-            why = self.secret_filter.text(problem.message)
-            waiting.set_exception(broke_protocol(self.server, f"sent an answer that cannot be read ({why})"))
+            waiting.set_exception(unreadable(self.server, problem, self.secret_filter))
 
     def refuse_oversize(self, begin: bytes, end: bytes) -> None:
         """A message was too large to keep. Who waits for it is told; its id stands near the beginning or near the end."""

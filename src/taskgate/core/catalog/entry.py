@@ -137,16 +137,22 @@ class CatalogEntry:
         return found if isinstance(found, Mapping) else {}
 
 
-def read_entry(kind: EntryKind, server: str, raw: Raw) -> CatalogEntry | None:
-    """One entry of a list; None if it has no name or an endless one, or is a skill that breaks the specification."""
+def read_entry(kind: EntryKind, server: str, raw: Raw, max_depth: int = wire.DEEPEST) -> CatalogEntry | None:
+    """One entry of a list; None if it has no name or an endless one, or is a skill that breaks the specification. Raises BeyondLimits
+    if it is nested deeper.
+    """
     text = bytes(raw)
-    definition = wire.parse_strictly(text)
-    name = definition.get(_NAMED_BY[kind]) if type(definition) is dict else None
-    if type(name) is not str or not 0 < len(name) <= MAX_NAME:
-        return None
-    if kind is EntryKind.SKILL and _skill_fault(definition) is not None:
+    definition = wire.parse_strictly(text, max_depth)
+    name = name_in(kind, definition)
+    if name is None or (kind is EntryKind.SKILL and _skill_fault(definition) is not None):
         return None
     return CatalogEntry(kind, server, name, Raw(text), definition)
+
+
+def name_in(kind: EntryKind, definition: Any) -> str | None:
+    """The name or URI that an entry goes by, if it has a usable one."""
+    name = definition.get(_NAMED_BY[kind]) if type(definition) is dict else None
+    return name if type(name) is str and 0 < len(name) <= MAX_NAME else None
 
 
 def read_entries(kind: EntryKind, server: str, listed: Raw) -> Iterator[CatalogEntry]:
@@ -256,7 +262,7 @@ def _with_support(holder: Raw | None, support: TaskSupport) -> Raw:
 #
 # The URIs that a result hands to its caller: links to resources, embedded resources, and what was read.
 
-MAX_PER_SERVER = 1000
+MAX_PER_SERVER = 10_000
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,14 +11,15 @@ from typing import Final
 
 from taskgate import clock
 from taskgate.core import wire
-from taskgate.core.catalog.entry import CatalogEntry, EntryKind, read_entry, skill_fault
+from taskgate.core.catalog.entry import CatalogEntry, EntryKind, name_in, read_entry, skill_fault
 from taskgate.core.errors import TaskgateError, UpstreamError
-from taskgate.core.strict_scan import reads_quickly
+from taskgate.core.strict_scan import TOO_LARGE, reads_quickly
 from taskgate.core.wire import Members, Raw
-from taskgate.gateway.catalog.offer import LISTS, Offer, has_list
+from taskgate.gateway.catalog.offer import LISTS, NOTHING_OMITTED, Offer, OmittedTools, has_list
 from taskgate.gateway.plan import Limits
 from taskgate.gateway.requests.large_results import elements_of, members_of
 from taskgate.ports.upstream import LISTING_PROFILE, ErrorReply, Link, own_call
+from taskgate.reading import elements_of_any_depth, members_of_any_depth
 from taskgate.turns import PORTION, let_others_run
 
 PUBLISH_AFTER_S: Final = 1.0
@@ -26,6 +27,9 @@ PORTION_BYTES: Final = 128 * 1024
 """Of definitions that are read in one go."""
 MOST_FAULTS: Final = 10
 """Of entries of one page that are named in the log."""
+LONGEST_NAME_BYTES: Final = 8_192
+NAMED_IN_NOTES: Final = 20
+"""So many omitted entries of one list are named; more are counted."""
 _METHOD_NOT_FOUND: Final = -32601
 
 
@@ -53,6 +57,7 @@ class _Fetch:
         self._before = before
         self._notes: dict[EntryKind, list[str]] = {}
         self._ttls: list[float] = []
+        self._omitted: OmittedTools | None = None
         loop = asyncio.get_running_loop()
         self._running = {
             kind: loop.create_task(self._list(kind)) for kind in LISTS if has_list(link.capabilities, kind)
@@ -92,6 +97,7 @@ class _Fetch:
             tuple(note for kind in LISTS for note in self._notes.get(kind, ())),
             failed,
             final,
+            self._omitted or (self._before.omitted if self._before is not None else NOTHING_OMITTED),
         )
 
     def final(self) -> Offer:
@@ -120,12 +126,13 @@ class _Fetch:
     async def _list(self, kind: EntryKind) -> tuple[CatalogEntry, ...]:
         how, limits, server = LISTS[kind], self._limits, self._link.server
         found: list[CatalogEntry] = []
+        omitted = _Omitted(kind, server)
         cursor: Raw | None = None
         seen: set[bytes] = set()
         for _ in range(limits.tools_max_pages):
             members = await self._page(how.method, cursor)
             if how.key in members:
-                await self._read(kind, members[how.key], found)
+                await self._read(kind, members[how.key], found, omitted)
             cursor = members.get("nextCursor")
             if cursor is None or bytes(cursor) in (b"null", b'""') or bytes(cursor) in seen:
                 break
@@ -133,43 +140,44 @@ class _Fetch:
                 break
             seen.add(bytes(cursor))
         else:
-            self._note(
-                kind, f"{how.method} of {server} has more than {limits.tools_max_pages} pages; the rest is left out"
-            )
+            omitted.rest(f"has more than {limits.tools_max_pages} pages (limits.tools_max_pages); the rest")
         if len(found) > limits.tools_per_upstream:
-            most = limits.tools_per_upstream
-            self._note(kind, f"{server} offers more than {most} in {how.method}; the rest is left out")
+            most, first = limits.tools_per_upstream, found[limits.tools_per_upstream].name[:80]
+            omitted.rest(f"has more than {most} entries (limits.tools_per_upstream); what follows, from {first!r} on,")
+        self._notes[kind] = omitted.notes()
+        if kind is EntryKind.TOOL:
+            self._omitted = omitted.tools
         return tuple(found[: limits.tools_per_upstream])
 
-    async def _read(self, kind: EntryKind, listed: Raw, found: list[CatalogEntry]) -> None:
-        """Add the usable entries of one page, one more than are shown at most, so that the limit is known to be met."""
-        server, read_bytes, too_large, faults = self._link.server, 0, 0, 0
+    async def _read(self, kind: EntryKind, listed: Raw, found: list[CatalogEntry], omitted: _Omitted) -> None:
+        """Add the usable entries of one page, one more than are shown at most, so that the limit is known to be met. An entry that
+        is too deep or too large is omitted, and no other.
+        """
+        server, read_bytes, faults = self._link.server, 0, 0
         room = self._limits.tools_per_upstream + 1 - len(found)
-        for number, raw in enumerate((await elements_of(listed))[:room], 1):
-            if not reads_quickly(bytes(raw)):
-                too_large += 1
+        for number, raw in enumerate((await _elements(listed))[:room], 1):
+            text = bytes(raw)
+            if not reads_quickly(text):
+                omitted.entry(await _name(kind, text), TOO_LARGE)
                 continue
-            entry = read_entry(kind, server, raw)
+            try:
+                entry = read_entry(kind, server, raw, self._limits.json_depth)
+            except wire.BeyondLimits as problem:
+                omitted.entry(await _name(kind, text), problem.reason)
+                continue
             if entry is not None:
                 found.append(entry)
             elif kind is EntryKind.SKILL and faults < MOST_FAULTS:
                 faults += 1
-                self._note(kind, f"A skill of {server} is left out: {skill_fault(raw)}")
+                omitted.note(f"A skill of {server} is left out: {skill_fault(raw)}")
             read_bytes += len(raw)
             if number % PORTION == 0 or read_bytes > PORTION_BYTES:
                 read_bytes = 0
                 await let_others_run()
-        if too_large:
-            self._note(
-                kind, f"{too_large} entries of {LISTS[kind].method} of {server} are too large; they are left out"
-            )
-
-    def _note(self, kind: EntryKind, note: str) -> None:
-        self._notes.setdefault(kind, []).append(note)
 
     async def _page(self, method: str, cursor: Raw | None) -> Members:
         params: Members = {"cursor": cursor} if cursor is not None else {}
-        request = own_call(method, params, LISTING_PROFILE, self._limits.tools_fetch_timeout_s)
+        request = own_call(method, params, LISTING_PROFILE, self._limits.tools_fetch_timeout_s, read_in_parts=True)
         reply = await self._link.request(request)
         if isinstance(reply, ErrorReply):
             if reply.code == _METHOD_NOT_FOUND:
@@ -178,7 +186,62 @@ class _Fetch:
             raise UpstreamError(
                 "upstream_unreachable", f"The server {self._link.server} could not answer {method}: {str(said)[:200]}"
             )
-        members = await members_of(reply.raw)
+        members = await _members(reply.raw)
         if "ttlMs" in members and bytes(members["ttlMs"]).isdigit():
             self._ttls.append(float(bytes(members["ttlMs"])))
         return members
+
+
+class _Omitted:
+    """What of one list is beyond a limit, and the notes that name it."""
+
+    def __init__(self, kind: EntryKind, server: str) -> None:
+        self._what = kind.value
+        self._list = f"{LISTS[kind].method} of {server}"
+        self._entries: list[str] = []
+        self._rest: list[str] = []
+        self._unnamed = 0
+        self.tools = NOTHING_OMITTED
+
+    def entry(self, name: str | None, why: str) -> None:
+        self.tools = self.tools.with_names((name,)) if name is not None else self.tools
+        if len(self._entries) < NAMED_IN_NOTES:
+            self._entries.append(f"{self._list}: the {self._what} {str(name)[:80]!r} is omitted, because {why}")
+        else:
+            self._unnamed += 1
+
+    def rest(self, why: str) -> None:
+        """The list is not read to its end."""
+        self.tools = OmittedTools(self.tools.names, cut=True)
+        self._rest.append(f"{self._list} {why} is omitted")
+
+    def note(self, text: str) -> None:
+        self._rest.append(text)
+
+    def notes(self) -> list[str]:
+        more = [f"{self._list}: {self._unnamed} more are too deep or too large"] if self._unnamed else []
+        return [*self._entries, *more, *self._rest]
+
+
+async def _members(result: bytes) -> Members:
+    """The members of a result, whatever the depth of one of them."""
+    try:
+        return await members_of(result)
+    except (wire.BeyondLimits, RecursionError):
+        return await members_of_any_depth(result)
+
+
+async def _elements(listed: Raw) -> list[Raw]:
+    try:
+        return await elements_of(listed)
+    except (wire.BeyondLimits, RecursionError):
+        return await elements_of_any_depth(bytes(listed))
+
+
+async def _name(kind: EntryKind, text: bytes) -> str | None:
+    """The name of an entry that is not read as a whole."""
+    members = await members_of_any_depth(text)
+    short = {key: value for key, value in members.items() if len(value) <= LONGEST_NAME_BYTES}
+    return name_in(
+        kind, {key: wire.parse_strictly(bytes(value)) for key, value in short.items() if bytes(value)[:1] == b'"'}
+    )

@@ -13,7 +13,7 @@ What is kept belongs to one configuration of its server: a server of the same na
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -25,6 +25,7 @@ from taskgate.core.catalog.entry import CatalogEntry, EntryKind, read_entries
 from taskgate.core.catalog.skills import SKILLS_EXTENSION, declares_skills
 from taskgate.core.errors import GatewayFault, TaskgateError
 from taskgate.core.generations import Generation
+from taskgate.core.patterns import PatternKind, judged_skeleton
 from taskgate.core.wire import Raw
 from taskgate.ports.store import CatalogStore, KeptCatalog
 from taskgate.ports.upstream import Upstream
@@ -54,6 +55,33 @@ def has_list(capabilities: Mapping[str, Any], kind: EntryKind) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
+class OmittedTools:
+    """Tools that a server lists and that are in no view, because they are beyond a limit. They cannot be called either: their
+    definitions were not read, so no rule, pin or approval was based on them.
+    """
+
+    names: frozenset[str] = frozenset()
+    cut: bool = False
+    """The list was not read to its end: a tool that is not listed may be one of the rest."""
+
+    def covers(self, name: str) -> bool:
+        """Whether a tool that is not listed may be one of these, or looks like one."""
+        if self.cut or not self.names:
+            return self.cut
+        looks = judged_skeleton(name, PatternKind.TOOL)
+        return any(judged_skeleton(each, PatternKind.TOOL) == looks for each in self.names)
+
+    def with_names(self, names: Iterable[str]) -> OmittedTools:
+        every = self.names.union(names)
+        return OmittedTools(every, self.cut) if len(every) <= MAX_NAMED else OmittedTools(frozenset(), cut=True)
+
+
+MAX_NAMED: Final = 1_000
+"""Omitted tools that are known by their names. If there are more, no tool that is not listed can be called."""
+NOTHING_OMITTED: Final = OmittedTools()
+
+
+@dataclass(frozen=True, slots=True)
 class Offer:
     """`listed_ms` is when the server was last asked (0: never), `ttl_s` for how long it says that its lists are good."""
 
@@ -67,6 +95,7 @@ class Offer:
     failed: Mapping[EntryKind, TaskgateError] = field(default_factory=dict)
     complete: bool = True
     """Whether every list has come or failed; else the rest follows."""
+    omitted: OmittedTools = NOTHING_OMITTED
 
     @property
     def announces_changes(self) -> bool:
@@ -100,7 +129,9 @@ def same(before: Offer | None, after: Offer) -> bool:
     """Whether nothing that anybody is shown or told has changed: lists, capabilities of any kind, instructions."""
     if before is None or before.capabilities != after.capabilities or before.instructions != after.instructions:
         return False
-    return before.generation is after.generation and before.notes == after.notes and not difference(before, after)
+    if before.generation is not after.generation or before.omitted != after.omitted:
+        return False
+    return before.notes == after.notes and not difference(before, after)
 
 
 def _bytes(offer: Offer, kind: EntryKind) -> list[bytes] | None:
@@ -114,6 +145,8 @@ class _Kept(msgspec.Struct):
     instructions: str | None
     generation: str | None
     notes: list[str]
+    omitted: list[str] = []
+    cut: bool = False
 
 
 _read_kept = msgspec.json.Decoder(_Kept).decode
@@ -123,7 +156,15 @@ def to_bytes(offer: Offer) -> bytes:
     generation = offer.generation.value if offer.generation is not None else None
     entries = {kind.value: [Raw(bytes(entry.raw)) for entry in found] for kind, found in offer.entries.items()}
     return wire.encode(
-        _Kept(entries, dict(offer.capabilities), offer.instructions, generation, list(offer.notes)),
+        _Kept(
+            entries,
+            dict(offer.capabilities),
+            offer.instructions,
+            generation,
+            list(offer.notes),
+            sorted(offer.omitted.names),
+            offer.omitted.cut,
+        ),
     )
 
 
@@ -138,7 +179,9 @@ def from_bytes(server: str, body: bytes, listed_ms: int) -> Offer | None:
         generation = Generation(kept.generation) if kept.generation is not None else None
     except (msgspec.MsgspecError, ValueError, TaskgateError):
         return None
-    return Offer(entries, kept.capabilities, kept.instructions, generation, listed_ms, notes=tuple(kept.notes))
+    omitted = OmittedTools(frozenset(kept.omitted), kept.cut)
+    notes = tuple(kept.notes)
+    return Offer(entries, kept.capabilities, kept.instructions, generation, listed_ms, notes=notes, omitted=omitted)
 
 
 FIRST_LIST_WAIT_S: Final = 8.0

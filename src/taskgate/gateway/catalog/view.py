@@ -28,6 +28,7 @@ from taskgate.core.resource_uri import UriTemplate, first_matching
 from taskgate.core.scoping.scope import HelperTools, ScopePolicy
 from taskgate.core.scoping.subset import Subset
 from taskgate.core.wire import Raw
+from taskgate.gateway.catalog.offer import NOTHING_OMITTED, OmittedTools
 from taskgate.gateway.catalog.shown_addresses import ShownAddresses
 from taskgate.gateway.catalog.slow_tools import SlowTools
 from taskgate.gateway.plan import Plan
@@ -110,6 +111,8 @@ class View:
     app_tools: Mapping[str, tuple[ToolRef, ...]]
     """Tools that apps may call, by their own names: an app knows its server's tools by no others."""
     slow_tools: SlowTools
+    omitted: Mapping[str, OmittedTools] = field(default_factory=dict)
+    """By server, what is listed there and beyond a limit."""
     rendered: dict[tuple[EntryKind, Audience, int], list[bytes]] = field(default_factory=dict)
     search_index: SearchIndex | None = None
     unseen: dict[PatternKind, dict[str, tuple[str, str]]] = field(default_factory=dict)
@@ -215,6 +218,8 @@ class View:
         excluded = self.subset.denies_lookalike(server, name, kind)
         if excluded is not None:
             return Denied(Gate.VISIBILITY, excluded.detail, UNKNOWN)
+        if kind is PatternKind.TOOL and self.omitted.get(server, NOTHING_OMITTED).covers(name):
+            return Denied(Gate.VISIBILITY, "omitted from its server's list", UNKNOWN)
         looks = judged_skeleton(name, kind)
         alike = any(s == server and judged_skeleton(n, kind) == looks for s, n in self.withheld.get(kind, ()))
         return decide_unlisted(

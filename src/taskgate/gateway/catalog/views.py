@@ -26,6 +26,7 @@ from taskgate.core.scoping.registry import NO_WISH, SessionRequest
 from taskgate.core.scoping.scope import ScopeMode, ScopePolicy
 from taskgate.core.scoping.subset import Subset, compose
 from taskgate.gateway.catalog.catalogs import Catalogs, CatalogSnapshot
+from taskgate.gateway.catalog.offer import NOTHING_OMITTED, Offer, OmittedTools
 from taskgate.gateway.catalog.shown_addresses import SKILL_SCHEME, HeldAddresses, ShownAddresses
 from taskgate.gateway.catalog.slow_tools import SlowTools
 from taskgate.gateway.catalog.view import PromptRef as PromptRef
@@ -193,6 +194,7 @@ def build_view(
                 shown = {e.name for e in listed[server]}
                 hidden = tuple((server, name) for e in entries if e.name not in shown for name in _names_of(e))
                 withheld[_PATTERNS[kind]] = withheld.get(_PATTERNS[kind], ()) + hidden
+    omitted = {server: _omitted(offer, plan.limits.tools_per_upstream) for server, offer in offers.items()}
     addresses = _addresses(plan, subset, visible, catalogs.quarantined, held)
     found = {
         kind: merge(
@@ -232,7 +234,14 @@ def build_view(
         found[EntryKind.SKILL].entries,
         _app_tools(tools.values(), addresses),
         slow_tools,
+        {server: each for server, each in omitted.items() if each != NOTHING_OMITTED},
     )
+
+
+def _omitted(offer: Offer, limit: int) -> OmittedTools:
+    """What is beyond a limit, also where lists were fetched or kept under a higher one."""
+    tools = offer.entries.get(EntryKind.TOOL, ())
+    return offer.omitted.with_names(entry.name for entry in tools[limit:]) if len(tools) > limit else offer.omitted
 
 
 def _addresses(

@@ -298,6 +298,8 @@ class PreSendRecheck:
         excluded = subset.denies_lookalike(server, name, kind)
         if excluded is not None:
             return Denied(Gate.VISIBILITY, excluded.detail, REFUSED)
+        if kind is PatternKind.TOOL and offer is not None and offer.omitted.covers(name):
+            return Denied(Gate.VISIBILITY, "omitted from its server's list", REFUSED)
         looks = judged_skeleton(name, kind)
         alike = [entry.name for entry in entries if judged_skeleton(entry.name, kind) == looks]
         withheld = any(
