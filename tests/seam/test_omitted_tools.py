@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any, Final
@@ -122,27 +123,34 @@ async def test_omitted_tools_stay_omitted_in_lists_from_the_last_run() -> None:
 
 
 @seam
-async def test_held_call_of_an_unlisted_tool_is_not_sent_after_the_tool_was_omitted() -> None:
-    """Nothing was listed when a person was asked, so no definition differs: the omission alone stops it."""
+@pytest.mark.parametrize("levels", [1, 80])
+async def test_held_call_of_an_unlisted_tool_is_not_sent_after_the_tool_was_omitted(levels: int) -> None:
+    """No tool of that name was listed when a person was asked, so no definition differs: the omission alone stops it. The control
+    lists another tool instead, and the call is sent."""
     upstream = server(definition("tool_0"))
-    rules = {"governance": {"rules": [{"match": "tool_x", "action": "approve"}]}}
+    rules = {"governance": {"rules": [{"match": "tool_x", "action": "approve"}]}, "limits": {"list_max_age": "5s"}}
     async with Gateway({**PLAIN, **rules}, {"a": upstream}) as gate:
         caller = await gate.caller("2025")
         await caller.tools()
         waiting = caller.begin_call("tool_x")
         await gate.advance(50)
+        task_id = re.findall(r"tg_\w+", waiting.reply.text)[0]
 
         async def listed(call: Call) -> dict[str, Any]:
-            return answer(call, f'{{"tools":[{definition("tool_x", nested(80))}]}}', streamed=False)
+            name = "tool_x" if levels > 64 else "tool_y"
+            return answer(call, f'{{"tools":[{definition(name, nested(levels))}]}}', streamed=False)
 
         upstream.on("tools/list", listed)
-        await gate.advance(700)
+        await gate.advance(30)
         await caller.tools()
-        for row in (await gate.operator("GET", "/api/approvals")).json():
-            await gate.operator("POST", f"/api/approvals/{row['id']}/approve", {"reason": "agreed"})
-        await gate.advance(60)
-        assert calls_of(upstream, "tool_x") == 0
-        assert waiting.is_done
+        await gate.advance(30)
+        (row,) = (await gate.operator("GET", "/api/approvals")).json()
+        await caller.request("tasks/get", {"taskId": task_id})
+        await gate.operator("POST", f"/api/approvals/{row['id']}/approve", {"reason": "agreed"})
+        await gate.advance(30)
+        await caller.request("tasks/get", {"taskId": task_id})
+        await gate.advance(30)
+        assert calls_of(upstream, "tool_x") == (0 if levels > 64 else 1)
 
 
 @seam
