@@ -36,12 +36,13 @@ from taskgate.gateway.methods.shared_sessions import SessionEnds, SharedSessions
 from taskgate.gateway.methods.subscriptions import Following, Subscriptions
 from taskgate.gateway.methods.temporary_scopes import TemporaryScopes
 from taskgate.gateway.own_tools import use_resources
+from taskgate.gateway.own_tools.await_activity import WAITING_TOOLS
 from taskgate.gateway.own_tools.follow_tasks import QUESTION_TOOLS, TASK_TOOLS, QuestionParts
 from taskgate.gateway.own_tools.look_around import LOOKING_TOOLS, MANAGING_TOOLS, LookingParts, ManagingParts
 from taskgate.gateway.own_tools.search_tools import EXECUTE_TOOLS, SEARCH_TOOLS, ExecuteParts, SearchParts
 from taskgate.gateway.own_tools.table import OwnTools
 from taskgate.gateway.own_tools.task_card import CARD_TOOLS, CardParts
-from taskgate.gateway.own_tools.timers_and_logs import SESSION_TOOLS, WAITING_TOOLS, SessionParts
+from taskgate.gateway.own_tools.timers_and_logs import SESSION_TOOLS, SessionParts
 from taskgate.gateway.own_tools.tool import TaskParts, usable
 from taskgate.gateway.own_tools.use_resources import ResourceParts
 from taskgate.gateway.own_tools.use_skills import SKILL_TOOLS, SkillParts

@@ -31,6 +31,10 @@ NO_LIST: Final = (
     'Calls without an identity have no list of tasks unless they say which client they are, in _meta["taskgate/client"]. '
     "get_task finds a task by its id."
 )
+NO_INBOX: Final = (
+    'Calls without an identity have no inbox unless they say which client they are, in _meta["taskgate/client"]. '
+    "get_task shows what a task asks, by the task's id, and await_activity follows tasks by their ids (task_ids)."
+)
 _TASK_ID: Final = Parameter("task_id", ArgumentKind.TEXT, "The id of the task, as a reply named it.", required=True)
 
 
@@ -41,9 +45,14 @@ async def list_tasks(parts: TaskParts, request: Request, given: dict[str, Any]) 
     now = parts.tasks.store.now_ms()
     shown = [projections.shown_task(task, now) for task in tasks]
     reply: dict[str, Any] = {"tasks": [row for row in shown if word is None or row["status"] == word]}
-    if request.caller_key.startswith(NO_CONVERSATION):
+    if without_conversation(request):
         reply["note"] = NO_LIST
     return saying(reply)
+
+
+def without_conversation(request: Request) -> bool:
+    """Whether the caller has neither an identity nor a name, so that lists, events and inboxes are empty for it."""
+    return request.caller_key.startswith(NO_CONVERSATION)
 
 
 async def tasks_of(
@@ -219,11 +228,16 @@ async def _find(parts: QuestionParts, request: Request, given: dict[str, Any], m
 
 
 async def get_elicitations(parts: QuestionParts, request: Request, given: dict[str, Any]) -> ToolReply:
-    return saying({"elicitations": parts.inbox.elicitations(request, given.get("server"))})
+    return _questions(request, "elicitations", parts.inbox.elicitations(request, given.get("server")))
 
 
 async def get_sampling_requests(parts: QuestionParts, request: Request, given: dict[str, Any]) -> ToolReply:
-    return saying({"sampling_requests": parts.inbox.sampling_requests(request, given.get("server"))})
+    return _questions(request, "sampling_requests", parts.inbox.sampling_requests(request, given.get("server")))
+
+
+def _questions(request: Request, name: str, found: list[dict[str, Any]]) -> ToolReply:
+    note = {"note": NO_INBOX} if not found and without_conversation(request) else {}
+    return saying({name: found, **note})
 
 
 async def respond_to_elicitation(parts: QuestionParts, request: Request, given: dict[str, Any]) -> ToolReply:

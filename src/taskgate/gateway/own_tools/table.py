@@ -19,6 +19,7 @@ from taskgate.gateway.calls.routing import Lookup
 from taskgate.gateway.catalog.views import View
 from taskgate.gateway.governance.record_calls import Denials
 from taskgate.gateway.own_tools import (
+    await_activity,
     follow_tasks,
     look_around,
     search_tools,
@@ -35,7 +36,7 @@ from taskgate.ports.upstream import RelayedError
 
 _FAMILIES: Final = (
     follow_tasks.TASK_TOOLS,
-    timers_and_logs.WAITING_TOOLS,
+    await_activity.WAITING_TOOLS,
     follow_tasks.QUESTION_TOOLS,
     look_around.LOOKING_TOOLS,
     search_tools.EXECUTE_TOOLS,

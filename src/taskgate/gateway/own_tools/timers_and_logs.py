@@ -1,4 +1,4 @@
-"""Waiting for anything to happen, and small things of a session: timers, notifications that were missed, logs."""
+"""Small things of a session as tools: timers, notifications that were missed, logs."""
 
 from __future__ import annotations
 
@@ -8,19 +8,16 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from taskgate import clock
-from taskgate.core.catalog.own_tools import LONGEST_WAIT_MS, ArgumentKind, Family, Parameter, ToolFace, wait_parameter
+from taskgate.core.catalog.own_tools import LONGEST_WAIT_MS, ArgumentKind, Parameter, ToolFace
 from taskgate.core.errors import CallerError
-from taskgate.core.events import IMMEDIATE, TIMEOUT, EventKind, by_server, pending_on_servers, triggers
-from taskgate.core.questions import SAMPLE
+from taskgate.core.events import EventKind
 from taskgate.core.tasks.endings import iso
-from taskgate.core.tasks.task import is_ulid
 from taskgate.gateway.calls.routing import Lookup
-from taskgate.gateway.own_tools.tool import MAX_SHOWN, OwnTool, TaskParts, ToolReply, hand_over, patience_s, saying
+from taskgate.gateway.own_tools.tool import OwnTool, ToolReply, saying
 from taskgate.gateway.plan import Live
 from taskgate.gateway.questions.activity import Activity
 from taskgate.gateway.questions.feed import Feed, new_ulid
-from taskgate.gateway.questions.inbox import FORMS
-from taskgate.gateway.requests.request import Heartbeat, Request
+from taskgate.gateway.requests.request import Request
 from taskgate.gateway.requests.sessions import LOG_LEVELS
 from taskgate.ports.upstream import Upstream
 
@@ -200,82 +197,5 @@ SESSION_TOOLS: Final = (
             reads_only=False,
         ),
         delete_timer,
-    ),
-)
-
-
-# Waiting for anything to happen: one tool instead of polling many.
-#
-# It answers at once if there is news already, wakes when there is, and otherwise when its time is up. All who wait wake
-# together; the first reply carries the events, and every reply the state of things.
-
-DEFAULT_MS: Final = 30_000
-
-
-async def await_activity(parts: TaskParts, request: Request, given: dict[str, Any]) -> ToolReply:
-    after = given.get("after")
-    if after is not None and not is_ulid(after):
-        raise CallerError("invalid_params", '"after" must be the id of an event, as lastEventId of an earlier reply.')
-    feed = await parts.activity.feed(request)
-    await feed.settled()
-    why = [IMMEDIATE]
-    if not feed.log.has_new and not (after is not None and feed.log.has_after(after)):
-        why = await _wait(parts, request, feed, given["timeout_ms"])
-    batch, events = feed.take(after)
-    hand_over(request, feed, batch)
-    reply: dict[str, Any] = {
-        "triggers": why,
-        "events": by_server(tuple(events)),
-        "pending_server": pending_on_servers(feed.open_tasks.values(), parts.tasks.store.now_ms()),
-        "pending_client": _pending_client(parts, request),
-    }
-    last = events[-1].id if events else feed.log.last_id
-    if last is not None:
-        reply["lastEventId"] = last
-    return saying(reply)
-
-
-async def _wait(parts: TaskParts, request: Request, feed: Feed, timeout_ms: int) -> list[dict[str, Any]]:
-    beat = Heartbeat(request, parts.tasks.plan.value.calls.delivery.heartbeat_s, "Waiting for activity")
-    beat.start()
-    position = feed.log.count
-    try:
-        woken = await feed.news(patience_s(parts.tasks.promotions, request, timeout_ms))
-    finally:
-        beat.stop()
-    return (triggers(feed.log.since(position)) or [IMMEDIATE]) if woken else [TIMEOUT]
-
-
-def _pending_client(parts: TaskParts, request: Request) -> dict[str, Any]:
-    inbox, who = parts.activity.inbox, request.conversation_key
-    return {
-        "elicitations": [
-            {"requestId": waiting.id, "server": waiting.server, "message": waiting.message}
-            for waiting in inbox.of(who, FORMS)[:MAX_SHOWN]
-        ],
-        "sampling_requests": [
-            {"requestId": waiting.id, "server": waiting.server} for waiting in inbox.of(who, (SAMPLE,))[:MAX_SHOWN]
-        ],
-    }
-
-
-WAITING_TOOLS: Final = (
-    OwnTool(
-        ToolFace(
-            "await_activity",
-            "Wait until something happens: a task ends, a server asks a question or sends a notification, a timer "
-            "fires. Returns what happened since your last call, what servers still work on, and what waits for you.",
-            (
-                wait_parameter(DEFAULT_MS, "How long to wait at most, in milliseconds."),
-                Parameter(
-                    "after",
-                    ArgumentKind.TEXT,
-                    "Return everything after this event id again, also what was told before.",
-                ),
-            ),
-            Family.HELPER,
-        ),
-        await_activity,
-        bare=True,
     ),
 )

@@ -73,9 +73,12 @@ class Activity:
 
     async def feed(self, request: Request) -> Feed:
         """The feed of the caller's conversation, with everything the store knows about it."""
-        key = request.conversation_key
-        self._heard(key)
-        feed = self.open(key, request.caller.scope)
+        self._heard(request.conversation_key)
+        return await self.feed_of(request.conversation_key, request.caller.scope)
+
+    async def feed_of(self, key: ConversationKey, scope: str) -> Feed:
+        """The same for a conversation that the caller may follow without being part of it."""
+        feed = self.open(key, scope)
         loading = self._loading.get(key)
         if loading is not None:
             await asyncio.shield(loading)

@@ -1,0 +1,209 @@
+"""Waiting for anything to happen: one tool instead of polling many.
+
+It answers at once if there is news already, wakes when there is, and otherwise when its time is up. All who wait wake together; the
+first reply carries the events, and every reply the state of things.
+
+A caller that presents the ids of tasks follows those tasks too, in whichever conversation they were begun, if it may see them.
+A caller with neither an identity nor a name has no other way: each of its requests is a conversation of its own. The events of such
+a task are in the stream of the request that began it. Presenting the id opens that stream, and each event is delivered once. The
+events of other conversations stay with those; of their tasks the reply has the state only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from taskgate import clock
+from taskgate.core.addressees import has_conversation
+from taskgate.core.catalog.own_tools import ArgumentKind, Family, Parameter, ToolFace, wait_parameter
+from taskgate.core.errors import CallerError
+from taskgate.core.events import ENDED, IMMEDIATE, TIMEOUT, Event, by_server, pending_on_servers, triggers
+from taskgate.core.questions import SAMPLE
+from taskgate.core.tasks import projections
+from taskgate.core.tasks.task import Task, is_ulid
+from taskgate.gateway.own_tools.follow_tasks import find, without_conversation
+from taskgate.gateway.own_tools.tool import MAX_SHOWN, OwnTool, TaskParts, ToolReply, hand_over, patience_s, saying
+from taskgate.gateway.questions.feed import Feed
+from taskgate.gateway.questions.inbox import FORMS
+from taskgate.gateway.questions.waiting import Waiting
+from taskgate.gateway.requests.request import Heartbeat, Request
+
+DEFAULT_MS: Final = 30_000
+MOST_TASKS: Final = 50
+LAST_EVENTS_MS: Final = 1_000
+"""How long the events are waited for by which tasks have ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class Followed:
+    """What one call waits for: feeds, and tasks whose events belong to other conversations."""
+
+    feeds: tuple[Feed, ...]
+    tasks: tuple[Task, ...]
+    elsewhere: tuple[Task, ...]
+
+    @property
+    def has_news(self) -> bool:
+        return any(feed.log.has_new for feed in self.feeds)
+
+    @property
+    def has_ended(self) -> bool:
+        """All tasks that were asked about have ended, so there is nothing to wait for but the events of that."""
+        return bool(self.tasks) and all(task.state.is_terminal for task in self.tasks)
+
+    @property
+    def knows_the_end(self) -> bool:
+        """Whether the events are there by which the tasks ended: the store shows the end of a task a moment before."""
+        events = [event for feed in self.feeds for event in feed.log.since(0) if event.kind in ENDED]
+        told = {event.data.get("task_id") for event in events}
+        return all(task.id in told for task in self.tasks if task not in self.elsewhere)
+
+
+async def await_activity(parts: TaskParts, request: Request, given: dict[str, Any]) -> ToolReply:
+    after = given.get("after")
+    if after is not None and not is_ulid(after):
+        raise CallerError("invalid_params", '"after" must be the id of an event, as lastEventId of an earlier reply.')
+    followed = await _followed(parts, request, given.get("task_ids") or [])
+    own, lost_on_us = followed.feeds[0], without_conversation(request) and not followed.tasks
+    why = [IMMEDIATE]
+    if not followed.has_news and not (after is not None and own.log.has_after(after)):
+        if lost_on_us:
+            # Nothing is ever told to a request that belongs to no conversation, so such a caller is not kept waiting.
+            why = [TIMEOUT]
+        elif not followed.has_ended:
+            why = await _wait(parts, request, followed, given["timeout_ms"])
+        elif not followed.knows_the_end:
+            await _wait(parts, request, followed, min(given["timeout_ms"], LAST_EVENTS_MS))
+    events: list[Event] = []
+    for feed in followed.feeds:
+        batch, found = feed.take(after if feed is own else None)
+        hand_over(request, feed, batch)
+        events += found
+    events.sort(key=lambda event: event.id)
+    now = parts.tasks.store.now_ms()
+    reply: dict[str, Any] = {
+        "triggers": why,
+        "events": by_server(tuple(events)),
+        "pending_server": pending_on_servers(
+            (task for feed in followed.feeds for task in feed.open_tasks.values()), now
+        ),
+        "pending_client": _pending_client(parts, request, followed.tasks),
+    }
+    if followed.tasks:
+        reply["tasks"] = [projections.shown_task(await find(parts, request, task.id), now) for task in followed.tasks]
+    last = events[-1].id if events else own.log.last_id
+    if last is not None:
+        reply["lastEventId"] = last
+    if lost_on_us:
+        reply["note"] = NO_EVENTS
+    return saying(reply)
+
+
+NO_EVENTS: Final = (
+    "No events reach calls without an identity that do not say which client they are. Pass the ids of your tasks as task_ids, "
+    'or name the client in _meta["taskgate/client"] of every request.'
+)
+
+
+async def _followed(parts: TaskParts, request: Request, task_ids: Sequence[str]) -> Followed:
+    wanted = list(dict.fromkeys(task_ids))
+    if len(wanted) > MOST_TASKS:
+        raise CallerError("invalid_params", f'"task_ids" may name at most {MOST_TASKS} tasks.')
+    tasks = [await find(parts, request, task_id) for task_id in wanted]
+    feeds = {request.conversation_key: await parts.activity.feed(request)}
+    for task in tasks:
+        parts.tasks.methods.polled(task)
+        if not has_conversation(task.asked_in.stream) and task.asked_in not in feeds:
+            feeds[task.asked_in] = await parts.activity.feed_of(task.asked_in, request.caller.scope)
+    for feed in feeds.values():
+        await feed.settled()
+    elsewhere = tuple(task for task in tasks if task.asked_in not in feeds)
+    return Followed(tuple(feeds.values()), tuple(tasks), elsewhere)
+
+
+async def _wait(parts: TaskParts, request: Request, followed: Followed, timeout_ms: int) -> list[dict[str, Any]]:
+    """Until a feed has news, or one of the tasks of other conversations changes."""
+    beat = Heartbeat(request, parts.tasks.plan.value.calls.delivery.heartbeat_s, "Waiting for activity")
+    positions = [(feed, feed.log.count) for feed in followed.feeds]
+    patience = patience_s(parts.tasks.promotions, request, timeout_ms)
+    loop = asyncio.get_running_loop()
+    waiting = [loop.create_task(feed.news(patience)) for feed in followed.feeds]
+    waiting += [
+        loop.create_task(_changed(parts, request, task, patience))
+        for task in followed.elsewhere
+        if not task.state.is_terminal
+    ]
+    beat.start()
+    try:
+        done, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        beat.stop()
+        for each in waiting:
+            each.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
+    if not any(each.result() for each in done):
+        return [TIMEOUT]
+    return [why for feed, position in positions for why in triggers(feed.log.since(position))] or [IMMEDIATE]
+
+
+async def _changed(parts: TaskParts, request: Request, task: Task, patience: float) -> bool:
+    """Wait until the status of a task is another one; False when the time is up first."""
+    until = clock.monotonic() + patience
+    while (left := until - clock.monotonic()) > 0:
+        if not await parts.tasks.records.changes.next_change(task.id, left):
+            return False
+        now, found = parts.tasks.store.now_ms(), await find(parts, request, task.id)
+        if projections.shown_status(found, now) != projections.shown_status(task, now):
+            return True
+    return False
+
+
+def _pending_client(parts: TaskParts, request: Request, tasks: Sequence[Task]) -> dict[str, Any]:
+    inbox, who = parts.activity.inbox, request.conversation_key
+
+    def asked(methods: tuple[str, ...]) -> list[Waiting]:
+        of_tasks = [waiting for task in tasks for waiting in inbox.of_task(task.id, methods)]
+        return list({waiting.id: waiting for waiting in (*inbox.of(who, methods), *of_tasks)}.values())[:MAX_SHOWN]
+
+    return {
+        "elicitations": [_shown(waiting) | {"message": waiting.message} for waiting in asked(FORMS)],
+        "sampling_requests": [_shown(waiting) for waiting in asked((SAMPLE,))],
+    }
+
+
+def _shown(waiting: Waiting) -> dict[str, Any]:
+    return {
+        "requestId": waiting.id,
+        "server": waiting.server,
+        **({"taskId": waiting.task_id} if waiting.task_id else {}),
+    }
+
+
+WAITING_TOOLS: Final = (
+    OwnTool(
+        ToolFace(
+            "await_activity",
+            "Wait until something happens: a task ends, a server asks a question or sends a notification, a timer "
+            "fires. Returns what happened since your last call, what servers still work on, and what waits for you.",
+            (
+                wait_parameter(DEFAULT_MS, "How long to wait at most, in milliseconds."),
+                Parameter(
+                    "after",
+                    ArgumentKind.TEXT,
+                    "Return everything after this event id again, also what was returned before.",
+                ),
+                Parameter(
+                    "task_ids",
+                    ArgumentKind.TEXTS,
+                    f"Also follow these tasks, by the ids that replies named (at most {MOST_TASKS}). Returns their state.",
+                ),
+            ),
+            Family.HELPER,
+        ),
+        await_activity,
+        bare=True,
+    ),
+)
