@@ -23,7 +23,7 @@ FACE = ToolFace(
         Parameter("flag", ArgumentKind.YES_NO, "Yes or no.", default=False),
         Parameter("object", ArgumentKind.OBJECT, "An object."),
         Parameter("list", ArgumentKind.TEXTS, "A list."),
-        Parameter("anything", ArgumentKind.ANYTHING, "Anything."),
+        Parameter("anything", ArgumentKind.MESSAGE, "Anything."),
     ),
 )
 
@@ -95,7 +95,7 @@ def test_the_listed_schema_says_the_same() -> None:
     }
     assert schema["properties"]["word"]["enum"] == ["a", "b"]
     assert schema["properties"]["list"]["items"] == {"type": "string"}
-    assert "type" not in schema["properties"]["anything"]
+    assert schema["properties"]["anything"]["type"] == "string"
     assert shown["execution"] == {"taskSupport": "forbidden"}
 
 
@@ -106,7 +106,7 @@ def test_the_stateless_generation_has_no_execution_key() -> None:
 
 
 def test_anything_is_described_as_some_value() -> None:
-    assert Parameter("x", ArgumentKind.ANYTHING, "X.")._wanted() == "some JSON value"
+    assert Parameter("x", ArgumentKind.MESSAGE, "X.")._wanted() == "text, or a content block"
 
 
 def test_a_number_without_bounds_is_asked_for_as_one() -> None:

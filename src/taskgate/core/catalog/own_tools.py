@@ -32,7 +32,9 @@ class ArgumentKind(Enum):
     YES_NO = "boolean"
     OBJECT = "object"
     TEXTS = "array"
-    ANYTHING = "anything"
+    MESSAGE = "message"
+    """Listed as text. A content block in its place is taken too; the schema has no union for it, because several agent frameworks
+    cannot load a tool with one."""
 
 
 class Family(Enum):
@@ -59,9 +61,8 @@ class Parameter:
     choices: tuple[str, ...] = ()
 
     def schema(self) -> dict[str, Any]:
-        schema: dict[str, Any] = {"description": self.about}
-        if self.kind is not ArgumentKind.ANYTHING:
-            schema["type"] = self.kind.value
+        kind = ArgumentKind.TEXT if self.kind is ArgumentKind.MESSAGE else self.kind
+        schema: dict[str, Any] = {"description": self.about, "type": kind.value}
         if self.kind is ArgumentKind.TEXTS:
             schema["items"] = {"type": "string"}
         if self.default is not None:
@@ -95,7 +96,7 @@ class Parameter:
                 return type(value) is dict
             case ArgumentKind.TEXTS:
                 return type(value) is list and all(type(item) is str for item in value)
-            case ArgumentKind.ANYTHING:
+            case ArgumentKind.MESSAGE:
                 return True
             case _:
                 assert_never(self.kind)
@@ -118,8 +119,8 @@ class Parameter:
                 return "an object"
             case ArgumentKind.TEXTS:
                 return "a list of strings"
-            case ArgumentKind.ANYTHING:
-                return "some JSON value"
+            case ArgumentKind.MESSAGE:
+                return "text, or a content block"
             case _:
                 assert_never(self.kind)
 

@@ -317,7 +317,7 @@ QUESTION_TOOLS: Final = (
                 _REQUEST_ID,
                 _ASKING_TASK_ID,
                 Parameter("role", ArgumentKind.TEXT, "Who speaks.", default="assistant", choices=("assistant", "user")),
-                Parameter("content", ArgumentKind.ANYTHING, "The message: text, or a content block.", required=True),
+                Parameter("content", ArgumentKind.MESSAGE, "The message, as text.", required=True),
                 Parameter("model", ArgumentKind.TEXT, "The model that wrote it.", required=True),
                 Parameter("stop_reason", ArgumentKind.TEXT, "Why it ended, for example endTurn."),
             ),
