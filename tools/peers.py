@@ -191,7 +191,7 @@ NODE_PEERS = (
     NodePeer("mastra", ("@mastra/mcp@2.0.0", "@mastra/core@1.71.0", "zod@4.6.7"), only_for=CLIENTS),
     NodePeer(
         "langchain-js",
-        ("@langchain/mcp-adapters@1.1.4", "@langchain/core@1.2.13", "@langchain/langgraph@1.7.3"),
+        ("@langchain/mcp-adapters@1.1.4", "@langchain/core@1.2.13", "@langchain/langgraph@1.4.10"),
         only_for=CLIENTS,
     ),
     NodePeer("playwright", ("@playwright/mcp@0.0.83",), only_for=CLIENTS),

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.harness.absent import HOME
 from tests.harness.peers import interpreter
 
 PROGRAMS = Path(__file__).resolve().parent / "programs"
@@ -28,14 +29,22 @@ class Client:
     """Whether the library tells the server when its caller gives a call up."""
     side_by_side: bool = True
     """Whether the library sends a second call while a first one is open."""
+    scenes: tuple[str, ...] = ("listed", "typed", "promoted", "held", "asked", "cancelled")
 
     def command(self, *, url: str | None = None, server: Sequence[str] = ()) -> list[str]:
         where = ["--url", url] if url else ["--command", json.dumps(list(server))]
-        # The Inspector is a program of its own; what drives it is ours.
-        python = sys.executable if self.peer == "inspector" else str(interpreter(self.peer))
-        program = [python, str(PROGRAMS / self.program)]
+        program = [str(self._interpreter()), str(PROGRAMS / self.program)]
         return [*program, *where, "--generation", self.generation]
 
+    def _interpreter(self) -> Path:
+        if self.program.endswith(".mjs"):
+            return HOME / "node"
+        # The Inspector is a program of its own; what drives it is ours.
+        return Path(sys.executable) if self.peer == "inspector" else interpreter(self.peer)
+
+
+AS_TOOLS = ("listed", "typed", "promoted", "held", "asked")
+"""For frameworks that turn a list into tools of their own kind. How their agents give up a call is not MCP's business."""
 
 CLIENTS = (
     Client("TypeScript SDK 1.32", "ts1", "ts1.mjs", in_tests=True),
@@ -53,4 +62,17 @@ CLIENTS = (
     Client("langchain", "langchain", "langchain_client.py"),
     Client("llama-index", "llama-index", "llama_index_client.py", can_be_asked=False),
     Client("smolagents", "smolagents", "smolagents_client.py", can_be_asked=False, tells_when_it_gives_up=False),
+    Client("AutoGen", "autogen", "autogen_client.py", can_be_asked=False, scenes=AS_TOOLS),
+    Client("Google ADK", "google-adk", "google_adk_client.py", scenes=AS_TOOLS),
+    Client("semantic-kernel", "semantic-kernel", "semantic_kernel_client.py", can_be_asked=False, scenes=AS_TOOLS),
+    Client("crewai", "crewai", "crewai_client.py", can_be_asked=False, scenes=AS_TOOLS),
+    Client("strands", "strands", "strands_client.py", scenes=AS_TOOLS),
+    Client("haystack", "haystack", "haystack_client.py", can_be_asked=False, scenes=AS_TOOLS),
+    Client("dspy", "dspy", "dspy_client.py", scenes=AS_TOOLS),
+    Client("mcp-agent", "mcp-agent", "mcp_agent_client.py", scenes=AS_TOOLS),
+    Client("agno", "agno", "agno_client.py", can_be_asked=False, scenes=AS_TOOLS),
+    Client("mcp-use", "mcp-use", "mcp_use_client.py", scenes=AS_TOOLS),
+    Client("AI SDK", "ai-sdk", "ai_sdk.mjs", scenes=AS_TOOLS),
+    Client("Mastra", "mastra", "mastra.mjs", scenes=AS_TOOLS),
+    Client("LangChain JS", "langchain-js", "langchain.mjs", can_be_asked=False, scenes=AS_TOOLS),
 )

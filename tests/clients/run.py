@@ -28,20 +28,22 @@ async def play(client: Client, scene: str, stage: Stage) -> tuple[bool, str]:
 
 async def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", default="", help="clients whose name has this in it")
+    parser.add_argument(
+        "--only", action="append", default=[], help="clients whose name has this in it; may be repeated"
+    )
     parser.add_argument("--scene", action="append", choices=SCENES)
     chosen = parser.parse_args()
     wrong = absent = 0
     with tempfile.TemporaryDirectory(prefix="clients-") as folder:
         async with a_stage(Path(folder)) as stage:
             for client in CLIENTS:
-                if chosen.only not in client.name:
+                if chosen.only and not any(part in client.name for part in chosen.only):
                     continue
                 if reason := reason_for(client.peer):
                     absent += 1
                     print(f"{client.name}: ABSENT: {reason}", flush=True)
                     continue
-                for scene in chosen.scene or SCENES:
+                for scene in (scene for scene in chosen.scene or SCENES if scene in client.scenes):
                     right, words = await play(client, scene, stage)
                     wrong += not right
                     print(f"{client.name:28} {scene:10} {words}", flush=True)

@@ -17,6 +17,9 @@ from tests.clients.client import Reply, RunningClient, running_client
 from tests.clients.matrix import Client
 from tests.clients.stage import Stage
 
+from taskgate.core.catalog.own_tools import Family
+from taskgate.gateway.own_tools.table import TOOLS
+
 TASK_ID = re.compile(r"tg_[0-9A-Za-z]{20,40}")
 REQUEST_ID = re.compile(r"""request_id\W+([A-Za-z0-9_-]{6,60})""")
 
@@ -172,6 +175,21 @@ async def cancelled_by_handle(play: Play, key: str) -> None:
     assert play.stage.happened(key) == ["began", "cancelled"]
 
 
+OWN_TOOLS = {name for name, tool in TOOLS.items() if tool.face.family in (Family.HELPER, Family.FACADE)}
+NOT_OFFERED = {"add_server", "remove_server", "reconnect_server"}
+"""Off unless the operator switches them on."""
+
+
+async def listed(play: Play) -> str:
+    """The library makes a tool of its own kind of every tool of the gateway; one schema that it cannot convert often loses all."""
+    async with running_client(play.client.command(url=f"{play.stage.hasty.url}/both")) as client:
+        reply = await client.tools()
+    assert reply.error is None, f"the list was thrown away: {reply.error[:600]}"
+    missing = OWN_TOOLS - NOT_OFFERED - set(reply.value)
+    assert not missing, f"the library has no tools {sorted(missing)}"
+    return f"yes, {len(reply.value)} tools"
+
+
 async def typed(play: Play) -> str:
     """What the library makes of a typed result is the same directly and through the gateway."""
     seen = []
@@ -186,6 +204,7 @@ async def typed(play: Play) -> str:
 
 
 SCENES: dict[str, Scene] = {
+    "listed": listed,
     "typed": typed,
     "promoted": promoted,
     "held": held,

@@ -44,7 +44,7 @@ async def test_fastmcp_builds_the_same_data_as_directly(stage: Stage, client: Cl
 BRIDGED = [param for param in SDKS if param.values[0].name in ("TypeScript SDK 1.32", "mcp 1.30")]
 
 
-@pytest.mark.parametrize("scene", SCENES)
+@pytest.mark.parametrize("scene", [scene for scene in SCENES if scene not in ("listed", "typed")])
 @pytest.mark.parametrize("client", BRIDGED)
 async def test_a_client_on_standard_streams_is_promoted_held_asked_and_cancelled(
     stage: Stage, client: Client, scene: str

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 from tests.seam import Call, Gateway, Upstream, seam
 
+from taskgate.core.events import EventKind
+
 BOTH = {"scopes": {"default": {"default_servers": ["*"], "names": "plain"}}, "tasks": {"promote_after_ms": 1_000}}
 TASKS = {"tasks": {"list": {}, "cancel": {}, "requests": {}}}
 FORM = {"type": "object", "properties": {"colour": {"type": "string"}}, "required": ["colour"]}
@@ -60,6 +62,17 @@ async def test_anonymous_caller_without_a_name_follows_tasks_by_their_ids() -> N
         over = await caller.told("await_activity", task_ids=[first, second])
         assert kinds(over) == []
         assert [task["status"] for task in over["tasks"]] == ["completed", "completed"]
+
+
+@seam
+async def test_news_of_servers_are_not_repeated_for_each_followed_task() -> None:
+    async with Gateway(BOTH, {"notes": server()}) as gate:
+        caller = await gate.caller("2026")
+        tasks = [await begun(gate, caller), await begun(gate, caller)]
+        await caller.told("await_activity", task_ids=tasks)
+        activity = gate.life.app.gateway.activity
+        activity.tell_all(EventKind.SERVER_DISCONNECTED, "notes", {}, lambda _scope: True)
+        assert kinds(await caller.told("await_activity", task_ids=tasks)).count("server_disconnected") <= 1
 
 
 @seam

@@ -32,6 +32,13 @@ def test_defaults_are_filled_in_and_missing_ones_stay_missing() -> None:
     assert FACE.read({"text": "x"}) == {"text": "x", "timeout_ms": 100, "flag": False}
 
 
+def test_null_for_an_optional_parameter_means_that_it_was_left_out() -> None:
+    left_out = dict.fromkeys(("word", "timeout_ms", "count", "flag", "object", "list", "anything"))
+    assert FACE.read({"text": "x", **left_out}) == {"text": "x", "timeout_ms": 100, "flag": False}
+    with pytest.raises(CallerError):
+        FACE.read({"text": None})
+
+
 def test_everything_that_fits_is_kept() -> None:
     given: dict[str, Any] = {
         "text": "x",

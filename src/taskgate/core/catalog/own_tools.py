@@ -153,7 +153,8 @@ class ToolFace:
                 raise CallerError("invalid_params", self._unknown(name, known))
         read: dict[str, Any] = {}
         for name, parameter in known.items():
-            if name in given:
+            # Frameworks that build types from the schema send null for what their model left out.
+            if name in given and (given[name] is not None or parameter.required):
                 read[name] = parameter.read(given[name])
             elif parameter.required:
                 raise CallerError("invalid_params", f'{self.name} needs "{name}": {parameter.about}')

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from taskgate import clock
 from taskgate.core import wire
+from taskgate.core.addressees import has_conversation
 from taskgate.core.errors import GatewayFault, TaskgateError
 from taskgate.core.events import EventKind, EventLog
 from taskgate.core.identity import EVERY, ConversationKey, conversation_of
@@ -155,9 +156,11 @@ class Activity:
         task.add_done_callback(self._background.discard)
 
     def tell_all(self, kind: EventKind, server: str, data: dict[str, Any], concerns: Callable[[str], bool]) -> None:
-        """Tell every caller whose scope has this server."""
+        """Tell every conversation whose scope has this server. A request without one has a feed for the events of its task:
+        a caller that follows several tasks would get the same news from each.
+        """
         for feed in self._feeds.values():
-            if concerns(feed.scope):
+            if has_conversation(feed.key.stream) and concerns(feed.scope):
                 feed.tell(kind, server, data)
 
     def heard(self, feed: Feed, server: str, method: str, params: bytes | None) -> None:
