@@ -203,22 +203,43 @@ async def test_result_that_is_too_deep_fails_and_names_the_limit(levels: int, st
 
 
 STDIO_SERVER: Final = """
-import json, sys
+import asyncio, json, sys
+
 deep = '{"a":' * 3000 + "1" + "}" * 3000
-for line in sys.stdin:
-    asked = json.loads(line)
-    number, method = json.dumps(asked.get("id")), asked["method"]
+about = {"capabilities": {"tools": {}}, "serverInfo": {"name": "s", "version": "1"}}
+listed = '{"tools":[{"name":"tool_0","inputSchema":{"type":"object"}},{"name":"tool_deep","inputSchema":%s}]}' % deep
+
+
+def say(line):
+    sys.stdout.write(line + "\\n")
+    sys.stdout.flush()
+
+
+def result_of(method, params):
     if method == "initialize":
-        about = {"capabilities": {"tools": {}}, "serverInfo": {"name": "s", "version": "1"}}
-        result = json.dumps({"protocolVersion": "2025-11-25", **about})
-    elif method == "tools/list":
-        result = '{"tools":[{"name":"tool_0","inputSchema":{"type":"object"}},{"name":"tool_deep","inputSchema":%s}]}' % deep
-    elif method == "tools/call" and asked["params"]["arguments"]:
-        result = '{"content":[],"structuredContent":%s}' % deep
-    else:
-        result = '{"content":[{"type":"text","text":"ran"}]}'
-    if "id" in asked:
-        print('{"jsonrpc":"2.0","id":%s,"result":%s}' % (number, result), flush=True)
+        return json.dumps({"protocolVersion": "2025-11-25", **about})
+    if method == "tools/list":
+        return listed
+    if method == "tools/call" and params.get("arguments"):
+        return '{"content":[],"structuredContent":%s}' % deep
+    return '{"content":[{"type":"text","text":"ran"}]}'
+
+
+async def main():
+    reader = asyncio.StreamReader(limit=1 << 20)
+    await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+    while line := await reader.readline():
+        asked = json.loads(line)
+        number, method = json.dumps(asked.get("id")), asked["method"]
+        if method == "server/discover":
+            say('{"jsonrpc":"2.0","id":%s,"error":{"code":-32601,"message":"Method not found"}}' % number)
+        elif "id" in asked:
+            result = result_of(method, asked.get("params") or {})
+            say('{"jsonrpc":"2.0","id":%s,"result":%s}' % (number, result))
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
 """
 
 
