@@ -12,7 +12,17 @@ from hypothesis import strategies as st
 
 from taskgate.core import strict_scan, wire
 from taskgate.core.errors import TaskgateError
-from taskgate.core.strict_scan import StrictScan, batch_in_slices, message_in_slices, reads_quickly, value_in_slices
+from taskgate.core.strict_scan import (
+    StrictScan,
+    batch_in_slices,
+    elements_in_slices,
+    finished,
+    members_in_slices,
+    message_in_slices,
+    reads_quickly,
+    result_in_slices,
+    value_in_slices,
+)
 
 
 def last_of(slices: Generator[None, None, Any]) -> tuple[Any, int]:
@@ -254,3 +264,37 @@ def test_small_members_stay_where_they_are() -> None:
     hollow = scan.hollow("nonce")
     assert json.loads(hollow.small) == {"small": [1, 2], "large": ["nonce1"]}
     assert hollow.refill(hollow.small) == body
+
+
+DEEP = b'{"a":' * 3_000 + b"1" + b"}" * 3_000
+
+
+def test_response_beyond_the_limits_is_found_with_its_result_unread() -> None:
+    result = b'{"tools":[' + DEEP + b',{"name":"x"}]}'
+    body = b'{"jsonrpc":"2.0","id":7,"result":%b}' % result
+    with pytest.raises(wire.BeyondLimits) as problem:
+        wire.MessageReader().read(body)
+    assert "json_depth" in problem.value.reason
+    message = finished(result_in_slices(body))
+    assert message is not None
+    assert (message.id, message.raw_result) == (b"7", wire.Raw(result))
+    assert finished(result_in_slices(b'{"jsonrpc":"2.0","method":"x","params":%b}' % DEEP)) is None
+
+
+def test_members_and_elements_of_any_depth_are_found() -> None:
+    listed = b"[%b,2]" % DEEP
+    members = finished(members_in_slices(b'{"tools":%b,"more":1}' % listed))
+    assert members == {"tools": wire.Raw(listed), "more": wire.Raw(b"1")}
+    assert finished(elements_in_slices(listed)) == [wire.Raw(DEEP), wire.Raw(b"2")]
+
+
+def test_large_documents_beyond_the_limits_are_read_in_slices() -> None:
+    body = b'{"jsonrpc":"2.0","id":1,"result":{"tools":[%b]}}' % b",".join([b'{"name":"x"}'] * 60_000)
+    with pytest.raises(wire.BeyondLimits) as problem:
+        wire.MessageReader().read(body)
+    assert "json_nodes" in problem.value.reason
+    steps = sum(1 for _ in result_in_slices(body))
+    assert steps > 20
+    members = b'{"a":[%b]}' % b",".join([b'{"name":"x"}'] * 6_000)
+    assert sum(1 for _ in members_in_slices(members)) > 2
+    assert sum(1 for _ in elements_in_slices(members[5:-1])) > 2
