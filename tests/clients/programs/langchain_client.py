@@ -25,7 +25,9 @@ class Library:
     async def call(self, tool: str, arguments: dict[str, Any]) -> Any:
         call = {"type": "tool_call", "id": f"call-{next(self.ids)}", "name": tool, "args": arguments}
         message = await self.known[tool].ainvoke(call)
-        return {"content": message.content, "artifact": message.artifact, "status": message.status}
+        # langchain gives each block an id of its own.
+        content = [{key: value for key, value in block.items() if key != "id"} for block in message.content]
+        return {"content": content, "artifact": message.artifact, "status": message.status}
 
 
 async def elicit(context: Any, params: Any, about: Any) -> ElicitResult:
