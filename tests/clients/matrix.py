@@ -29,6 +29,8 @@ class Client:
     """Whether the library tells the server when its caller gives a call up."""
     side_by_side: bool = True
     """Whether the library sends a second call while a first one is open."""
+    cannot_have: frozenset[str] = frozenset()
+    """Tools that the library leaves out of every list, because it has a method of that name."""
     scenes: tuple[str, ...] = ("listed", "typed", "promoted", "held", "asked", "cancelled")
 
     def command(self, *, url: str | None = None, server: Sequence[str] = ()) -> list[str]:
@@ -64,7 +66,14 @@ CLIENTS = (
     Client("smolagents", "smolagents", "smolagents_client.py", can_be_asked=False, tells_when_it_gives_up=False),
     Client("AutoGen", "autogen", "autogen_client.py", can_be_asked=False, scenes=AS_TOOLS),
     Client("Google ADK", "google-adk", "google_adk_client.py", scenes=AS_TOOLS),
-    Client("semantic-kernel", "semantic-kernel", "semantic_kernel_client.py", can_be_asked=False, scenes=AS_TOOLS),
+    Client(
+        "semantic-kernel",
+        "semantic-kernel",
+        "semantic_kernel_client.py",
+        can_be_asked=False,
+        cannot_have=frozenset({"get_prompt"}),
+        scenes=AS_TOOLS,
+    ),
     Client("crewai", "crewai", "crewai_client.py", can_be_asked=False, scenes=AS_TOOLS),
     Client("strands", "strands", "strands_client.py", scenes=AS_TOOLS),
     Client("haystack", "haystack", "haystack_client.py", can_be_asked=False, scenes=AS_TOOLS),
