@@ -138,8 +138,8 @@ class CatalogEntry:
 
 
 def read_entry(kind: EntryKind, server: str, raw: Raw, max_depth: int = wire.DEEPEST) -> CatalogEntry | None:
-    """One entry of a list; None if it has no name or an endless one, or is a skill that breaks the specification. Raises BeyondLimits
-    if it is nested deeper.
+    """One entry of a list; None if it has no name or an endless one, or is a skill that breaks the specification. Raises
+    BeyondLimits if it is nested deeper.
     """
     text = bytes(raw)
     definition = wire.parse_strictly(text, max_depth)
