@@ -55,13 +55,14 @@ async def test_a_named_client_without_an_identity_has_its_own_list() -> None:
 
 @seam
 async def test_new_sessions_and_invented_names_do_not_evade_the_limit_of_tasks() -> None:
-    async with Gateway({"limits": {"open_tasks_per_caller": 2}}, {"notes": server()}) as gate:
+    """All callers without an identity at one address have ten times what one of their sessions has."""
+    async with Gateway({"limits": {"open_tasks_per_caller": 1}}, {"notes": server()}) as gate:
         outcomes = []
-        for _ in range(3):
+        for _ in range(11):
             caller = await gate.caller("2025", capabilities=TASKS)
             outcomes.append((await caller.call("notes__slow", {}, task={})).last)
-        assert ["result" in outcome for outcome in outcomes] == [True, True, False]
-        assert outcomes[2]["error"]["data"]["error_type"] == "overloaded"
+        assert ["result" in outcome for outcome in outcomes] == [True] * 10 + [False]
+        assert outcomes[10]["error"]["data"]["error_type"] == "overloaded"
 
 
 @seam
