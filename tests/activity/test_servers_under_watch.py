@@ -176,7 +176,7 @@ async def test_logs_are_kept_apart_and_wake_nobody(caller: Caller) -> None:
 
 async def test_a_server_whose_questions_are_refused_is_told_so_at_once(caller: Caller) -> None:
     refused = await run(caller, "ask", server="shy")
-    assert refused["error"]["code"] == -32601
+    assert refused["error"]["code"] == -32600
 
 
 async def test_a_program_that_keeps_dying_is_left_alone_for_a_while(gateway: Gateway) -> None:
