@@ -301,9 +301,23 @@ class Lifecycle:
 
     async def _watch_state(self) -> None:
         """End the gateway when its files are removed: what it writes would be lost, and another gateway could start beside it."""
-        while self._lost is None:
-            await clock.sleep(STATE_LOOK_S)
+        loop = asyncio.get_running_loop()
+        gone = loop.create_future()
+
+        def look() -> None:
+            # A timer alone: waking a task twice a second would keep an idle gateway twice as busy.
+            nonlocal timer
             self._lost = self._what_is_lost()
+            if self._lost is None:
+                timer = loop.call_later(STATE_LOOK_S, look)
+            else:
+                gone.set_result(None)
+
+        timer = loop.call_later(STATE_LOOK_S, look)
+        try:
+            await gone
+        finally:
+            timer.cancel()
         log.error("the files of this gateway are gone, so it ends now", why=self._lost)
         self.ready = False
         self._when_lost()

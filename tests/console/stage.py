@@ -71,13 +71,15 @@ class Console:
         headers = {"authorization": f"Bearer {token}"}
         return (await self.http.request(method, self.base + path, json=body, headers=headers, timeout=120)).json()
 
-    async def call(self, who: str, tool: str, **arguments: Any) -> Any:
-        """A call of an agent that declares tasks; what it gets back."""
-        meta = {
+    async def call(self, who: str, tool: str, *, key: str | None = None, **arguments: Any) -> Any:
+        """A call of an agent that declares tasks; what it gets back. Equal calls with different keys are different calls."""
+        meta: dict[str, Any] = {
             "io.modelcontextprotocol/protocolVersion": "2026-07-28",
             "io.modelcontextprotocol/clientCapabilities": {"extensions": {"io.modelcontextprotocol/tasks": {}}},
             "io.modelcontextprotocol/clientInfo": {"name": "agent", "version": "1"},
         }
+        if key is not None:
+            meta["taskgate/idempotencyKey"] = key
         params = {"name": tool, "arguments": arguments, "_meta": meta}
         headers = {
             "authorization": f"Bearer {who}-token",

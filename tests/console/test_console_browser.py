@@ -5,6 +5,7 @@ barrier, and pages that live on through restarts, upgrades, cut streams and lost
 from __future__ import annotations
 
 import asyncio
+import itertools
 import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -114,8 +115,9 @@ async def test_equal_harmless_calls_are_decided_with_one_click(console: Console)
     browser = console.browser
     await console.empty_inbox()
     async with console.configured(governance={"rules": [{"match": "list_*", "action": "approve"}]}):
+        keys = (f"call {number}" for number in itertools.count())
         while len(await console.api("GET", "/api/v1/approvals")) < 3:
-            await console.call("build-agent", "files__list_files")
+            await console.call("build-agent", "files__list_files", key=next(keys))
         await browser.open(console.base + "/inbox")
         assert "3 equal ones" in await browser.text("[data-card] h2")
         await browser.click("[data-card] button[value=approve]")

@@ -379,7 +379,6 @@ async def test_a_user_who_is_no_approver_opens_their_own_page_and_nothing_else(g
         for elsewhere in ("/approvals", "/grants", "/definitions", "/waterfall"):
             refused_page = await http.get(gateway.base + elsewhere)
             assert refused_page.status_code == 403
-            assert "This needs a role that may see" in refused_page.text
         assert (await http.get(f"{gateway.base}/api/approvals")).status_code == 403
         bearer = {"Authorization": f"Bearer {TOKENS['cleo']}"}
         assert (await http.get(f"{gateway.base}/api/approvals", headers=bearer)).status_code == 403

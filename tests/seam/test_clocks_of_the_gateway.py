@@ -224,7 +224,15 @@ async def test_a_run_whose_end_cannot_be_written_is_ended_in_a_later_round(monke
                 raise RuntimeError("broken by the test")
             return await advance(task_id, event, **more)
 
+        recover_these = records.store.recover_these
+
+        async def recovery_breaks(decide: Any, ids: Any) -> Any:
+            if broken[0]:
+                raise RuntimeError("broken by the test")
+            return await recover_these(decide, ids)
+
         monkeypatch.setattr(records, "advance", breaks)
+        monkeypatch.setattr(records.store, "recover_these", recovery_breaks)
         caller = await gate.caller("2025")
         handle = (await caller.call("notes__echo", {"a": 1}, task={"ttl": 600_000})).result["task"]
         await gate.advance(5)

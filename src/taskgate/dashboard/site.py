@@ -154,9 +154,10 @@ class Dashboard:
         if found is None and is_api:
             found = self.api.find(request)
         if found is None and not is_api:
-            if _is_meant_for_mcp(request):
-                return problem(404, f"There is nothing at {request.path[:80]}. MCP is served at /mcp."), None
             found = self._pages.table.find(request.method, path)
+        for_people = not is_api and (found is None or found.route.kind in (RouteKind.PAGE, RouteKind.FORM))
+        if for_people and _is_meant_for_mcp(request):
+            return problem(404, f"There is nothing at {request.path[:80]}. MCP is served at /mcp."), None
         kind = found.route.kind if found is not None else RouteKind.API if is_api else RouteKind.PAGE
         if kind in (RouteKind.PAGE, RouteKind.FORM):
             await templates_compiled()

@@ -210,6 +210,7 @@ class Writer(BatchWriter):
             elif self._write_gathered(job):
                 trouble = self._commit()
                 self._tell_loop(self._over, job, trouble)
+            del job  # A batch holds what its callers sent; an idle thread must not keep it.
 
     def _write_gathered(self, batch: Batch) -> bool:
         """Write the rows that the operations of a batch left for the end. If they cannot be written, the loop goes on."""
