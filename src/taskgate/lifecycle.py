@@ -304,20 +304,18 @@ class Lifecycle:
         loop = asyncio.get_running_loop()
         gone = loop.create_future()
 
+        # A timer alone: waking a task twice a second would keep an idle gateway twice as busy.
         def look() -> None:
-            # A timer alone: waking a task twice a second would keep an idle gateway twice as busy.
-            nonlocal timer
+            if gone.done():
+                return
             self._lost = self._what_is_lost()
             if self._lost is None:
-                timer = loop.call_later(STATE_LOOK_S, look)
+                loop.call_later(STATE_LOOK_S, look)
             else:
                 gone.set_result(None)
 
-        timer = loop.call_later(STATE_LOOK_S, look)
-        try:
-            await gone
-        finally:
-            timer.cancel()
+        loop.call_later(STATE_LOOK_S, look)
+        await gone  # Cancelled at the end of the gateway: then `look` does not go on.
         log.error("the files of this gateway are gone, so it ends now", why=self._lost)
         self.ready = False
         self._when_lost()
