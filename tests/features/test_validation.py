@@ -75,13 +75,14 @@ async def test_a_hostile_schema_is_told_apart_from_bad_arguments(strict: Gateway
         assert problem.error["data"]["executed"] == "no"
 
 
-async def test_a_list_that_is_nested_too_deep_takes_its_server_out_at_once_and_says_why() -> None:
+async def test_tool_whose_schema_is_nested_too_deep_is_omitted() -> None:
     settings = config()
     settings["servers"]["odd"]["args"].append("--deep")
     async with running_gateway(settings) as running, session(running) as caller:
         listed = [tool["name"] for tool in (await caller.ask("tools/list"))["tools"]]
-        assert "weather" not in listed
-        assert "nested deeper than 64 levels" in running.log
+        assert "weather" in listed
+        assert "deep" not in listed
+        assert "limits.json_depth" in running.log
 
 
 async def test_output_that_does_not_fit_is_an_error_result_that_says_it_ran(strict: Gateway) -> None:

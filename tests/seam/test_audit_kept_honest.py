@@ -198,3 +198,16 @@ async def test_no_call_is_missing_in_the_log_of_a_gateway_that_stops_between_two
         await gate.stop()
         await gate.start()
         assert await _calls_in(gate) == 100
+
+
+@seam
+async def test_rows_that_wait_at_the_end_are_anchored() -> None:
+    async with Gateway({}, {"a": _upstream()}) as gate:
+        await _some_rows(gate)
+        gate.life.app.store.record(AuditEntry(0, "call", principal="last"))
+        await gate.stop()
+        with sqlite3.connect(_database(gate)) as database:
+            last = "number = (SELECT max(number) FROM audit)"
+            assert b"last" in database.execute(f"SELECT content FROM audit WHERE {last}").fetchone()[0]
+            database.execute(f"DELETE FROM audit WHERE {last}")
+        assert (await _verified(gate))[0] == 9

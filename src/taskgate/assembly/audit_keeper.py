@@ -100,8 +100,12 @@ class AuditKeeper:
             await self._attempt(_ANCHOR, self._write_anchor(head))
 
     async def close(self) -> None:
-        """Waits for what a cancelled round has left, also if there is nothing new."""
-        await self._in_turn(self._tend())
+        """Waits for what a cancelled round has left, also if there is nothing new. Rows that wait to be written come first: a row
+        that is written after the last anchor could be removed unnoticed."""
+        try:
+            await self._store.recorded()
+        finally:
+            await self._in_turn(self._tend())
 
     async def _write_anchor(self, marks: Marks) -> None:
         """Raises OSError; then what is noted is what it was."""

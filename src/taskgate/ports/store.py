@@ -52,6 +52,10 @@ class AuditLog(Protocol):
         """Append and return when it is durable."""
         ...
 
+    async def recorded(self) -> None:
+        """Return when every row that was recorded before is durable."""
+        ...
+
     def audit_head(self) -> tuple[int, str]:
         """The number and the hash of the last row that is durable; 0 and the chain's beginning if there is none."""
         ...

@@ -77,12 +77,7 @@ async def await_activity(parts: TaskParts, request: Request, given: dict[str, An
             why = await _wait(parts, request, followed, given["timeout_ms"])
         elif not followed.knows_the_end:
             await _wait(parts, request, followed, min(given["timeout_ms"], LAST_EVENTS_MS))
-    events: list[Event] = []
-    for feed in followed.feeds:
-        batch, found = feed.take(after if feed is own else None)
-        hand_over(request, feed, batch)
-        events += found
-    events.sort(key=lambda event: event.id)
+    events, last = _taken(request, followed, after)
     now = parts.tasks.store.now_ms()
     reply: dict[str, Any] = {
         "triggers": why,
@@ -94,12 +89,26 @@ async def await_activity(parts: TaskParts, request: Request, given: dict[str, An
     }
     if followed.tasks:
         reply["tasks"] = [projections.shown_task(await find(parts, request, task.id), now) for task in followed.tasks]
-    last = events[-1].id if events else own.log.last_id
     if last is not None:
         reply["lastEventId"] = last
     if lost_on_us:
         reply["note"] = NO_EVENTS
     return saying(reply)
+
+
+def _taken(request: Request, followed: Followed, after: str | None) -> tuple[list[Event], str | None]:
+    """The new events of all feeds in their order, and the id of the last event of the caller's own feed."""
+    own = followed.feeds[0]
+    batch, found = own.take(after)
+    hand_over(request, own, batch)
+    events, last = list(found), found[-1].id if found else own.log.last_id
+    for feed in followed.feeds[1:]:
+        batch, found = feed.take(None)
+        hand_over(request, feed, batch)
+        events += found
+    # Each feed is in order already, and the sort is stable. Ids of one millisecond are random.
+    events.sort(key=lambda event: event.at_ms)
+    return events, last
 
 
 NO_EVENTS: Final = (

@@ -211,6 +211,9 @@ class LogView(StoreView):
     def record(self, entry: AuditEntry) -> None:
         self._defer(DeferredWrite(lambda tx: record_audit(tx, entry)))
 
+    async def recorded(self) -> None:
+        await self._write(lambda _tx: None)  # Deferred writes are part of the next commit.
+
     async def record_now(self, entry: AuditEntry) -> None:
         await self._write_or_fault(lambda tx: record_audit(tx, entry))
 
