@@ -51,7 +51,7 @@ CONFIG: dict[str, Any] = {
     },
     "tasks": {"grace_ms": 300, "execute_on": "approval"},
     # The reports below run for minutes: whoever stops the gateway does not wait for them.
-    "limits": {"drain_timeout": "1s"},
+    "limits": {"drain_timeout": "1s", "busy_after": "60s"},
 }
 
 

@@ -153,9 +153,13 @@ class Browser:
 
     async def until(self, script: str) -> None:
         """Wait for a fact of the page: an expression that becomes true."""
-        async with asyncio.timeout(120):
-            while not await self.run(f"return Boolean({script})"):
-                await asyncio.sleep(0.05)
+        try:
+            async with asyncio.timeout(120):
+                while not await self.run(f"return Boolean({script})"):
+                    await asyncio.sleep(0.05)
+        except TimeoutError:
+            shown = await self.run("return document.body.innerText")
+            raise AssertionError(f"{script} did not become true; the page shows: {str(shown)[:2000]}") from None
 
     async def screenshot(self, path: Path) -> None:
         path.write_bytes(base64.b64decode(await self._do("GET", "/screenshot")))
