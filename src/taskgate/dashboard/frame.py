@@ -121,6 +121,7 @@ class Frame:
         waiting = await self._waiting(visit.who)
         about = ABOUT[name]
         values |= {"command": command or about.command, "api": api or about.api, "topics": about.topics}
+        values["version"] = visit.version
         values.setdefault("title", about.title)
         return self.plain(template, visit.request, visit.who, here=name, waiting=waiting, **values)
 
@@ -137,7 +138,7 @@ class Frame:
     ) -> Answer:
         """Without what the console's pages have: logins, messages, pages for one user."""
         token = self._login.form_token(request.cookie(self._login.cookie_name))
-        shown = {"waiting": 0, "command": "", "api": "", "topics": (), "here": "", "title": "", **values}
+        shown = {"waiting": 0, "command": "", "api": "", "topics": (), "version": "", "here": "", "title": "", **values}
         text = self._templates.get_template(template).render(
             who=who,
             roles=", ".join(role for role in Role if who is not None and role in who.roles),

@@ -183,6 +183,11 @@ class LiveUpdates:
         events.subscribe(TemporaryScopesChanged, lambda _: self.changed("scopes"))
 
     @property
+    def version(self) -> str:
+        """Changes with everything that pages show. A stream that continues from an older one begins with a frame."""
+        return f"{self._run}-{self._number}"
+
+    @property
     def open_streams(self) -> int:
         return self._open
 
@@ -233,13 +238,14 @@ class LiveUpdates:
         if last_id is not None and last_id != f"{self._run}-{seen}":
             yield self._frame(seen, sorted(TOPICS))
         while not self._closing:
-            if not await self._next():
-                yield b":ping\n\n"
-            elif self._number != seen:
+            # Compared before each wait: a change may have been announced while the last frame was being sent.
+            if self._number != seen:
                 topics = TOPICS if self._number != seen + 1 else self._heard(who)
                 seen = self._number
                 if topics:
                     yield self._frame(seen, sorted(topics))
+            elif not await self._next():
+                yield b":ping\n\n"
 
     def _heard(self, who: Approver) -> set[str]:
         return {topic for topic, whose in self._last if whose == EVERYBODY or who.may_see_of(whose)}

@@ -44,6 +44,8 @@ class Visit:
     values: Mapping[str, str]
     authorized: Authorized
     """How it was authorized."""
+    version: str
+    """Of everything that pages show, from before the handler read any of it."""
 
     @property
     def who(self) -> Approver:

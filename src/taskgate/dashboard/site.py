@@ -99,7 +99,16 @@ class Dashboard:
         self.live = LiveUpdates(gateway.events)
         self._steering = Steering(gateway, records, configuration)
         self.accounts = AccountPages(gateway.accounts, records, self.login, self._is_https)
-        events = get("/events", Access.LOGIN, self._events, "Which kinds of things change, as they do.", stream=True)
+        events = get(
+            "/events",
+            Access.LOGIN,
+            self._events,
+            "Which kinds of things change, as they do.",
+            query={
+                "after": "The version of the page that is open; if anything changed since, the first event comes at once."
+            },
+            stream=True,
+        )
         more = (events, *self._steering.routes(), *self.accounts.routes())
         self.api = Api(gateway, self._inbox, self.login, self._passphrase, authorizer, more=more)
         self._entry = RouteTable(self._entry_routes())
@@ -213,7 +222,7 @@ class Dashboard:
         person, route = authorized.person, found.route
         bearer = request.headers.get(b"authorization")
         locked = bearer is not None and person is not None and self._passphrase.needed_by(person)
-        visit = Visit(replace(request, locked=locked), person, found.values, authorized)
+        visit = Visit(replace(request, locked=locked), person, found.values, authorized, self.live.version)
         if route.kind is RouteKind.API:
             return await self.api.answer(found, visit)
         return await route.handler(visit)
@@ -252,7 +261,7 @@ class Dashboard:
 
     async def _events(self, visit: Visit) -> Answer | EventAnswer:
         """The stream of an open page."""
-        last_id = visit.request.headers.get(b"last-event-id", b"").decode("latin-1") or None
+        last_id = visit.request.headers.get(b"last-event-id", b"").decode("latin-1") or visit.asked("after")
         if self.live.is_full:
             return problem(503, "Too many pages are open at this gateway.")
         return self.live.stream(last_id, visit.who)

@@ -171,7 +171,10 @@
       else if (reply.ok) {
         const theirs = assets(page);
         if (theirs && theirs !== own) upgraded();
-        else refresh(page, now);
+        else {
+          refresh(page, now);
+          body.dataset.version = page.body.dataset.version || "";
+        }
       }
     } catch {
       down = true;
@@ -204,7 +207,8 @@
   const listen = () => {
     if (over || source) return;
     if (!window.EventSource) return startPolling();
-    source = new EventSource("/api/v1/events");
+    // With the version of this page: what changed between its rendering and this request is announced at once.
+    source = new EventSource(`/api/v1/events?after=${encodeURIComponent(body.dataset.version || "")}`);
     source.addEventListener("open", () => {
       if (failures) look(true);
       failures = 0;
