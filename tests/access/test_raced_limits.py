@@ -9,7 +9,7 @@ import pytest
 from tests.seam import Call, Gateway, Upstream, seam
 
 from taskgate.dashboard import pages
-from taskgate.gateway.methods import subscriptions
+from taskgate.gateway.methods import following, subscriptions
 from taskgate.gateway.own_tools import use_resources
 
 MOST = 5
@@ -54,7 +54,7 @@ async def test_parallel_listens_stay_within_their_limit(monkeypatch: pytest.Monk
 
 @seam
 async def test_parallel_subscriptions_of_a_session_stay_within_their_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(subscriptions, "MAX_URIS", MOST)
+    monkeypatch.setattr(following, "MAX_URIS", MOST)
     async with Gateway({}, {"library": library()}) as gate:
         caller = await gate.caller("2025")
         asked = [caller.begin("resources/subscribe", {"uri": f"book://{number}"}) for number in range(AT_ONCE)]

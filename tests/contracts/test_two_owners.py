@@ -28,7 +28,8 @@ from taskgate.core.tasks.task import Task
 from taskgate.gateway.events import EventHub
 from taskgate.gateway.plan import Live
 from taskgate.gateway.tasks.sends import TaskSends
-from taskgate.gateway.tasks.task_records import TaskChanges, TaskRecords
+from taskgate.gateway.tasks.task_changes import TaskChanges
+from taskgate.gateway.tasks.task_records import TaskRecords
 from taskgate.ports.approval_store import Decided, HeldCall
 from taskgate.ports.replicas import (
     APPROVALS,

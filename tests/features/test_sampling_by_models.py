@@ -23,7 +23,7 @@ from taskgate.core.choose_model import Model
 from taskgate.core.sampling_request import SamplingRequest, read_request
 from taskgate.gateway.plan import Live
 from taskgate.gateway.questions.asker import MAX_SHOWN, Models, _question_text
-from taskgate.gateway.requests.admission import Budgets
+from taskgate.gateway.requests.budgets import Budgets
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(90)]
 VENDORS = Path(__file__).resolve().parent.parent / "peers" / "model_vendors.py"

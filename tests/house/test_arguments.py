@@ -55,7 +55,7 @@ def test_use_cases_get_what_they_need_and_not_everything() -> None:
 def test_the_check_counts_parts(made: str) -> None:
     separator = "; " if made == "{}" else ", "
     fields = separator.join([*(f"f{number}: Live[Relay]" for number in range(11)), "name: str"])
-    source = f"from taskgate.gateway.relay import Relay\nclass Everything:\n    {made.format(fields)}"
+    source = f"from taskgate.gateway.relay.relay import Relay\nclass Everything:\n    {made.format(fields)}"
     assert list(collaborators_in(source)) == [("Everything", 11)]
 
 

@@ -14,12 +14,12 @@ import pytest
 from taskgate.gateway.catalog.catalogs import Catalogs
 from taskgate.gateway.governance.gate import CallGate
 from taskgate.gateway.governance.pins import Pins
-from taskgate.gateway.relay import Relay
-from taskgate.gateway.rounds import SuspendedCalls
+from taskgate.gateway.relay.relay import Relay
+from taskgate.gateway.relay.suspended_calls import SuspendedCalls
 from taskgate.gateway.tasks.attempts import Attempts
 from taskgate.gateway.tasks.questions import TaskQuestions
 from taskgate.gateway.tasks.recovery import Recovery
-from taskgate.gateway.tasks.sends import TaskResults
+from taskgate.gateway.tasks.task_results import TaskResults
 from taskgate.store.sqlite.store import SqliteStore
 
 GUARDS: list[tuple[Callable[..., Any], str]] = [

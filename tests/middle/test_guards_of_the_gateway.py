@@ -21,7 +21,7 @@ from taskgate.gateway import wiring
 from taskgate.gateway.changes import CONFIRMED_WITHIN_S
 from taskgate.gateway.events import EventHub
 from taskgate.gateway.governance.evaluate import Asked, read_arguments
-from taskgate.gateway.requests.replies import LIFETIME_S, RequestStateSigner
+from taskgate.gateway.requests.request_state import LIFETIME_S, RequestStateSigner
 from taskgate.mcp.failures import HttpFailure
 from taskgate.mcp.http.target import Origin, open_connection
 from taskgate.ports.replicas import SeenRevisions

@@ -9,7 +9,7 @@ import pytest
 from tests.seam import TASKS_EXTENSION, Call, Gateway, Upstream, seam, until
 
 from taskgate.core.questions import Answer
-from taskgate.gateway.tasks.questions import keep_answers
+from taskgate.gateway.tasks.stored_questions import keep_answers
 
 ASKED = ("elicitation/create", {"message": "Which colour?", "requestedSchema": {"type": "object", "properties": {}}})
 QUICK: dict[str, Any] = {"tasks": {"promote_after_ms": 1000}}

@@ -74,7 +74,7 @@ async def test_one_that_names_a_resource_twice_lets_it_go() -> None:
 @seam
 async def test_a_session_that_may_follow_no_more_may_follow_the_same_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """As it does where another gateway goes on with it, which follows again what the session followed."""
-    monkeypatch.setattr("taskgate.gateway.methods.subscriptions.MAX_URIS", 1)
+    monkeypatch.setattr("taskgate.gateway.methods.following.MAX_URIS", 1)
     upstream = server()
     async with Gateway(CONFIG, {"s": upstream}) as gate:
         caller = await gate.caller("2025")

@@ -23,7 +23,7 @@ from taskgate.core.errors import GatewayFault
 from taskgate.core.generations import Opening
 from taskgate.core.identity import Caller, CredentialFacts, Identity
 from taskgate.core.scoping.registry import SessionRequest
-from taskgate.gateway.requests.sessions import Session
+from taskgate.gateway.requests.session import Session
 from taskgate.ports.store import KeptCatalog, KeptServer
 from taskgate.store.postgres.store import open_store
 

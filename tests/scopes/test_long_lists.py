@@ -8,7 +8,7 @@ import pytest
 from tests.harness.gateway import running_gateway
 from tests.scopes.talking import STATEFUL, STATELESS, opened, scope, server
 
-from taskgate.gateway.methods.handshake import PAGE
+from taskgate.gateway.methods.catalog_lists import PAGE
 
 pytestmark = [pytest.mark.timeout(90), pytest.mark.virtual_time]
 NAMES = [f"tool_{number}" for number in range(PAGE + 5)]

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from taskgate.gateway.tasks.promote import SharedTimers
+from taskgate.gateway.tasks.promotion_timers import SharedTimers
 
 pytestmark = pytest.mark.virtual_time
 

@@ -16,7 +16,7 @@ from taskgate.config.load import LoadedConfig
 from taskgate.config.switches import keys_of
 from taskgate.core.audit import AuditEntry, Head, Row
 from taskgate.core.errors import GatewayFault
-from taskgate.gateway.requests.admission import Budgets
+from taskgate.gateway.requests.budgets import Budgets
 from taskgate.inbound.http.site import InternalSocket, bind_internal
 from taskgate.inbound.identity import (
     adopt_passphrase,

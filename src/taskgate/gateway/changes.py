@@ -24,7 +24,8 @@ from taskgate.gateway.methods.temporary_scopes import TemporaryScopes
 from taskgate.gateway.plan import Live, Plan
 from taskgate.gateway.questions.activity import Activity
 from taskgate.gateway.questions.separated import SeparatedServers
-from taskgate.gateway.requests.admission import Admission, Budgets
+from taskgate.gateway.requests.admission import Admission
+from taskgate.gateway.requests.budgets import Budgets
 from taskgate.gateway.tasks.questions import TaskQuestions
 from taskgate.gateway.tasks.recovery import Recovery
 from taskgate.gateway.tasks.runs import Runs

@@ -11,7 +11,7 @@ from taskgate.core.tasks.task import Task
 from taskgate.core.tasks.transition import Noted
 from taskgate.core.wire import Raw
 from taskgate.gateway.requests.request import Request
-from taskgate.gateway.requests.sessions import Session
+from taskgate.gateway.requests.session import Session
 from taskgate.ports.approval_store import ApprovalRequest
 from taskgate.telemetry.logs import log
 

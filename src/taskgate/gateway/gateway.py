@@ -23,7 +23,7 @@ from taskgate.core.scoping.registry import SessionRequest
 from taskgate.core.scoping.scope import FACADE_MODES
 from taskgate.core.scoping.subset import NotAllowed, Reason, Subset
 from taskgate.core.wire import Message
-from taskgate.gateway.calls.routing import Lookup
+from taskgate.gateway.calls.lookup import Lookup
 from taskgate.gateway.catalog.catalogs import Catalogs
 from taskgate.gateway.changes import Configured, OtherGateways, Reload, SharedCaches
 from taskgate.gateway.dynamic_servers import facts_of, scope_hint
@@ -35,11 +35,13 @@ from taskgate.gateway.governance.pins import Pins
 from taskgate.gateway.governance.record_calls import Denials
 from taskgate.gateway.governance.standing_grants import KnownPeople
 from taskgate.gateway.method_tables import no_such_method
+from taskgate.gateway.methods.caller_notifications import notified
 from taskgate.gateway.methods.handshake import initialize_result
-from taskgate.gateway.methods.notifications import UpstreamNotifications, notified
-from taskgate.gateway.methods.shared_sessions import SessionEnds, SharedSessions
+from taskgate.gateway.methods.session_ends import SessionEnds
+from taskgate.gateway.methods.shared_sessions import SharedSessions
 from taskgate.gateway.methods.subscriptions import Subscriptions
 from taskgate.gateway.methods.temporary_scopes import TemporaryScopes
+from taskgate.gateway.methods.upstream_notifications import UpstreamNotifications
 from taskgate.gateway.methods.vendor_methods import VendorMethods
 from taskgate.gateway.own_tools.table import TOOLS, callable_families
 from taskgate.gateway.own_tools.timers_and_logs import KEPT_BY_ONE_GATEWAY
@@ -48,13 +50,15 @@ from taskgate.gateway.questions.activity import Activity
 from taskgate.gateway.questions.elicitations import ElicitationPages
 from taskgate.gateway.questions.separated import SeparatedServers
 from taskgate.gateway.questions.shared_inbox import SharedInbox
-from taskgate.gateway.requests.admission import CHARGED, Admission, Budgets
+from taskgate.gateway.relay.traced_calls import answer_traced
+from taskgate.gateway.requests.admission import Admission
+from taskgate.gateway.requests.budgets import CHARGED, Budgets
 from taskgate.gateway.requests.replies import CallerReply, broken, going_down, refused, relayed
 from taskgate.gateway.requests.request import Request
-from taskgate.gateway.requests.sessions import Session, SessionTable
-from taskgate.gateway.rounds import answer_traced
+from taskgate.gateway.requests.session import Session
+from taskgate.gateway.requests.session_table import SessionTable
 from taskgate.gateway.tasks.engine import TaskEngine
-from taskgate.gateway.tasks.followers import TaskMetrics
+from taskgate.gateway.tasks.task_metrics import TaskMetrics
 from taskgate.ports.credentials import AccountConnector
 from taskgate.ports.upstream import RelayedError, Upstream
 from taskgate.telemetry.logs import log

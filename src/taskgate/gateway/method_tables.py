@@ -10,14 +10,16 @@ from taskgate.core.errors import CallerError
 from taskgate.core.generations import speaks_tasks
 from taskgate.core.scoping.scope import ScopeMode
 from taskgate.gateway.calls.call_tool import ToolCalls
-from taskgate.gateway.calls.read_things import Readings
-from taskgate.gateway.calls.routing import Lookup, unknown_tool
+from taskgate.gateway.calls.lookup import Lookup, unknown_tool
+from taskgate.gateway.calls.readings import Readings
 from taskgate.gateway.calls.skills import Skills
 from taskgate.gateway.dynamic_servers import DynamicServers
-from taskgate.gateway.methods.handshake import Completing, discover_result, list_catalog
-from taskgate.gateway.methods.notifications import pass_log_level_on
+from taskgate.gateway.methods.caller_notifications import pass_log_level_on
+from taskgate.gateway.methods.catalog_lists import list_catalog
+from taskgate.gateway.methods.completion import Completing
+from taskgate.gateway.methods.following import Following
+from taskgate.gateway.methods.handshake import discover_result
 from taskgate.gateway.methods.shared_sessions import SharedSessions
-from taskgate.gateway.methods.subscriptions import Following
 from taskgate.gateway.own_tools.table import OwnTools
 from taskgate.gateway.plan import Live
 from taskgate.gateway.requests.request import Request

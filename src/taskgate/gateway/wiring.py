@@ -7,11 +7,10 @@ hub; what a reload replaces it reads from a `Live` value.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
 
 from taskgate.core.audit import AuditEntry
 from taskgate.core.catalog.entry import EntryKind
-from taskgate.gateway.calls.read_things import ToolFacts
+from taskgate.gateway.calls.tool_facts import ToolFacts
 from taskgate.gateway.catalog.catalogs import Catalogs, Offer, Quarantine
 from taskgate.gateway.catalog.offer import CatalogMemory
 from taskgate.gateway.catalog.slow_tools import SlowTools
@@ -32,8 +31,8 @@ from taskgate.gateway.governance.pins import Annotations, Pins
 from taskgate.gateway.governance.record_calls import Denials
 from taskgate.gateway.governance.standing_grants import StandingGrants
 from taskgate.gateway.method_tables import MethodTables
-from taskgate.gateway.methods.notifications import UpstreamNotifications
 from taskgate.gateway.methods.temporary_scopes import TemporaryScopes
+from taskgate.gateway.methods.upstream_notifications import UpstreamNotifications
 from taskgate.gateway.methods.vendor_methods import VendorMethods
 from taskgate.gateway.questions.activity import Activity
 from taskgate.gateway.questions.asker import Asker, Models, shown_to_operator
@@ -44,25 +43,30 @@ from taskgate.gateway.questions.elicitations import (
     UrlElicitations,
 )
 from taskgate.gateway.questions.untied import UntiedQuestions
-from taskgate.gateway.relay import Relay
+from taskgate.gateway.relay.relay import Relay
+from taskgate.gateway.relay.suspended_calls import SuspendedCalls
 from taskgate.gateway.requests.admission import Admission
-from taskgate.gateway.rounds import SuspendedCalls
 from taskgate.gateway.tasks.account_questions import AccountQuestions
 from taskgate.gateway.tasks.attempts import Attempts
 from taskgate.gateway.tasks.conversation import Conversations
 from taskgate.gateway.tasks.deadlines import TaskDeadlines
 from taskgate.gateway.tasks.engine import TaskEngine
-from taskgate.gateway.tasks.followers import Followers, TaskMetrics
+from taskgate.gateway.tasks.followers import Followers
 from taskgate.gateway.tasks.held_replies import HeldReplies
 from taskgate.gateway.tasks.methods import TaskMethods
-from taskgate.gateway.tasks.presence import CallerPresence, TaskPolls
-from taskgate.gateway.tasks.promote import PromotionParts, Promotions
-from taskgate.gateway.tasks.questions import TaskInbox, TaskQuestions
+from taskgate.gateway.tasks.presence import CallerPresence
+from taskgate.gateway.tasks.promotion import PromotionParts, Promotions
+from taskgate.gateway.tasks.questions import TaskQuestions
 from taskgate.gateway.tasks.recovery import Recovery
+from taskgate.gateway.tasks.run_queue import RunQueue
 from taskgate.gateway.tasks.runs import Runs
-from taskgate.gateway.tasks.sends import RunQueue, TaskResults
-from taskgate.gateway.tasks.task_lists import UpstreamListing
-from taskgate.gateway.tasks.task_records import TaskChanges, TaskRecords
+from taskgate.gateway.tasks.task_changes import TaskChanges
+from taskgate.gateway.tasks.task_inbox import TaskInbox
+from taskgate.gateway.tasks.task_metrics import TaskMetrics
+from taskgate.gateway.tasks.task_polls import TaskPolls
+from taskgate.gateway.tasks.task_records import TaskRecords
+from taskgate.gateway.tasks.task_results import TaskResults
+from taskgate.gateway.tasks.upstream_listing import UpstreamListing
 from taskgate.gateway.tasks.upstream_tasks import UpstreamTasks
 from taskgate.gateway.wiring_parts import (
     Asking,
@@ -79,9 +83,6 @@ from taskgate.gateway.wiring_parts import (
 from taskgate.ports.approval_store import ApprovalRequest
 from taskgate.ports.credentials import AccountConnector
 from taskgate.turns import in_turns
-
-if TYPE_CHECKING:
-    pass
 
 
 def wire_gateway(base: Foundation, servers: Servers, accounts: AccountConnector, *, local: bool) -> Gateway:

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Protocol
 from taskgate.core.diagrams import Waterfall
 from taskgate.gateway.calls.call_tool import ToolCalls
 from taskgate.gateway.calls.durable_calls import DurableCalls
-from taskgate.gateway.calls.read_things import Readings
-from taskgate.gateway.calls.routing import Lookup, Sending
+from taskgate.gateway.calls.lookup import Lookup
+from taskgate.gateway.calls.readings import Readings
+from taskgate.gateway.calls.sending import Sending
 from taskgate.gateway.calls.skill_files import SkillFiles
 from taskgate.gateway.calls.skills import Skills
 from taskgate.gateway.catalog.catalogs import Catalogs
@@ -31,9 +32,11 @@ from taskgate.gateway.governance.pins import Annotations, Pins
 from taskgate.gateway.governance.record_calls import CallRecorder, Denials
 from taskgate.gateway.governance.standing_grants import KnownPeople, StandingGrants
 from taskgate.gateway.method_tables import Methods
-from taskgate.gateway.methods.handshake import Completing
-from taskgate.gateway.methods.shared_sessions import SessionEnds, SharedSessions
-from taskgate.gateway.methods.subscriptions import Following, Subscriptions
+from taskgate.gateway.methods.completion import Completing
+from taskgate.gateway.methods.following import Following
+from taskgate.gateway.methods.session_ends import SessionEnds
+from taskgate.gateway.methods.shared_sessions import SharedSessions
+from taskgate.gateway.methods.subscriptions import Subscriptions
 from taskgate.gateway.methods.temporary_scopes import TemporaryScopes
 from taskgate.gateway.own_tools import use_resources
 from taskgate.gateway.own_tools.await_activity import WAITING_TOOLS
@@ -57,20 +60,24 @@ from taskgate.gateway.questions.elicitations import (
 )
 from taskgate.gateway.questions.separated import SeparatedServers
 from taskgate.gateway.questions.shared_inbox import SharedInbox
-from taskgate.gateway.relay import Relay
-from taskgate.gateway.requests.admission import Budgets
-from taskgate.gateway.requests.replies import RequestStateSigner
-from taskgate.gateway.requests.sessions import OpenConversations, SessionTable
+from taskgate.gateway.relay.relay import Relay
+from taskgate.gateway.requests.budgets import Budgets
+from taskgate.gateway.requests.open_conversations import OpenConversations
+from taskgate.gateway.requests.request_state import RequestStateSigner
+from taskgate.gateway.requests.session_table import SessionTable
 from taskgate.gateway.tasks.account_questions import AccountQuestions
-from taskgate.gateway.tasks.conversation import ConversationHomes, Conversations
+from taskgate.gateway.tasks.conversation import Conversations
+from taskgate.gateway.tasks.conversation_homes import ConversationHomes
 from taskgate.gateway.tasks.deadlines import TaskDeadlines
 from taskgate.gateway.tasks.engine import TaskEngine
 from taskgate.gateway.tasks.followers import Followers
-from taskgate.gateway.tasks.presence import CallerPresence, TaskPolls
-from taskgate.gateway.tasks.questions import TaskInbox, TaskQuestions
+from taskgate.gateway.tasks.presence import CallerPresence
+from taskgate.gateway.tasks.questions import TaskQuestions
 from taskgate.gateway.tasks.runs import Runs
-from taskgate.gateway.tasks.sends import TaskResults
+from taskgate.gateway.tasks.task_inbox import TaskInbox
+from taskgate.gateway.tasks.task_polls import TaskPolls
 from taskgate.gateway.tasks.task_records import TaskRecords
+from taskgate.gateway.tasks.task_results import TaskResults
 from taskgate.ports.credentials import AccountConnector
 from taskgate.ports.replicas import GRANTS, PINS, SCOPES, SERVERS, TOKENS, SessionStore
 from taskgate.ports.store import Store

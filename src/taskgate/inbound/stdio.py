@@ -23,7 +23,7 @@ from taskgate.core.wire import InvalidMessage, Kind, Message, MessageReader
 from taskgate.gateway.gateway import Gateway
 from taskgate.gateway.requests.replies import going_down, stopped_meanwhile
 from taskgate.gateway.requests.request import Request
-from taskgate.gateway.requests.sessions import Session
+from taskgate.gateway.requests.session import Session
 from taskgate.mcp.framing import LineSplitter, Oversize
 from taskgate.mcp.turn_budget import TurnBudget
 from taskgate.ports.outlet import CancelNote

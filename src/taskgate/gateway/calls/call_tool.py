@@ -1,44 +1,42 @@
-"""A caller asks for a tool to be run.
+"""`tools/call`: find the tool in the caller's view, apply the gates, and forward the call to its server.
 
-Find the tool in what this caller sees, let the gates decide, and bring the call to its server: as a task if the caller asked for
-one, durable from the start if someone must agree first or the caller gave a key, else plainly, with a task to fall back on when
-it takes long. A name that is hidden, denied or unknown gets one and the same answer.
+A call that needs more than forwarding (approval, task metadata, an idempotency key) is answered by `durable_calls`. Any other
+call is forwarded directly and becomes a task only if it takes longer than its caller waits. Hidden, denied and unknown names get
+the same error.
 """
 
 from __future__ import annotations
 
 import asyncio
-import secrets
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
-from taskgate.core import wire
 from taskgate.core.catalog.entry import MARK
 from taskgate.core.delivery import KEY_META
 from taskgate.core.errors import CallerError, Executed, TaskgateError, UpstreamError
-from taskgate.core.generations import Generation, complete, error_data
 from taskgate.core.scoping.scope import ScopeMode
-from taskgate.core.tasks.task import UpstreamHandle
-from taskgate.core.wire import Raw
 from taskgate.gateway.calls.durable_calls import TASK_META, DurableCalls
-from taskgate.gateway.calls.routing import Lookup, Sending
+from taskgate.gateway.calls.lookup import Lookup
+from taskgate.gateway.calls.sending import Sending
+from taskgate.gateway.calls.tool_results import as_tool_result, upstream_task
 from taskgate.gateway.catalog.validate import ArgumentChecks, Validation
 from taskgate.gateway.catalog.views import ToolRef
 from taskgate.gateway.governance.call_log import CallLog
-from taskgate.gateway.requests.admission import ServerQueue
+from taskgate.gateway.requests.caller_keys import fair_key
+from taskgate.gateway.requests.heartbeat import Heartbeat
 from taskgate.gateway.requests.large_results import looked_at
-from taskgate.gateway.requests.request import Heartbeat, Request, fair_key, next_step
+from taskgate.gateway.requests.request import Request, next_step
+from taskgate.gateway.requests.server_queue import ServerQueue
 from taskgate.gateway.tasks.engine import TaskEngine
-from taskgate.gateway.tasks.promote import Promotion
-from taskgate.gateway.tasks.sends import is_error
+from taskgate.gateway.tasks.promotion import Promotion
 from taskgate.gateway.tasks.task_records import NewCall
+from taskgate.gateway.tasks.task_results import is_error
 from taskgate.mcp.param_headers import header_values
 from taskgate.ports.credentials import AccountNeeded
 from taskgate.ports.upstream import RelayedError, Upstream, UpstreamCall
 from taskgate.turns import LARGE_BYTES
 
 NotListed = Callable[[Request], Awaitable[bytes]]
-
 _SPECIAL: Final = frozenset({"task", "requestState"})
 """Params without any of these ask for nothing but the call."""
 _SPECIAL_META: Final = frozenset({TASK_META, KEY_META})
@@ -216,29 +214,3 @@ class ToolCalls:
         return self._relay.call_for(
             request, upstream, "tools/call", params, name=tool.name, timeout_s=tool.timeout_s, headers=headers
         )
-
-
-def upstream_task(request: Request, tool: ToolRef, result: bytes) -> UpstreamHandle | None:
-    """A stateless upstream may answer a caller that knows tasks with a task of its own."""
-    if request.envelope is None or b'"taskId"' not in result or not request.envelope.wants_tasks:
-        return None
-    members = wire.members_of(result)
-    if bytes(members.get("resultType", Raw(b""))) != b'"task"':
-        return None
-    task_id = wire.parse_strictly(bytes(members.get("taskId", Raw(b"null"))))
-    if type(task_id) is not str:
-        return None
-    return UpstreamHandle(tool.server, task_id, None, Generation.STATELESS)
-
-
-def as_tool_result(problem: UpstreamError, generation: Generation) -> bytes:
-    """A failure while running the tool, as a result: models see results and may never see protocol errors."""
-    data = error_data(problem, secrets.token_hex(8), problem.executed)
-    result = wire.encode(
-        {
-            "content": [{"type": "text", "text": problem.message}],
-            "isError": True,
-            "_meta": {"taskgate/error": data},
-        }
-    )
-    return complete(result) if generation is Generation.STATELESS else result

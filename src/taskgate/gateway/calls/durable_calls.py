@@ -1,7 +1,7 @@
 """Tool calls that are more than plain: governed, asked for as a task, repeated under a key, to be held for somebody's account.
 
-What such a call needs must outlive the gateway, so it is written down as a task before anything is sent; its caller gets a handle,
-or its reply is held as long as this caller waits for one.
+What such a call needs must outlive the gateway, so it is written down as a task before anything is sent; its caller gets a
+handle, or its reply is held as long as this caller waits for one.
 
 Does a call obey what its tool showed this caller about tasks? Required, forbidden, or as the caller likes.
 """
@@ -21,14 +21,15 @@ from taskgate.core.errors import CallerError
 from taskgate.core.generations import TASKS_EXTENSION, Generation, missing_capability, speaks_tasks
 from taskgate.core.governance.decision import Denied, Forward
 from taskgate.core.wire import meta_of
-from taskgate.gateway.calls.routing import Lookup
+from taskgate.gateway.calls.lookup import Lookup
 from taskgate.gateway.catalog.validate import ArgumentChecks
 from taskgate.gateway.catalog.views import ToolRef
 from taskgate.gateway.governance.ask_caller import ByUrl
 from taskgate.gateway.governance.call_log import CallLog
 from taskgate.gateway.governance.gate import CallGate
-from taskgate.gateway.requests.admission import Budgets
-from taskgate.gateway.requests.request import Request, fair_key, idempotency_key, next_step
+from taskgate.gateway.requests.budgets import Budgets
+from taskgate.gateway.requests.caller_keys import fair_key, idempotency_key
+from taskgate.gateway.requests.request import Request, next_step
 from taskgate.gateway.tasks.engine import TaskEngine
 from taskgate.gateway.tasks.task_records import NewCall
 from taskgate.mcp.param_headers import mismatch

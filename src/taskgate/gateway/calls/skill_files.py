@@ -1,8 +1,8 @@
 """Files of skills on their way to a caller: each is compared with the size and digest in its skill's entry.
 
 A file that differs may only be newer than the entry we know: then the entry is fetched once more, and pins judge it as if it had
-been listed. What still differs is not returned. An entry lists all files of its skill, so an address in the skill's folder that it
-does not list differs too, unless its server lists it as a plain resource.
+been listed. What still differs is not returned. An entry lists all files of its skill, so an address in the skill's folder that
+it does not list differs too, unless its server lists it as a plain resource.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from taskgate.core.catalog.pinned_content import content_bytes
 from taskgate.core.catalog.skills import InvalidSkill, mismatch, read_skill
 from taskgate.core.errors import Executed, UpstreamError
 from taskgate.core.wire import Raw
-from taskgate.gateway.calls.routing import Lookup, Sending
+from taskgate.gateway.calls.lookup import Lookup
+from taskgate.gateway.calls.sending import Sending
 from taskgate.gateway.catalog.known_skills import KnownSkills, PlaceInSkill
 from taskgate.gateway.governance.pins import Pins
 from taskgate.gateway.requests.large_results import elements_of, members_of

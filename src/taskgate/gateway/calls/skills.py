@@ -15,7 +15,7 @@ from taskgate.core.errors import CallerError, TaskgateError
 from taskgate.core.generations import Generation, cached_privately, strip_result
 from taskgate.core.patterns import PatternKind
 from taskgate.core.wire import Raw
-from taskgate.gateway.calls.read_things import Readings, permitted
+from taskgate.gateway.calls.readings import Readings, permitted
 from taskgate.gateway.calls.skill_files import SkillFiles, read_entry
 from taskgate.gateway.catalog.views import View
 from taskgate.gateway.plan import Live

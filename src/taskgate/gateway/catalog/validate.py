@@ -17,8 +17,9 @@ from taskgate.core.wire import Raw
 from taskgate.gateway.catalog.view import ToolRef
 from taskgate.gateway.events import DataErased, EventHub, SessionEnded
 from taskgate.gateway.plan import Live, Plan, Validate
+from taskgate.gateway.requests.caller_keys import memory_key
 from taskgate.gateway.requests.large_results import members_of
-from taskgate.gateway.requests.request import Request, memory_key
+from taskgate.gateway.requests.request import Request
 from taskgate.reading import read_value
 from taskgate.telemetry.logs import log
 from taskgate.turns import LARGE_BYTES, let_others_run

@@ -24,9 +24,10 @@ from taskgate.gateway.events import ApprovalOpened, ApprovalOver, EventHub, Resu
 from taskgate.gateway.governance.approvals import Approvals
 from taskgate.gateway.governance.evaluate import as_own_approver
 from taskgate.gateway.plan import Elicits, Live, Plan
-from taskgate.gateway.requests.replies import RequestStateSigner, ask_session, text_of
+from taskgate.gateway.requests.caller_questions import ask_session
 from taskgate.gateway.requests.request import Request
-from taskgate.gateway.requests.sessions import Session
+from taskgate.gateway.requests.request_state import RequestStateSigner, text_of
+from taskgate.gateway.requests.session import Session
 from taskgate.gateway.requests.strict_arguments import arguments_digest, read_ahead, strict_value
 from taskgate.gateway.tasks.engine import TaskEngine
 from taskgate.gateway.tasks.followers import Followers

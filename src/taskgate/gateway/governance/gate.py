@@ -25,8 +25,9 @@ from taskgate.gateway.governance.approvals import Approvals
 from taskgate.gateway.governance.evaluate import Asked, PreSendRecheck, asked_of_tool, evaluate, tell_note
 from taskgate.gateway.governance.record_calls import CallRecorder, Denials, RecordedRefusal
 from taskgate.gateway.plan import Live, Plan, pending_limits
+from taskgate.gateway.requests.heartbeat import Heartbeat
 from taskgate.gateway.requests.limit_errors import limit_met
-from taskgate.gateway.requests.request import Heartbeat, Request
+from taskgate.gateway.requests.request import Request
 from taskgate.gateway.requests.strict_arguments import READ_AT_ONCE, arguments_digest, read_ahead
 from taskgate.gateway.tasks.engine import TaskEngine
 from taskgate.gateway.tasks.methods import KEEP_ALIVE_S

@@ -1,15 +1,15 @@
-"""Sessions of stateful callers where several gateways share a store: each is a row that any of them can find.
+"""Sessions of stateful callers when several gateways share a store: each session is a row that every gateway can find.
 
-The gateway that opened a session is its home, and answers what is said in it. When a home has died, another gateway makes itself
-the home: the session goes on under its id with what its caller declared, narrowed and follows; conversations with servers are
-opened anew, and what was in flight is lost with the former home. A gateway that was paused for longer than its lease asks the store
-which sessions are still its own before it answers in any of them.
+The gateway that opened a session is its home and answers its requests. When a home has died, another gateway becomes the home:
+the session continues under its id with what its caller declared, narrowed and subscribed to. Connections to servers are opened
+anew, and requests in flight are lost with the former home. A gateway that was paused for longer than its lease reads from the
+store which sessions are still its own before it answers in any of them.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
@@ -18,16 +18,16 @@ from taskgate import clock
 from taskgate.core import wire
 from taskgate.core.errors import GatewayFault, TaskgateError
 from taskgate.core.generations import Opening
-from taskgate.core.identity import Caller, CredentialFacts, tenant_of
-from taskgate.core.patterns import PatternSet
-from taskgate.core.scoping.registry import NO_WISH, SessionRequest
-from taskgate.gateway.events import ConversationIdle, EventHub, SessionEnded
-from taskgate.gateway.methods.subscriptions import Following, Subscriptions
+from taskgate.core.identity import Caller, tenant_of
+from taskgate.gateway.methods.following import Following
+from taskgate.gateway.methods.session_ends import SessionEnds, write_or_log
+from taskgate.gateway.methods.session_rows import SessionBody, narrowing_in, session_body
 from taskgate.gateway.plan import Live, Plan
-from taskgate.gateway.requests.replies import RequestStateSigner
 from taskgate.gateway.requests.request import Request
-from taskgate.gateway.requests.sessions import Session, SessionTable, too_many
-from taskgate.gateway.tasks.conversation import RESUMED, ConversationHomes, Conversations
+from taskgate.gateway.requests.request_state import RequestStateSigner
+from taskgate.gateway.requests.session import Session
+from taskgate.gateway.requests.session_table import SessionTable, too_many
+from taskgate.gateway.tasks.conversation_homes import ConversationHomes
 from taskgate.ports.replicas import (
     SESSIONS,
     KeptSession,
@@ -36,107 +36,7 @@ from taskgate.ports.replicas import (
     TooManySessions,
     Wakeups,
 )
-from taskgate.ports.upstream import Upstream
 from taskgate.telemetry.logs import log
-
-# What goes with a session when it ends, and what outlives it.
-#
-# Its streams and subscriptions go at once. The conversations with servers that its tasks run in stay until the last of
-# them has ended.
-
-
-class SessionEnds:
-    def __init__(
-        self,
-        sessions: SessionTable,
-        subscriptions: Subscriptions,
-        conversations: Conversations,
-        upstreams: Live[Mapping[str, Upstream]],
-        *,
-        events: EventHub,
-        rows: SessionStore | None,
-    ) -> None:
-        """`rows`: where other gateways find sessions; None where nobody else could go on with them."""
-        self._sessions = sessions
-        self._subscriptions = subscriptions
-        self._conversations = conversations
-        self._upstreams = upstreams
-        self._events = events
-        self._rows = rows
-        self._outlived: set[str] = set()
-        self._releasing: set[asyncio.Task[None]] = set()
-        self._closing = False
-        events.subscribe(ConversationIdle, self._idle)
-
-    async def end(self, session: Session) -> None:
-        await self._end(session, self._rows.end_session if self._rows is not None else None)
-
-    async def hand_over(self, session: Session) -> None:
-        """It is over here and goes on at another gateway: whichever is asked next."""
-        await self._end(session, self._rows.release_session if self._rows is not None else None)
-
-    async def _end(self, session: Session, write: Callable[[str], Awaitable[None]] | None) -> None:
-        if not self._sessions.remove(session):
-            return
-        self._events.publish(SessionEnded(session))
-        if write is not None:
-            await _written(write(session.id))
-        await self._subscriptions.release(self._upstreams.value, session)
-        if self._conversations.in_use(session.id):
-            self._outlived.add(session.id)
-        else:
-            await self._let_go(session.id)
-
-    async def reap(self, now: float) -> None:
-        """End what was idle too long."""
-        for session in self._sessions.idle(now):
-            await self.end(session)
-
-    async def end_scope(self, scope: str) -> None:
-        """A scope is no more: its sessions and its open subscriptions end."""
-        self._subscriptions.end_scope(scope)
-        for session in [session for session in self._sessions if session.caller.scope == scope]:
-            await self.end(session)
-
-    def end_streams(self) -> None:
-        """The gateway goes down, and every session with it: their long-lived streams end now."""
-        for session in self._sessions:
-            self._events.publish(SessionEnded(session))
-
-    async def close(self) -> None:
-        self._closing = True
-        releasing = list(self._releasing)
-        for job in releasing:
-            job.cancel()
-        await asyncio.gather(*releasing, return_exceptions=True)
-
-    def _idle(self, event: ConversationIdle) -> None:
-        """If the session of a conversation is gone, the conversation may go too."""
-        session_id = event.session_id
-        if self._closing or not (session_id in self._outlived or session_id.startswith(RESUMED)):
-            return
-        self._outlived.discard(session_id)
-        job = asyncio.get_running_loop().create_task(self._release(session_id))
-        self._releasing.add(job)
-        job.add_done_callback(self._releasing.discard)
-
-    async def _release(self, session_id: str) -> None:
-        try:
-            await self._let_go(session_id)
-        except TaskgateError as problem:
-            log.info("an upstream could not be told", why=problem.message)
-
-    async def _let_go(self, session_id: str) -> None:
-        for upstream in list(self._upstreams.value.values()):
-            await upstream.release(session_id)
-
-
-async def _written(write: Awaitable[None]) -> None:
-    try:
-        await write
-    except TaskgateError as problem:
-        log.info("the end of a session could not be written yet", why=problem.message)
-
 
 LOOK_EVERY_S: Final = 10.0
 """How often all sessions of other gateways are read, in case an announcement was lost."""
@@ -144,24 +44,6 @@ KEEP_S: Final = 3600.0
 """For so long a session that no gateway holds can be adopted."""
 _PAUSE_S: Final = 0.5
 _HAND_OVER_S: Final = 0.05
-
-
-class SessionBody(msgspec.Struct, frozen=True):
-    """What it takes to open a session again. A field that is added later needs a default: older rows do not have it."""
-
-    roles: list[str]
-    place: str
-    address: str
-    version: str
-    capabilities: dict[str, Any]
-    client_info: dict[str, Any]
-    server_lists: list[list[str]]
-    tool_allowlists: list[list[str]]
-    tool_denylist: list[str]
-    subscriptions: dict[str, str]
-    log_level: str | None
-    used_tasks: bool
-    facts: CredentialFacts | None = None
 
 
 class SharedSessions:
@@ -273,7 +155,7 @@ class SharedSessions:
 
     async def _open_row(self, session: Session) -> None:
         """Raises GatewayFault."""
-        body, caller, limits = _body_of(session), session.caller, self._plan.value.limits
+        body, caller, limits = session_body(session), session.caller, self._plan.value.limits
         kept = KeptSession(session.id, caller.principal, caller.scope, "", 0, body)
         together = SessionLimits(caller.limit_key, limits.sessions_per_caller, limits.sessions_per_tenant)
         full = await self.rows.open_session(kept, together)
@@ -295,7 +177,7 @@ class SharedSessions:
 
     async def changed(self, session: Session) -> None:
         """Something was set or followed in it: that must survive its home."""
-        body = _body_of(session)
+        body = session_body(session)
         if self._written.get(session.id) == body:
             return
         if await self.rows.change_session(session.id, body):
@@ -306,7 +188,7 @@ class SharedSessions:
         body = msgspec.json.decode(kept.body, type=SessionBody)
         caller = Caller(kept.principal, frozenset(body.roles), kept.scope, body.place, body.address, body.facts)
         opening = Opening(body.version, body.capabilities, body.client_info)
-        session = Session(kept.id, caller, opening, _narrowing(body), moves=kept.moves)
+        session = Session(kept.id, caller, opening, narrowing_in(body), moves=kept.moves)
         if body.log_level is not None:
             session.set_log_level(body.log_level)
         if body.used_tasks:
@@ -374,7 +256,7 @@ class SharedSessions:
 
     async def release_all(self) -> None:
         """Nothing can be asked here any more: whatever is still ours, or could not be handed over, goes on elsewhere."""
-        await _written(self.rows.release_sessions())
+        await write_or_log(self.rows.release_sessions())
 
     def _begin(self, work: Any) -> None:
         job = asyncio.get_running_loop().create_task(work)
@@ -401,36 +283,3 @@ class _Nowhere:
 
     async def finish(self, status: int, body: bytes) -> None:
         return None
-
-
-def _body_of(session: Session) -> bytes:
-    caller, narrowing = session.caller, session.narrowing
-    body = SessionBody(
-        sorted(caller.roles),
-        caller.place,
-        caller.address,
-        session.version,
-        dict(session.capabilities),
-        dict(session.client_info),
-        [list(names) for names in narrowing.server_lists],
-        [_texts(patterns) for patterns in narrowing.tool_allowlists],
-        _texts(narrowing.tool_denylist),
-        dict(session.subscriptions),
-        session.log_level,
-        session.used_tasks,
-        caller.facts,
-    )
-    return msgspec.json.encode(body)
-
-
-def _texts(patterns: PatternSet) -> list[str]:
-    return [pattern.text for pattern in patterns.patterns]
-
-
-def _narrowing(body: SessionBody) -> SessionRequest:
-    wish = SessionRequest(
-        tuple(tuple(names) for names in body.server_lists),
-        tuple(PatternSet.of(texts) for texts in body.tool_allowlists),
-        PatternSet.of(body.tool_denylist),
-    )
-    return NO_WISH if wish == NO_WISH else wish

@@ -1,8 +1,8 @@
 """Scopes that an operator hands over while the gateway runs, each for a time: one task of a scheduler, one scope.
 
-A scope comes as the flat map of strings that schedulers keep beside a task (`core.scoping.task_config`) and is served at an address
-of its own, to the bearer of a token of its own. It is kept in the store, ends by itself, and is subject to the same registry,
-rules and budgets as the scopes of the file. Only `Reload` puts it into the plan.
+A scope comes as the flat map of strings that schedulers keep beside a task (`core.scoping.task_config`) and is served at an
+address of its own, to the bearer of a token of its own. It is kept in the store, ends by itself, and is subject to the same
+registry, rules and budgets as the scopes of the file. Only `Reload` puts it into the plan.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from taskgate.core.errors import CallerError
 from taskgate.core.scoping.scope import HelperTools, ScopePolicy
 from taskgate.core.scoping.task_config import TaskConfigError, scope_from_task_config
 from taskgate.gateway.events import EventHub, TemporaryScopesChanged
-from taskgate.gateway.methods.shared_sessions import SessionEnds
+from taskgate.gateway.methods.session_ends import SessionEnds
 from taskgate.gateway.plan import Plan
 from taskgate.ports.store import KeptScope, ScopeStore
 from taskgate.telemetry.logs import log

@@ -29,7 +29,8 @@ from taskgate.gateway.own_tools.tool import MAX_SHOWN, OwnTool, TaskParts, ToolR
 from taskgate.gateway.questions.feed import Feed
 from taskgate.gateway.questions.inbox import FORMS
 from taskgate.gateway.questions.waiting import Waiting
-from taskgate.gateway.requests.request import Heartbeat, Request
+from taskgate.gateway.requests.heartbeat import Heartbeat
+from taskgate.gateway.requests.request import Request
 
 DEFAULT_MS: Final = 30_000
 MOST_TASKS: Final = 50

@@ -21,8 +21,10 @@ from taskgate.core.wire import with_meta
 from taskgate.gateway.own_tools.tool import OwnTool, TaskParts, ToolReply, patience_s, relayed, saying
 from taskgate.gateway.questions.inbox import FORMS, Inbox
 from taskgate.gateway.questions.waiting import Waiting
-from taskgate.gateway.requests.request import Heartbeat, Request, may_see
-from taskgate.gateway.tasks.task_lists import own_tasks
+from taskgate.gateway.requests.heartbeat import Heartbeat
+from taskgate.gateway.requests.request import Request
+from taskgate.gateway.requests.task_access import may_see
+from taskgate.gateway.tasks.own_tasks import own_tasks
 from taskgate.ports.store import Store
 from taskgate.ports.upstream import RelayedError
 

@@ -16,7 +16,7 @@ from taskgate.core.events import EventKind
 from taskgate.core.governance.decision import Forward
 from taskgate.core.governance.pipeline import decide
 from taskgate.core.patterns import PatternKind
-from taskgate.gateway.calls.routing import Lookup
+from taskgate.gateway.calls.lookup import Lookup
 from taskgate.gateway.catalog.catalogs import Catalogs
 from taskgate.gateway.catalog.views import View
 from taskgate.gateway.dynamic_servers import DynamicServers, NewServer

@@ -20,7 +20,7 @@ from taskgate.core.tasks.state import TaskState
 from taskgate.core.tasks.task import Task
 from taskgate.core.wire import Raw
 from taskgate.gateway.calls.call_tool import ToolCalls
-from taskgate.gateway.calls.routing import Lookup
+from taskgate.gateway.calls.lookup import Lookup
 from taskgate.gateway.catalog.views import ToolRef, View
 from taskgate.gateway.own_tools.tool import (
     SERVER,
@@ -36,7 +36,7 @@ from taskgate.gateway.own_tools.tool import (
 )
 from taskgate.gateway.questions.activity import Activity
 from taskgate.gateway.questions.feed import Feed
-from taskgate.gateway.requests.replies import audience_of
+from taskgate.gateway.requests.audience import audience_of
 from taskgate.gateway.requests.request import Request
 from taskgate.late_imports import FUZZY, load
 

@@ -15,7 +15,7 @@ from taskgate.core.catalog.task_card import CARD_URI, TaskCard
 from taskgate.core.errors import CallerError, TaskgateError
 from taskgate.core.generations import Generation, cached_privately, error_data
 from taskgate.core.scoping.scope import FACADE_MODES, HelperTools, ScopeMode, ScopePolicy
-from taskgate.gateway.calls.routing import Lookup
+from taskgate.gateway.calls.lookup import Lookup
 from taskgate.gateway.catalog.views import View
 from taskgate.gateway.governance.record_calls import Denials
 from taskgate.gateway.own_tools import (

@@ -12,13 +12,13 @@ from taskgate.core.catalog.own_tools import LONGEST_WAIT_MS, ArgumentKind, Param
 from taskgate.core.errors import CallerError
 from taskgate.core.events import EventKind
 from taskgate.core.tasks.endings import iso
-from taskgate.gateway.calls.routing import Lookup
+from taskgate.gateway.calls.lookup import Lookup
 from taskgate.gateway.own_tools.tool import OwnTool, ToolReply, saying
 from taskgate.gateway.plan import Live
 from taskgate.gateway.questions.activity import Activity
 from taskgate.gateway.questions.feed import Feed, new_ulid
 from taskgate.gateway.requests.request import Request
-from taskgate.gateway.requests.sessions import LOG_LEVELS
+from taskgate.gateway.requests.session import LOG_LEVELS
 from taskgate.ports.upstream import Upstream
 
 KEPT_BY_ONE_GATEWAY: Final = frozenset(

@@ -20,7 +20,7 @@ from taskgate.gateway.questions.inbox import Inbox
 from taskgate.gateway.requests.delivery import ReplyDelivery
 from taskgate.gateway.requests.request import Request
 from taskgate.gateway.tasks.engine import TaskEngine
-from taskgate.gateway.tasks.promote import Promotions
+from taskgate.gateway.tasks.promotion import Promotions
 
 
 @dataclass(frozen=True, slots=True)

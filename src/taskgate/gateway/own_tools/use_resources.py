@@ -16,7 +16,7 @@ from taskgate.core.events import pending_on_servers
 from taskgate.core.patterns import PatternKind
 from taskgate.core.tasks import projections
 from taskgate.core.wire import Raw
-from taskgate.gateway.calls.read_things import Readings, permitted
+from taskgate.gateway.calls.readings import Readings, permitted
 from taskgate.gateway.own_tools.follow_tasks import tasks_of
 from taskgate.gateway.own_tools.look_around import server_row
 from taskgate.gateway.own_tools.task_card import card_content

@@ -14,7 +14,7 @@ from taskgate.core.catalog.skills import DYNAMIC
 from taskgate.core.errors import CallerError
 from taskgate.core.patterns import PatternKind
 from taskgate.core.wire import Raw
-from taskgate.gateway.calls.read_things import permitted
+from taskgate.gateway.calls.readings import permitted
 from taskgate.gateway.calls.skills import Skills
 from taskgate.gateway.catalog.views import View
 from taskgate.gateway.own_tools.tool import SERVER, OwnTool, ToolReply, inner_request, saying

@@ -22,8 +22,9 @@ from taskgate.gateway.events import EventHub, SessionEnded, TaskChanged, TaskExp
 from taskgate.gateway.plan import Limits, Live, Plan, PublicAddress
 from taskgate.gateway.questions.feed import Feed
 from taskgate.gateway.questions.inbox import Inbox
+from taskgate.gateway.requests.open_conversations import IDLE_S, OpenConversations
 from taskgate.gateway.requests.request import Request
-from taskgate.gateway.requests.sessions import IDLE_S, OpenConversations, Session
+from taskgate.gateway.requests.session import Session
 from taskgate.ports.store import Store
 from taskgate.ports.upstream import LinkKey, Upstream
 from taskgate.telemetry.logs import log

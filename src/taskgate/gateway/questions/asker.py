@@ -43,10 +43,10 @@ from taskgate.gateway.plan import Live, ModelSource, Plan
 from taskgate.gateway.questions.activity import Activity
 from taskgate.gateway.questions.elicitations import UrlElicitations
 from taskgate.gateway.questions.inbox import ANSWERABLE, Inbox
-from taskgate.gateway.requests.admission import Budgets
-from taskgate.gateway.requests.replies import ask_session
+from taskgate.gateway.requests.budgets import Budgets
+from taskgate.gateway.requests.caller_questions import ask_session
 from taskgate.gateway.requests.request import Request
-from taskgate.gateway.requests.sessions import Session
+from taskgate.gateway.requests.session import Session
 from taskgate.ports.upstream import CallSide
 
 # A model answers a server's sampling request, where the operator allows it and nobody else can.

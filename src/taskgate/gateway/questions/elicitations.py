@@ -19,7 +19,7 @@ from taskgate.core.questions import ELICIT, Answer, Question, no_list_form
 from taskgate.core.wire import Raw
 from taskgate.gateway.events import EventHub, QuestionsChanged, SessionEnded
 from taskgate.gateway.plan import Live, Plan, PublicAddress
-from taskgate.gateway.requests.sessions import Session
+from taskgate.gateway.requests.session import Session
 from taskgate.ports.upstream import Link
 from taskgate.telemetry.logs import log
 

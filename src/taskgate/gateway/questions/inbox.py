@@ -27,8 +27,8 @@ from taskgate.core.tasks.task import RANDOM_BYTES, born_ms, ulid
 from taskgate.gateway.events import EventHub, QuestionsChanged
 from taskgate.gateway.plan import Live, Plan, PublicAddress
 from taskgate.gateway.questions.waiting import KeepAnswer, Waiting, over, told_of
+from taskgate.gateway.requests.open_conversations import OpenConversations
 from taskgate.gateway.requests.request import Request
-from taskgate.gateway.requests.sessions import OpenConversations
 from taskgate.ports.upstream import CallSide
 
 MAX_PER_CALLER: Final = 500

@@ -16,7 +16,8 @@ from taskgate.core.identity import SESSION, ConversationKey, conversation_of
 from taskgate.core.questions import Answer, Question, not_supported
 from taskgate.gateway.questions.asker import Asker
 from taskgate.gateway.questions.separated import SeparatedServers
-from taskgate.gateway.requests.sessions import Session, SessionTable
+from taskgate.gateway.requests.session import Session
+from taskgate.gateway.requests.session_table import SessionTable
 from taskgate.ports.upstream import Link, UpstreamCall
 
 

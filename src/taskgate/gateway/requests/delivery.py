@@ -1,91 +1,30 @@
-"""How the reply of one request reaches its caller, and what has become of the request meanwhile.
+"""How the reply of one request reaches its caller, and the state of the request until then.
 
-The request itself never changes (see `request`). What does is here: whether it was answered or sent on, who answers it, who takes
-the caller's place once it has become a task, and the way back for what comes before the result.
+`Request` is immutable. What changes is kept here: whether the request was sent or answered, which asyncio task carries it, the
+task that takes the caller's place after promotion, and the way back for messages before the result.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 import msgspec
 
 from taskgate import clock
 from taskgate.core import wire
-from taskgate.core.delivery import Delivery, JoinedCall, ProgressFlow, ProgressUpdate
+from taskgate.core.delivery import Delivery, JoinedCall
 from taskgate.core.diagrams import Span, Waterfall
-from taskgate.core.generations import PROGRESS_TOKEN, Envelope
+from taskgate.core.generations import Envelope
 from taskgate.core.questions import NO_STATE, Answer, Question, can_answer
 from taskgate.core.tasks.task import Task
 from taskgate.core.wire import Members, Raw
-from taskgate.gateway.requests.sessions import Session, passes_log_level
+from taskgate.gateway.requests.asked_round import AskedRound
+from taskgate.gateway.requests.paced_progress import PacedProgress, readdressed
+from taskgate.gateway.requests.session import Session, passes_log_level
 from taskgate.ports.outlet import ReplyOutlet
 from taskgate.ports.upstream import ClientProfile
-
-# Progress on its way to one caller: no faster than the caller can use, and the last update always.
-#
-# One of these belongs to one progress token, from the first update until the request or the task ends. The rule is
-# `core.delivery`; here are the clock and the timer. A request without a token never makes one.
-
-
-class PacedProgress:
-    __slots__ = ("_flow", "_send", "_timer")
-
-    def __init__(self, send: Callable[[bytes], None]) -> None:
-        self._flow = ProgressFlow()
-        self._send = send
-        self._timer: asyncio.TimerHandle | None = None
-
-    def offer(self, progress: float, params: bytes) -> None:
-        """Take one update, ready to be sent."""
-        self._hand_over(*self._flow.offer(ProgressUpdate(progress, payload=params), clock.monotonic()))
-
-    def _hand_over(self, update: ProgressUpdate | None, due: float | None) -> None:
-        if update is not None:
-            self._send(update.payload)
-        if due is not None and self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(max(0.0, due - clock.monotonic()), self._due)
-
-    def _due(self) -> None:
-        self._timer = None
-        self._hand_over(*self._flow.due(clock.monotonic()))
-
-    def beat(self, message: str, params: Callable[[float], bytes]) -> None:
-        """A sign of life of our own, just above the last value."""
-        update = self._flow.heartbeat(message, clock.monotonic())
-        if update is not None:
-            self._send(params(update.progress))
-
-    def end(self) -> None:
-        """Send what is still held; nothing comes after it."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        held = self._flow.end()
-        if held is not None:
-            self._send(held.payload)
-
-
-def readdressed(params: Raw, token: Raw) -> tuple[float, bytes] | None:
-    """A server's update with the caller's own token in it, and its number; None if it has no number."""
-    members = wire.members_of(params)
-    number = progress_number(members.get("progress"))
-    if number is None:
-        return None
-    members[PROGRESS_TOKEN] = token
-    return number, wire.join(members)
-
-
-def progress_number(raw: Raw | None) -> float | None:
-    value: Any = wire.parse_strictly(bytes(raw)) if raw is not None else None
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    try:
-        return float(value)
-    except OverflowError:
-        return None
 
 
 class StandIn(Protocol):
@@ -110,38 +49,6 @@ class StandIn(Protocol):
     async def next_round(self, params: Members, state: bytes | None) -> None:
         """Its questions are answered: these are about to be sent. Raises if that may not be."""
         ...
-
-
-Spawn = Callable[[Coroutine[Any, Any, None]], None]
-
-
-class AskedRound:
-    """What a stateless server asked in one round of a call, and the answers that came so far."""
-
-    __slots__ = ("answers", "asked", "keep", "keeping", "sent", "spawn", "state")
-
-    def __init__(self, state: bytes, asked: Mapping[str, Question]) -> None:
-        self.state = state
-        self.asked = asked
-        self.answers: dict[str, Answer] = {}
-        self.sent = False
-        """The answers are on their way to the server."""
-        self.keep: Callable[[], Coroutine[Any, Any, None]] | None = None
-        self.spawn: Spawn | None = None
-        self.keeping = asyncio.Lock()
-
-    def follow(self, keep: Callable[[], Coroutine[Any, Any, None]], spawn: Spawn) -> None:
-        """The call has become a task, which keeps every answer from here on."""
-        self.keep, self.spawn = keep, spawn
-
-    def answered(self, key: str, answer: Answer) -> None:
-        if key in self.asked and key not in self.answers:
-            self.answers[key] = answer
-            if self.keep is not None and self.spawn is not None:
-                self.spawn(self.keep())
-
-    def goes_out(self) -> None:
-        self.sent = True
 
 
 class ReplyDelivery(msgspec.Struct, eq=False, kw_only=True):

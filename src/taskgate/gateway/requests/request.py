@@ -1,6 +1,6 @@
-"""One request from a caller: who asks for what, in which generation. It never changes.
+"""One request of a caller: who requests what, in which generation. Immutable.
 
-How its reply is delivered, and what becomes of it meanwhile, is `delivery`'s business.
+The delivery of its reply, and its state until then, are in `delivery`.
 """
 
 from __future__ import annotations
@@ -14,25 +14,20 @@ from typing import Any, Final
 
 import msgspec
 
-from taskgate import clock
 from taskgate.core import wire
 from taskgate.core.addressees import NO_CONVERSATION
-from taskgate.core.delivery import KEY_META
-from taskgate.core.errors import CallerError
 from taskgate.core.generations import CAPABILITIES, CLIENT_INFO, PROGRESS_TOKEN, Envelope, Generation
 from taskgate.core.identity import ANONYMOUS, Caller, ConversationKey
 from taskgate.core.scoping.registry import NO_WISH, SessionRequest
-from taskgate.core.tasks.task import Task
-from taskgate.core.wire import META, Members, Message, Raw, meta_of
+from taskgate.core.wire import META, Members, Message, Raw
+from taskgate.gateway.requests.client_label import CLIENT_META, client_label
 from taskgate.gateway.requests.delivery import ReplyDelivery
-from taskgate.gateway.requests.sessions import Session
+from taskgate.gateway.requests.session import Session
 from taskgate.ports.outlet import ReplyOutlet
 from taskgate.ports.upstream import LinkKey
 from taskgate.turns import LARGE_BYTES, let_others_run
 
 _NEVER = float("inf")
-CLIENT_META: Final = "taskgate/client"
-"""Under which key of `_meta` a stateless client says what it calls itself."""
 _STARTED: Final = secrets.token_hex(8)
 _numbers = itertools.count(1)
 _NO_HEADERS: Final[dict[bytes, bytes]] = {}
@@ -190,93 +185,3 @@ async def next_step(request: Request) -> None:
     """Params of megabytes are looked through several times before they are sent: others have their turn in between."""
     if len(request.message.raw_params or b"") >= LARGE_BYTES:
         await let_others_run()
-
-
-class Heartbeat:
-    """Signs of life for a caller whose reply is held: progress that rises a little, and a sentence, every few seconds.
-
-    Progress may never fall, so a heartbeat only ever adds a thousandth to the last value the caller saw.
-    """
-
-    def __init__(self, request: Request, interval_s: float, text: str) -> None:
-        self._request = request
-        self._interval_s = interval_s
-        self._text = text
-        self._started = clock.monotonic()
-        self._timer: asyncio.TimerHandle | None = None
-
-    def start(self) -> None:
-        if self._request.progress_token is not None:
-            self._timer = asyncio.get_running_loop().call_later(self._interval_s, self._beat)
-
-    def stop(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-
-    def _beat(self) -> None:
-        request = self._request
-        token = request.progress_token
-        if request.delivery.answered or token is None:
-            return
-        said = request.delivery.waiting_text() or self._text
-        text = f"{said} ({clock.monotonic() - self._started:.0f} s)"
-        request.delivery.pace.beat(
-            text, lambda progress: wire.encode({PROGRESS_TOKEN: token, "progress": progress, "message": text})
-        )
-        self._timer = asyncio.get_running_loop().call_later(self._interval_s, self._beat)
-
-
-# Under which names callers, their calls and their tasks are kept, and who may see a task.
-
-
-def unknown_task() -> CallerError:
-    return CallerError("unknown_task", "There is no such task, or it is no longer kept.")
-
-
-def may_see(request: Request, task: Task) -> bool:
-    """Bound to the principal; without authentication the unguessable id is the proof."""
-    return task.principal == request.caller.principal
-
-
-def fair_key(request: Request) -> str:
-    """As whose turn a request waits in line: its conversation's, or that of everybody at its address."""
-    key = request.caller_key
-    return request.caller.limit_key if key.startswith(NO_CONVERSATION) else key
-
-
-def memory_key(request: Request) -> str:
-    """Under which name the values that a caller used are remembered for it.
-
-    Empty for an anonymous caller without a conversation: nothing tells it apart from others, so nothing is remembered.
-    """
-    key = request.caller_key
-    return "" if key.startswith(NO_CONVERSATION) else key
-
-
-def fair_key_of(task: Task) -> str:
-    return (task.limited_as or task.caller) if task.caller.startswith(NO_CONVERSATION) else task.caller
-
-
-def idempotency_key(request: Request) -> str | None:
-    key: Any = meta_of(request.params).get(KEY_META)
-    if key is None:
-        header = request.headers.get(b"idempotency-key")
-        key = header.decode("utf-8", "replace") if header is not None else None
-    if key is None:
-        return None
-    if type(key) is not str or not 0 < len(key) <= 255:
-        raise CallerError("invalid_params", "An idempotency key is a string of 1 to 255 characters.")
-    return key
-
-
-def client_label(params: Mapping[str, Any]) -> str:
-    """What a stateless client calls itself, or nothing."""
-    client = meta_of(params).get(CLIENT_META)
-    label = "".join(letter for letter in client[:200] if letter.isprintable()) if type(client) is str else ""
-    return f"client:{label}" if label else ""
-
-
-def stateless_stream(caller: Caller, params: Mapping[str, Any]) -> str:
-    """The name of a stateless caller's conversation; empty for one that has neither an identity nor a name."""
-    label = client_label(params)
-    return label if caller.anonymous else ConversationKey(caller.principal, label).stream

@@ -1,8 +1,8 @@
 """Arguments of calls as the gates read them: strictly, with a digest that is equal for equal arguments.
 
-Reading 15,000 values in this way takes some 40 ms and four megabytes of text as long, so large arguments are read beside the event
-loop, ahead of the code that judges them. What was read is remembered for a moment: a call is judged, bound, recorded and kept by
-several parts, and each of them asks.
+Reading 15,000 values in this way takes some 40 ms and four megabytes of text as long, so large arguments are read beside the
+event loop, ahead of the code that judges them. What was read is remembered for a moment: a call is judged, bound, recorded and
+kept by several parts, and each of them asks.
 """
 
 from __future__ import annotations

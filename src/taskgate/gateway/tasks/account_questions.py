@@ -1,8 +1,9 @@
 """A call of somebody whose account at the server is not connected: the person is asked to connect it, then the call goes on.
 
-The question is an address of ours to open. It is asked inside a task, so that it reaches the person in whatever way the caller can
-be reached: as a request on its stream, in `tasks/get`, or in the inbox. Stateless callers that can open addresses but know no tasks
-get it as a result, and come back. That somebody agreed to open the page is not enough: the account must have been connected.
+The question is an address of ours to open. It is asked inside a task, so that it reaches the person in whatever way the caller
+can be reached: as a request on its stream, in `tasks/get`, or in the inbox. Stateless callers that can open addresses but know no
+tasks get it as a result, and come back. That somebody agreed to open the page is not enough: the account must have been
+connected.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from taskgate.core import wire
 from taskgate.core.questions import ELICIT, Answer, Question, accepted, can_answer
 from taskgate.core.tasks.task import Task
 from taskgate.gateway.questions.elicitations import UrlElicitations
-from taskgate.gateway.requests.replies import RequestStateSigner
 from taskgate.gateway.requests.request import Request
+from taskgate.gateway.requests.request_state import RequestStateSigner
 from taskgate.gateway.tasks.deadlines import TaskDeadlines
 from taskgate.gateway.tasks.questions import TaskQuestions
 from taskgate.ports.credentials import AccountConnector, AccountNeeded

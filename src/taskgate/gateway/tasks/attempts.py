@@ -25,34 +25,19 @@ from taskgate.core.wire import Members, Raw
 from taskgate.gateway.events import ElicitationCompleted, EventHub, TaskLogged
 from taskgate.gateway.plan import Live
 from taskgate.gateway.questions.elicitations import COMPLETE, URL_REQUIRED, url_questions
-from taskgate.gateway.requests.admission import Budgets
-from taskgate.gateway.requests.request import fair_key_of
-from taskgate.gateway.rounds import (
-    Headers,
-    in_part,
-    in_rounds,
-    kept_state,
-    next_params,
-    questions_of,
-    run_traced,
-    send_round,
-    usable,
-)
+from taskgate.gateway.relay.rounds import in_part, in_rounds, kept_state, next_params, questions_of, send_round, usable
+from taskgate.gateway.relay.traced_calls import Headers, run_traced
+from taskgate.gateway.requests.budgets import Budgets
+from taskgate.gateway.requests.caller_keys import fair_key_of
 from taskgate.gateway.tasks.account_questions import ASK_AT_MOST, AccountQuestions
 from taskgate.gateway.tasks.conversation import Conversation
 from taskgate.gateway.tasks.deadlines import TaskDeadlines
 from taskgate.gateway.tasks.questions import TaskQuestions
-from taskgate.gateway.tasks.sends import (
-    NotSent,
-    Recheck,
-    RunQueue,
-    TaskResults,
-    TaskSends,
-    TaskSide,
-    Turn,
-    progress_note,
-)
+from taskgate.gateway.tasks.run_queue import RunQueue, Turn
+from taskgate.gateway.tasks.sends import NotSent, Recheck, TaskSends
+from taskgate.gateway.tasks.server_reports import TaskSide, progress_note
 from taskgate.gateway.tasks.task_records import TaskRecords, sent_params
+from taskgate.gateway.tasks.task_results import TaskResults
 from taskgate.gateway.tasks.upstream_tasks import UpstreamTasks
 from taskgate.ports.credentials import AccountNeeded
 from taskgate.ports.upstream import (

@@ -1,8 +1,9 @@
 """How much time the tasks of this process have left, by the monotonic clock.
 
 The deadlines in a task's record are times of the store's clock, for other gateways and later lives. That clock can be set: an
-hour forward would end every run, an hour back would let it go on for an hour longer. So when this process first sees a deadline, it
-notes how much time is left and counts that down by the monotonic clock. An approval ends by whichever of the two clocks is first.
+hour forward would end every run, an hour back would let it go on for an hour longer. So when this process first sees a deadline,
+it notes how much time is left and counts that down by the monotonic clock. An approval ends by whichever of the two clocks is
+first.
 """
 
 from __future__ import annotations

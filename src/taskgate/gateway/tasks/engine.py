@@ -20,18 +20,20 @@ from taskgate.core.tasks.transition import UpstreamTaskKnown
 from taskgate.core.wire import with_meta
 from taskgate.gateway.events import ApprovalOpened, EventHub
 from taskgate.gateway.plan import Live, Plan, PublicAddress
+from taskgate.gateway.requests.heartbeat import Heartbeat
 from taskgate.gateway.requests.large_results import edited
-from taskgate.gateway.requests.request import Heartbeat, Request, next_step
+from taskgate.gateway.requests.request import Request, next_step
 from taskgate.gateway.tasks.account_questions import AccountQuestions
 from taskgate.gateway.tasks.conversation import Conversation, Conversations
 from taskgate.gateway.tasks.followers import Followers
 from taskgate.gateway.tasks.held_replies import HeldReplies
 from taskgate.gateway.tasks.methods import LONGEST_RESULT_WAIT_S, TaskMethods
 from taskgate.gateway.tasks.presence import CallerPresence
-from taskgate.gateway.tasks.promote import Promotions, handed_over, task_handle
+from taskgate.gateway.tasks.promotion import Promotions
 from taskgate.gateway.tasks.questions import TaskQuestions
 from taskgate.gateway.tasks.recovery import Recovery
 from taskgate.gateway.tasks.runs import Runs
+from taskgate.gateway.tasks.task_handles import handed_over, task_handle
 from taskgate.gateway.tasks.task_records import Acceptance, NewCall, TaskRecords
 from taskgate.ports.approval_store import ApprovalRequest
 from taskgate.ports.store import Store

@@ -1,7 +1,8 @@
-"""Who hears about a task while it lives: the session that made it, streams that wait for its result, open subscriptions.
+"""Notify the caller of a task: the session that created it, requests that wait for its result, and open subscriptions.
 
-Stateful sessions get status and progress notifications and the task's questions as requests; stateless callers get
-`notifications/tasks` on a `subscriptions/listen` that names the task. What nobody hears is not lost: it is in the store.
+Stateful sessions get status and progress notifications and the task's questions as requests. Stateless callers get
+`notifications/tasks` on a `subscriptions/listen` that names the task. A notification without a recipient is not lost: the state
+of the task is in the store.
 """
 
 from __future__ import annotations
@@ -17,20 +18,18 @@ from taskgate.core.generations import PROGRESS_TOKEN, RELATED_TASK, speaks_tasks
 from taskgate.core.identity import ANONYMOUS, SESSION
 from taskgate.core.questions import Answer, Question, can_answer
 from taskgate.core.tasks import projections
-from taskgate.core.tasks.state import TaskState
 from taskgate.core.tasks.task import Task
 from taskgate.core.wire import Raw, with_meta
 from taskgate.gateway.events import EventHub, ProgressMade, ResultAwaited, TaskChanged, TaskLogged, TaskStreamOpened
 from taskgate.gateway.questions.elicitations import UrlElicitations
-from taskgate.gateway.questions.inbox import Inbox
-from taskgate.gateway.requests.delivery import PacedProgress
-from taskgate.gateway.requests.replies import ask_session
+from taskgate.gateway.requests.caller_questions import ask_session
+from taskgate.gateway.requests.open_conversations import OpenConversations
+from taskgate.gateway.requests.paced_progress import PacedProgress
 from taskgate.gateway.requests.request import Request
-from taskgate.gateway.requests.sessions import Keep, OpenConversations, Session, SessionTable
+from taskgate.gateway.requests.session import Keep, Session
+from taskgate.gateway.requests.session_table import SessionTable
 from taskgate.gateway.tasks.task_records import TaskRecords
 from taskgate.ports.outlet import ReplyOutlet, SessionOutlet
-from taskgate.ports.store import Store
-from taskgate.telemetry.metrics import Gauge, Metrics
 
 PROGRESS_EVERY_S: Final = 1.0
 
@@ -226,55 +225,3 @@ def _broken(outlet: ReplyOutlet) -> bool:
 
 def _able(session: Session, question: Question) -> bool:
     return not session.closed and can_answer(session.capabilities, question.method, question.decoded())
-
-
-# Metrics of tasks and of what waits for people: every change of state counted, and how many are open now.
-
-
-class TaskMetrics:
-    def __init__(
-        self,
-        records: TaskRecords,
-        inbox: Inbox,
-        sessions: SessionTable,
-        store: Store,
-        metrics: Metrics,
-        *,
-        events: EventHub,
-    ) -> None:
-        self._store = store
-        self._transitions = metrics.transitions
-        self._pending_approvals = 0
-        # The last state of every open task that moved since the start, so that news without a change is not counted.
-        self._states: dict[str, TaskState] = {}
-        metrics.show(
-            Gauge("taskgate_open_tasks", "Tasks that have not ended.", (), lambda: [((), records.open_tasks)]),
-            Gauge(
-                "taskgate_inbox_questions",
-                "Questions of servers that wait in an inbox.",
-                (),
-                lambda: [((), len(inbox))],
-            ),
-            Gauge("taskgate_sessions", "Open sessions of 2025 callers.", (), lambda: [((), len(sessions))]),
-            Gauge(
-                "taskgate_pending_approvals",
-                "Calls that wait for a person's approval, as of the last second.",
-                (),
-                lambda: [((), self._pending_approvals)],
-            ),
-        )
-        events.subscribe(TaskChanged, self._changed)
-
-    def _changed(self, event: TaskChanged) -> None:
-        task = event.task
-        if self._states.get(task.id) is task.state:
-            return
-        self._transitions.add(task.state.value)
-        if task.state.is_terminal:
-            self._states.pop(task.id, None)
-        else:
-            self._states[task.id] = task.state
-
-    async def refresh(self) -> None:
-        """What only the store knows. Called once a second."""
-        self._pending_approvals = await self._store.pending_count()

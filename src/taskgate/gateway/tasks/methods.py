@@ -16,15 +16,17 @@ from taskgate.core.tasks.task import OutcomeKind, RunOn, Task
 from taskgate.core.tasks.transition import Cancelled
 from taskgate.core.wire import with_meta
 from taskgate.gateway.requests.large_results import edited
-from taskgate.gateway.requests.replies import RequestStateSigner
+from taskgate.gateway.requests.open_conversations import OpenConversations
 from taskgate.gateway.requests.request import Request
-from taskgate.gateway.requests.sessions import OpenConversations
+from taskgate.gateway.requests.request_state import RequestStateSigner
 from taskgate.gateway.tasks.followers import Followers
-from taskgate.gateway.tasks.presence import CallerPresence, TaskPolls
+from taskgate.gateway.tasks.own_tasks import own_tasks
+from taskgate.gateway.tasks.presence import CallerPresence
 from taskgate.gateway.tasks.questions import TaskQuestions
 from taskgate.gateway.tasks.runs import Runs
-from taskgate.gateway.tasks.task_lists import ALIAS, UpstreamListing, own_tasks
+from taskgate.gateway.tasks.task_polls import TaskPolls
 from taskgate.gateway.tasks.task_records import TaskRecords
+from taskgate.gateway.tasks.upstream_listing import ALIAS, UpstreamListing
 from taskgate.ports.outlet import CancelNote
 from taskgate.ports.upstream import RelayedError
 

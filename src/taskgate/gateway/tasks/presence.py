@@ -1,74 +1,31 @@
-"""Whether the caller of a task is present, so that an approval runs it at once rather than at the caller's next look.
+"""Whether the caller of a task is present, so that an approval starts the run at once instead of at the caller's next poll.
 
-Present is a caller with an open reply (a held call, `tasks/result`, a tool that waits), with an open stream (its session's own, a
-`subscriptions/listen` that names the task, a wait for events), or one that polled within three of its poll intervals. A session
-that merely exists is not enough. The approver's card, the answer to the approver and the start of the run go by `starts_on_yes`.
+A caller is present if it has an open reply (a held call, `tasks/result`, a tool that waits) or an open stream (its session's own,
+a `subscriptions/listen` that names the task, a wait for events), or if it polled within three of its poll intervals. An idle
+session is not enough. The approver's card, the reply to the approver and the start of the run all use `starts_on_yes`.
 
-Where several gateways share a store, each notes there which callers it sees of tasks that wait for an approval.
+If several gateways share a store, each records there which callers of undecided tasks it sees.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, NamedTuple
+from typing import Final
 
 from taskgate import clock
-from taskgate.core.errors import GatewayFault
 from taskgate.core.identity import ConversationKey
 from taskgate.core.tasks.state import TaskState
 from taskgate.core.tasks.task import RunOn, Task
 from taskgate.gateway.events import EventHub, TaskChanged
 from taskgate.gateway.tasks.followers import Followers
+from taskgate.gateway.tasks.task_polls import INTERVALS, MAX_REMEMBERED, TaskPolls
 from taskgate.ports.store import IdentityRecord, Store
 
-INTERVALS: Final = 3
-"""A caller that polled within so many of its poll intervals is present."""
-ABUSE_PER_S: Final = 50
-MAX_REMEMBERED: Final = 20_000
 PRESENT: Final = "present"
 """The kind of record by which gateways tell each other of callers."""
 AWAITS_RESULT: Final = b"result"
 NOTED_S: Final = 15.0
 """For so long a note of an open reply or stream is good. It is renewed three times as often."""
-
-
-class _Poll(NamedTuple):
-    at: float
-    interval_s: float
-    second: float
-    """When the second began in which polls are counted."""
-    polls: int
-
-
-class TaskPolls:
-    """When each task was last polled, as far as that is remembered."""
-
-    def __init__(self) -> None:
-        self._polls: dict[str, _Poll] = {}
-
-    def came(self, task_id: str, interval_s: float) -> float:
-        """When the poll before this one came. Raises GatewayFault when they come so often that it can only be abuse."""
-        now = clock.monotonic()
-        last = self._polls.get(task_id, _Poll(0.0, interval_s, now, 0))
-        second, count = (last.second, last.polls) if now - last.second < 1.0 else (now, 0)
-        if count >= ABUSE_PER_S:
-            text = "This task is polled too often; keep to its poll interval."
-            raise GatewayFault("rate_limited", text, retry_after_s=1)
-        if len(self._polls) >= MAX_REMEMBERED:
-            self._polls.clear()
-        self._polls[task_id] = _Poll(now, interval_s, second, count + 1)
-        return last.at
-
-    def forget(self, task_id: str) -> None:
-        self._polls.pop(task_id, None)
-
-    def ago_s(self, task_id: str) -> float | None:
-        known = self._polls.get(task_id)
-        return clock.monotonic() - known.at if known is not None else None
-
-    def recently(self, task_id: str) -> bool:
-        known = self._polls.get(task_id)
-        return known is not None and clock.monotonic() - known.at <= INTERVALS * known.interval_s
 
 
 class CallerPresence:

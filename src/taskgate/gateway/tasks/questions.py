@@ -1,9 +1,7 @@
-"""Questions that arise inside a task. They are stored with it, shown to whoever follows it, and the first answer wins.
+"""Questions of servers that belong to a task. They are stored with the task, and the first answer wins.
 
-A stateless caller sees them in `tasks/get` and answers with `tasks/update`; a stateful one is sent them as requests that name the
-task, on any stream it has open. The server that asked waits meanwhile, in a future kept here.
-
-Questions of tasks in the inbox: they are stored with their task, and shown here to a caller that cannot see them there.
+A stateless caller sees them in `tasks/get` and answers with `tasks/update`. A stateful caller gets them as requests that name the
+task, on any stream that it has open. The server's call waits meanwhile for a future that is kept here.
 """
 
 from __future__ import annotations
@@ -14,30 +12,28 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 from taskgate.core import wire
-from taskgate.core.generations import RELATED_TASK, TASKS_EXTENSION, Generation
-from taskgate.core.questions import ELICIT, Answer, Question, bare_params, can_answer, not_supported, unanswered
+from taskgate.core.generations import RELATED_TASK
+from taskgate.core.questions import ELICIT, Answer, Question, not_supported, unanswered
 from taskgate.core.tasks.task import Task
 from taskgate.core.tasks.transition import InputAsked, InputSettled
-from taskgate.core.wire import Raw, raw, with_meta
+from taskgate.core.wire import Raw, with_meta
 from taskgate.gateway.events import EventHub, TaskStreamOpened
-from taskgate.gateway.questions.activity import Activity
-from taskgate.gateway.questions.asker import Asker, Models
 from taskgate.gateway.questions.elicitations import UrlElicitations
-from taskgate.gateway.questions.waiting import Waiting
-from taskgate.gateway.requests.delivery import AskedRound
-from taskgate.gateway.requests.request import Request
-from taskgate.gateway.requests.sessions import Keep
-from taskgate.gateway.tasks.conversation import Conversations
+from taskgate.gateway.requests.session import Keep
+from taskgate.gateway.tasks.stored_questions import (
+    EXPIRY_S,
+    asked_message,
+    keep_answers,
+    question_from_store,
+    stored_question,
+)
 from taskgate.gateway.tasks.task_records import TaskRecords
-from taskgate.ports.store_answers import TaskQuestion
 
-EXPIRY_S: Final = 600.0
 LOOK_AFTER_S: Final = 2.0
 MAX_OPEN: Final = 100
-
 Pusher = Callable[[Task, Question, Keep], "tuple[asyncio.Task[Answer], Callable[[], bool]] | None"]
 """Asks the caller on a stream of its own: the asking, and whether it has reached nobody so far."""
 Keeper = Callable[[Task, Question, Callable[[Answer], bool]], Callable[[], None]]
@@ -143,7 +139,7 @@ class TaskQuestions:
         still = await self._records.questions(task.id)
         given = {asked.key: asked.answer for asked in await self._records.questions(task.id, answered=True)}
         answers = {key: Answer(result=answer) for key, answer in given.items() if answer is not None}
-        asked = {stored.key: _question_of(stored, task.id) for stored in still if stored.key not in answers}
+        asked = {stored.key: question_from_store(stored, task.id) for stored in still if stored.key not in answers}
         futures: dict[str, asyncio.Future[Answer]] = {}
         for key in asked:
             futures[key] = self._waiting[task.id, key] = asyncio.get_running_loop().create_future()
@@ -265,134 +261,7 @@ class TaskQuestions:
         return True
 
 
-async def keep_answers(records: TaskRecords, task_id: str, given: Mapping[str, Answer]) -> None:
-    """Store what of this the task still asks for."""
-    task = await records.store.get(task_id)
-    keys = tuple(key for key in given if task is not None and key in task.question_keys)
-    if keys:
-        results = {key: given[key].result for key in keys}
-        answers = {key: result for key, result in results.items() if result is not None}
-        await records.advance(task_id, InputSettled(keys), answers=answers)
-
-
-async def keep_round(records: TaskRecords, task_id: str, asked: AskedRound) -> None:
-    """Store the answers to one round of a call that became a task, as far as they came."""
-    async with asked.keeping:
-        await keep_answers(records, task_id, asked.answers)
-
-
 def related(question: Question, task_id: str) -> Question:
     members = wire.members_of(question.params) if question.params is not None else {}
     put = {RELATED_TASK: wire.raw({"taskId": task_id})}
     return Question(question.method, Raw(wire.join(with_meta(members, put))), question.server, task_id)
-
-
-def _question_of(stored: TaskQuestion, task_id: str) -> Question:
-    params = wire.members_of(stored.request).get("params")
-    return Question(stored.method, params, stored.server, task_id, stored.key, restored=True, shown_as=stored.shown_as)
-
-
-def stored_question(key: str, question: Question, now_ms: int, expiry_s: float = EXPIRY_S) -> TaskQuestion:
-    drop = ("elicitationId",) if question.method == ELICIT else ()
-    embedded = {"method": question.method, "params": bare_params(question.params, drop)}
-    return TaskQuestion(
-        key,
-        question.server,
-        question.method,
-        wire.encode(embedded),
-        now_ms + int(expiry_s * 1000),
-        now_ms,
-        shown_as=question.shown_as,
-    )
-
-
-def asked_message(first: Question) -> str:
-    said = first.decoded().get("message")
-    what = said if type(said) is str and said else f"an answer to {first.method}"
-    return f"{first.server} asks: {what}"[:500]
-
-
-class TaskInbox:
-    def __init__(
-        self, activity: Activity, asker: Asker, models: Models, records: TaskRecords, conversations: Conversations
-    ) -> None:
-        self._activity = activity
-        self._asker = asker
-        self._models = models
-        self._records = records
-        self._conversations = conversations
-
-    def keep(self, task: Task, question: Question, answered: Callable[[Answer], bool]) -> Callable[[], None]:
-        """Show a task's question in the inbox, unless its caller sees it natively."""
-        declared = self._conversations.declared(task.id)
-        if not question.shared and _sees_it_natively(task, declared, question):
-            return _nothing
-        waits = self._asker.may_wait(question)
-        if self._models.answer_for(question) and not (waits and self._asker.attended(task.asked_in)):
-            self._activity.spawn(self._by_model(task, question, answered))
-            return _nothing
-        if not waits:
-            return _nothing
-        inbox = self._activity.inbox
-        keep = partial(self._keep_answer, task.id, question.key or "")
-        waiting = inbox.put(task.asked_in, question, answered, task_id=task.id, keep_answer=keep)
-        return (lambda: inbox.withdraw(waiting)) if waiting is not None else _nothing
-
-    async def _by_model(self, task: Task, question: Question, answered: Callable[[Answer], bool]) -> None:
-        answered(await self._models.answer(question, task.principal))
-
-    async def adopt(self, task: Task, request: Request) -> None:
-        """The call became a task while questions of it waited: the task shows them from now on. What of its last round was
-        answered already is stored with it, too: after a crash nobody is asked for that again.
-        """
-        waiting, asked = self._activity.inbox.of_request(request), request.delivery.asked_round
-        of_round = {one.key: one.id for one in waiting if asked is not None and one.key in asked.asked}
-        for one in waiting:
-            one.now_of_task(task.id, partial(self._keep_answer, task.id, one.key or one.id))
-        if asked is not None:
-            await self._adopt_round(task, asked, of_round)
-        for one in waiting:
-            if one.key not in of_round:
-                await self._show(task, one)
-
-    async def _adopt_round(self, task: Task, asked: AskedRound, shown: Mapping[str | None, str]) -> None:
-        now_ms = self._records.store.now_ms()
-        stored = tuple(
-            stored_question(key, replace(question, shown_as=shown.get(key)), now_ms)
-            for key, question in asked.asked.items()
-        )
-        still = [question for key, question in asked.asked.items() if key not in asked.answers]
-        message = asked_message(still[0]) if still else None
-        state = None if asked.sent else asked.state
-        event = InputAsked(tuple(asked.asked), message, state, ends_round=not asked.sent)
-        if await self._records.advance(task.id, event, questions=stored) is not None:
-            asked.follow(partial(keep_round, self._records, task.id, asked), self._activity.spawn)
-            await keep_round(self._records, task.id, asked)
-
-    async def _keep_answer(self, task_id: str, key: str, answer: Answer) -> None:
-        await keep_answers(self._records, task_id, {key: answer})
-
-    async def _show(self, task: Task, waiting: Waiting) -> None:
-        question = Question(waiting.method, raw(waiting.params), waiting.server, task.id, shown_as=waiting.id)
-        key = waiting.key or waiting.id
-        stored = stored_question(key, question, self._records.store.now_ms())
-        event = InputAsked((key,), asked_message(question))
-        if await self._records.advance(task.id, event, questions=(stored,)) is not None:
-            self._activity.spawn(self._settle(task, key, waiting))
-
-    async def _settle(self, task: Task, key: str, waiting: Waiting) -> None:
-        await waiting.over.wait()
-        await self._records.advance(task.id, InputSettled((key,)))
-
-
-def _sees_it_natively(task: Task, declared: Mapping[str, Any] | None, question: Question) -> bool:
-    """A stateless caller that knows tasks finds the question in `tasks/get`, if it said that it can answer such."""
-    if task.generation is not Generation.STATELESS or declared is None:
-        return False
-    extensions = declared.get("extensions")
-    knows_tasks = isinstance(extensions, Mapping) and TASKS_EXTENSION in extensions
-    return knows_tasks and can_answer(declared, question.method, question.decoded())
-
-
-def _nothing() -> None:
-    return None

@@ -1,16 +1,11 @@
-"""Tasks in the store: make calls durable, move them on, and find them again for whoever may see them.
+"""Create tasks in the store, change their state, and find them for callers that may see them.
 
-Every move goes through here to the store, and is announced by `TaskChanges`. Who may see a task is decided here too: tasks belong
-to principals, and an anonymous caller's tasks to whoever knows their unguessable id.
-
-Where changes of tasks are announced inside the process: whoever waits for a task wakes, whoever listens hears.
-
-`TaskChanges` keeps nothing. The store is the truth; it only saves everyone from asking it again and again.
+Every state change goes through this module and is announced by `TaskChanges`. A task belongs to a principal; the task of an
+anonymous caller belongs to any anonymous caller that knows its unguessable id.
 """
 
 from __future__ import annotations
 
-import asyncio
 import secrets
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -29,12 +24,14 @@ from taskgate.core.tasks.state import TaskState, ToolClass, poll_interval_ms
 from taskgate.core.tasks.task import RANDOM_BYTES, AlreadySent, OutcomeKind, RunOn, Task, is_task_id, new_task_id
 from taskgate.core.tasks.transition import Cancelled, InputSettled, Noted, TransitionEvent
 from taskgate.core.wire import Members, Raw, with_meta
-from taskgate.gateway.events import EventHub, ProgressMade, TaskChanged, TaskExpired
+from taskgate.gateway.events import ProgressMade
 from taskgate.gateway.plan import Live, Plan, pending_limits
 from taskgate.gateway.requests.large_results import edited
 from taskgate.gateway.requests.limit_errors import limit_met
-from taskgate.gateway.requests.request import Request, may_see, unknown_task
+from taskgate.gateway.requests.request import Request
 from taskgate.gateway.requests.strict_arguments import arguments_digest, read_ahead
+from taskgate.gateway.requests.task_access import may_see, unknown_task
+from taskgate.gateway.tasks.task_changes import TaskChanges
 from taskgate.ports.approval_store import ApprovalRequest
 from taskgate.ports.store import Store
 from taskgate.ports.store_answers import (
@@ -50,56 +47,7 @@ from taskgate.ports.store_answers import (
 from taskgate.ports.task_store import AcceptLimits
 from taskgate.telemetry.logs import log
 
-
-class TaskChanges:
-    def __init__(self, events: EventHub) -> None:
-        self._events = events
-        self._waiting: dict[str, list[asyncio.Future[None]]] = {}
-
-    def changed(self, task: Task) -> None:
-        for future in self._waiting.pop(task.id, ()):
-            if not future.done():
-                future.set_result(None)
-        self._events.publish(TaskChanged(task))
-
-    def noted(self, event: ProgressMade) -> None:
-        self._events.publish(event)
-
-    def expired(self, task: Task) -> None:
-        self._events.publish(TaskExpired(task))
-
-    @property
-    def awaited(self) -> frozenset[str]:
-        """The tasks that somebody waits for."""
-        return frozenset(self._waiting)
-
-    def wake_all(self) -> None:
-        """Everybody who waits looks again, though nothing changed."""
-        for task_id in list(self._waiting):
-            for future in self._waiting.pop(task_id, ()):
-                if not future.done():
-                    future.set_result(None)
-
-    async def next_change(self, task_id: str, timeout_s: float | None) -> bool:
-        """Wait for the next change of this task; False when the time is up first."""
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        waiting = self._waiting.setdefault(task_id, [])
-        waiting.append(future)
-        try:
-            async with asyncio.timeout(timeout_s):
-                await future
-        except TimeoutError:
-            return False
-        finally:
-            if future in waiting:
-                waiting.remove(future)
-            if not waiting and self._waiting.get(task_id) is waiting:
-                del self._waiting[task_id]
-        return True
-
-
 Written = TypeVar("Written")
-
 STORE_PATIENCE_S: Final = 600.0
 STORE_PAUSE_S: Final = 0.5
 BACK_TRIES: Final = 10

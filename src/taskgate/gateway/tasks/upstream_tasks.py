@@ -1,9 +1,9 @@
 """Tasks that an upstream made of our call: followed to their end in either generation, also after our own restart.
 
-Where a tool can run as a task upstream we ask for one, because then the run survives us. The upstream's task id is committed before
-anything else. Stateful upstreams deliver questions only while `tasks/result` is open, so it is held open for the first few tasks
-of a server, which also brings their results at once; beyond that, tasks are polled, and `tasks/result` is opened when there is
-something to hear. However many there are, a server gets only so many polls a second. A failed task is read twice, because some
+Where a tool can run as a task upstream we ask for one, because then the run survives us. The upstream's task id is committed
+before anything else. Stateful upstreams deliver questions only while `tasks/result` is open, so it is held open for the first few
+tasks of a server, which also brings their results at once; beyond that, tasks are polled, and `tasks/result` is opened when there
+is something to hear. However many there are, a server gets only so many polls a second. A failed task is read twice, because some
 servers tell only in `tasks/get` that it failed.
 """
 
@@ -27,13 +27,14 @@ from taskgate.core.tasks.transition import ErrorCame, Noted
 from taskgate.core.wire import Members, Raw, with_meta
 from taskgate.gateway.events import ElicitationCompleted, EventHub, TaskLogged
 from taskgate.gateway.questions.elicitations import COMPLETE
+from taskgate.gateway.relay.rounds import question_in, usable
 from taskgate.gateway.requests.large_results import edited, looked_at, members_of
-from taskgate.gateway.rounds import question_in, usable
 from taskgate.gateway.tasks.conversation import EVERYTHING, Conversation
 from taskgate.gateway.tasks.deadlines import TaskDeadlines
 from taskgate.gateway.tasks.questions import TaskQuestions
-from taskgate.gateway.tasks.sends import TaskResults, TaskSide, error_message, is_error
+from taskgate.gateway.tasks.server_reports import TaskSide
 from taskgate.gateway.tasks.task_records import TaskRecords
+from taskgate.gateway.tasks.task_results import TaskResults, error_message, is_error
 from taskgate.ports.upstream import ClientProfile, ErrorReply, Link, Reply, Result, Upstream, UpstreamCall
 
 POLL_S: Final = 1.0

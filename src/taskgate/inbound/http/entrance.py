@@ -14,7 +14,7 @@ from taskgate.core.identity import Caller
 from taskgate.gateway.gateway import Gateway
 from taskgate.gateway.plan import Plan
 from taskgate.gateway.requests.replies import CallerReply
-from taskgate.gateway.requests.sessions import Session
+from taskgate.gateway.requests.session import Session
 from taskgate.inbound.http.asgi import Headers
 
 

@@ -16,7 +16,7 @@ from contextlib import aclosing
 from typing import Final, Protocol
 
 from taskgate.gateway.plan import Limits, Live, Plan
-from taskgate.gateway.requests.sessions import Session
+from taskgate.gateway.requests.session import Session
 from taskgate.inbound.http.asgi import Headers
 from taskgate.mcp.framing import PING, format_event
 

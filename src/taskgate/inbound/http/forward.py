@@ -24,9 +24,9 @@ from taskgate.core.wire import Kind, Message
 from taskgate.gateway.gateway import Gateway
 from taskgate.gateway.methods.shared_sessions import SharedSessions
 from taskgate.gateway.own_tools.timers_and_logs import KEPT_BY_ONE_GATEWAY
+from taskgate.gateway.requests.client_label import stateless_stream
 from taskgate.gateway.requests.replies import stopped_meanwhile
-from taskgate.gateway.requests.request import stateless_stream
-from taskgate.gateway.requests.sessions import Session
+from taskgate.gateway.requests.session import Session
 from taskgate.inbound.http.asgi import Headers, Send
 from taskgate.inbound.http.connection import CallerConnection
 from taskgate.inbound.http.handover import WorkerSockets, request_bytes

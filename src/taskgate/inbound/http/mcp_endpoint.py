@@ -17,7 +17,7 @@ from taskgate.core.wire import MessageReader
 from taskgate.gateway.events import SessionEnded
 from taskgate.gateway.gateway import Gateway
 from taskgate.gateway.plan import Limits
-from taskgate.gateway.requests.sessions import Session
+from taskgate.gateway.requests.session import Session
 from taskgate.inbound.http.asgi import SSE_HEADERS, Receive, Scope, Send, respond, respond_json
 from taskgate.inbound.http.connection import CallerConnection
 from taskgate.inbound.http.entrance import Entrance, HttpRefused

@@ -28,7 +28,7 @@ from taskgate.core.wire import META, InvalidMessage, Kind, Message, MessageReade
 from taskgate.gateway.gateway import Gateway
 from taskgate.gateway.requests.replies import CallerReply, stopped_meanwhile
 from taskgate.gateway.requests.request import Request
-from taskgate.gateway.requests.sessions import Session
+from taskgate.gateway.requests.session import Session
 from taskgate.inbound.http.entrance import Entrance, HttpRefused, retry_after
 from taskgate.inbound.http.event_stream import SessionStreams
 from taskgate.inbound.http.forward import Forwarder

@@ -1,4 +1,4 @@
-"""A caller reads a resource or fetches a prompt: find the owner, let the gates decide, carry it."""
+"""`resources/read` and `prompts/get`: find the server, check permission, forward the request."""
 
 from __future__ import annotations
 
@@ -7,25 +7,21 @@ from typing import Any
 
 from taskgate.core import wire
 from taskgate.core.catalog.addresses import Address
-from taskgate.core.catalog.entry import MARK, CatalogEntry, EntryKind
-from taskgate.core.catalog.tool_listing import TaskSupport
-from taskgate.core.errors import CallerError, UpstreamError
+from taskgate.core.errors import CallerError
 from taskgate.core.governance.decision import Denied, Forward
 from taskgate.core.patterns import PatternKind
-from taskgate.core.tasks.task import Task
 from taskgate.core.wire import Members, Raw
-from taskgate.gateway.calls.call_tool import as_tool_result
-from taskgate.gateway.calls.routing import Lookup, Sending
+from taskgate.gateway.calls.lookup import Lookup
+from taskgate.gateway.calls.sending import Sending
 from taskgate.gateway.calls.skill_files import SkillFiles
-from taskgate.gateway.catalog.catalogs import Catalogs
-from taskgate.gateway.catalog.validate import Completions, HandedOut, Validation
+from taskgate.gateway.catalog.validate import Completions
 from taskgate.gateway.catalog.views import View
 from taskgate.gateway.governance.evaluate import asked_to_read
 from taskgate.gateway.governance.gate import HeldReadings
 from taskgate.gateway.governance.pinned_contents import PinnedContents
+from taskgate.gateway.requests.caller_keys import memory_key
 from taskgate.gateway.requests.large_results import elements_of, members_of
-from taskgate.gateway.requests.request import Request, fair_key_of, memory_key
-from taskgate.turns import LARGE_BYTES
+from taskgate.gateway.requests.request import Request
 
 
 def permitted(view: View, server: str, name: str, kind: PatternKind) -> bool:
@@ -128,37 +124,3 @@ def _text(params: dict[str, Any], key: str, method: str) -> str:
     if type(value) is not str:
         raise CallerError("invalid_params", f'{method} needs "{key}", a string.')
     return value
-
-
-# What the runs of tasks ask about the tool they run, long after the call was judged: as its server lists it now.
-
-
-class ToolFacts:
-    def __init__(self, catalogs: Catalogs, validation: Validation, handed_out: HandedOut) -> None:
-        self._catalogs = catalogs
-        self._validation = validation
-        self._handed_out = handed_out
-
-    def can_be_upstream_task(self, server: str, tool: str) -> bool:
-        entry = self._entry(server, tool)
-        return entry is not None and entry.task_support in (TaskSupport.OPTIONAL, TaskSupport.REQUIRED)
-
-    async def check_output(self, task: Task, result: bytes) -> bytes:
-        """What a task's tool gave, held against its schema; where that is enforced, a misfit becomes an error result."""
-        if len(result) >= LARGE_BYTES:
-            await self._handed_out.note_large(fair_key_of(task), task.scope, task.server, result)
-        elif MARK in result:
-            self._handed_out.note(fair_key_of(task), task.scope, task.server, result)
-        entry = self._entry(task.server, task.tool) if self._validation.on else None
-        if entry is None or "outputSchema" not in entry.definition:
-            return result
-        try:
-            await self._validation.output(entry, task.wire_name, result)
-        except UpstreamError as problem:
-            return as_tool_result(problem, task.generation)
-        return result
-
-    def _entry(self, server: str, tool: str) -> CatalogEntry | None:
-        offer = self._catalogs.offer(server)
-        entries = offer.entries.get(EntryKind.TOOL, ()) if offer is not None else ()
-        return next((entry for entry in entries if entry.name == tool), None)

@@ -1,10 +1,7 @@
-"""A call in flight becomes a task when its caller has waited long enough.
+"""Turn a call in flight into a task when its caller has waited long enough.
 
-Nothing runs beside an ordinary call but a timer. When it fires, the call is written down as already sent, the caller gets its reply
-by the parts, and the same coroutine that carried the call brings its result to the store instead of to the caller.
-
-There is one timer for all calls that may wait equally long: they run out of time in the order in which they came, so only the
-first of a queue needs watching. A timer for each call would cost more than most of what is done for it.
+An ordinary call costs only an entry in a shared timer queue. When its time is up, the call is stored as already sent and its
+caller gets a task handle or a text. The coroutine that carries the call then stores its result instead of returning it.
 """
 
 from __future__ import annotations
@@ -13,86 +10,33 @@ import asyncio
 import hashlib
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Any, Final
 
 from taskgate import clock
 from taskgate.core import wire
-from taskgate.core.catalog.output_schema import task_notice
 from taskgate.core.delivery import (
-    APPROVAL,
-    JOINED,
     Delivery,
     DeliverySettings,
-    Form,
     delivery,
-    held_text,
-    promoted_text,
 )
 from taskgate.core.errors import TaskgateError, UpstreamError
-from taskgate.core.generations import IMMEDIATE_RESPONSE, Generation, complete
-from taskgate.core.questions import Answer, Question
-from taskgate.core.tasks import endings, projections
-from taskgate.core.tasks.task import AlreadySent, RunOn, Task, UpstreamHandle
+from taskgate.core.generations import Generation
+from taskgate.core.tasks import endings
+from taskgate.core.tasks.task import AlreadySent, Task, UpstreamHandle
 from taskgate.core.tasks.transition import Cancelled, UpstreamTaskKnown
-from taskgate.core.wire import Members, Raw
 from taskgate.gateway.catalog.slow_tools import SlowTools
 from taskgate.gateway.plan import Live, Plan
 from taskgate.gateway.requests.request import Request
 from taskgate.gateway.tasks.conversation import Conversation, Conversations
-from taskgate.gateway.tasks.questions import TaskQuestions, keep_round
+from taskgate.gateway.tasks.promotion_timers import SharedTimers, TimerQueue
+from taskgate.gateway.tasks.questions import TaskQuestions
 from taskgate.gateway.tasks.runs import Runs
-from taskgate.gateway.tasks.sends import Recheck, TaskResults, TaskSends, TaskSide, progress_note
+from taskgate.gateway.tasks.sends import Recheck, TaskSends
+from taskgate.gateway.tasks.task_handles import handed_over
 from taskgate.gateway.tasks.task_records import NewCall, TaskRecords
+from taskgate.gateway.tasks.task_results import TaskResults
+from taskgate.gateway.tasks.task_stand_in import TaskStandIn, ran_before_promotion
 from taskgate.ports.upstream import ErrorReply, RelayedError, Result
 from taskgate.telemetry.logs import log
-
-EARLY_S: Final = 0.002
-"""Event loops round timers to a millisecond; what is due that soon is due now."""
-
-
-class TimerQueue:
-    """Those who may wait equally long, oldest first."""
-
-    __slots__ = ("_loop", "_ringing", "_waiting", "wait_s")
-
-    def __init__(self, wait_s: float) -> None:
-        self.wait_s = wait_s
-        self._loop = asyncio.get_running_loop()
-        self._waiting: dict[object, tuple[float, Callable[[], None]]] = {}
-        self._ringing = False
-
-    def join(self, who: object, due: Callable[[], None]) -> None:
-        self._waiting[who] = (clock.monotonic() + self.wait_s, due)
-        if not self._ringing:
-            self._ringing = True
-            self._loop.call_later(self.wait_s, self._ring)
-
-    def leave(self, who: object) -> None:
-        self._waiting.pop(who, None)
-
-    def _ring(self) -> None:
-        now = clock.monotonic() + EARLY_S
-        while self._waiting:
-            who, (at, due) = next(iter(self._waiting.items()))
-            if at > now:
-                self._loop.call_at(at, self._ring)
-                return
-            del self._waiting[who]
-            due()
-        self._ringing = False
-
-
-class SharedTimers:
-    """A queue for each time that callers are given; there are as many as there are delivery modes."""
-
-    def __init__(self) -> None:
-        self._queues: dict[float, TimerQueue] = {}
-
-    def queue(self, wait_s: float) -> TimerQueue:
-        queue = self._queues.get(wait_s)
-        if queue is None:
-            queue = self._queues[wait_s] = TimerQueue(wait_s)
-        return queue
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +118,15 @@ class Promotion:
         if carrier is not None and not waits:
             # Whoever carried it goes on carrying it.
             self._parts.runs.adopt(task, carrier, request.delivery)
-        stand_in = _StandIn(self._parts, task, request, call.params)
+        parts = self._parts
+        stand_in = TaskStandIn(
+            task,
+            request,
+            call.params,
+            records=parts.records,
+            questions=parts.questions,
+            recheck=parts.recheck,
+        )
         request.delivery.became(stand_in)
         if request.delivery.last_progress is not None:
             stand_in.heard("notifications/progress", request.delivery.last_progress)
@@ -245,7 +197,7 @@ class Promotion:
     async def _again_or_lost(self, task: Task, problem: UpstreamError) -> None:
         """Contact was lost after the call became a task: from here on it is like any other task."""
         sends = TaskSends(self._parts.records, self._parts.recheck, task, None)
-        if await _ran_before(self._parts.records, task.id, self._request):
+        if await ran_before_promotion(self._parts.records, task.id, self._request):
             await sends.give_up(problem)
         elif await sends.after_failure(problem):
             current = await self._parts.records.current(task.id) or task
@@ -318,91 +270,3 @@ class Promotions:
             return Promotion(self.parts, request, call, usual[1], usual[2])
         delivery_mode = self.delivery_mode(request)
         return Promotion(self.parts, request, call, delivery_mode, self._queue(delivery_mode))
-
-
-class _StandIn:
-    """Takes the caller's place once it has its reply."""
-
-    def __init__(self, parts: PromotionParts, task: Task, request: Request, params: Members) -> None:
-        self._records = parts.records
-        self._questions = parts.questions
-        self._side = TaskSide(parts.records, task)
-        self._task_id = task.id
-        self._principal = task.principal
-        self._request = request
-        self._sends = TaskSends(parts.records, parts.recheck, task, params)
-
-    def heard(self, method: str, params: Raw | None) -> None:
-        noted = progress_note(method, params)
-        if noted is not None:
-            self._records.note(self._task_id, self._principal, noted)
-
-    def server_waits(self, text: str | None) -> None:
-        self._side.server_waits(text)
-
-    async def ask(self, question: Question) -> Answer:
-        return await self._questions.ask(self._task_id, question, self._request.delivery.asked_state)
-
-    async def refused(self) -> None:
-        if not await _ran_before(self._records, self._task_id, self._request):
-            await self._sends.refused()
-
-    async def sends_again(self) -> None:
-        if not await _ran_before(self._records, self._task_id, self._request):
-            await self._sends.sends_again()
-
-    async def next_round(self, params: Members, state: bytes | None) -> None:
-        if self._request.delivery.asked_round is not None:
-            await keep_round(self._records, self._task_id, self._request.delivery.asked_round)
-        await self._sends.next_round(params, state)
-
-
-async def _ran_before(records: TaskRecords, task_id: str, request: Request) -> bool:
-    """Whether a round of the call had run before it became a task: nothing in the store could tell a void attempt from that."""
-    task = await records.current(task_id)
-    return request.delivery.asked_state is not None and task is not None and task.request_state is None
-
-
-def handed_over(
-    request: Request,
-    task: Task,
-    records: TaskRecords,
-    delivery_mode: Delivery,
-    waited_s: float,
-    *,
-    page: str | None = None,
-) -> bytes:
-    """What the caller gets instead of the result: a handle if it knows tasks, else a sentence. `page`: where people decide."""
-    if request.delivery.hand_over is not None:
-        return request.delivery.hand_over(task, waited_s)
-    if delivery_mode.form is Form.HANDLE:
-        return wire.encode(task_handle(request, task, records, page))
-    by_itself, helpers = task.run_on is RunOn.ONCE_ALLOWED, records.has_helpers(request)
-    text = promoted_text(task.wire_name, task.id, round(waited_s, 1), helpers, page=page, by_itself=by_itself)
-    if request.delivery.joined is not None:
-        text = f"{text} {request.delivery.joined.sentence()}"
-    question = request.delivery.waiting_text()
-    if question is not None:
-        text = f"{text} {question}"
-    # Clients check what is structured against the listed schema, which allows for this notice.
-    notice = task_notice(task.id, "working", text)
-    result = wire.encode({"content": [{"type": "text", "text": text}], "structuredContent": notice, "isError": False})
-    return complete(result) if request.generation is Generation.STATELESS else result
-
-
-def task_handle(request: Request, task: Task, records: TaskRecords, page: str | None) -> dict[str, Any]:
-    """`page`: where people decide on it, if they must."""
-    if request.generation is Generation.STATELESS:
-        handle = projections.stateless_create_result(task, records.poll_ms(task))
-    else:
-        handle = projections.stateful_create_result(task, records.poll_ms(task))
-    meta, told = {}, []
-    if page is not None:
-        meta[APPROVAL] = {"id": task.approval_id, "url": page}
-        told.append(held_text(task.wire_name, task.id, page, by_itself=task.run_on is RunOn.ONCE_ALLOWED))
-    if request.delivery.joined is not None:
-        meta[JOINED] = request.delivery.joined.shown()
-        told.append(request.delivery.joined.sentence())
-    if told:
-        handle["_meta"] = {**handle.get("_meta", {}), **meta, IMMEDIATE_RESPONSE: " ".join(told)}
-    return handle

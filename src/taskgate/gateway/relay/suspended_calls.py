@@ -1,135 +1,46 @@
-"""Calls that are made in several rounds, and spans around requests where tracing is on."""
+"""Calls of stateless callers that a stateful server has interrupted with a question.
+
+The upstream call keeps running while its caller gets `input_required` and later sends a new request with the answers. Each such
+call is held in memory under a random id and bound to its principal. If its caller does not return within `HOLD_S`, the questions
+are answered with `cancel` and the call is dropped. A suspended call does not survive a restart of the gateway, because the open
+question of the server does not either.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+from typing import Final
 
 import msgspec
-from msgspec.structs import replace
 
 from taskgate import clock
 from taskgate.core import wire
-from taskgate.core.errors import CallerError, Executed, GatewayFault, TaskgateError, UpstreamError
+from taskgate.core.errors import CallerError, GatewayFault
 from taskgate.core.questions import (
     CANCELLED,
-    ELICIT,
-    NO_STATE,
-    ROOTS,
-    SAMPLE,
     Answer,
     Question,
     bare_params,
     can_answer,
-    spec_shapes,
 )
-from taskgate.core.tasks.task import Task
-from taskgate.core.wire import META, Members, Raw, meta_of, with_meta
+from taskgate.core.wire import Raw
 from taskgate.gateway.questions.elicitations import UrlElicitations
 from taskgate.gateway.requests.delivery import StandIn
-from taskgate.gateway.requests.replies import text_of
 from taskgate.gateway.requests.request import Request
 from taskgate.ports.upstream import (
-    CallFailed,
-    ErrorReply,
     InputRequired,
     Link,
-    RelayedError,
     Reply,
-    Result,
-    Upstream,
     UpstreamCall,
 )
 
-if TYPE_CHECKING:
-    from taskgate.telemetry.tracing import Tracing
-
-# Calls that are made in several rounds, in either direction of the translation between generations.
-
-MAX_ROUNDS: Final = 32
-
-GoOn = Callable[[Reply, int], Awaitable[Members | None]]
-"""Given a reply and the number of its round: the params of the next round, or None if the reply is the end."""
-Send = Callable[[Members, int], Awaitable[Reply]]
-
-
-async def in_rounds(server: str, reply: Reply, go_on: GoOn, send: Send, *, number: int = 1) -> Reply:
-    """The last reply of a call whose round `number` was answered with `reply`."""
-    while True:
-        params = await go_on(reply, number)
-        if params is None:
-            return reply
-        if number > MAX_ROUNDS:
-            raise in_part(server, f"asked for more input {MAX_ROUNDS} times in one call")
-        number += 1
-        reply = await send_round(send, params, number)
-
-
-async def send_round(send: Send, params: Members, number: int) -> Reply:
-    try:
-        return await send(params, number)
-    except CallFailed as failure:
-        if number == 1:
-            raise
-        raise failure.in_round(number) from None
-
-
-def questions_of(server: str, reply: InputRequired) -> dict[str, Question]:
-    """What the server asks. One that wants to be called again without asking anything would be called again for ever."""
-    if not reply.requests:
-        raise in_part(server, "wants more input and does not say which")
-    return {key: question_in(raw, server, key) for key, raw in reply.requests.items()}
-
-
-def kept_state(reply: InputRequired) -> bytes:
-    return bytes(reply.state) if reply.state is not None else NO_STATE
-
-
-def next_params(params: Members, answers: Mapping[str, Raw], state: Raw | None) -> Members:
-    """The same call again, with answers and the state that the server gave us to keep."""
-    again = {**params, "inputResponses": wire.raw(dict(answers))}
-    again.pop("requestState", None)
-    return again if state is None else {**again, "requestState": state}
-
-
-def in_part(server: str, why: str) -> UpstreamError:
-    text = f"The server {server} {why}. The call was stopped; what it did so far may have taken effect."
-    return UpstreamError("upstream_protocol", text, executed=Executed.MAYBE)
-
-
-def question_in(raw: Raw, server: str, key: str | None = None) -> Question:
-    """A question as it stands inside a stateless result."""
-    members = wire.members_of(raw)
-    method, params = text_of(members.get("method")) or "", members.get("params")
-    return Question(method, spec_shapes(params) if method == SAMPLE else params, server, key=key)
-
-
-def usable(question: Question, answer: Answer) -> Raw:
-    """An answer as a stateless server reads it. It knows no error there, so a refusal becomes the nearest thing to no."""
-    if answer.result is not None:
-        return bare_params(Raw(answer.result))
-    return _REFUSED.get(question.method, Raw(b"{}"))
-
-
-_REFUSED: Final = {ELICIT: Raw(b'{"action":"cancel"}'), ROOTS: Raw(b'{"roots":[]}')}
-
-
-# Calls of stateless callers that wait inside a stateful server for an answer.
-#
-# The upstream call keeps running while the caller goes away with `input_required` and comes back with answers. Each
-# such call is held in memory under a random name, bound to its principal, and has an end: when nobody comes back, the
-# questions are answered with `cancel` and the call is dropped. It cannot survive a restart of the gateway, because the
-# upstream's question cannot.
-
 AskOtherwise = Callable[[Request, Question], Awaitable[Answer]]
 """Answers what the caller itself cannot be asked."""
-
 Refusal = Callable[[Question], Answer | None]
 """What a server gets of a request that nobody is asked; None where somebody is."""
-
 HOLD_S: Final = 600.0
 MAX_HELD: Final = 10_000
 """What stands behind the name of the gateway that holds a call, in the call's id."""
@@ -308,92 +219,3 @@ def _embedded(question: Question) -> dict[str, object]:
 def _consume(work: asyncio.Task[Reply]) -> None:
     if not work.cancelled():
         work.exception()
-
-
-# Requests under observation: the same use cases, with a span around each and around each call to a server.
-#
-# Only entered where tracing is switched on. What a span is made of is `telemetry.tracing`'s business.
-
-
-class Told(Protocol):
-    """What an answer says of its outcome."""
-
-    @property
-    def error_type(self) -> str: ...
-
-
-Answered = TypeVar("Answered", bound=Told)
-Headers = tuple[tuple[bytes, bytes], ...]
-
-
-async def answer_traced(
-    tracing: Tracing, answer: Callable[[Request], Awaitable[Answered | None]], request: Request
-) -> Answered | None:
-    params, session = request.params, request.session
-    target = params.get("name") or params.get("uri")
-    more = {"jsonrpc.request.id": (request.message.id or b"").decode("utf-8", "replace").strip('"')}
-    if session is not None:
-        more["mcp.session.id"] = session.id
-        more["mcp.protocol.version"] = session.version
-    elif request.envelope is not None:
-        more["mcp.protocol.version"] = request.envelope.version
-    with tracing.serving(
-        request.message.method,
-        target[:120] if type(target) is str else "",
-        meta_of(request.message.params),
-        request.headers,
-        more,
-    ) as outcome:
-        reply = await answer(request)
-        if reply is not None and reply.error_type:
-            outcome.failed(reply.error_type)
-        return reply
-
-
-async def carry_traced(
-    tracing: Tracing,
-    carry: Callable[[Request, Upstream, UpstreamCall], Awaitable[bytes]],
-    request: Request,
-    upstream: Upstream,
-    call: UpstreamCall,
-) -> bytes:
-    with tracing.calling(call.method, call.name, upstream.id) as (outcome, context):
-        traced = replace(call, params=_along(call.params, context), trace=_headers(context))
-        try:
-            result = await carry(request, upstream, traced)
-        except RelayedError as error:
-            outcome.failed(str(error.code), error.code)
-            raise
-        except TaskgateError as problem:
-            outcome.failed(problem.error_type)
-            raise
-        if b'"isError":true' in result:
-            outcome.failed("tool_error")
-        return result
-
-
-async def run_traced(
-    tracing: Tracing, task: Task, params: Members, send: Callable[[Members, Headers], Awaitable[Reply]]
-) -> Reply:
-    """One attempt of a task. Its trace is that of the request that started the run or, where none did, its caller's."""
-    kept = {key: wire.parse_strictly(bytes(value)) for key, value in params.items() if key == META}
-    with tracing.calling("tools/call", task.tool, task.server, meta_of(kept)) as (outcome, context):
-        try:
-            reply = await send(_along(params, context), _headers(context))
-        except TaskgateError as problem:
-            outcome.failed(problem.error_type)
-            raise
-        if isinstance(reply, ErrorReply):
-            outcome.failed(str(reply.code), reply.code)
-        elif isinstance(reply, Result) and b'"isError":true' in reply.raw:
-            outcome.failed("tool_error")
-        return reply
-
-
-def _along(params: Members, context: Mapping[str, str]) -> Members:
-    return with_meta(params, {key: wire.raw(value) for key, value in context.items()})
-
-
-def _headers(context: Mapping[str, str]) -> Headers:
-    """The same for whoever stands between us and a server over HTTP, and reads no bodies."""
-    return tuple((key.encode("ascii"), value.encode("latin-1", "replace")) for key, value in context.items())

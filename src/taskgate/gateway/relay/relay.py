@@ -1,4 +1,10 @@
-"""Carry one request to an upstream and its reply back, in all four pairings of generations."""
+"""Relay one request to a server and its reply to the caller, for all four combinations of protocol generations.
+
+If both sides use the same generation, the bytes of the reply are passed on unchanged. If a stateless server asks a stateful
+caller, each question is sent to the caller as a request and the call is repeated with the answers (`rounds`). If a stateful
+server asks a stateless caller, the questions are returned as a result and the call waits until the caller returns
+(`suspended_calls`). Whether a call is permitted is decided before it gets here.
+"""
 
 from __future__ import annotations
 
@@ -11,25 +17,18 @@ from taskgate import clock
 from taskgate.core import wire
 from taskgate.core.diagrams import Waterfall
 from taskgate.core.errors import CallerError, Executed, UpstreamError
-from taskgate.core.generations import CACHEABLE, Generation, cached_privately, complete, strip_result
+from taskgate.core.generations import Generation, strip_result
 from taskgate.core.questions import ELICIT, Answer, Question, bare_params, can_answer
 from taskgate.core.wire import Members, Raw
 from taskgate.gateway.events import ElicitationCompleted, EventHub
 from taskgate.gateway.questions.elicitations import COMPLETE, URL_REQUIRED, UrlElicitations
+from taskgate.gateway.relay.rounds import in_rounds, next_params, question_in, questions_of
+from taskgate.gateway.relay.suspended_calls import Refusal, SuspendedCalls
+from taskgate.gateway.relay.traced_calls import carry_traced
 from taskgate.gateway.requests.large_results import edited
-from taskgate.gateway.requests.replies import RequestStateSigner, text_of
 from taskgate.gateway.requests.request import Request
-from taskgate.gateway.rounds import (
-    Refusal,
-    SuspendedCalls,
-    carry_traced,
-    in_rounds,
-    next_params,
-    question_in,
-    questions_of,
-)
+from taskgate.gateway.requests.request_state import RequestStateSigner, text_of
 from taskgate.ports.credentials import AccountNeeded
-from taskgate.ports.outlet import ResumableOutlet
 from taskgate.ports.upstream import (
     CallFailed,
     ErrorReply,
@@ -38,7 +37,6 @@ from taskgate.ports.upstream import (
     RelayedError,
     Reply,
     Result,
-    StreamNotice,
     Upstream,
     UpstreamCall,
     never_sent,
@@ -46,19 +44,13 @@ from taskgate.ports.upstream import (
 
 if TYPE_CHECKING:
     from taskgate.telemetry.tracing import Tracing
-
-# Carry one request to an upstream and its reply back, in all four pairings of generations.
-#
-# Same generation on both sides: bytes pass as they are. A stateful caller of a stateless server is asked each question
-# as a request, and the call is sent again with the answers. A stateless caller of a stateful server gets the questions
-# as a result and comes back; its call waits meanwhile (see `suspended`). Nothing here decides whether the call may be
-# made.
+from taskgate.gateway.relay.call_notifications import heard, streamed
+from taskgate.gateway.relay.results import unwrap, up_to_stateless
 
 _OUR_FAULT: Final = frozenset({-32020, -32021, -32022})
 _RESOURCE_MISSING: Final = -32002
 """2025-11-25 only; 2026-07-28 replaced it by invalid params."""
 _INVALID_PARAMS: Final = -32602
-
 Asker = Callable[[Request, Question], Awaitable[Answer]]
 Carry = Callable[[Request, Upstream, UpstreamCall], Coroutine[Any, Any, bytes]]
 
@@ -360,37 +352,6 @@ def _given(asked: Mapping[str, Question], answers: Sequence[Answer]) -> dict[str
     }
 
 
-def streamed(request: Request, notice: StreamNotice, retry_ms: int | None) -> None:
-    """An upstream that lets its stream be resumed has a caller who can resume ours."""
-    outlet = request.delivery.outlet
-    if request.session is None or request.delivery.answered or not isinstance(outlet, ResumableOutlet):
-        return
-    if notice is StreamNotice.PRIMED:
-        outlet.prime(retry_ms)
-    else:
-        outlet.pause()
-
-
-def heard(request: Request, method: str, params: Raw | None) -> None:
-    """A notification that belongs to this request: hand it down with the caller's own token, if it is wanted."""
-    if request.delivery.stand_in is not None:
-        request.delivery.stand_in.heard(method, params)
-        return
-    if method == "notifications/progress":
-        if params is not None:
-            request.delivery.progressed(params, request.progress_token)
-        return
-    if method == "notifications/message" and not request.delivery.wants_log(_level_of(params)):
-        return
-    request.delivery.notify(method, params)
-
-
-def _level_of(params: Raw | None) -> str:
-    value = wire.parse_strictly(bytes(params)) if params is not None else {}
-    level = value.get("level") if type(value) is dict else None
-    return level if type(level) is str else "info"
-
-
 def _usable_answer(question: Question, answer: Answer) -> Raw:
     if answer.result is not None:
         return bare_params(Raw(answer.result))
@@ -400,17 +361,3 @@ def _usable_answer(question: Question, answer: Answer) -> Raw:
         f"The call needs an answer to {question.method}, which was refused. What it did before may have taken effect."
     )
     raise CallerError("input_refused", text, executed=Executed.MAYBE)
-
-
-def unwrap(reply: Reply, hide: frozenset[int] = frozenset()) -> bytes:
-    if isinstance(reply, ErrorReply):
-        if reply.code in hide:
-            error = wire.parse_strictly(reply.raw)
-            raise RelayedError(wire.encode({**error, "code": -32603}), -32603)
-        raise RelayedError(reply.raw, reply.code)
-    return reply.raw
-
-
-def up_to_stateless(result: bytes, method: str) -> bytes:
-    """A stateful result as a stateless caller expects it."""
-    return cached_privately(result) if method in CACHEABLE else complete(result)

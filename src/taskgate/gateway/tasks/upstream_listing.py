@@ -1,4 +1,9 @@
-"""The tasks that a caller is shown in its lists: its own, and those that an upstream keeps for it."""
+"""Tasks that a server keeps for a caller on its own: listed after the gateway's tasks and passed through under an alias.
+
+Only a connection that belongs to the caller alone can prove which tasks are the caller's, so shared connections are skipped. The
+alias contains the server's task id, signed for this caller: the gateway stores nothing, and an id that it did not issue is
+unknown.
+"""
 
 from __future__ import annotations
 
@@ -13,55 +18,18 @@ from typing import Any, Final
 from taskgate.core import wire
 from taskgate.core.errors import TaskgateError, UpstreamError
 from taskgate.core.generations import RELATED_TASK, Generation
-from taskgate.core.identity import ANONYMOUS, ConversationKey
+from taskgate.core.identity import ANONYMOUS
 from taskgate.core.tasks.task import Task
 from taskgate.core.wire import with_meta
 from taskgate.gateway.events import EventHub, TaskChanged
 from taskgate.gateway.plan import Live
-from taskgate.gateway.requests.replies import RequestStateSigner, ask_caller
-from taskgate.gateway.requests.request import Request, unknown_task
-from taskgate.gateway.requests.sessions import OpenConversations
+from taskgate.gateway.requests.caller_questions import ask_caller
+from taskgate.gateway.requests.request import Request
+from taskgate.gateway.requests.request_state import RequestStateSigner
+from taskgate.gateway.requests.task_access import unknown_task
+from taskgate.gateway.tasks.own_tasks import PAGES_AT_ONCE
 from taskgate.ports.store import Store
-from taskgate.ports.store_answers import TaskPage
 from taskgate.ports.upstream import ErrorReply, Link, RelayedError, Upstream, UpstreamCall
-
-# The tasks that one conversation is shown in its lists: its own, and those of the caller's conversations that have
-# ended.
-
-PAGES_AT_ONCE: Final = 20
-"""Of a caller with very many tasks in other conversations: then a page may be short, and its cursor leads on."""
-
-
-async def own_tasks(
-    store: Store,
-    conversations: OpenConversations,
-    key: ConversationKey,
-    *,
-    after: str | None,
-    limit: int,
-    **wanted: Any,
-) -> TaskPage:
-    found: list[Task] = []
-    for _ in range(PAGES_AT_ONCE):
-        page = await store.page(key.caller, after=after, limit=limit, **wanted)
-        for task in page.tasks:
-            if conversations.may_hear(key, task.asked_in):
-                found.append(task)
-            if len(found) == limit:
-                more = task is not page.tasks[-1] or page.after is not None
-                return TaskPage(tuple(found), task.id if more else None)
-        after = page.after
-        if after is None:
-            break
-    return TaskPage(tuple(found), after)
-
-
-# Tasks that an upstream keeps for a caller without our doing: listed after ours, and passed through under an alias.
-#
-# Only an upstream conversation that belongs to the caller alone can say what belongs to that caller, so shared ones are
-# left out: one of its session, or one that all sessions of its principal use, if it has an identity. The alias carries
-# the upstream's own id, signed for this caller: nothing is kept here, and an id that we did not hand out is as unknown
-# as any other. Called by `methods`.
 
 ALIAS: Final = "up_"
 LIST_S: Final = 10.0

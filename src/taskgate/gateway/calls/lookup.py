@@ -1,27 +1,19 @@
-"""Which server a request is for, as far as this caller may know of it, and how the request gets there.
+"""Find the server of a tool, prompt or resource within the caller's view.
 
-Hidden, denied and unknown names get one and the same answer. What a caller names may be newer than the lists: before it is refused,
-those servers are asked again that it may belong to.
+Hidden, denied and unknown names get the same error. A name that is not in the lists may be newer than they are: before it is
+refused, the servers it may belong to are listed again.
 """
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
 from dataclasses import dataclass
 
-from taskgate.core.catalog.entry import MARK
 from taskgate.core.errors import CallerError, Executed, UpstreamError
-from taskgate.core.wire import Members
 from taskgate.gateway.catalog.catalogs import Catalogs
-from taskgate.gateway.catalog.validate import HandedOut
 from taskgate.gateway.catalog.views import ToolRef, View, Views
 from taskgate.gateway.plan import Live, Plan
-from taskgate.gateway.relay import Relay
-from taskgate.gateway.requests.admission import Budgets
-from taskgate.gateway.requests.request import Request, fair_key
-from taskgate.ports.upstream import Upstream, UpstreamCall
-from taskgate.turns import LARGE_BYTES
+from taskgate.gateway.requests.request import Request
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,50 +91,6 @@ class Lookup:
                 raise problem
             view = await self.view(request)
         return view
-
-
-@dataclass(frozen=True, slots=True)
-class Sending:
-    """What it takes to bring a request to its server: the servers, the relay, their queues, and who was given which link."""
-
-    plan: Live[Plan]
-    upstreams: Live[Mapping[str, Upstream]]
-    relay: Relay
-    budgets: Budgets
-    handed_out: HandedOut
-
-    def prepared(self, request: Request, server: str, method: str, params: Members, name: str) -> UpstreamCall:
-        """A request that is not a tool call, as it goes to a server."""
-        timeout_s = self.plan.value.timeout_of(server)
-        return self.relay.call_for(
-            request, self.upstreams.value[server], method, params, name=name, timeout_s=timeout_s
-        )
-
-    async def carry(self, request: Request, server: str, call: UpstreamCall) -> bytes:
-        """At once, or in its turn where that server takes only so many at a time. Readings, prompts and completions stand in the
-        same line as tool calls (which have more to do when they wait: see `call_tool`).
-        """
-        upstream = self.upstreams.value[server]
-        line = self.budgets.lines.get(server) if self.budgets.lines else None
-        if line is None:
-            return await self.relay.carry(request, upstream, call)
-        async with line.slot(fair_key(request)):
-            return await self.relay.carry(request, upstream, call)
-
-    async def note_links(self, request: Request, server: str, result: bytes) -> None:
-        """What this caller is given links to it may read."""
-        if len(result) >= LARGE_BYTES:
-            await self.handed_out.note_large(fair_key(request), request.caller.scope, server, result)
-        elif MARK in result:
-            self.handed_out.note(fair_key(request), request.caller.scope, server, result)
-
-    def note_given(self, request: Request, server: str, uris: list[str]) -> None:
-        """The same for addresses that are known without looking into the result."""
-        self.handed_out.note_uris(fair_key(request), request.caller.scope, server, uris)
-
-    def handed_out_by(self, request: Request, uri: str) -> str | None:
-        """The server whose result gave this caller the URI."""
-        return self.handed_out.owner(fair_key(request), request.caller.scope, uri)
 
 
 def _not_listed(server: str) -> UpstreamError:

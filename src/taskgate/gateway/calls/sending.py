@@ -1,0 +1,61 @@
+"""Send a request to its server: prepare the call, wait for a slot of the server, and record the links in its result."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from taskgate.core.catalog.entry import MARK
+from taskgate.core.wire import Members
+from taskgate.gateway.catalog.validate import HandedOut
+from taskgate.gateway.plan import Live, Plan
+from taskgate.gateway.relay.relay import Relay
+from taskgate.gateway.requests.budgets import Budgets
+from taskgate.gateway.requests.caller_keys import fair_key
+from taskgate.gateway.requests.request import Request
+from taskgate.ports.upstream import Upstream, UpstreamCall
+from taskgate.turns import LARGE_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class Sending:
+    """What it takes to bring a request to its server: the servers, the relay, their queues, and who was given which link."""
+
+    plan: Live[Plan]
+    upstreams: Live[Mapping[str, Upstream]]
+    relay: Relay
+    budgets: Budgets
+    handed_out: HandedOut
+
+    def prepared(self, request: Request, server: str, method: str, params: Members, name: str) -> UpstreamCall:
+        """A request that is not a tool call, as it goes to a server."""
+        timeout_s = self.plan.value.timeout_of(server)
+        return self.relay.call_for(
+            request, self.upstreams.value[server], method, params, name=name, timeout_s=timeout_s
+        )
+
+    async def carry(self, request: Request, server: str, call: UpstreamCall) -> bytes:
+        """At once, or in its turn where that server takes only so many at a time. Readings, prompts and completions stand in the
+        same line as tool calls (which have more to do when they wait: see `call_tool`).
+        """
+        upstream = self.upstreams.value[server]
+        line = self.budgets.lines.get(server) if self.budgets.lines else None
+        if line is None:
+            return await self.relay.carry(request, upstream, call)
+        async with line.slot(fair_key(request)):
+            return await self.relay.carry(request, upstream, call)
+
+    async def note_links(self, request: Request, server: str, result: bytes) -> None:
+        """What this caller is given links to it may read."""
+        if len(result) >= LARGE_BYTES:
+            await self.handed_out.note_large(fair_key(request), request.caller.scope, server, result)
+        elif MARK in result:
+            self.handed_out.note(fair_key(request), request.caller.scope, server, result)
+
+    def note_given(self, request: Request, server: str, uris: list[str]) -> None:
+        """The same for addresses that are known without looking into the result."""
+        self.handed_out.note_uris(fair_key(request), request.caller.scope, server, uris)
+
+    def handed_out_by(self, request: Request, uri: str) -> str | None:
+        """The server whose result gave this caller the URI."""
+        return self.handed_out.owner(fair_key(request), request.caller.scope, uri)

@@ -1,0 +1,44 @@
+"""Properties of a tool that a task run needs, as the server lists the tool now."""
+
+from __future__ import annotations
+
+from taskgate.core.catalog.entry import MARK, CatalogEntry, EntryKind
+from taskgate.core.catalog.tool_listing import TaskSupport
+from taskgate.core.errors import UpstreamError
+from taskgate.core.tasks.task import Task
+from taskgate.gateway.calls.tool_results import as_tool_result
+from taskgate.gateway.catalog.catalogs import Catalogs
+from taskgate.gateway.catalog.validate import HandedOut, Validation
+from taskgate.gateway.requests.caller_keys import fair_key_of
+from taskgate.turns import LARGE_BYTES
+
+
+class ToolFacts:
+    def __init__(self, catalogs: Catalogs, validation: Validation, handed_out: HandedOut) -> None:
+        self._catalogs = catalogs
+        self._validation = validation
+        self._handed_out = handed_out
+
+    def can_be_upstream_task(self, server: str, tool: str) -> bool:
+        entry = self._entry(server, tool)
+        return entry is not None and entry.task_support in (TaskSupport.OPTIONAL, TaskSupport.REQUIRED)
+
+    async def check_output(self, task: Task, result: bytes) -> bytes:
+        """What a task's tool gave, held against its schema; where that is enforced, a misfit becomes an error result."""
+        if len(result) >= LARGE_BYTES:
+            await self._handed_out.note_large(fair_key_of(task), task.scope, task.server, result)
+        elif MARK in result:
+            self._handed_out.note(fair_key_of(task), task.scope, task.server, result)
+        entry = self._entry(task.server, task.tool) if self._validation.on else None
+        if entry is None or "outputSchema" not in entry.definition:
+            return result
+        try:
+            await self._validation.output(entry, task.wire_name, result)
+        except UpstreamError as problem:
+            return as_tool_result(problem, task.generation)
+        return result
+
+    def _entry(self, server: str, tool: str) -> CatalogEntry | None:
+        offer = self._catalogs.offer(server)
+        entries = offer.entries.get(EntryKind.TOOL, ()) if offer is not None else ()
+        return next((entry for entry in entries if entry.name == tool), None)

@@ -1,0 +1,76 @@
+"""The capabilities that the gateway declares to a caller: those of the servers in its scope, and its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from taskgate import __version__
+from taskgate.core.catalog.apps import UI_EXTENSION
+from taskgate.core.catalog.skills import SKILLS_EXTENSION, declares_skills
+from taskgate.core.catalog.tool_listing import sends_task_status
+from taskgate.core.generations import (
+    TASKS_EXTENSION,
+    speaks_tasks,
+)
+
+SERVER: Final = {"name": "taskgate", "title": "Taskgate", "version": __version__}
+_NOT_KNOWN_YET: Final = {"resources": {"subscribe": True}, "extensions": {SKILLS_EXTENSION: {}}}
+"""Of a server that has not answered: a caller that may not subscribe or list skills now would never try."""
+_KEPT_BACK: Final = frozenset({"tasks", "notifications", "extensions"})
+
+
+def merged(all_capabilities: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """The union of capability objects; of a flag set by one and not by another, set wins."""
+    union: dict[str, Any] = {}
+    for capabilities in all_capabilities:
+        for key, value in capabilities.items():
+            if key in _KEPT_BACK:
+                continue
+            before = union.get(key)
+            if isinstance(before, dict) and isinstance(value, Mapping):
+                union[key] = {**before, **{k: v for k, v in value.items() if v or k not in before}}
+            elif key not in union:
+                union[key] = dict(value) if isinstance(value, Mapping) else value
+    return union
+
+
+def stateful_capabilities(upstreams: list[Mapping[str, Any]], version: str) -> dict[str, Any]:
+    capabilities = merged(upstreams)
+    _announce_lists(capabilities)
+    capabilities["extensions"] = {UI_EXTENSION: {}, **_skills(upstreams)}
+    if speaks_tasks(version):
+        capabilities["tasks"] = {"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}, "tools/call": True}}
+        if any(sends_task_status(upstream) for upstream in upstreams):
+            capabilities["notifications"] = {"tasks": {"status": True}}
+    return capabilities
+
+
+def stateless_capabilities(upstreams: list[Mapping[str, Any]], *, more_skills: bool = False) -> dict[str, Any]:
+    """`more_skills`: a server may have skills that it does not declare in the generation that it was listed in."""
+    capabilities = merged(upstreams)
+    _announce_lists(capabilities)
+    vendor = (upstream.get("extensions") for upstream in upstreams)
+    capabilities["extensions"] = {
+        **merged(extensions for extensions in vendor if isinstance(extensions, Mapping)),
+        UI_EXTENSION: {},
+        TASKS_EXTENSION: {},
+    }
+    capabilities["extensions"].pop(SKILLS_EXTENSION, None)
+    capabilities["extensions"] |= _skills(upstreams, more=more_skills)
+    return capabilities
+
+
+def _skills(upstreams: list[Mapping[str, Any]], *, more: bool = False) -> dict[str, Any]:
+    """Folders of servers without `directoryRead` are made from the files that their skills list."""
+    has_skills = more or any(declares_skills(upstream) for upstream in upstreams)
+    return {SKILLS_EXTENSION: {"directoryRead": True}} if has_skills else {}
+
+
+def _announce_lists(capabilities: dict[str, Any]) -> None:
+    """Lists may grow under us (a late start, a reload, a reconnect), also where no upstream announces it, so we always do."""
+    for key in ("tools", "prompts", "resources"):
+        capabilities[key] = {**capabilities.get(key, {}), "listChanged": True}
+    # Names, URIs and the arguments of tools are completed by ourselves where no server does it; levels are kept by ourselves.
+    capabilities.setdefault("completions", {})
+    capabilities.setdefault("logging", {})

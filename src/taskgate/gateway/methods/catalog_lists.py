@@ -1,0 +1,51 @@
+"""`tools/list`, `prompts/list`, `resources/list`, `resources/templates/list` and `skills/list`: one list of many servers, in
+pages.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from taskgate.core import wire
+from taskgate.core.catalog.entry import EntryKind, page
+from taskgate.core.generations import (
+    SERVER_INFO,
+    Generation,
+)
+from taskgate.gateway.calls.lookup import Lookup
+from taskgate.gateway.dynamic_servers import DynamicServers
+from taskgate.gateway.methods.capabilities import SERVER
+from taskgate.gateway.own_tools import table
+from taskgate.gateway.own_tools.look_around import NEEDS_PERMISSION
+from taskgate.gateway.requests.audience import audience_of
+from taskgate.gateway.requests.request import Request
+
+PAGE: Final = 1000
+_STATELESS_TAIL: Final = (
+    b',"resultType":"complete","ttlMs":0,"cacheScope":"private","_meta":' + wire.encode({SERVER_INFO: SERVER}) + b"}"
+)
+_KEYS: Final = {
+    "tools/list": (EntryKind.TOOL, b"tools"),
+    "prompts/list": (EntryKind.PROMPT, b"prompts"),
+    "resources/list": (EntryKind.RESOURCE, b"resources"),
+    "resources/templates/list": (EntryKind.TEMPLATE, b"resourceTemplates"),
+    "skills/list": (EntryKind.SKILL, b"skills"),
+}
+
+
+async def list_catalog(lookup: Lookup, dynamic_servers: DynamicServers, request: Request) -> bytes:
+    kind, key = _KEYS[request.message.method]
+    view = await lookup.view(request, listing=True)
+    audience = audience_of(request)
+    entries = await view.listed(kind, audience)
+    if kind is EntryKind.TOOL:
+        hidden = frozenset() if dynamic_servers.allowed(lookup.plan.value) else NEEDS_PERMISSION
+        entries = table.listing(view, entries, audience, hidden)
+    elif kind is EntryKind.RESOURCE:
+        entries = table.resource_listing(view.scope, entries)
+    found = page(entries, request.params.get("cursor"), PAGE)
+    body = b'{"' + key + b'":[' + b",".join(found.items) + b"]"
+    if found.next_cursor is not None:
+        body += b',"nextCursor":' + wire.encode(found.next_cursor)
+    # Written here and not by taking the whole list apart again: a list may be long.
+    return body + (_STATELESS_TAIL if request.generation is Generation.STATELESS else b"}")

@@ -1,0 +1,153 @@
+"""`resources/subscribe`, `resources/unsubscribe` and `subscriptions/listen`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from taskgate.core import wire
+from taskgate.core.catalog.addresses import own_address
+from taskgate.core.errors import CallerError, GatewayFault
+from taskgate.core.generations import SUBSCRIPTION, TASKS_EXTENSION, Generation, missing_capability
+from taskgate.core.patterns import PatternKind
+from taskgate.core.tasks.task import Task
+from taskgate.core.wire import Raw
+from taskgate.gateway.calls.readings import Readings
+from taskgate.gateway.calls.sending import Sending
+from taskgate.gateway.methods.subscriptions import LIST_CHANGED, Listen, Subscriptions
+from taskgate.gateway.requests.request import Request
+from taskgate.gateway.requests.session import Session
+from taskgate.gateway.tasks.engine import TaskEngine
+
+MAX_URIS: Final = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Following:
+    """`resources/subscribe`, `resources/unsubscribe` and `subscriptions/listen`: callers who begin and end to follow."""
+
+    subscriptions: Subscriptions
+    readings: Readings
+    sending: Sending
+    tasks: TaskEngine
+
+    async def subscribe(self, request: Request) -> bytes:
+        session, uri = _session_and_uri(request)
+        server, own = await self.readings.address_of(request, uri)
+        await self.readings.agreed(request, PatternKind.RESOURCE, server, own, shown=uri)
+        if uri not in session.subscriptions and len(session.subscriptions.keys() | session.subscribing) >= MAX_URIS:
+            raise GatewayFault("overloaded", f"A session may follow at most {MAX_URIS} resources.")
+        session.subscribing.add(uri)
+        try:
+            result = await self._tell_upstream(request, server, uri)
+            self.subscriptions.follow(session, uri, server)
+        finally:
+            session.subscribing.discard(uri)
+        return result
+
+    async def unsubscribe(self, request: Request) -> bytes:
+        session, uri = _session_and_uri(request)
+        server = self.subscriptions.unfollow(session, uri)
+        if server is None or server not in self.sending.upstreams.value:
+            return b"{}"
+        return await self._tell_upstream(request, server, uri)
+
+    async def _tell_upstream(self, request: Request, server: str, uri: str) -> bytes:
+        upstream, own = self.sending.upstreams.value[server], own_address(server, uri)
+        link = await upstream.link(request.link_key, request.delivery.profile)
+        if link.generation is Generation.STATEFUL:
+            params = {**request.members(), "uri": wire.raw(own)}
+            call = self.sending.prepared(request, server, request.message.method, params, own)
+            return await self.sending.relay.carry(request, upstream, call)
+        assert request.session is not None
+        if request.message.method == "resources/subscribe":
+            if uri not in request.session.watched:
+                await upstream.watch(own, request.link_key)
+                request.session.watched.add(uri)
+        elif uri in request.session.watched:
+            request.session.watched.discard(uri)
+            await upstream.unwatch(own, request.link_key)
+        return b"{}"
+
+    async def listen(self, request: Request) -> bytes:
+        """Keep the request open and notify of what was asked for, until the caller or the gateway ends it."""
+        with self.subscriptions.place():
+            return await self._listen(request)
+
+    async def _listen(self, request: Request) -> bytes:
+        wanted = request.params.get("notifications")
+        if type(wanted) is not dict:
+            raise CallerError("invalid_params", 'subscriptions/listen needs "notifications", an object.')
+        await self.readings.lookup.view(request)
+        listen = Listen(request, frozenset(name for name, _ in LIST_CHANGED.values() if wanted.get(name) is True))
+        try:
+            await self._watch(listen, wanted.get("resourceSubscriptions"))
+            found = await self._watch_tasks(listen, wanted.get("taskIds"))
+            self.subscriptions.open(listen)
+            honoured: dict[str, Any] = dict.fromkeys(sorted(listen.lists), True)
+            if listen.uris:
+                honoured["resourceSubscriptions"] = list(listen.uris)
+            if listen.tasks:
+                honoured["taskIds"] = sorted(listen.tasks)
+            listen.tell("notifications/subscriptions/acknowledged", wire.encode({"notifications": honoured}))
+            await self._catch_up(listen, found)
+            await listen.ended.wait()
+        finally:
+            self.subscriptions.close(listen)
+            await self._unwatch(listen)
+        meta = {SUBSCRIPTION: Raw(request.message.id or b"null")}
+        return wire.encode({"resultType": "complete", "_meta": meta})
+
+    async def _watch(self, listen: Listen, uris: Any) -> None:
+        if type(uris) is not list:
+            return
+        for uri in uris[:MAX_URIS]:
+            if type(uri) is not str or uri in listen.uris:
+                continue
+            server, own = await self.readings.address_of(listen.request, uri)
+            await self.readings.agreed(listen.request, PatternKind.RESOURCE, server, own, shown=uri)
+            await self.sending.upstreams.value[server].watch(own, listen.request.link_key)
+            listen.uris[uri] = server
+
+    async def _unwatch(self, listen: Listen) -> None:
+        for uri, server in listen.uris.items():
+            upstream = self.sending.upstreams.value.get(server)
+            if upstream is not None:
+                await upstream.unwatch(own_address(server, uri), listen.request.link_key)
+
+    async def _watch_tasks(self, listen: Listen, task_ids: Any) -> list[Task]:
+        if type(task_ids) is not list:
+            return []
+        envelope = listen.request.envelope
+        if envelope is None or not envelope.wants_tasks:
+            raise missing_capability(
+                {"extensions": {TASKS_EXTENSION: {}}}, "Declare the tasks extension to follow tasks."
+            )
+        found: list[Task] = []
+        for task_id in task_ids[:MAX_URIS]:
+            try:
+                task = await self.tasks.records.find(listen.request, task_id)
+            except CallerError:
+                continue
+            found.append(task)
+            self.tasks.methods.wanted(task)
+        listen.follow_tasks(found)
+        return found
+
+    async def _catch_up(self, listen: Listen, found: list[Task]) -> None:
+        """Nobody will tell of an end that came before this stream was open, nor of a change while it was being opened."""
+        records = self.tasks.records
+        for before in found:
+            now = await records.store.get(before.id)
+            if now is not None and (now.state.is_terminal or now.revision != before.revision):
+                detailed = await records.detailed(now)
+                detailed.pop("resultType", None)
+                listen.tell("notifications/tasks", wire.encode(detailed))
+
+
+def _session_and_uri(request: Request) -> tuple[Session, str]:
+    uri = request.params.get("uri")
+    if type(uri) is not str:
+        raise CallerError("invalid_params", f'{request.message.method} needs "uri", a string.')
+    assert request.session is not None
+    return request.session, uri

@@ -1,0 +1,112 @@
+"""End a session: close its streams and subscriptions at once, and its server connections when no task uses them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+
+from taskgate.core.errors import TaskgateError
+from taskgate.gateway.events import ConversationIdle, EventHub, SessionEnded
+from taskgate.gateway.methods.subscriptions import Subscriptions
+from taskgate.gateway.plan import Live
+from taskgate.gateway.requests.session import Session
+from taskgate.gateway.requests.session_table import SessionTable
+from taskgate.gateway.tasks.conversation import RESUMED, Conversations
+from taskgate.ports.replicas import (
+    SessionStore,
+)
+from taskgate.ports.upstream import Upstream
+from taskgate.telemetry.logs import log
+
+
+class SessionEnds:
+    def __init__(
+        self,
+        sessions: SessionTable,
+        subscriptions: Subscriptions,
+        conversations: Conversations,
+        upstreams: Live[Mapping[str, Upstream]],
+        *,
+        events: EventHub,
+        rows: SessionStore | None,
+    ) -> None:
+        """`rows`: where other gateways find sessions; None where nobody else could go on with them."""
+        self._sessions = sessions
+        self._subscriptions = subscriptions
+        self._conversations = conversations
+        self._upstreams = upstreams
+        self._events = events
+        self._rows = rows
+        self._outlived: set[str] = set()
+        self._releasing: set[asyncio.Task[None]] = set()
+        self._closing = False
+        events.subscribe(ConversationIdle, self._idle)
+
+    async def end(self, session: Session) -> None:
+        await self._end(session, self._rows.end_session if self._rows is not None else None)
+
+    async def hand_over(self, session: Session) -> None:
+        """It is over here and goes on at another gateway: whichever is asked next."""
+        await self._end(session, self._rows.release_session if self._rows is not None else None)
+
+    async def _end(self, session: Session, write: Callable[[str], Awaitable[None]] | None) -> None:
+        if not self._sessions.remove(session):
+            return
+        self._events.publish(SessionEnded(session))
+        if write is not None:
+            await write_or_log(write(session.id))
+        await self._subscriptions.release(self._upstreams.value, session)
+        if self._conversations.in_use(session.id):
+            self._outlived.add(session.id)
+        else:
+            await self._let_go(session.id)
+
+    async def reap(self, now: float) -> None:
+        """End what was idle too long."""
+        for session in self._sessions.idle(now):
+            await self.end(session)
+
+    async def end_scope(self, scope: str) -> None:
+        """A scope is no more: its sessions and its open subscriptions end."""
+        self._subscriptions.end_scope(scope)
+        for session in [session for session in self._sessions if session.caller.scope == scope]:
+            await self.end(session)
+
+    def end_streams(self) -> None:
+        """The gateway goes down, and every session with it: their long-lived streams end now."""
+        for session in self._sessions:
+            self._events.publish(SessionEnded(session))
+
+    async def close(self) -> None:
+        self._closing = True
+        releasing = list(self._releasing)
+        for job in releasing:
+            job.cancel()
+        await asyncio.gather(*releasing, return_exceptions=True)
+
+    def _idle(self, event: ConversationIdle) -> None:
+        """If the session of a conversation is gone, the conversation may go too."""
+        session_id = event.session_id
+        if self._closing or not (session_id in self._outlived or session_id.startswith(RESUMED)):
+            return
+        self._outlived.discard(session_id)
+        job = asyncio.get_running_loop().create_task(self._release(session_id))
+        self._releasing.add(job)
+        job.add_done_callback(self._releasing.discard)
+
+    async def _release(self, session_id: str) -> None:
+        try:
+            await self._let_go(session_id)
+        except TaskgateError as problem:
+            log.info("an upstream could not be told", why=problem.message)
+
+    async def _let_go(self, session_id: str) -> None:
+        for upstream in list(self._upstreams.value.values()):
+            await upstream.release(session_id)
+
+
+async def write_or_log(write: Awaitable[None]) -> None:
+    try:
+        await write
+    except TaskgateError as problem:
+        log.info("the end of a session could not be written yet", why=problem.message)

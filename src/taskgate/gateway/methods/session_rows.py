@@ -1,0 +1,63 @@
+"""A session as it is stored for other gateways."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from taskgate.core.identity import CredentialFacts
+from taskgate.core.patterns import PatternSet
+from taskgate.core.scoping.registry import NO_WISH, SessionRequest
+from taskgate.gateway.requests.session import Session
+
+
+class SessionBody(msgspec.Struct, frozen=True):
+    """What it takes to open a session again. A field that is added later needs a default: older rows do not have it."""
+
+    roles: list[str]
+    place: str
+    address: str
+    version: str
+    capabilities: dict[str, Any]
+    client_info: dict[str, Any]
+    server_lists: list[list[str]]
+    tool_allowlists: list[list[str]]
+    tool_denylist: list[str]
+    subscriptions: dict[str, str]
+    log_level: str | None
+    used_tasks: bool
+    facts: CredentialFacts | None = None
+
+
+def session_body(session: Session) -> bytes:
+    caller, narrowing = session.caller, session.narrowing
+    body = SessionBody(
+        sorted(caller.roles),
+        caller.place,
+        caller.address,
+        session.version,
+        dict(session.capabilities),
+        dict(session.client_info),
+        [list(names) for names in narrowing.server_lists],
+        [_texts(patterns) for patterns in narrowing.tool_allowlists],
+        _texts(narrowing.tool_denylist),
+        dict(session.subscriptions),
+        session.log_level,
+        session.used_tasks,
+        caller.facts,
+    )
+    return msgspec.json.encode(body)
+
+
+def _texts(patterns: PatternSet) -> list[str]:
+    return [pattern.text for pattern in patterns.patterns]
+
+
+def narrowing_in(body: SessionBody) -> SessionRequest:
+    wish = SessionRequest(
+        tuple(tuple(names) for names in body.server_lists),
+        tuple(PatternSet.of(texts) for texts in body.tool_allowlists),
+        PatternSet.of(body.tool_denylist),
+    )
+    return NO_WISH if wish == NO_WISH else wish

@@ -1,0 +1,42 @@
+"""Pass on what a server sends during a call: notifications and changes of its response stream."""
+
+from __future__ import annotations
+
+from taskgate.core import wire
+from taskgate.core.wire import Raw
+from taskgate.gateway.requests.request import Request
+from taskgate.ports.outlet import ResumableOutlet
+from taskgate.ports.upstream import (
+    StreamNotice,
+)
+
+
+def streamed(request: Request, notice: StreamNotice, retry_ms: int | None) -> None:
+    """An upstream that lets its stream be resumed has a caller who can resume ours."""
+    outlet = request.delivery.outlet
+    if request.session is None or request.delivery.answered or not isinstance(outlet, ResumableOutlet):
+        return
+    if notice is StreamNotice.PRIMED:
+        outlet.prime(retry_ms)
+    else:
+        outlet.pause()
+
+
+def heard(request: Request, method: str, params: Raw | None) -> None:
+    """A notification that belongs to this request: hand it down with the caller's own token, if it is wanted."""
+    if request.delivery.stand_in is not None:
+        request.delivery.stand_in.heard(method, params)
+        return
+    if method == "notifications/progress":
+        if params is not None:
+            request.delivery.progressed(params, request.progress_token)
+        return
+    if method == "notifications/message" and not request.delivery.wants_log(_level_of(params)):
+        return
+    request.delivery.notify(method, params)
+
+
+def _level_of(params: Raw | None) -> str:
+    value = wire.parse_strictly(bytes(params)) if params is not None else {}
+    level = value.get("level") if type(value) is dict else None
+    return level if type(level) is str else "info"

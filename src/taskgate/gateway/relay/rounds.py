@@ -1,0 +1,96 @@
+"""Repeat a call to a stateless server until it returns its result.
+
+A stateless server that needs input returns questions instead of a result. The gateway collects the answers and sends the same
+call again with them and with the server's state. Each repetition is a round.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final
+
+from taskgate.core import wire
+from taskgate.core.errors import Executed, UpstreamError
+from taskgate.core.questions import (
+    ELICIT,
+    NO_STATE,
+    ROOTS,
+    SAMPLE,
+    Answer,
+    Question,
+    bare_params,
+    spec_shapes,
+)
+from taskgate.core.wire import Members, Raw
+from taskgate.gateway.requests.request_state import text_of
+from taskgate.ports.upstream import (
+    CallFailed,
+    InputRequired,
+    Reply,
+)
+
+MAX_ROUNDS: Final = 32
+GoOn = Callable[[Reply, int], Awaitable[Members | None]]
+"""Given a reply and the number of its round: the params of the next round, or None if the reply is the end."""
+Send = Callable[[Members, int], Awaitable[Reply]]
+
+
+async def in_rounds(server: str, reply: Reply, go_on: GoOn, send: Send, *, number: int = 1) -> Reply:
+    """The last reply of a call whose round `number` was answered with `reply`."""
+    while True:
+        params = await go_on(reply, number)
+        if params is None:
+            return reply
+        if number > MAX_ROUNDS:
+            raise in_part(server, f"asked for more input {MAX_ROUNDS} times in one call")
+        number += 1
+        reply = await send_round(send, params, number)
+
+
+async def send_round(send: Send, params: Members, number: int) -> Reply:
+    try:
+        return await send(params, number)
+    except CallFailed as failure:
+        if number == 1:
+            raise
+        raise failure.in_round(number) from None
+
+
+def questions_of(server: str, reply: InputRequired) -> dict[str, Question]:
+    """What the server asks. One that wants to be called again without asking anything would be called again for ever."""
+    if not reply.requests:
+        raise in_part(server, "wants more input and does not say which")
+    return {key: question_in(raw, server, key) for key, raw in reply.requests.items()}
+
+
+def kept_state(reply: InputRequired) -> bytes:
+    return bytes(reply.state) if reply.state is not None else NO_STATE
+
+
+def next_params(params: Members, answers: Mapping[str, Raw], state: Raw | None) -> Members:
+    """The same call again, with answers and the state that the server gave us to keep."""
+    again = {**params, "inputResponses": wire.raw(dict(answers))}
+    again.pop("requestState", None)
+    return again if state is None else {**again, "requestState": state}
+
+
+def in_part(server: str, why: str) -> UpstreamError:
+    text = f"The server {server} {why}. The call was stopped; what it did so far may have taken effect."
+    return UpstreamError("upstream_protocol", text, executed=Executed.MAYBE)
+
+
+def question_in(raw: Raw, server: str, key: str | None = None) -> Question:
+    """A question as it stands inside a stateless result."""
+    members = wire.members_of(raw)
+    method, params = text_of(members.get("method")) or "", members.get("params")
+    return Question(method, spec_shapes(params) if method == SAMPLE else params, server, key=key)
+
+
+def usable(question: Question, answer: Answer) -> Raw:
+    """An answer as a stateless server reads it. It knows no error there, so a refusal becomes the nearest thing to no."""
+    if answer.result is not None:
+        return bare_params(Raw(answer.result))
+    return _REFUSED.get(question.method, Raw(b"{}"))
+
+
+_REFUSED: Final = {ELICIT: Raw(b'{"action":"cancel"}'), ROOTS: Raw(b'{"roots":[]}')}

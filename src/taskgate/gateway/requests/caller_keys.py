@@ -1,0 +1,43 @@
+"""The keys under which the calls, tasks and used values of a caller are counted, queued and remembered."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from taskgate.core.addressees import NO_CONVERSATION
+from taskgate.core.delivery import KEY_META
+from taskgate.core.errors import CallerError
+from taskgate.core.tasks.task import Task
+from taskgate.core.wire import meta_of
+from taskgate.gateway.requests.request import Request
+
+
+def fair_key(request: Request) -> str:
+    """As whose turn a request waits in line: its conversation's, or that of everybody at its address."""
+    key = request.caller_key
+    return request.caller.limit_key if key.startswith(NO_CONVERSATION) else key
+
+
+def memory_key(request: Request) -> str:
+    """Under which name the values that a caller used are remembered for it.
+
+    Empty for an anonymous caller without a conversation: nothing tells it apart from others, so nothing is remembered.
+    """
+    key = request.caller_key
+    return "" if key.startswith(NO_CONVERSATION) else key
+
+
+def fair_key_of(task: Task) -> str:
+    return (task.limited_as or task.caller) if task.caller.startswith(NO_CONVERSATION) else task.caller
+
+
+def idempotency_key(request: Request) -> str | None:
+    key: Any = meta_of(request.params).get(KEY_META)
+    if key is None:
+        header = request.headers.get(b"idempotency-key")
+        key = header.decode("utf-8", "replace") if header is not None else None
+    if key is None:
+        return None
+    if type(key) is not str or not 0 < len(key) <= 255:
+        raise CallerError("invalid_params", "An idempotency key is a string of 1 to 255 characters.")
+    return key

@@ -1,0 +1,25 @@
+"""The name that a stateless client gives itself in `_meta`, and the conversation that follows from it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from taskgate.core.identity import Caller, ConversationKey
+from taskgate.core.wire import meta_of
+
+CLIENT_META: Final = "taskgate/client"
+"""Under which key of `_meta` a stateless client says what it calls itself."""
+
+
+def client_label(params: Mapping[str, Any]) -> str:
+    """What a stateless client calls itself, or nothing."""
+    client = meta_of(params).get(CLIENT_META)
+    label = "".join(letter for letter in client[:200] if letter.isprintable()) if type(client) is str else ""
+    return f"client:{label}" if label else ""
+
+
+def stateless_stream(caller: Caller, params: Mapping[str, Any]) -> str:
+    """The name of a stateless caller's conversation; empty for one that has neither an identity nor a name."""
+    label = client_label(params)
+    return label if caller.anonymous else ConversationKey(caller.principal, label).stream

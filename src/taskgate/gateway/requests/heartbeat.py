@@ -1,0 +1,44 @@
+"""Progress notifications of the gateway itself while a reply is held."""
+
+from __future__ import annotations
+
+import asyncio
+
+from taskgate import clock
+from taskgate.core import wire
+from taskgate.core.generations import PROGRESS_TOKEN
+from taskgate.gateway.requests.request import Request
+
+
+class Heartbeat:
+    """Signs of life for a caller whose reply is held: progress that rises a little, and a sentence, every few seconds.
+
+    Progress may never fall, so a heartbeat only ever adds a thousandth to the last value the caller saw.
+    """
+
+    def __init__(self, request: Request, interval_s: float, text: str) -> None:
+        self._request = request
+        self._interval_s = interval_s
+        self._text = text
+        self._started = clock.monotonic()
+        self._timer: asyncio.TimerHandle | None = None
+
+    def start(self) -> None:
+        if self._request.progress_token is not None:
+            self._timer = asyncio.get_running_loop().call_later(self._interval_s, self._beat)
+
+    def stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _beat(self) -> None:
+        request = self._request
+        token = request.progress_token
+        if request.delivery.answered or token is None:
+            return
+        said = request.delivery.waiting_text() or self._text
+        text = f"{said} ({clock.monotonic() - self._started:.0f} s)"
+        request.delivery.pace.beat(
+            text, lambda progress: wire.encode({PROGRESS_TOKEN: token, "progress": progress, "message": text})
+        )
+        self._timer = asyncio.get_running_loop().call_later(self._interval_s, self._beat)

@@ -1,0 +1,75 @@
+"""Progress notifications for one caller: rate-limited, and the last update is always sent.
+
+One `PacedProgress` belongs to one progress token, from its first update until the request or the task ends. The rule is in
+`core.delivery`; this module has the clock and the timer. A request without a token creates none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from taskgate import clock
+from taskgate.core import wire
+from taskgate.core.delivery import ProgressFlow, ProgressUpdate
+from taskgate.core.generations import PROGRESS_TOKEN
+from taskgate.core.wire import Raw
+
+
+class PacedProgress:
+    __slots__ = ("_flow", "_send", "_timer")
+
+    def __init__(self, send: Callable[[bytes], None]) -> None:
+        self._flow = ProgressFlow()
+        self._send = send
+        self._timer: asyncio.TimerHandle | None = None
+
+    def offer(self, progress: float, params: bytes) -> None:
+        """Take one update, ready to be sent."""
+        self._hand_over(*self._flow.offer(ProgressUpdate(progress, payload=params), clock.monotonic()))
+
+    def _hand_over(self, update: ProgressUpdate | None, due: float | None) -> None:
+        if update is not None:
+            self._send(update.payload)
+        if due is not None and self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(max(0.0, due - clock.monotonic()), self._due)
+
+    def _due(self) -> None:
+        self._timer = None
+        self._hand_over(*self._flow.due(clock.monotonic()))
+
+    def beat(self, message: str, params: Callable[[float], bytes]) -> None:
+        """A sign of life of our own, just above the last value."""
+        update = self._flow.heartbeat(message, clock.monotonic())
+        if update is not None:
+            self._send(params(update.progress))
+
+    def end(self) -> None:
+        """Send what is still held; nothing comes after it."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        held = self._flow.end()
+        if held is not None:
+            self._send(held.payload)
+
+
+def readdressed(params: Raw, token: Raw) -> tuple[float, bytes] | None:
+    """A server's update with the caller's own token in it, and its number; None if it has no number."""
+    members = wire.members_of(params)
+    number = progress_number(members.get("progress"))
+    if number is None:
+        return None
+    members[PROGRESS_TOKEN] = token
+    return number, wire.join(members)
+
+
+def progress_number(raw: Raw | None) -> float | None:
+    value: Any = wire.parse_strictly(bytes(raw)) if raw is not None else None
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        return float(value)
+    except OverflowError:
+        return None

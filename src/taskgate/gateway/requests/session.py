@@ -1,0 +1,203 @@
+"""One session of a stateful caller: what the caller declared, its requests in flight, and the gateway's open requests to it.
+
+A session is bound to the principal that opened it. It ends by DELETE, after thirty idle minutes without an open call, or with the
+gateway; closing a stream does not end it. The transport attaches the outlet through which messages reach the caller.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from typing import Any, Final
+
+import msgspec
+
+from taskgate.core import wire
+from taskgate.core.catalog.apps import supports_apps
+from taskgate.core.errors import CallerError, GatewayFault
+from taskgate.core.generations import Generation, Opening, declares_tasks, speaks_tasks
+from taskgate.core.identity import SESSION, Caller, ConversationKey
+from taskgate.core.questions import Answer
+from taskgate.core.scoping.registry import SessionRequest
+from taskgate.core.wire import Kind, Message, Raw
+from taskgate.ports.outlet import CancelNote, Outlet, SessionOutlet
+from taskgate.ports.upstream import ClientProfile, LinkKey
+
+LOG_LEVELS: Final = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
+QUESTION_TIMEOUT_S: Final = 600.0
+MAX_IN_FLIGHT: Final = 1000
+MAX_ASKS: Final = 100
+UNUSED_S: Final = 10.0
+"""A session in which nothing was said for so long after it was opened may make room for another."""
+Keep = Callable[[Answer], Awaitable[object]]
+
+
+class Session:
+    def __init__(
+        self, session_id: str, caller: Caller, opening: Opening, narrowing: SessionRequest, moves: int = 0
+    ) -> None:
+        self.id = session_id
+        self.moves = moves
+        """How often another gateway went on with it because the one that held it had died."""
+        self.key = f"{SESSION}{session_id}"
+        """Under which name an anonymous caller's lists, limits and events are kept."""
+        whole = ConversationKey(self.key) if caller.anonymous else ConversationKey(caller.principal, self.key)
+        self.conversation = whole
+        self.stream = whole.stream
+        self.caller = caller
+        self.version = opening.version
+        self.capabilities: Mapping[str, Any] = opening.capabilities
+        self.client_info: Mapping[str, Any] = opening.client_info
+        self.narrowing = narrowing
+        self.task_aware = speaks_tasks(opening.version) and declares_tasks(opening.capabilities)
+        self.renders_apps = supports_apps(opening.capabilities)
+        self.used_tasks = False
+        """Whether it has called something as a task, so that it can hear how tasks fare although it did not declare it."""
+        self.log_level: str | None = None
+        self.link_key = LinkKey(
+            Generation.STATEFUL, caller.principal, session_id, place=caller.place, conversation=whole.stream
+        )
+        self.profile = ClientProfile(opening.capabilities, Raw(wire.encode(opening.client_info)), logs_unasked=True)
+        self.in_flight: dict[bytes, asyncio.Task[Any]] = {}
+        self.subscriptions: dict[str, str] = {}
+        self.subscribing: set[str] = set()
+        """Resources whose server is being asked to report changes; they count towards the limit."""
+        self.watched: set[str] = set()
+        """Those of its subscriptions that are kept on a link shared with others, and must be let go by name."""
+        self.url_elicitations: dict[tuple[str, str], float] = {}
+        """Addresses that this caller was given to open, by server and id, and until when they are good."""
+        self.cancelled: deque[bytes] = deque(maxlen=100)
+        self.outlet: SessionOutlet | None = None
+        self.last_used = 0.0
+        self.used = False
+        """Whether anything was said in it after it was opened."""
+        self.open_requests = 0
+        self.closed = False
+        self._numbers = itertools.count(1)
+        self._asks: dict[bytes, tuple[asyncio.Future[Answer], Keep | None]] = {}
+
+    def set_log_level(self, level: str) -> None:
+        if level not in LOG_LEVELS:
+            raise CallerError("invalid_params", f"The log level must be one of {', '.join(LOG_LEVELS)}.")
+        self.log_level = level
+        self.profile = msgspec.structs.replace(self.profile, log_level=level)
+
+    def wants_log(self, level: str) -> bool:
+        return passes_log_level(level, self.log_level)
+
+    def begin(self, message_id: bytes, carrier: asyncio.Task[Any]) -> None:
+        """Remember a request so that it can be cancelled; an id in use may not be used again."""
+        if message_id in self.in_flight:
+            raise CallerError("invalid_request", "A request with this id is still being answered.")
+        if len(self.in_flight) >= MAX_IN_FLIGHT:
+            raise GatewayFault("overloaded", "This session has too many requests open; wait for some to end.")
+        self.in_flight[message_id] = carrier
+        self.used = True
+
+    def end(self, message_id: bytes) -> None:
+        self.in_flight.pop(message_id, None)
+
+    def cancel(self, message_id: bytes, why: CancelNote) -> bool:
+        """Cancel what is in flight under that id; unknown or finished ids are ignored (basic/utilities/cancellation)."""
+        task = self.in_flight.pop(message_id, None)
+        return task.cancel(why) if task is not None else False
+
+    def touch(self, now: float) -> None:
+        self.last_used = now
+        self.used = True
+
+    def begin_life(self, now: float) -> None:
+        """It was opened just now, and nothing was said in it yet."""
+        self.last_used = now
+
+    def attach(self, outlet: SessionOutlet) -> None:
+        """How its caller is reached outside any request."""
+        self.outlet = outlet
+
+    def stream_opened(self) -> None:
+        """A long-lived stream of its caller keeps it from being idle."""
+        self.open_requests += 1
+
+    def stream_closed(self) -> None:
+        self.open_requests -= 1
+
+    def use_inbox(self) -> None:
+        """Questions that its caller cannot be asked may wait for it."""
+        self.profile = msgspec.structs.replace(self.profile, inbox=True)
+
+    def uses_tasks(self) -> None:
+        """Its caller has called something as a task: it can hear how tasks fare. What it is shown follows what it declared."""
+        self.used_tasks = True
+
+    def close(self) -> None:
+        """Nothing goes to its caller any more, and what it has in flight is cancelled."""
+        self.closed = True
+        for task in list(self.in_flight.values()):
+            task.cancel()
+
+    def remember_cancelled(self, message_id: bytes) -> None:
+        """So that asking for the same cancel again gets the same answer."""
+        if message_id not in self.cancelled:
+            self.cancelled.append(message_id)
+
+    async def ask(
+        self,
+        method: str,
+        params: bytes | None,
+        outlet: Outlet | None = None,
+        timeout_s: float = QUESTION_TIMEOUT_S,
+        keep: Keep | None = None,
+    ) -> Answer:
+        """Send the caller a request and wait for its answer. Raises TimeoutError; tells the caller when given up.
+
+        `keep` makes an answer durable, and comes before it is acknowledged.
+        """
+        target = outlet or self.outlet
+        if target is None or self.closed or len(self._asks) >= MAX_ASKS:
+            return Answer(error=wire.encode({"code": -32603, "message": "The caller cannot be asked at the moment."}))
+        key = b"%d" % next(self._numbers)
+        answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self._asks[key] = answer, keep
+        try:
+            target.send(wire.request(key, wire.encode(method), params))
+            async with asyncio.timeout(timeout_s):
+                return await answer
+        except (asyncio.CancelledError, TimeoutError):
+            reason = wire.encode({"requestId": int(key), "reason": "No answer is needed any more."})
+            target.send(wire.notification("notifications/cancelled", reason))
+            raise
+        finally:
+            del self._asks[key]
+
+    def answered(self, message: Message) -> Callable[[], Awaitable[object]] | None:
+        """A response from the caller. One to nothing that we asked is ignored.
+
+        What it returns must be awaited before the response is acknowledged, where the transport acknowledges any.
+        """
+        assert message.kind is Kind.RESPONSE
+        future, keep = self._asks.get(message.id or b"", (None, None))
+        if future is None or future.done():
+            return None
+        result, error = message.raw_result, message.raw_error
+        answer = Answer(bytes(result) if result is not None else None, bytes(error) if error is not None else None)
+        future.set_result(answer)
+        return partial(keep, answer) if keep is not None else None
+
+    def unused(self, now: float) -> bool:
+        """Opened some time ago, and nothing was ever said in it."""
+        idle = not self.in_flight and not self.open_requests
+        return idle and not self.used and now - self.last_used > UNUSED_S
+
+    def notify(self, method: str, params: bytes | None) -> None:
+        if self.outlet is not None and not self.closed:
+            self.outlet.send(wire.notification(method, params))
+
+
+def passes_log_level(level: str, least: str | None) -> bool:
+    """Is a message of this level wanted by someone who asked for at least that one? Without a wish, everything is."""
+    if least is None or level not in LOG_LEVELS:
+        return True
+    return LOG_LEVELS.index(level) >= LOG_LEVELS.index(least)

@@ -1,0 +1,154 @@
+"""All sessions of the gateway, within the configured limits."""
+
+from __future__ import annotations
+
+import secrets
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from taskgate import clock
+from taskgate.core.errors import GatewayFault
+from taskgate.core.generations import Opening
+from taskgate.core.identity import Caller, tenant_of
+from taskgate.core.scoping.registry import SessionRequest
+from taskgate.gateway.plan import Live, Plan
+from taskgate.gateway.requests.session import UNUSED_S, Session
+
+
+def too_many(said: str) -> GatewayFault:
+    return GatewayFault("overloaded", f"{said}; end some, or try again later.", retry_after_s=30)
+
+
+@dataclass(frozen=True, slots=True)
+class _Full:
+    """A limit that is reached: what to say, and which sessions count towards it."""
+
+    said: str
+    counts: Callable[[Session], bool]
+
+
+class SessionTable:
+    """All sessions of a gateway, within limits: in all, of one caller, and of all callers without an identity."""
+
+    def __init__(self, plan: Live[Plan]) -> None:
+        self._plan = plan
+        self._sessions: dict[str, Session] = {}
+        self._of_principal: dict[str, dict[str, Session]] = {}
+        self._of_caller: Counter[str] = Counter()
+        self._of_tenant: Counter[str] = Counter()
+        self._anonymous = 0
+        self._never_used: dict[str, Session] = {}
+        """Oldest first. One that was used meanwhile is dropped when it is met, so looking for one costs little however often."""
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def __iter__(self) -> Any:
+        return iter(list(self._sessions.values()))
+
+    def open(self, caller: Caller, opening: Opening, narrowing: SessionRequest, now: float) -> Session:
+        full = self._full_for(caller)
+        if full is not None:
+            raise too_many(full.said)
+        session = Session(secrets.token_urlsafe(24), caller, opening, narrowing)
+        self.put_back(session, now)
+        return session
+
+    def put_back(self, session: Session, now: float) -> None:
+        """One that exists already goes on here, also beyond the limits: it was admitted when it was opened."""
+        session.begin_life(now)
+        self._sessions[session.id] = self._never_used[session.id] = session
+        self._of_principal.setdefault(session.caller.principal, {})[session.id] = session
+        self._of_caller[session.caller.limit_key] += 1
+        if tenant := tenant_of(session.caller.principal):
+            self._of_tenant[tenant] += 1
+        self._anonymous += session.caller.anonymous
+
+    def replaceable(self, caller: Caller) -> Session | None:
+        """Where there is no room for another session of this caller: the oldest that was opened and never used, if there is one.
+
+        A client that gave up, or one that only opens sessions, leaves such ones behind; nobody misses them.
+        """
+        full = self._full_for(caller)
+        return self.unused(full.counts) if full is not None else None
+
+    def unused(self, counts: Callable[[Session], bool]) -> Session | None:
+        """The oldest of these that was opened and never used."""
+        now, found, used = clock.monotonic(), None, list[str]()
+        for session in self._never_used.values():
+            if session.used:
+                used.append(session.id)
+            elif now - session.last_used <= UNUSED_S:
+                break  # and those after it are younger still
+            elif counts(session) and session.unused(now):
+                found = session
+                break
+        for session_id in used:
+            del self._never_used[session_id]
+        return found
+
+    def _full_for(self, caller: Caller) -> _Full | None:
+        limits, key = self._plan.value.limits, caller.limit_key
+        if len(self._sessions) >= limits.sessions:
+            return _Full("The gateway has too many sessions", lambda _session: True)
+        if self._of_caller[key] >= limits.sessions_per_caller:
+            return _Full("You have too many sessions", lambda session: session.caller.limit_key == key)
+        tenant, most = tenant_of(caller.principal), limits.sessions_per_tenant
+        if tenant and most is not None and self._of_tenant[tenant] >= most:
+            return _Full(
+                "Your tenant has too many sessions", lambda session: tenant_of(session.caller.principal) == tenant
+            )
+        if caller.anonymous and self._anonymous >= limits.anonymous_sessions:
+            return _Full("Callers without a token have too many sessions", lambda session: session.caller.anonymous)
+        return None
+
+    def find(self, session_id: str, caller: Caller, now: float) -> Session | None:
+        """The session, if it is this caller's; a foreign one looks like one that does not exist."""
+        session = self._sessions.get(session_id)
+        if session is None or session.caller.principal != caller.principal or session.caller.scope != caller.scope:
+            return None
+        session.touch(now)
+        return session
+
+    def get(self, session_id: str) -> Session | None:
+        return self._sessions.get(session_id)
+
+    def of_principal(self, principal: str) -> list[Session]:
+        """Those that this principal has open, oldest first."""
+        return list(self._of_principal.get(principal, {}).values())
+
+    def remove(self, session: Session) -> bool:
+        """Close a session; False if it is closed already. What goes with it is the business of `session_ends`."""
+        if self._sessions.pop(session.id, None) is None:
+            return False
+        self._never_used.pop(session.id, None)
+        self._forget(session)
+        session.close()
+        return True
+
+    def _forget(self, session: Session) -> None:
+        caller = session.caller
+        of_principal = self._of_principal[caller.principal]
+        del of_principal[session.id]
+        if not of_principal:
+            del self._of_principal[caller.principal]
+        self._anonymous -= caller.anonymous
+        self._of_caller[caller.limit_key] -= 1
+        if not self._of_caller[caller.limit_key]:
+            del self._of_caller[caller.limit_key]
+        tenant = tenant_of(caller.principal)
+        if tenant:
+            self._of_tenant[tenant] -= 1
+            if not self._of_tenant[tenant]:
+                del self._of_tenant[tenant]
+
+    def idle(self, now: float) -> list[Session]:
+        """Those not used for too long. An open call or stream keeps a session alive however long it takes."""
+        idle_s = self._plan.value.limits.session_idle_s
+        return [
+            session
+            for session in self._sessions.values()
+            if not session.in_flight and not session.open_requests and now - session.last_used > idle_s
+        ]

@@ -1,0 +1,64 @@
+"""Which gateway keeps the timers, notifications and log lines of a stateless client's conversation.
+
+The first gateway of a store that needs any of them becomes the home of the conversation, stored as a row like that of a session;
+the others forward to it. If the home has died, the next gateway that is asked becomes the home and starts with nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Set
+from typing import Final
+
+from taskgate import clock
+from taskgate.core.identity import Caller
+from taskgate.gateway.plan import Live
+from taskgate.ports.replicas import CONVERSATION, KeptSession, SessionStore
+
+_HOME_TRIES: Final = 40
+_PAUSE_S: Final = 0.05
+
+
+class ConversationHomes:
+    def __init__(
+        self, rows: SessionStore, elsewhere: Live[frozenset[str]], streams: Callable[[], Iterable[str]]
+    ) -> None:
+        """`elsewhere`: the ids of rows whose home is another gateway. `streams`: conversations that something is kept for here."""
+        self._rows = rows
+        self._elsewhere = elsewhere
+        self._streams = streams
+        self._ours: set[str] = set()
+        """Rows that named us the home when they were last looked at."""
+        self.any_elsewhere = False
+
+    def looked(self) -> None:
+        """What is elsewhere was read again."""
+        self.any_elsewhere = any(row_id.startswith(CONVERSATION) for row_id in self._elsewhere.value)
+
+    def is_elsewhere(self, stream: str) -> bool:
+        return CONVERSATION + stream in self._elsewhere.value
+
+    def rows_here(self) -> set[str]:
+        return {CONVERSATION + stream for stream in self._streams()}
+
+    def keep(self, rows: Set[str]) -> None:
+        """None but these can still be ours."""
+        self._ours &= rows
+
+    async def home(self, stream: str, caller: Caller, *, certain: bool) -> str:
+        """The name of the gateway; ours if there was none that lives. `certain`: our lease never ended since the last look.
+        Raises GatewayFault."""
+        row_id, ours = CONVERSATION + stream, self._rows.owner
+        if certain and row_id in self._ours:
+            return ours
+        for _ in range(_HOME_TRIES):
+            kept = await self._rows.find_session(row_id)
+            if kept is None:
+                await self._rows.begin_conversation(KeptSession(row_id, caller.principal, caller.scope, "", 0, b""))
+                continue
+            if kept.home != ours and kept.internal and self._rows.is_alive(kept.home):
+                return kept.home
+            if kept.home == ours or await self._rows.adopt_session(row_id, kept.home) is not None:
+                break
+            await clock.sleep(_PAUSE_S)
+        self._ours.add(row_id)
+        return ours

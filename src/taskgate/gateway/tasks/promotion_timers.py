@@ -1,0 +1,61 @@
+"""One timer for all calls with the same maximum wait.
+
+Calls with the same wait become due in the order of their arrival, so only the first one of a queue needs a timer. A timer per
+call would cost more than most other work for the call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+from taskgate import clock
+
+EARLY_S: Final = 0.002
+"""Event loops round timers to a millisecond; what is due that soon is due now."""
+
+
+class TimerQueue:
+    """Those who may wait equally long, oldest first."""
+
+    __slots__ = ("_loop", "_ringing", "_waiting", "wait_s")
+
+    def __init__(self, wait_s: float) -> None:
+        self.wait_s = wait_s
+        self._loop = asyncio.get_running_loop()
+        self._waiting: dict[object, tuple[float, Callable[[], None]]] = {}
+        self._ringing = False
+
+    def join(self, who: object, due: Callable[[], None]) -> None:
+        self._waiting[who] = (clock.monotonic() + self.wait_s, due)
+        if not self._ringing:
+            self._ringing = True
+            self._loop.call_later(self.wait_s, self._ring)
+
+    def leave(self, who: object) -> None:
+        self._waiting.pop(who, None)
+
+    def _ring(self) -> None:
+        now = clock.monotonic() + EARLY_S
+        while self._waiting:
+            who, (at, due) = next(iter(self._waiting.items()))
+            if at > now:
+                self._loop.call_at(at, self._ring)
+                return
+            del self._waiting[who]
+            due()
+        self._ringing = False
+
+
+class SharedTimers:
+    """A queue for each time that callers are given; there are as many as there are delivery modes."""
+
+    def __init__(self) -> None:
+        self._queues: dict[float, TimerQueue] = {}
+
+    def queue(self, wait_s: float) -> TimerQueue:
+        queue = self._queues.get(wait_s)
+        if queue is None:
+            queue = self._queues[wait_s] = TimerQueue(wait_s)
+        return queue

@@ -1,0 +1,56 @@
+"""Questions of a task as they are stored with it, and their answers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from taskgate.core import wire
+from taskgate.core.questions import ELICIT, Answer, Question, bare_params
+from taskgate.core.tasks.transition import InputSettled
+from taskgate.gateway.requests.asked_round import AskedRound
+from taskgate.gateway.tasks.task_records import TaskRecords
+from taskgate.ports.store_answers import TaskQuestion
+
+EXPIRY_S: Final = 600.0
+
+
+async def keep_answers(records: TaskRecords, task_id: str, given: Mapping[str, Answer]) -> None:
+    """Store what of this the task still asks for."""
+    task = await records.store.get(task_id)
+    keys = tuple(key for key in given if task is not None and key in task.question_keys)
+    if keys:
+        results = {key: given[key].result for key in keys}
+        answers = {key: result for key, result in results.items() if result is not None}
+        await records.advance(task_id, InputSettled(keys), answers=answers)
+
+
+async def keep_round(records: TaskRecords, task_id: str, asked: AskedRound) -> None:
+    """Store the answers to one round of a call that became a task, as far as they came."""
+    async with asked.keeping:
+        await keep_answers(records, task_id, asked.answers)
+
+
+def question_from_store(stored: TaskQuestion, task_id: str) -> Question:
+    params = wire.members_of(stored.request).get("params")
+    return Question(stored.method, params, stored.server, task_id, stored.key, restored=True, shown_as=stored.shown_as)
+
+
+def stored_question(key: str, question: Question, now_ms: int, expiry_s: float = EXPIRY_S) -> TaskQuestion:
+    drop = ("elicitationId",) if question.method == ELICIT else ()
+    embedded = {"method": question.method, "params": bare_params(question.params, drop)}
+    return TaskQuestion(
+        key,
+        question.server,
+        question.method,
+        wire.encode(embedded),
+        now_ms + int(expiry_s * 1000),
+        now_ms,
+        shown_as=question.shown_as,
+    )
+
+
+def asked_message(first: Question) -> str:
+    said = first.decoded().get("message")
+    what = said if type(said) is str and said else f"an answer to {first.method}"
+    return f"{first.server} asks: {what}"[:500]

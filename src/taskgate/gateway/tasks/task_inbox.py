@@ -1,0 +1,108 @@
+"""Questions of tasks in the inbox, for callers that cannot see them in `tasks/get`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from taskgate.core.generations import TASKS_EXTENSION, Generation
+from taskgate.core.questions import Answer, Question, can_answer
+from taskgate.core.tasks.task import Task
+from taskgate.core.tasks.transition import InputAsked, InputSettled
+from taskgate.core.wire import raw
+from taskgate.gateway.questions.activity import Activity
+from taskgate.gateway.questions.asker import Asker, Models
+from taskgate.gateway.questions.waiting import Waiting
+from taskgate.gateway.requests.asked_round import AskedRound
+from taskgate.gateway.requests.request import Request
+from taskgate.gateway.tasks.conversation import Conversations
+from taskgate.gateway.tasks.stored_questions import asked_message, keep_answers, keep_round, stored_question
+from taskgate.gateway.tasks.task_records import TaskRecords
+
+
+class TaskInbox:
+    def __init__(
+        self, activity: Activity, asker: Asker, models: Models, records: TaskRecords, conversations: Conversations
+    ) -> None:
+        self._activity = activity
+        self._asker = asker
+        self._models = models
+        self._records = records
+        self._conversations = conversations
+
+    def keep(self, task: Task, question: Question, answered: Callable[[Answer], bool]) -> Callable[[], None]:
+        """Show a task's question in the inbox, unless its caller sees it natively."""
+        declared = self._conversations.declared(task.id)
+        if not question.shared and _sees_it_natively(task, declared, question):
+            return _nothing
+        waits = self._asker.may_wait(question)
+        if self._models.answer_for(question) and not (waits and self._asker.attended(task.asked_in)):
+            self._activity.spawn(self._by_model(task, question, answered))
+            return _nothing
+        if not waits:
+            return _nothing
+        inbox = self._activity.inbox
+        keep = partial(self._keep_answer, task.id, question.key or "")
+        waiting = inbox.put(task.asked_in, question, answered, task_id=task.id, keep_answer=keep)
+        return (lambda: inbox.withdraw(waiting)) if waiting is not None else _nothing
+
+    async def _by_model(self, task: Task, question: Question, answered: Callable[[Answer], bool]) -> None:
+        answered(await self._models.answer(question, task.principal))
+
+    async def adopt(self, task: Task, request: Request) -> None:
+        """The call became a task while questions of it waited: the task shows them from now on. What of its last round was
+        answered already is stored with it, too: after a crash nobody is asked for that again.
+        """
+        waiting, asked = self._activity.inbox.of_request(request), request.delivery.asked_round
+        of_round = {one.key: one.id for one in waiting if asked is not None and one.key in asked.asked}
+        for one in waiting:
+            one.now_of_task(task.id, partial(self._keep_answer, task.id, one.key or one.id))
+        if asked is not None:
+            await self._adopt_round(task, asked, of_round)
+        for one in waiting:
+            if one.key not in of_round:
+                await self._show(task, one)
+
+    async def _adopt_round(self, task: Task, asked: AskedRound, shown: Mapping[str | None, str]) -> None:
+        now_ms = self._records.store.now_ms()
+        stored = tuple(
+            stored_question(key, replace(question, shown_as=shown.get(key)), now_ms)
+            for key, question in asked.asked.items()
+        )
+        still = [question for key, question in asked.asked.items() if key not in asked.answers]
+        message = asked_message(still[0]) if still else None
+        state = None if asked.sent else asked.state
+        event = InputAsked(tuple(asked.asked), message, state, ends_round=not asked.sent)
+        if await self._records.advance(task.id, event, questions=stored) is not None:
+            asked.follow(partial(keep_round, self._records, task.id, asked), self._activity.spawn)
+            await keep_round(self._records, task.id, asked)
+
+    async def _keep_answer(self, task_id: str, key: str, answer: Answer) -> None:
+        await keep_answers(self._records, task_id, {key: answer})
+
+    async def _show(self, task: Task, waiting: Waiting) -> None:
+        question = Question(waiting.method, raw(waiting.params), waiting.server, task.id, shown_as=waiting.id)
+        key = waiting.key or waiting.id
+        stored = stored_question(key, question, self._records.store.now_ms())
+        event = InputAsked((key,), asked_message(question))
+        if await self._records.advance(task.id, event, questions=(stored,)) is not None:
+            self._activity.spawn(self._settle(task, key, waiting))
+
+    async def _settle(self, task: Task, key: str, waiting: Waiting) -> None:
+        await waiting.over.wait()
+        await self._records.advance(task.id, InputSettled((key,)))
+
+
+def _sees_it_natively(task: Task, declared: Mapping[str, Any] | None, question: Question) -> bool:
+    """A stateless caller that knows tasks finds the question in `tasks/get`, if it said that it can answer such."""
+    if task.generation is not Generation.STATELESS or declared is None:
+        return False
+    extensions = declared.get("extensions")
+    knows_tasks = isinstance(extensions, Mapping) and TASKS_EXTENSION in extensions
+    return knows_tasks and can_answer(declared, question.method, question.decoded())
+
+
+def _nothing() -> None:
+    return None

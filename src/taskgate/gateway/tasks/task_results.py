@@ -1,0 +1,76 @@
+"""Store what a server returned as the end of a task. `core.tasks.endings` has the endings without a reply."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from taskgate.core import wire
+from taskgate.core.errors import Executed
+from taskgate.core.tasks import endings
+from taskgate.core.tasks.task import Task
+from taskgate.core.tasks.transition import (
+    ErrorCame,
+    ResultCame,
+)
+from taskgate.core.wire import Raw
+from taskgate.gateway.questions.elicitations import URL_REQUIRED, UrlElicitations
+from taskgate.gateway.requests.large_results import first_text, looked_at
+from taskgate.gateway.tasks.followers import Followers
+from taskgate.gateway.tasks.task_records import TaskRecords
+from taskgate.ports.upstream import ErrorReply, Reply
+
+
+class TaskResults:
+    """Keeps what an upstream answered as the end of a task. Every answer passes its checks here: none can be left out."""
+
+    def __init__(
+        self,
+        records: TaskRecords,
+        followers: Followers,
+        urls: UrlElicitations,
+        *,
+        cut: Callable[[str, bytes], Awaitable[bytes]],
+        check_output: Callable[[Task, bytes], Awaitable[bytes]],
+    ) -> None:
+        self._records = records
+        self._followers = followers
+        self._urls = urls
+        self._cut = cut
+        self._check_output = check_output
+
+    async def cut(self, server: str, result: bytes) -> bytes:
+        """What is kept of a result: no more than its server's budget."""
+        return await self._cut(server, result)
+
+    async def record(self, task_id: str, reply: Reply, *, judged: bool = False) -> None:
+        """The upstream's answer ends the task: its bytes are kept as they came, unless they may not be shown."""
+        if isinstance(reply, ErrorReply):
+            unfit = None if judged else await self._unfit(task_id, reply)
+            ending = unfit or ErrorCame(reply.raw, error_message(reply.raw), Executed.YES)
+            await self._records.conclude(task_id, ending)
+            return
+        raw = reply.raw
+        task = await self._records.current(task_id)
+        if task is not None:
+            raw = await self._check_output(task, raw)
+        failed = is_error(await looked_at(raw))
+        await self._records.conclude(task_id, ResultCame(raw, failed, await first_text(raw) if failed else None))
+
+    async def _unfit(self, task_id: str, reply: ErrorReply) -> ErrorCame | None:
+        """What to keep instead of an error that wants an address opened which nobody may be shown."""
+        task = await self._records.current(task_id) if reply.code == URL_REQUIRED else None
+        if task is None:
+            return None
+        origin = self._followers.origin(task.id)
+        problem = self._urls.unfit(task.principal, task.server, reply.raw, origin)
+        return endings.by_error(task, problem) if problem is not None else None
+
+
+def is_error(result: bytes) -> bool:
+    if b'"isError"' not in result or b"true" not in result:
+        return False
+    return bytes(wire.members_of(result).get("isError", Raw(b"false"))) == b"true"
+
+
+def error_message(raw: bytes) -> str:
+    return str(wire.parse_strictly(raw).get("message", "The server answered with an error."))[:500]

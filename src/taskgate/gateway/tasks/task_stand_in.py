@@ -1,0 +1,65 @@
+"""The task that a running call was promoted to, in place of the caller that has its reply already."""
+
+from __future__ import annotations
+
+from taskgate.core.questions import Answer, Question
+from taskgate.core.tasks.task import Task
+from taskgate.core.wire import Members, Raw
+from taskgate.gateway.requests.request import Request
+from taskgate.gateway.tasks.questions import TaskQuestions
+from taskgate.gateway.tasks.sends import Recheck, TaskSends
+from taskgate.gateway.tasks.server_reports import TaskSide, progress_note
+from taskgate.gateway.tasks.stored_questions import keep_round
+from taskgate.gateway.tasks.task_records import TaskRecords
+
+
+class TaskStandIn:
+    """Implements `StandIn` for a promoted call: notifications and questions of the server go to the task."""
+
+    def __init__(
+        self,
+        task: Task,
+        request: Request,
+        params: Members,
+        *,
+        records: TaskRecords,
+        questions: TaskQuestions,
+        recheck: Recheck,
+    ) -> None:
+        self._records = records
+        self._questions = questions
+        self._side = TaskSide(records, task)
+        self._task_id = task.id
+        self._principal = task.principal
+        self._request = request
+        self._sends = TaskSends(records, recheck, task, params)
+
+    def heard(self, method: str, params: Raw | None) -> None:
+        noted = progress_note(method, params)
+        if noted is not None:
+            self._records.note(self._task_id, self._principal, noted)
+
+    def server_waits(self, text: str | None) -> None:
+        self._side.server_waits(text)
+
+    async def ask(self, question: Question) -> Answer:
+        return await self._questions.ask(self._task_id, question, self._request.delivery.asked_state)
+
+    async def refused(self) -> None:
+        if not await ran_before_promotion(self._records, self._task_id, self._request):
+            await self._sends.refused()
+
+    async def sends_again(self) -> None:
+        if not await ran_before_promotion(self._records, self._task_id, self._request):
+            await self._sends.sends_again()
+
+    async def next_round(self, params: Members, state: bytes | None) -> None:
+        if self._request.delivery.asked_round is not None:
+            await keep_round(self._records, self._task_id, self._request.delivery.asked_round)
+        await self._sends.next_round(params, state)
+
+
+async def ran_before_promotion(records: TaskRecords, task_id: str, request: Request) -> bool:
+    """Whether a round of the call had run before it became a task: nothing in the store could tell a void attempt from that."""
+    task = await records.current(task_id)
+    return request.delivery.asked_state is not None and task is not None and task.request_state is None
