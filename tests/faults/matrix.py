@@ -1,7 +1,7 @@
 """The fault matrix over HTTP: every status, body, break and moment, in every way a call can be made, in each round.
 
-The server obeys the table in docs/tasks.md: it executes a call only where its answer does not promise the contrary. Every execution
-is in the ledger before anything is answered. The judge compares the ledger with what the caller was told.
+The server follows the table in docs/errors.md: it executes a call unless its reply promises that it did not. Each execution is
+recorded before the reply. The judge compares this record with what the caller was told.
 """
 
 from __future__ import annotations

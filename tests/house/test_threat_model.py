@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-HEADS = ("| threat |", "| promise |", "| thing |", "|---")
+HEADS = ("| threat |", "| promise |", "| data |", "|---")
 ROWS = [
     line
-    for page in ("threat-model.md", "replicas.md")
+    for page in ("threat-model.md", "shared-state.md")
     for line in (ROOT / "docs" / page).read_text().splitlines()
     if line.startswith("|") and not line.startswith(HEADS)
 ]

@@ -9,7 +9,7 @@ from taskgate.core.governance.approval import State
 from taskgate.core.governance.card import Card, Excerpt, excerpt, history_line
 from taskgate.core.governance.redaction import ChangeKind, Difference
 
-# A card as JSON for receivers that are programs. Documented in docs/approvals.md; keys are only ever added.
+# A card as JSON for receivers that are programs. Documented in docs/approval-channels.md; keys are only ever added.
 
 
 def card_json(card: Card) -> dict[str, Any]:

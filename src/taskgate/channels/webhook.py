@@ -1,5 +1,5 @@
 """Asking through a signed HTTP request, and hearing through a signed callback. The contract is in
-docs/approvals.md.
+docs/approval-channels.md.
 
 Each message has an id that stays the same over its retries, so a receiver can drop repeats; that is what makes
 repeating safe. The callback is authenticated by the same secret, must repeat the digest of the arguments it was

@@ -1,4 +1,4 @@
-"""The JSON API of the inbox, for scripts and the command line. The paths and their answers are in docs/approvals.md."""
+"""The JSON API of the inbox, for scripts and the command line. The paths and their answers are in docs/approval-channels.md."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 Each request is one POST, answered as JSON or as a stream of events; the stream tells which request a message belongs to. Stateful
 servers may also speak on a GET stream, and let a broken stream be resumed; an answer that comes on another stream than its call's
-own is told by its id. What an HTTP status proves about execution follows the table in docs/tasks.md.
+own is told by its id. What an HTTP status proves about execution follows the table in docs/errors.md.
 """
 
 from __future__ import annotations
