@@ -19,8 +19,9 @@ from taskgate.access.open_responses import ReplyInProgress
 from taskgate.assembly.build import App
 from taskgate.assembly.explain_scope import ConsoleConfiguration
 from taskgate.assembly.identity import ConfiguredLogin, check_exposure, listener_tls, warn_of_exposure
-from taskgate.config.load import LoadedConfig, load, refuse_half_written
+from taskgate.config.load import LoadedConfig, load
 from taskgate.config.problems import ConfigError
+from taskgate.config.truncation import refuse_half_written
 from taskgate.core.errors import Executed, GatewayFault, TaskgateError
 from taskgate.core.identity import OPERATOR
 from taskgate.core.readiness import judge_readiness

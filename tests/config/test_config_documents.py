@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from taskgate.config import load_text
-from taskgate.config.explain import EDITOR_COMMENT, example, reference
-from taskgate.config.gateway_file import GatewayFile
+from taskgate.config.explain import example, reference
+from taskgate.config.json_schema import EDITOR_COMMENT
+from taskgate.config.model.gateway_file import GatewayFile
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.harness.any_json import any_object
 
-from taskgate.config import ConfigError, document, load, load_text
+from taskgate.config import ConfigError, load, load_text, yaml_text
 from taskgate.config.document import read_document
 
 BOMB = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
@@ -51,9 +51,9 @@ def test_deep_block_nesting_is_refused() -> None:
 
 def test_too_many_values_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "more than 100000 values" in _refused('{"a": [' + "1," * 120_000 + "1]}", "json")
-    assert document.MAX_NODES == 100_000
+    assert yaml_text.MAX_NODES == 100_000
     # YAML is read slowly: what counts is that reading ends at the limit, wherever that is.
-    monkeypatch.setattr(document, "MAX_NODES", 5_000)
+    monkeypatch.setattr(yaml_text, "MAX_NODES", 5_000)
     assert "more than 5000 values" in _refused("a: [" + "1," * 6_000 + "]")
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from taskgate.assembly.plan import build_plan
 from taskgate.config import ConfigError, default_config, find, load, load_or_default, load_text
-from taskgate.config.overlays import FORCE_REQUIRED
+from taskgate.config.env_overrides import FORCE_REQUIRED
 from taskgate.core.scoping.scope import Profile, ScopePolicy
 from taskgate.core.scoping.task_config import KEYS, TaskConfigError, scope_from_task_config
 

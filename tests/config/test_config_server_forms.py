@@ -7,7 +7,7 @@ import json
 import pytest
 
 from taskgate.config import ConfigError, LoadedConfig, load_text
-from taskgate.config.servers import Server
+from taskgate.config.model.servers import Server
 
 
 def _load(text: str) -> LoadedConfig:

@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from taskgate.config import ConfigError, load_text
+from taskgate.config.model.durations import duration, milliseconds, spell
+from taskgate.config.model.values import pattern_fault, server_id_fault
 from taskgate.config.server_forms import slug
-from taskgate.config.words import duration, milliseconds, pattern_fault, server_id_fault, spell
 
 
 @pytest.mark.parametrize(

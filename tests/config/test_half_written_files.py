@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from taskgate.config import ConfigError, load
-from taskgate.config.load import refuse_half_written
+from taskgate.config.truncation import refuse_half_written
 
 WHOLE = """schema: 1
 servers: {files: {command: python}, more: {command: python}}

@@ -9,8 +9,9 @@ import jsonschema_rs
 import pytest
 import yaml
 
-from taskgate.config.explain import configuration_schema, example
-from taskgate.config.gateway_file import GatewayFile
+from taskgate.config.explain import example
+from taskgate.config.json_schema import configuration_schema
+from taskgate.config.model.gateway_file import GatewayFile
 
 ROOT = Path(__file__).resolve().parents[2]
 FILES = [*sorted((ROOT / "examples").glob("*.yaml")), ROOT / "tests/config/complete/taskgate.yaml"]

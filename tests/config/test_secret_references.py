@@ -15,7 +15,7 @@ from tests.harness.absent import HOME
 
 from taskgate.assembly.plan import build_plan
 from taskgate.config import ConfigError, LoadedConfig, load
-from taskgate.config import value_sources as sources
+from taskgate.config import secret_sources as sources
 
 KEYRING = """
 import json, pathlib, threading

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from taskgate.assembly.build import build
-from taskgate.config.gateway_file import GatewayFile
 from taskgate.config.load import LoadedConfig
+from taskgate.config.model.gateway_file import GatewayFile
 from taskgate.store.sqlite.store import open_store
 
 ROOT = Path(__file__).resolve().parent.parent.parent

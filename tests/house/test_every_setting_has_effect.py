@@ -14,7 +14,7 @@ from tests.house.source import nodes_of
 
 import taskgate
 import taskgate.config
-from taskgate.config.words import Section
+from taskgate.config.model.values import Section
 from taskgate.gateway import plan
 
 ROOT = Path(taskgate.__file__).parent

@@ -31,10 +31,10 @@ from taskgate.assembly.plan import build_plan, build_tracing
 from taskgate.assembly.shared_store import AS_CONFIGURED, Replicas, Start
 from taskgate.assembly.stores import claimed_store_path, store_path
 from taskgate.atomic_files import remove_abandoned
-from taskgate.config.gateway_file import GatewayFile
 from taskgate.config.load import LoadedConfig
-from taskgate.config.servers import Server as ServerConfig
-from taskgate.config.switches import keys_of
+from taskgate.config.model.gateway_file import GatewayFile
+from taskgate.config.model.servers import Server as ServerConfig
+from taskgate.config.model.store import keys_of
 from taskgate.core.errors import GatewayFault, TaskgateError
 from taskgate.core.events import EventKind
 from taskgate.core.generations import generation_of

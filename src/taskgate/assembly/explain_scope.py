@@ -13,8 +13,8 @@ from taskgate.assembly.build import App
 from taskgate.assembly.listing import listed_servers
 from taskgate.assembly.plan import build_plan
 from taskgate.config.document import read_document
-from taskgate.config.governance import Governance
 from taskgate.config.load import LoadedConfig
+from taskgate.config.model.governance import Governance
 from taskgate.config.problems import ConfigError
 from taskgate.core.catalog.entry import EntryKind
 from taskgate.core.catalog.names import NameTable

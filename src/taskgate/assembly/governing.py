@@ -9,13 +9,14 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from taskgate.config.gateway_file import GatewayFile
-from taskgate.config.governance import ElicitationChannel, NotifyChannel, Record, SlackChannel, WebhookChannel
-from taskgate.config.governance import Workflow as ConfiguredWorkflow
-from taskgate.config.governance import Workflow as WorkflowConfig
+from taskgate.config.files import read_text
+from taskgate.config.model.approval import ElicitationChannel, NotifyChannel, SlackChannel, WebhookChannel
+from taskgate.config.model.approval import Workflow as ConfiguredWorkflow
+from taskgate.config.model.approval import Workflow as WorkflowConfig
+from taskgate.config.model.gateway_file import GatewayFile
+from taskgate.config.model.governance import Record
+from taskgate.config.model.servers import Server
 from taskgate.config.problems import ConfigError, Problem
-from taskgate.config.servers import Server
-from taskgate.config.value_sources import read_text
 from taskgate.core.catalog.pin import PinMode
 from taskgate.core.governance.approval import Approver, OnTimeout, Workflow
 from taskgate.core.governance.decision import Action

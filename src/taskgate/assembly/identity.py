@@ -14,12 +14,12 @@ from taskgate.access.credentials import NEVER, Credentials, ScopeOfToken, Token,
 from taskgate.access.guard import Guard
 from taskgate.assembly.governing import Outbound
 from taskgate.assembly.shared_store import agreed_secrets, shared_account_rows, shared_url
-from taskgate.config.gateway_file import GatewayFile
 from taskgate.config.load import LoadedConfig
+from taskgate.config.model.gateway_file import GatewayFile
+from taskgate.config.model.identity import Issued, ScopeRequirement
+from taskgate.config.model.identity import OidcLogin as OidcConfig
+from taskgate.config.model.servers import Server as ServerConfig
 from taskgate.config.problems import ConfigError, Problem
-from taskgate.config.scopes import Issued, ScopeRequirement
-from taskgate.config.scopes import OidcLogin as OidcConfig
-from taskgate.config.servers import Server as ServerConfig
 from taskgate.core.identity import ClaimRules, Identity, Requirement, principal_name
 from taskgate.identity.account_logins import AccountLogins
 from taskgate.identity.discovery import SigningKeys

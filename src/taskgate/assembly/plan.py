@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING
 
 from taskgate import __version__
 from taskgate.assembly.governing import approval_policy, build_gates, build_governing, load_policy
-from taskgate.config.gateway_file import GatewayFile
+from taskgate.config.files import read_text
 from taskgate.config.load import LoadedConfig
+from taskgate.config.model.gateway_file import GatewayFile
+from taskgate.config.model.providers import Provider
+from taskgate.config.model.scopes import Scope, ScopeProfile
+from taskgate.config.model.servers import Server
+from taskgate.config.model.telemetry import Otel
 from taskgate.config.problems import ConfigError, Problem
-from taskgate.config.scopes import Scope, ScopeProfile
-from taskgate.config.servers import Provider, Server
-from taskgate.config.switches import Otel
-from taskgate.config.value_sources import read_text
 from taskgate.core.catalog.names import NameStyle
 from taskgate.core.catalog.task_card import TaskCard
 from taskgate.core.catalog.tool_listing import AnnotationMode

@@ -9,7 +9,7 @@ from typing import TypeVar
 from taskgate.assembly import shared_store
 from taskgate.assembly.stores import store_path
 from taskgate.config.load import LoadedConfig
-from taskgate.config.switches import keys_of
+from taskgate.config.model.store import keys_of
 from taskgate.core.audit import AuditEntry
 from taskgate.core.errors import GatewayFault
 from taskgate.core.identity import OPERATOR

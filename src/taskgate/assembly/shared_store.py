@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from taskgate import __version__
 from taskgate.assembly.stores import check_store, store_path
 from taskgate.config.load import LoadedConfig
-from taskgate.config.switches import keys_of
+from taskgate.config.model.store import keys_of
 from taskgate.core.audit import AuditEntry, Head, Row
 from taskgate.core.errors import GatewayFault
 from taskgate.gateway.requests.budgets import Budgets

@@ -21,7 +21,9 @@ from taskgate.folders import user_config
 
 if TYPE_CHECKING:
     from taskgate.config.clients.client import Client, Gateway, Host, Reach
-    from taskgate.config.clients.plans import FileChange, Gathered, ImportPlan
+    from taskgate.config.clients.found_servers import Gathered
+    from taskgate.config.clients.import_plan import ImportPlan
+    from taskgate.config.clients.install_plan import FileChange
 
 # `taskgate import`: take the servers that other clients already use into `taskgate.yaml`.
 
@@ -45,7 +47,7 @@ def import_servers(
 ) -> None:
     """Copy the servers of Claude Code, Cursor, VS Code and others into taskgate.yaml. Their files stay as they are."""
     from taskgate.config.clients.client import Host
-    from taskgate.config.clients.plans import gather
+    from taskgate.config.clients.found_servers import gather
     from taskgate.config.load import find
 
     chosen = chosen_clients(clients)
@@ -73,7 +75,8 @@ def chosen_clients(names: list[str] | None) -> list[Client]:
 
 def planned(gathered: Gathered, target: Path) -> ImportPlan:
     """The change to the file, or the end of the command with a reason."""
-    from taskgate.config.clients.plans import CannotImport, plan_import, read_settings
+    from taskgate.config.clients.found_servers import read_settings
+    from taskgate.config.clients.import_plan import CannotImport, plan_import
     from taskgate.config.clients.settings_text import SettingsError
 
     try:
@@ -84,7 +87,7 @@ def planned(gathered: Gathered, target: Path) -> ImportPlan:
 
 def write_config(target: Path, plan: ImportPlan) -> Path | None:
     """Write the file and return the copy that is kept of what was there. New files may hold secrets: they are their owner's."""
-    from taskgate.config.clients.takeover import backup_of, write_file
+    from taskgate.config.clients.change_records import backup_of, write_file
 
     backup = backup_of(target) if target.exists() else None
     if backup is not None:
@@ -155,9 +158,10 @@ def install(
     undo_it: Undo = False,
 ) -> None:
     """Put the gateway in front of a client: its servers move to taskgate.yaml, and one entry, taskgate, replaces them."""
-    from taskgate.config.clients.client import Gateway, Host, Reach, gateway_command, shared_gateway_command
-    from taskgate.config.clients.plans import gather
-    from taskgate.config.clients.takeover import note_backup
+    from taskgate.config.clients.change_records import note_backup
+    from taskgate.config.clients.client import Gateway, Host, Reach
+    from taskgate.config.clients.found_servers import gather
+    from taskgate.config.clients.gateway_command import gateway_command, shared_gateway_command
     from taskgate.config.load import find, state_directory
 
     (chosen,) = chosen_clients([client])
@@ -198,7 +202,7 @@ def install(
 def _left_alone(client: Client, host: Host) -> list[str]:
     """The servers of shared files, which an installation for one user does not touch."""
     from taskgate.config.clients.client import Reach
-    from taskgate.config.clients.plans import gather
+    from taskgate.config.clients.found_servers import gather
 
     found = gather([client], host, Reach.SHARED)
     by_file: dict[Path, list[str]] = {}
@@ -223,7 +227,7 @@ def _check_shared(client: Client, host: Host, target: Path) -> None:
 
 def _planned_changes(client: Client, host: Host, gateway: Gateway, reach: Reach) -> list[FileChange]:
     from taskgate.config.clients.client import CannotInstall
-    from taskgate.config.clients.plans import AlreadyInFront, plan_takeover
+    from taskgate.config.clients.install_plan import AlreadyInFront, plan_takeover
     from taskgate.config.clients.settings_text import SettingsError
 
     try:
@@ -233,7 +237,7 @@ def _planned_changes(client: Client, host: Host, gateway: Gateway, reach: Reach)
 
 
 def _make(change: FileChange, records: Path) -> None:
-    from taskgate.config.clients.takeover import backup_of, keep_record, write_file
+    from taskgate.config.clients.change_records import backup_of, keep_record, write_file
 
     keep_record(records, change)
     if change.existed:
@@ -242,8 +246,8 @@ def _make(change: FileChange, records: Path) -> None:
 
 
 def _undo(client: Client, records: Path) -> None:
+    from taskgate.config.clients.change_records import undo
     from taskgate.config.clients.settings_text import SettingsError
-    from taskgate.config.clients.takeover import undo
 
     try:
         notes = undo(records)
@@ -317,8 +321,11 @@ def _client(program: str, name: str | None) -> Client:
 
 def _planned(client: Client, config: Path | None, folder: Path) -> list[FileChange]:
     from taskgate.config.clients.client import CannotInstall, Host, Reach
-    from taskgate.config.clients.plans import AlreadyInFront, CannotImport, NothingToWrap, gather, plan_wrap
+    from taskgate.config.clients.found_servers import gather
+    from taskgate.config.clients.import_plan import CannotImport
+    from taskgate.config.clients.install_plan import AlreadyInFront
     from taskgate.config.clients.settings_text import SettingsError
+    from taskgate.config.clients.wrap_plan import NothingToWrap, plan_wrap
 
     host = Host.here()
     shared = dict.fromkeys(item.path for item in gather([client], host, Reach.SHARED).found)

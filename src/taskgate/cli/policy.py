@@ -269,7 +269,7 @@ def hand_over(
     as_json: Json = False,
 ) -> None:
     """Give a running gateway a scope for one task. Prints its address and its token, which is told only now."""
-    from taskgate.config.words import milliseconds
+    from taskgate.config.model.durations import milliseconds
 
     def work(api: GatewayApi) -> None:
         try:

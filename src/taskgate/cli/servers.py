@@ -19,7 +19,7 @@ from taskgate.telemetry.logs import log
 
 if TYPE_CHECKING:
     from taskgate.config.load import LoadedConfig
-    from taskgate.config.servers import Server
+    from taskgate.config.model.servers import Server
     from taskgate.core.errors import TaskgateError
     from taskgate.identity.kept_logins import KeptLogins, Login
 

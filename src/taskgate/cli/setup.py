@@ -29,7 +29,8 @@ from taskgate.cli.target import Json
 
 if TYPE_CHECKING:
     from taskgate.client import Question, Session, ToolResult
-    from taskgate.config.clients.plans import Gathered, ImportPlan
+    from taskgate.config.clients.found_servers import Gathered
+    from taskgate.config.clients.import_plan import ImportPlan
 
 _HEAD = """\
 {comment}
@@ -108,14 +109,14 @@ def completion(shell: Annotated[Shell, typer.Argument(help="bash, zsh or fish.")
 
 
 def _schema_text() -> str:
-    from taskgate.config.explain import configuration_schema
+    from taskgate.config.json_schema import configuration_schema
 
     return json.dumps(configuration_schema(), indent=2) + "\n"
 
 
 def _write_schema(folder: Path) -> None:
     """Beside the file, whose first line names it to editors; one that is there may be a person's own."""
-    from taskgate.config.explain import SCHEMA_FILE
+    from taskgate.config.json_schema import SCHEMA_FILE
 
     with suppress(FileExistsError):
         create_file(folder / SCHEMA_FILE, _schema_text().encode(), 0o644)
@@ -123,7 +124,7 @@ def _write_schema(folder: Path) -> None:
 
 def _found() -> Gathered:
     from taskgate.config.clients.client import Host
-    from taskgate.config.clients.plans import gather
+    from taskgate.config.clients.found_servers import gather
 
     gathered = gather(chosen_clients(None), Host.here())
     for note in gathered.notes:
@@ -141,13 +142,13 @@ def _third_question(clients: list[str]) -> str:
 
 
 def _starting_text(*, ask_first: bool, demo: bool) -> str:
-    from taskgate.config.explain import EDITOR_COMMENT
+    from taskgate.config.json_schema import EDITOR_COMMENT
 
     return _HEAD.format(comment=EDITOR_COMMENT) + (_ASK_FIRST if ask_first else "") + (_DEMO if demo else "")
 
 
 def _plan(gathered: Gathered, text: str, config: Path) -> ImportPlan:
-    from taskgate.config.clients.plans import CannotImport, ImportPlan, plan_import
+    from taskgate.config.clients.import_plan import CannotImport, ImportPlan, plan_import
 
     if not gathered.found:
         return ImportPlan("", text, text, {})

@@ -16,52 +16,12 @@ from typing import Any, get_origin
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from taskgate.config.gateway_file import GatewayFile
-from taskgate.config.overlays import FORCE_REQUIRED, FORMER_PREFIX, NUMBERS
-from taskgate.config.problems import bare, inner, is_section, key_of, variants, words_of
-from taskgate.config.words import spell
+from taskgate.config.env_overrides import FORCE_REQUIRED, FORMER_PREFIX, NUMBERS
+from taskgate.config.introspection import bare, inner, is_section, key_of, variants, words_of
+from taskgate.config.json_schema import EDITOR_COMMENT
+from taskgate.config.model.durations import spell
+from taskgate.config.model.gateway_file import GatewayFile
 from taskgate.folders import STATE_VARIABLE
-
-DIALECT = "https://json-schema.org/draft/2020-12/schema"
-SCHEMA_FILE = "taskgate.schema.json"
-EDITOR_COMMENT = f"# yaml-language-server: $schema={SCHEMA_FILE}"
-_SCALARS = ("integer", "number", "boolean", "array")
-# Sections that may also be written in the words of other programs.
-_FOREIGN = ("GatewayFile", "Server", "Scope", "Rule")
-# What only narrows a value that has the right type; the text forms would have to repeat it.
-_NARROWING = (
-    "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "pattern", "minLength", "maxLength", "prefixItems",
-    "minItems", "maxItems", "format",
-)  # fmt: skip
-
-
-def configuration_schema() -> dict[str, Any]:
-    """The schema of a whole file."""
-    schema = _widened(GatewayFile.model_json_schema(by_alias=True))
-    return {"$schema": DIALECT, **schema, "title": "Taskgate configuration"}
-
-
-def _widened(node: Any) -> Any:
-    if isinstance(node, list):
-        return [_widened(each) for each in node]
-    if not isinstance(node, dict):
-        return node
-    wide = {key: _widened(value) for key, value in node.items() if key not in _NARROWING or isinstance(value, dict)}
-    if "oneOf" in wide:
-        wide["anyOf"] = wide.pop("oneOf")
-    kind = wide.get("type")
-    if kind in _SCALARS:
-        wide["type"] = [kind, "string"]
-    elif kind == "object" and "$ref" not in wide:
-        if wide.get("title") in _FOREIGN:
-            wide["additionalProperties"] = True
-        wide["type"] = ["object", "array", "string", "boolean"]
-        wide.pop("required", None)
-    if "enum" in wide or "const" in wide:
-        allowed = {key: wide.pop(key) for key in ("enum", "const", "type") if key in wide}
-        wide["anyOf"] = [allowed, {"type": "string", "pattern": r"\$\{"}, {"type": "boolean"}]
-    return wide
-
 
 _INTRODUCTION = """# Configuration
 
@@ -102,7 +62,6 @@ tools wait for an approval. `taskgate check` reads a file exactly as `serve` doe
 - Keys at the top that begin with `x-` are yours, for anchors.
 - `task_annotation_overrides: {force_required: [...]}` is another name for `governance.force_required`.
 """
-
 _SAMPLES = {
     "servers": """servers:
   files: {command: python, args: ["-m", "taskgate.demo.files"], tags: [local]}

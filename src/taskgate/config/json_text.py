@@ -12,7 +12,8 @@ import re
 from bisect import bisect_right
 from dataclasses import dataclass, field
 
-from taskgate.config.problems import ConfigError, Entry, Mapping, Mark, Node, Scalar, Sequence, problem_at
+from taskgate.config.problems import ConfigError, Mark, problem_at
+from taskgate.config.tree import Entry, Mapping, Node, Scalar, Sequence
 
 MAX_DEPTH = 64
 MAX_NODES = 100_000

@@ -14,18 +14,24 @@ from collections.abc import Mapping as Environment
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Final
 
+from taskgate.config.cross_references import check_references
 from taskgate.config.document import kind_of, read_document
-from taskgate.config.gateway_file import GatewayFile, resolve_paths
-from taskgate.config.governance import gather_governance
-from taskgate.config.overlays import Unset, apply_overlay, apply_overrides, expand, former_variables
-from taskgate.config.problems import ConfigError, Entry, Mapping, Mark, Problem, key_name, problem_at
-from taskgate.config.references import check_references
-from taskgate.config.scopes import gather_scopes
+from taskgate.config.env_overrides import apply_overrides, former_variables
+from taskgate.config.environments import apply_overlay
+from taskgate.config.files import read_text, unreadable
+from taskgate.config.governance_forms import gather_governance
+from taskgate.config.model.gateway_file import GatewayFile
+from taskgate.config.paths import resolve_paths
+from taskgate.config.problems import ConfigError, Mark, Problem, problem_at
+from taskgate.config.registry_files import ServerRecords, read_registry
+from taskgate.config.scope_forms import gather_scopes
+from taskgate.config.secret_sources import ValueSources
 from taskgate.config.server_forms import gather_servers
-from taskgate.config.validation import ServerRecords, plain_name_problems, read_registry, validated
-from taskgate.config.value_sources import ValueSources, read_text, unreadable
+from taskgate.config.tool_name_collisions import plain_name_problems
+from taskgate.config.tree import Entry, Mapping, key_name
+from taskgate.config.validation import validated
+from taskgate.config.variables import Unset, expand
 from taskgate.core.governance.redaction import SecretValues
 from taskgate.folders import find_config, state_folder
 
@@ -287,49 +293,3 @@ def _read_beside(root: GatewayFile) -> dict[str, str]:
         with suppress(ConfigError):
             texts[str(file)] = read_text(file, MAX_FILE_BYTES)
     return texts
-
-
-# Whether a changed configuration file is whole, before it replaces the one in force.
-#
-# A disk that was full, an editor that writes in two steps or a slip of the hand leaves an empty file, or one without
-# its end. Most such files are valid: they just have no rules any more. A start has nothing to compare with and takes
-# what is there; a reload does not. The line `...`, which ends a YAML document, says that a file is meant to be as short
-# as it is. The same holds for policies and for records of servers, where a comment may end with the dots.
-
-_THE_END: Final = "..."
-_LAST_LINES: Final = "its last lines"
-_MEANT: Final = "if that is meant, end the file with a line of three dots (...)"
-
-
-def refuse_half_written(before: LoadedConfig, after: LoadedConfig) -> None:
-    """Raises ConfigError where the new file, or one beside it, seems to have lost its end, or all servers are gone."""
-    if after.path is None:
-        return
-    problems = _lost_all_servers(before, after)
-    if before.path == after.path:
-        lost = ", ".join(sorted(before.sections - after.sections)) or _LAST_LINES
-        problems = [*_lost_its_end(str(after.path), before.text, after.text, lost), *problems]
-    for file, text in after.beside.items():
-        problems += _lost_its_end(file, before.beside.get(file, ""), text, _LAST_LINES)
-    if problems:
-        raise ConfigError(problems)
-
-
-def _lost_its_end(file: str, old: str, new: str, lost: str) -> list[Problem]:
-    mark = Mark(file)
-    if new.rstrip().endswith(_THE_END):
-        return []
-    if not new.strip():
-        return [problem_at(mark, "", "the file is empty", "the configuration in force stays")] if old.strip() else []
-    if len(new) < len(old) and old.startswith(new):
-        return [problem_at(mark, "", f"the file has lost its end ({lost})", _MEANT)]
-    if old.endswith("\n") and not new.endswith("\n"):
-        return [problem_at(mark, "", "the file ends in the middle of a line, so it may be half written", _MEANT)]
-    return []
-
-
-def _lost_all_servers(before: LoadedConfig, after: LoadedConfig) -> list[Problem]:
-    if after.root.servers or not before.root.servers or "servers" in after.sections:
-        return []
-    message = f"all {len(before.root.servers)} servers are gone"
-    return [problem_at(Mark(str(after.path)), "servers", message, "if that is meant, write servers: {}")]

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from taskgate.config import load_text
-from taskgate.config.clients.client import CannotInstall, Gateway, Host, is_gateway
+from taskgate.config.clients.client import CannotInstall, Gateway, Host
+from taskgate.config.clients.found_servers import gather
 from taskgate.config.clients.known import CLIENTS, UnknownClient, client_named, client_of_program
-from taskgate.config.clients.plans import gather
+from taskgate.config.clients.server_entry import is_gateway
 
 HOME, WORK = Path("/home/me"), Path("/work")
 

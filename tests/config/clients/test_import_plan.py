@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from taskgate.config import load_text
-from taskgate.config.clients.plans import CannotImport, Found, plan_import
+from taskgate.config.clients.found_servers import Found
+from taskgate.config.clients.import_plan import CannotImport, plan_import
 
 
 def _found(name: str, client: str = "cursor", **server: Any) -> Found:
@@ -92,7 +93,7 @@ TEXT = st.text(
 
 @given(TEXT, st.lists(TEXT, max_size=3), st.dictionaries(TEXT.filter(bool), TEXT, max_size=3))
 def test_any_text_survives_the_writing(command: str, args: list[str], env: dict[str, str]) -> None:
-    from taskgate.config.clients.plans import as_texts
+    from taskgate.config.clients.import_plan import as_texts
 
     found = _found("s", command=f"c{command}", args=args, env=env)
     try:
@@ -100,7 +101,7 @@ def test_any_text_survives_the_writing(command: str, args: list[str], env: dict[
     except CannotImport:
         return
     from taskgate.config.document import read_document
-    from taskgate.config.problems import Mapping, plain
+    from taskgate.config.tree import Mapping, plain
 
     servers = read_document(plan.after, "t").get("servers")
     assert isinstance(servers, Mapping)

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from taskgate.config.clients.change_records import keep_record, restore_file, undo
 from taskgate.config.clients.client import Gateway, Host
+from taskgate.config.clients.install_plan import AlreadyInFront, FileChange, plan_takeover
 from taskgate.config.clients.known import CLIENTS
-from taskgate.config.clients.plans import AlreadyInFront, FileChange, plan_takeover
-from taskgate.config.clients.takeover import AlreadyWrapped, Takeover, keep_record, recover, restore_file, undo
+from taskgate.config.clients.takeover import AlreadyWrapped, Takeover, recover
 
 GATEWAY = Gateway(("/bin/taskgate", "stdio"))
 BEFORE = (

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from taskgate.config.clients.client import Gateway, Host
+from taskgate.config.clients.found_servers import gather
+from taskgate.config.clients.install_plan import plan_takeover
 from taskgate.config.clients.known import client_named
-from taskgate.config.clients.plans import gather, plan_takeover
 
 GATEWAY = Gateway(("/bin/taskgate", "stdio"))
 STAYING: dict[str, tuple[str, dict[str, Any]]] = {

@@ -14,10 +14,8 @@ from taskgate.config.clients.client import (
     Pointer,
     SettingsPlace,
     Variables,
-    in_our_variables,
-    read_usual,
-    usual_entry,
 )
+from taskgate.config.clients.server_entry import in_our_variables, read_usual, usual_entry
 from taskgate.config.json_text import JsonTextError, scan
 from taskgate.config.problems import did_you_mean
 

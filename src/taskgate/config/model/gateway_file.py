@@ -1,37 +1,28 @@
-"""The root of a configuration file: every key that may stand at the top, in the order the reference lists them.
+"""The root of a configuration file: every top-level key, in the order of the reference.
 
-Attribute names are the keys, except `schema` (`schema_version`) and `validate` (`validate_arguments`), whose words
-pydantic keeps for itself. Values are checked one by one here; how they refer to each other is checked in
-`references`.
+Attribute names are the keys, except `schema` (`schema_version`) and `validate` (`validate_arguments`), which pydantic
+reserves. Values are validated one by one here; how they refer to each other is checked in `cross_references`.
 """
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
-from taskgate.config.governance import Cedar, Governance, Workflow
-from taskgate.config.scopes import Auth, Scope, ScopeProfile, Token
-from taskgate.config.servers import Provider, Server
-from taskgate.config.switches import (
-    Apps,
-    Audit,
-    Compat,
-    Completion,
-    Errors,
-    Facade,
-    Limits,
-    Listen,
-    Local,
-    Secrets,
-    Store,
-    Tasks,
-    Telemetry,
-)
-from taskgate.config.value_sources import absolute
-from taskgate.config.words import HttpUrl, Name, ScopeName, Section, ServerId, Words
+from taskgate.config.model.approval import Workflow
+from taskgate.config.model.features import Apps, Compat, Completion, Errors, Facade
+from taskgate.config.model.governance import Cedar, Governance
+from taskgate.config.model.identity import Auth, Token
+from taskgate.config.model.limits import Limits
+from taskgate.config.model.listen import Listen, Local
+from taskgate.config.model.providers import Provider
+from taskgate.config.model.scopes import Scope, ScopeProfile
+from taskgate.config.model.servers import Server
+from taskgate.config.model.store import Audit, Secrets, Store
+from taskgate.config.model.tasks import Tasks
+from taskgate.config.model.telemetry import Telemetry
+from taskgate.config.model.values import HttpUrl, Name, ScopeName, Section, ServerId, Words
 
 
 def _first_schema(value: Any) -> Any:
@@ -124,50 +115,3 @@ class GatewayFile(Section):
     def requires_identity(self) -> bool:
         """Whether callers must say who they are, apart from the one scope that may be anonymous."""
         return bool(self.tokens or self.auth.jwt or self.auth.introspection or self.auth.certificates)
-
-
-# Paths in a configuration: relative ones start at the file's own folder, `~` is the home folder.
-
-_SQLITE = "sqlite:///"
-
-
-def resolve_paths(root: GatewayFile, base: Path) -> GatewayFile:
-    """The configuration with every path made absolute."""
-    cedar = root.cedar.model_copy(
-        update={
-            "policies": tuple(absolute(policy, base) for policy in root.cedar.policies),
-            "entities": absolute(root.cedar.entities, base) if root.cedar.entities else None,
-        }
-    )
-    store = root.store
-    if store is not None and store.url.startswith(_SQLITE) and store.url != f"{_SQLITE}:memory:":
-        file = absolute(store.url.removeprefix(_SQLITE), base)
-        store = store.model_copy(update={"url": f"{_SQLITE}{file}"})
-    return root.model_copy(
-        update={
-            "cedar": cedar,
-            "listen": _listen(root.listen, base),
-            "store": store,
-            "registry_dir": absolute(root.registry_dir, base) if root.registry_dir else None,
-            "servers": {name: _server(server, base) for name, server in root.servers.items()},
-            "providers": {name: _provider(provider, base) for name, provider in root.providers.items()},
-        }
-    )
-
-
-def _listen(listen: Listen, base: Path) -> Listen:
-    if listen.tls is None:
-        return listen
-    files = {name: getattr(listen.tls, name) for name in ("cert", "key", "client_ca")}
-    tls = listen.tls.model_copy(update={name: absolute(file, base) for name, file in files.items() if file is not None})
-    return listen.model_copy(update={"tls": tls})
-
-
-def _server(server: Server, base: Path) -> Server:
-    return server.model_copy(update={"cwd": absolute(server.cwd, base)}) if server.cwd else server
-
-
-def _provider(provider: Provider, base: Path) -> Provider:
-    if provider.api_key_file is None:
-        return provider
-    return provider.model_copy(update={"api_key_file": absolute(provider.api_key_file, base)})

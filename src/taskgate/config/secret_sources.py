@@ -1,4 +1,4 @@
-"""Where the values of references come from, and the files that a configuration names."""
+"""Resolve references to secrets: environment variables, files, the platform keyring, and commands."""
 
 from __future__ import annotations
 
@@ -16,84 +16,8 @@ from pathlib import Path
 from typing import IO, Final
 
 from taskgate import clock
-from taskgate.config.problems import ConfigError, Mapping, Mark, Problem, ReferenceFailed, problem_at, text_of
-
-# Paths in a configuration: relative ones start at the file's own folder, `~` is the home folder, policies must be
-# readable.
-#
-# Reading small text files safely: regular files only, bounded, UTF-8.
-
-
-def absolute(text: str, base: Path) -> str:
-    """A path of the file, from its own folder, without `.` and `..`."""
-    return os.path.normpath(base / Path(text).expanduser())
-
-
-def unreadable(tree: Mapping, base: Path) -> list[Problem]:
-    """Policy files that cannot be read: better to know at the start than at the first call."""
-    problems = []
-    cedar = tree.map("cedar")
-    named = [(node, f"cedar.policies[{i}]") for i, node in enumerate(cedar.list("policies"))]
-    if (entities := cedar.get("entities")) is not None:
-        named.append((entities, "cedar.entities"))
-    for node, key in named:
-        text = text_of(node)
-        if text is not None and not _readable(absolute(text, base)):
-            problems.append(
-                problem_at(
-                    node.mark, key, f'the file "{text}" cannot be read', "check the path; it starts at this file"
-                )
-            )
-    return problems
-
-
-def _readable(path: str) -> bool:
-    return "\0" not in path and os.path.isfile(path) and os.access(path, os.R_OK)
-
-
-def read_text(path: Path, limit: int) -> str:
-    """The text of a file; anything that keeps it from being one is a ConfigError that names it."""
-    return decode(read_bytes(path, limit), str(path))
-
-
-def read_bytes(path: Path, limit: int) -> bytes:
-    """The bytes of a regular file that is not larger than the limit."""
-    name = str(path)
-    try:
-        # Non-blocking, so that a named pipe put in place of the file cannot hang the start.
-        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
-    except (OSError, ValueError) as error:
-        reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
-        raise ConfigError(
-            [Problem(name, 0, 0, "", f"cannot be opened ({reason})", "check the path and its rights")]
-        ) from None
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        raise ConfigError([Problem(name, 0, 0, "", "is not a regular file", "give the path of a text file")])
-    with os.fdopen(descriptor, "rb") as file:
-        data = file.read(limit + 1)
-    if len(data) > limit:
-        raise ConfigError([Problem(name, 0, 0, "", f"is larger than {limit} bytes", "is this the right file?")])
-    return data
-
-
-def decode(data: bytes, name: str) -> str:
-    """UTF-8 text without its byte order mark."""
-    try:
-        text = data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = data[: error.start].count(b"\n") + 1
-        column = error.start - (data[: error.start].rfind(b"\n") + 1) + 1
-        raise ConfigError(
-            [Problem(name, line, column, "", "is not UTF-8 text", "save it as UTF-8; is this the right file?")]
-        ) from None
-    if "\0" in text[:65536]:
-        line = text[: text.index("\0")].count("\n") + 1
-        raise ConfigError(
-            [Problem(name, line, 1, "", "is not a text file (it holds NUL bytes)", "is this the right file?")]
-        )
-    return text
-
+from taskgate.config.files import absolute, decode, read_bytes
+from taskgate.config.problems import ConfigError, Mark, Problem, ReferenceFailed, problem_at
 
 MAX_SECRET_BYTES: Final = 64 << 10
 COMMAND_TIMEOUT_S: Final = 10.0

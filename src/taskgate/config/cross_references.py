@@ -11,19 +11,8 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from taskgate.config.problems import (
-    Entry,
-    Mapping,
-    Mark,
-    Node,
-    Problem,
-    Scalar,
-    Sequence,
-    did_you_mean,
-    one_of,
-    problem_at,
-    text_of,
-)
+from taskgate.config.problems import Mark, Problem, did_you_mean, one_of, problem_at
+from taskgate.config.tree import Entry, Mapping, Node, Scalar, Sequence, text_of
 from taskgate.core.governance.rules import unreachable
 from taskgate.core.patterns import Glob, Pattern, PatternError
 

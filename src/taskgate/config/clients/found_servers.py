@@ -1,0 +1,95 @@
+"""Find the servers in the settings of the clients on this machine. Reads files only.
+
+The gateway's own entry is skipped, so that importing twice cannot create a loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from taskgate.config.clients.client import Client, Entry, Host, Reach, SettingsPlace, places_of
+from taskgate.config.clients.server_entry import (
+    in_our_variables,
+    is_gateway,
+    may_want_login,
+    why_it_stays,
+    with_absolute_cwd,
+)
+from taskgate.config.clients.settings_text import SettingsError, servers_in
+from taskgate.config.files import read_bytes
+from taskgate.config.problems import ConfigError
+
+MAX_SETTINGS_BYTES = 32 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """One server of one client."""
+
+    name: str
+    server: Entry
+    client: str
+    path: Path
+
+
+@dataclass(slots=True)
+class Gathered:
+    """What was found, what was looked at, and what could not be used."""
+
+    found: list[Found] = field(default_factory=list)
+    files: list[Path] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+def gather(clients: Iterable[Client], host: Host, reach: Reach = Reach.ALL) -> Gathered:
+    """The servers of these clients."""
+    result = Gathered()
+    for client in clients:
+        for place in places_of(client, host, reach):
+            if place.path.exists():
+                _gather_place(client, place, host, reach, result)
+    return result
+
+
+def read_settings(path: Path) -> str:
+    """A settings file's text, exactly as it is, byte order mark and line ends included; an absent file is empty."""
+    if not path.exists():
+        return ""
+    try:
+        return read_bytes(path, MAX_SETTINGS_BYTES).decode("utf-8")
+    except ConfigError as error:
+        raise SettingsError(str(error)) from None
+    except UnicodeDecodeError:
+        raise SettingsError("not UTF-8 text") from None
+
+
+def _gather_place(client: Client, place: SettingsPlace, host: Host, reach: Reach, result: Gathered) -> None:
+    if place.path not in result.files:
+        result.files.append(place.path)
+    try:
+        entries = servers_in(read_settings(place.path), place)
+    except SettingsError as error:
+        result.notes.append(f"{place.path}: {error}")
+        return
+    for name, entry in entries.items():
+        server = client.read(in_our_variables(entry, client.variables))
+        if is_gateway(name, server):
+            continue
+        why = why_it_stays(entry)
+        if why is None and "command" not in server and "url" not in server:
+            why = "has neither a command nor an address"
+        if why is not None:
+            result.notes.append(f'{place.path}: "{name}" {why}; it stays with the client and does not pass the gateway')
+            continue
+        if may_want_login(server):
+            server = {**server, "auth": {"type": "authorization_code"}}
+            result.notes.append(
+                f'{place.path}: "{name}" is used without a login, as its client did; if it wants one, run: '
+                f"taskgate servers login {name}"
+            )
+        if reach is not Reach.SHARED:
+            # What goes from a shared file to another file of the same folder means the same there, for everybody.
+            server = with_absolute_cwd(server, host.folder)
+        result.found.append(Found(name, server, client.name, place.path))

@@ -1,0 +1,19 @@
+"""The command by which a client starts this installation of the gateway."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+
+def shared_gateway_command(config: Path) -> tuple[str, ...]:
+    """The same for a file that others share: a program of their PATH and a file of the project, nothing of this machine."""
+    return ("taskgate", "stdio", "-c", config.name)
+
+
+def gateway_command(config: Path | None, scope: str | None = None) -> tuple[str, ...]:
+    """`taskgate stdio -c FILE`, with absolute paths: clients start programs from folders of their own."""
+    script = Path(sys.executable).with_name("taskgate")
+    program = (str(script),) if script.exists() else (sys.executable, "-m", "taskgate")
+    file = ("-c", str(config.absolute())) if config else ()
+    return (*program, "stdio", *file, *(("--scope", scope) if scope else ()))

@@ -1,0 +1,154 @@
+"""Compute the text of `taskgate.yaml` after a client's servers are added to it. Pure.
+
+Comments and the order of the file are kept; new servers come first under `servers:`. The result is parsed again before it
+is returned, so a plan that would not load is never offered.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+
+from taskgate.config.clients.client import Entry
+from taskgate.config.clients.found_servers import Found
+from taskgate.config.document import read_document
+from taskgate.config.problems import ConfigError
+from taskgate.config.server_forms import gather_servers, slug
+from taskgate.config.tree import plain
+
+_HEADER = "schema: 1\n"
+_SECRET_KEYS = ("env", "headers")
+
+
+class CannotImport(Exception):
+    """The file cannot be changed safely; the message says what to do by hand."""
+
+
+@dataclass(frozen=True, slots=True)
+class ImportPlan:
+    """A change that has not been made. `shown` is the new text with the values of variables and headers hidden."""
+
+    before: str
+    after: str
+    shown: str
+    added: dict[str, Found]
+    passed_over: tuple[tuple[Found, str], ...] = ()
+
+    def diff(self, name: str) -> str:
+        lines = difflib.unified_diff(
+            self.before.splitlines(keepends=True), self.shown.splitlines(keepends=True), name, f"{name} (new)", n=1
+        )
+        return "".join(line if line.endswith("\n") else f"{line}\n" for line in lines)
+
+
+def plan_import(found: list[Found], before: str, name: str = "taskgate.yaml") -> ImportPlan:
+    """The change that takes these servers into the file."""
+    known = _servers_of(before, name)
+    added: dict[str, Found] = {}
+    passed_over: list[tuple[Found, str]] = []
+    for item in found:
+        new_name, reason = _name_for(item, known)
+        if reason:
+            passed_over.append((item, reason))
+            continue
+        added[new_name] = item
+        known[new_name] = as_texts(item.server)
+    if not added:
+        return ImportPlan(before, before, before, {}, tuple(passed_over))
+    after = _inserted(before, added, hide=False)
+    if _servers_of(after, name) != known:
+        raise CannotImport(f"{name} is written in a way that cannot be changed safely; add the servers by hand")
+    return ImportPlan(before, after, _inserted(before, added, hide=True), added, tuple(passed_over))
+
+
+def as_texts(value: Any) -> Any:
+    """A value as our files hold it: every scalar is text."""
+    if isinstance(value, dict):
+        return {str(key): as_texts(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [as_texts(item) for item in value]
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return None if value is None else str(value)
+
+
+def _servers_of(text: str, name: str) -> dict[str, Any]:
+    try:
+        _, block = gather_servers(read_document(text, name))
+    except ConfigError as error:
+        raise CannotImport(f"{name} has mistakes; correct them first:\n{error}") from None
+    return {key: plain(entry.value) for key, entry in block.servers.items()}
+
+
+def _name_for(item: Found, known: dict[str, Any]) -> tuple[str, str]:
+    """The id a server gets, or the reason why it is passed over."""
+    folded = {name.casefold(): name for name in known}
+    wanted = as_texts(item.server)
+    for name in (
+        slug(item.name),
+        slug(f"{item.name}-{item.client}"),
+        *(slug(f"{item.name}-{n}") for n in range(2, 100)),
+    ):
+        twin = folded.get(name.casefold())
+        if twin is None:
+            return name, ""
+        if known[twin] == wanted:
+            return "", f'it is there already, as "{twin}"'
+    return "", "there are too many of that name"
+
+
+def _inserted(before: str, added: dict[str, Found], *, hide: bool) -> str:
+    if not before.strip():
+        return f"{_HEADER}servers:\n{_rendered(added, '  ', hide=hide)}"
+    text = before if before.endswith("\n") else f"{before}\n"
+    root = yaml.compose(text, Loader=yaml.SafeLoader)
+    keys = {key.value: (key, value) for key, value in root.value} if isinstance(root, yaml.MappingNode) else {}
+    if isinstance(root, yaml.MappingNode) and root.flow_style:
+        raise CannotImport("the file is one line of braces; write it as lines of keys, or add the servers by hand")
+    if "servers" not in keys:
+        return f"{text}\nservers:\n{_rendered(added, '  ', hide=hide)}"
+    key, value = keys["servers"]
+    lines = text.splitlines(keepends=True)
+    if isinstance(value, yaml.MappingNode) and value.value and not value.flow_style:
+        first = value.value[0][0].start_mark
+        return _with_lines(lines, key.end_mark.line, _rendered(added, " " * first.column, hide=hide))
+    if isinstance(value, yaml.MappingNode) and not value.value:
+        emptied = text[: value.start_mark.index].rstrip(" ") + text[value.end_mark.index :]
+        return _with_lines(emptied.splitlines(keepends=True), key.end_mark.line, _rendered(added, "  ", hide=hide))
+    if isinstance(value, yaml.ScalarNode):
+        return _with_lines(lines, key.end_mark.line, _rendered(added, "  ", hide=hide))
+    if "mcpServers" not in keys:
+        return f"{text}\nmcpServers:\n{_rendered(added, '  ', hide=hide)}"
+    raise CannotImport("servers is written in braces; write one server a line, or add the servers by hand")
+
+
+def _with_lines(lines: list[str], after: int, new: str) -> str:
+    return "".join([*lines[: after + 1], new, *lines[after + 1 :]])
+
+
+def _rendered(added: dict[str, Found], indent: str, *, hide: bool) -> str:
+    return "".join(_rendered_server(name, item.server, item.client, indent, hide=hide) for name, item in added.items())
+
+
+def _rendered_server(name: str, server: Entry, client: str, indent: str, *, hide: bool) -> str:
+    lines = [f"{indent}{name}:  # from {client}\n"]
+    for key, value in server.items():
+        shown = dict.fromkeys(value, "***") if hide and key in _SECRET_KEYS else value
+        lines.append(f"{indent}{indent or '  '}{key}: {_flow(shown)}\n")
+    return "".join(lines)
+
+
+def _flow(value: Any) -> str:
+    """A value in YAML's one-line form."""
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{_flow(str(key))}: {_flow(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(_flow(item) for item in value) + "]"
+    if isinstance(value, str) and re.fullmatch(r"[A-Za-z/][A-Za-z0-9_./-]*", value):
+        return value
+    return json.dumps(value, ensure_ascii=False)

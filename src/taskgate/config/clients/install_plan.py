@@ -1,0 +1,58 @@
+"""Compute which settings files change, and how, when the gateway replaces a client's servers. Reads files only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from taskgate.config.clients.client import GATEWAY_NAME, Client, Gateway, Host, Reach, SettingsPlace, places_of
+from taskgate.config.clients.found_servers import read_settings
+from taskgate.config.clients.server_entry import is_gateway, why_it_stays
+from taskgate.config.clients.settings_text import SettingsError, servers_in, with_servers
+
+
+class AlreadyInFront(Exception):
+    """The gateway's entry is in the client's settings already."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileChange:
+    """One settings file before and after; `existed` tells an empty file from none."""
+
+    path: Path
+    before: str
+    after: str
+    existed: bool
+    places: tuple[SettingsPlace, ...]
+
+
+def plan_takeover(client: Client, host: Host, gateway: Gateway, reach: Reach = Reach.ALL) -> list[FileChange]:
+    """The changes that leave the client with the gateway, and with the servers that only the client itself can start.
+
+    The gateway's entry goes to the user's own file, and to the shared one only if that is all that is changed.
+    """
+    changes: dict[Path, FileChange] = {}
+    for place in places_of(client, host, reach):
+        known = changes.get(place.path)
+        before = known.before if known else read_settings(place.path)
+        text = known.after if known else before
+        servers = _servers(text, place)
+        if any(is_gateway(name, client.read(entry)) for name, entry in servers.items()):
+            raise AlreadyInFront(f"{client.title} already has the gateway's entry in {place.path}")
+        kept = {name: entry for name, entry in servers.items() if why_it_stays(entry) is not None}
+        if place.main or (place.shared and reach is Reach.SHARED):
+            text = with_servers(text, place, {GATEWAY_NAME: client.write(gateway), **kept})
+        elif len(kept) < len(servers):
+            text = with_servers(text, place, kept)
+        else:
+            continue
+        places = (*(known.places if known else ()), place)
+        changes[place.path] = FileChange(place.path, before, text, place.path.exists(), places)
+    return list(changes.values())
+
+
+def _servers(text: str, place: SettingsPlace) -> dict[str, dict[str, object]]:
+    try:
+        return servers_in(text, place)
+    except SettingsError as error:
+        raise SettingsError(f"{place.path}: {error}") from None

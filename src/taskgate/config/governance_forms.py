@@ -1,0 +1,73 @@
+"""Rewrite alternative spellings of governance keys to the form that the model validates.
+
+`task_annotation_overrides.force_required` is merged into `governance.force_required`, and a channel given as a word
+becomes a map with `type`.
+"""
+
+from __future__ import annotations
+
+from taskgate.config.environments import branch
+from taskgate.config.problems import Problem, problem_at
+from taskgate.config.tree import Entry, Mapping, Node, Scalar, Sequence
+
+_LATER_AUTH = frozenset({"mtls", "oidc"})
+
+
+def gather_governance(root: Mapping) -> tuple[Mapping, list[Problem]]:
+    """The root with everything about governance in our own form."""
+    problems: list[Problem] = []
+    root = _with_alias(_without_later_auth(root, problems), problems)
+    return _with_channels(root), problems
+
+
+def _without_later_auth(root: Mapping, problems: list[Problem]) -> Mapping:
+    auth = root.get("auth")
+    if not isinstance(auth, Mapping):
+        return root
+    for key in _LATER_AUTH & auth.entries.keys():
+        hint = "remove it; until then callers and approvers are told apart by `tokens`"
+        problems.append(problem_at(auth.entries[key].key_mark, f"auth.{key}", "is not available yet", hint))
+        auth = auth.without(key)
+    return root.with_value("auth", auth)
+
+
+def _with_alias(root: Mapping, problems: list[Problem]) -> Mapping:
+    alias = root.entries.get("task_annotation_overrides")
+    if alias is None:
+        return root
+    root = root.without("task_annotation_overrides")
+    if not isinstance(alias.value, Mapping):
+        problems.append(problem_at(alias.key_mark, alias.key, "must be a map", "write {force_required: [tool]}"))
+        return root
+    for entry in alias.value.without("force_required"):
+        key = f"{alias.key}.{entry.key}"
+        problems.append(problem_at(entry.key_mark, key, "unknown key", "only force_required is known here"))
+    added = alias.value.get("force_required")
+    governance = branch(root, "governance")
+    words = (*_items(governance.get("force_required")), *_items(added))
+    merged = Sequence(words, added.mark if added else alias.key_mark)
+    return root.with_value("governance", governance.with_value("force_required", merged, alias.key_mark))
+
+
+def _items(node: Node | None) -> tuple[Node, ...]:
+    if isinstance(node, Sequence):
+        return node.items
+    return () if node is None else (node,)
+
+
+def _with_channels(root: Mapping) -> Mapping:
+    workflows = root.get("approval")
+    if not isinstance(workflows, Mapping):
+        return root
+    for entry in workflows:
+        if isinstance(entry.value, Mapping) and "channels" in entry.value.entries:
+            channels = entry.value.entries["channels"]
+            value = Sequence(tuple(_channel(item) for item in _items(channels.value)), channels.value.mark)
+            workflows = workflows.with_value(entry.key, entry.value.with_value("channels", value))
+    return root.with_value("approval", workflows)
+
+
+def _channel(node: Node) -> Node:
+    if isinstance(node, Scalar) and node.text is not None:
+        return Mapping({"type": Entry("type", node.mark, node)}, node.mark)
+    return node

@@ -1,0 +1,92 @@
+"""Which keys a section has and what they mean, read from the model: for suggestions in messages and for the reference."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Mapping as AbstractMapping
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+from pydantic import BaseModel
+
+Step = str | int
+
+
+def key_of(name: str, model: type[BaseModel]) -> str:
+    """The key that stands in the file for an attribute."""
+    return model.model_fields[name].alias or name
+
+
+def keys_of(model: type[BaseModel]) -> list[str]:
+    """Every key of a section."""
+    return [key_of(name, model) for name, field in model.model_fields.items() if not field.exclude]
+
+
+def keys_at(model: type[BaseModel], path: tuple[Step, ...]) -> list[str]:
+    """The keys that are known where a path of the validator leads."""
+    here: Any = model
+    for step in path:
+        here = _step(bare(here), step)
+    found = bare(here)
+    return keys_of(found) if is_section(found) else []
+
+
+def meaning_at(model: type[BaseModel], path: tuple[Step, ...]) -> str:
+    """The sentence that describes the key a path of the validator leads to."""
+    here: Any = model
+    for step in path[:-1]:
+        here = _step(bare(here), step)
+    owner = bare(here)
+    fields = owner.model_fields.items() if is_section(owner) else ()
+    return next((field.description or "" for name, field in fields if path[-1] in (name, field.alias)), "")
+
+
+def bare(annotation: Any) -> Any:
+    """An annotation without `Annotated` and without `| None`."""
+    while True:
+        if get_origin(annotation) is Annotated:
+            annotation = get_args(annotation)[0]
+            continue
+        if get_origin(annotation) in (Union, types.UnionType):
+            some = [a for a in get_args(annotation) if a is not type(None)]
+            if len(some) == 1:
+                annotation = some[0]
+                continue
+        return annotation
+
+
+def is_section(annotation: Any) -> bool:
+    return isinstance(annotation, type) and issubclass(annotation, BaseModel)
+
+
+def variants(annotation: Any) -> list[type[BaseModel]]:
+    """The sections a union chooses between, or none."""
+    if get_origin(annotation) in (Union, types.UnionType):
+        return [a for a in get_args(annotation) if is_section(a)]
+    return []
+
+
+def inner(annotation: Any) -> Any:
+    """What a list or a map holds; None for anything else."""
+    origin = get_origin(annotation)
+    if origin in (tuple, list):
+        return get_args(annotation)[0]
+    if origin is dict or (isinstance(origin, type) and issubclass(origin, AbstractMapping)):
+        return get_args(annotation)[1]
+    return None
+
+
+def words_of(annotation: Any) -> list[str]:
+    """The words a closed choice allows."""
+    return [str(word) for word in get_args(annotation)] if get_origin(annotation) is Literal else []
+
+
+def _step(annotation: Any, step: Step) -> Any:
+    if is_section(annotation):
+        for name, field in annotation.model_fields.items():
+            if step in (name, field.alias):
+                return field.annotation
+        return None
+    for variant in variants(annotation):
+        if step == variant.model_fields["type"].default:
+            return variant
+    return inner(annotation)

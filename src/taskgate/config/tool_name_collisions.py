@@ -1,0 +1,114 @@
+"""Detect tool names that collide in a scope with `names: plain`, before any server is started.
+
+The tools of a scope are computed by the function that serves it (`subset.compose`), so profiles, tags and lists apply
+here as they do at run time. Collisions that only the servers' own lists show are reported when those are merged.
+"""
+
+from __future__ import annotations
+
+from taskgate.config.cross_references import GLOB_CHARACTERS, each, tags_of
+from taskgate.config.problems import Problem, problem_at
+from taskgate.config.tree import Entry, Mapping, text_of
+from taskgate.core.errors import TaskgateError
+from taskgate.core.patterns import ALL_TOOLS, PatternSet
+from taskgate.core.scoping.registry import Registry, RegistryRecord, SessionRequest
+from taskgate.core.scoping.scope import Narrowing, Profile, ResolvedProfile, ScopePolicy, resolve_profile
+from taskgate.core.scoping.subset import Subset, compose
+
+_EVERYTHING = SessionRequest((("*",),))
+"""The most that a session may ask for, not only what it gets by default."""
+
+
+def plain_name_problems(root: Mapping, servers: dict[str, Entry]) -> list[Problem]:
+    """With plain names, two servers may not bring the same tool: known here only of tools that the file names."""
+    problems: list[Problem] = []
+    for entry in root.map("scopes"):
+        scope = entry.value
+        if not isinstance(scope, Mapping) or scope.text("names") != "plain":
+            continue
+        try:
+            subset = _subset(root, servers, entry.key, scope)
+        except TaskgateError:
+            # A bad pattern or profile, which is reported where it stands.
+            continue
+        mark = scope.entries["names"].value.mark
+        problems += [
+            problem_at(mark, f"scopes.{entry.key}.names", message, "write names: prefixed, or deny one of them")
+            for message in _collisions(subset, servers)
+        ]
+    return problems
+
+
+def _collisions(subset: Subset, servers: dict[str, Entry]) -> list[str]:
+    found: list[str] = []
+    owners: dict[str, str] = {}
+    for name in subset.servers:
+        for tool in subset.admitted(name, _named_tools(servers[name])):
+            owner = owners.setdefault(tool, name)
+            if owner != name:
+                found.append(f'servers "{owner}" and "{name}" both have the tool "{tool}"')
+    return found
+
+
+def _subset(root: Mapping, servers: dict[str, Entry], name: str, scope: Mapping) -> Subset:
+    policy = ScopePolicy(
+        name,
+        _words(scope, "default_servers"),
+        _words(scope, "allowed_servers") if "allowed_servers" in scope.entries else None,
+        _patterns(scope, "tool_allowlist"),
+        _patterns(scope, "tool_denylist") or PatternSet(),
+        _profile(root, scope),
+        _words(scope, "tags"),
+    )
+    return compose(Registry.build(map(_record, servers.values())), policy, _EVERYTHING, asking=False)
+
+
+def _profile(root: Mapping, scope: Mapping) -> ResolvedProfile | None:
+    name = scope.text("profile")
+    if name is None:
+        return None
+    written = {
+        entry.key: Profile(
+            entry.key,
+            _words(entry.value, "extends"),
+            _words(entry.value, "servers"),
+            _words(entry.value, "tags"),
+            (),
+            _patterns(entry.value, "tool_allowlist"),
+            _patterns(entry.value, "tool_denylist") or PatternSet(),
+        )
+        for entry in root.map("profiles")
+        if isinstance(entry.value, Mapping)
+    }
+    more = scope.map("profile_overrides")
+    narrowing = Narrowing(
+        _words(more, "servers") if "servers" in more.entries else None,
+        (),
+        _patterns(more, "tool_allowlist"),
+        _patterns(more, "tool_denylist") or PatternSet(),
+    )
+    return resolve_profile(written, name).narrowed(narrowing)
+
+
+def _record(server: Entry) -> RegistryRecord:
+    allowed = _patterns(server.value, "allowed_tools") if isinstance(server.value, Mapping) else None
+    return RegistryRecord(
+        server.key, allowed_tools=ALL_TOOLS if allowed is None else allowed, tags=frozenset(tags_of(server))
+    )
+
+
+def _words(owner: Mapping, key: str) -> tuple[str, ...]:
+    return tuple(word for node, _ in each(owner.get(key), "") if (word := text_of(node)) is not None)
+
+
+def _patterns(owner: Mapping, key: str) -> PatternSet | None:
+    return PatternSet.of(_words(owner, key)) if key in owner.entries else None
+
+
+def _named_tools(server: Entry) -> list[str]:
+    """The tools that a server is known to have, because the file calls them by name."""
+    if not isinstance(server.value, Mapping):
+        return []
+    allowed = _words(server.value, "allowed_tools")
+    named = [word for word in allowed if word and ":" not in word and not GLOB_CHARACTERS & set(word)]
+    return list(dict.fromkeys([*named, *server.value.map("tools").entries]))

@@ -1,0 +1,52 @@
+"""Detect a configuration file that was only partly written, before a reload applies it.
+
+A full disk, an editor that writes in two steps or a slip of the hand leaves an empty file, or one without its end. Most
+such files are valid: they just have no rules. At the start there is nothing to compare with; a reload compares with the
+configuration in force. A final line `...`, which ends a YAML document, states that the file is complete. The same applies
+to policies and to server records, where a comment may end with the dots.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from taskgate.config.load import LoadedConfig
+from taskgate.config.problems import ConfigError, Mark, Problem, problem_at
+
+_THE_END: Final = "..."
+_LAST_LINES: Final = "its last lines"
+_MEANT: Final = "if that is meant, end the file with a line of three dots (...)"
+
+
+def refuse_half_written(before: LoadedConfig, after: LoadedConfig) -> None:
+    """Raises ConfigError where the new file, or one beside it, seems to have lost its end, or all servers are gone."""
+    if after.path is None:
+        return
+    problems = _lost_all_servers(before, after)
+    if before.path == after.path:
+        lost = ", ".join(sorted(before.sections - after.sections)) or _LAST_LINES
+        problems = [*_lost_its_end(str(after.path), before.text, after.text, lost), *problems]
+    for file, text in after.beside.items():
+        problems += _lost_its_end(file, before.beside.get(file, ""), text, _LAST_LINES)
+    if problems:
+        raise ConfigError(problems)
+
+
+def _lost_its_end(file: str, old: str, new: str, lost: str) -> list[Problem]:
+    mark = Mark(file)
+    if new.rstrip().endswith(_THE_END):
+        return []
+    if not new.strip():
+        return [problem_at(mark, "", "the file is empty", "the configuration in force stays")] if old.strip() else []
+    if len(new) < len(old) and old.startswith(new):
+        return [problem_at(mark, "", f"the file has lost its end ({lost})", _MEANT)]
+    if old.endswith("\n") and not new.endswith("\n"):
+        return [problem_at(mark, "", "the file ends in the middle of a line, so it may be half written", _MEANT)]
+    return []
+
+
+def _lost_all_servers(before: LoadedConfig, after: LoadedConfig) -> list[Problem]:
+    if after.root.servers or not before.root.servers or "servers" in after.sections:
+        return []
+    message = f"all {len(before.root.servers)} servers are gone"
+    return [problem_at(Mark(str(after.path)), "servers", message, "if that is meant, write servers: {}")]
