@@ -10,7 +10,7 @@ from taskgate.core import wire
 from taskgate.gateway.plan import Limits
 from taskgate.inbound.http.asgi import Headers
 from taskgate.inbound.http.event_stream import UNREAD_FACTOR, EventStream, StreamBuffers, StreamedReply
-from taskgate.mcp.framing import SseParser
+from taskgate.mcp.sse import SseParser
 
 NOTE = wire.notification("notifications/message", b'{"level":"info","data":"%s"}' % (b"x" * 80))
 RESULT = wire.success(b"1", b'{"content":[]}')

@@ -23,7 +23,8 @@ from taskgate.gateway.events import EventHub
 from taskgate.gateway.governance.evaluate import Asked, read_arguments
 from taskgate.gateway.requests.request_state import LIFETIME_S, RequestStateSigner
 from taskgate.mcp.failures import HttpFailure
-from taskgate.mcp.http.target import Origin, open_connection
+from taskgate.mcp.http.connect import open_connection
+from taskgate.mcp.http.target import Origin
 from taskgate.ports.replicas import SeenRevisions
 from taskgate.store.sqlite.store import SqliteStore, open_store
 

@@ -40,8 +40,9 @@ from taskgate.core.patterns import Glob, PatternSet
 from taskgate.core.peer_input import check_peer_url
 from taskgate.core.resource_uri import UriTemplate, first_matching, is_ambiguous, normal_form
 from taskgate.gateway.governance.approvals import MADE_AT_ONCE
-from taskgate.mcp.framing import LineSplitter, SseParser
+from taskgate.mcp.lines import LineSplitter
 from taskgate.mcp.param_headers import param_headers_of
+from taskgate.mcp.sse import SseParser
 
 Step = Callable[[], object]
 KIB, MIB = 1024, 1024 * 1024

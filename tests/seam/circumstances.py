@@ -28,7 +28,7 @@ from taskgate import clock, lifecycle
 from taskgate.core.repeated_lines import RepeatedLines
 from taskgate.mcp.stdio import child as child_module
 from taskgate.mcp.stdio import process as process_module
-from taskgate.mcp.stdio.process import Reaper
+from taskgate.mcp.stdio.reaper import Reaper
 from taskgate.store.sqlite import store as store_module
 from taskgate.store.sqlite.connection import migrate
 from taskgate.store.sqlite.writer import Writer

@@ -56,7 +56,7 @@ def test_reader_of_replies_counts_every_line(kind: str) -> None:
     flood = LINES[kind] * lines
     reader.feed(STREAM + _chunked(flood, len(flood)))
     turns = 1
-    while reader.is_behind:
+    while reader.has_unread:
         before = len(told)
         reader.catch_up()
         turns += 1
@@ -85,11 +85,11 @@ def test_reader_of_replies_counts_bytes_over_several_reads() -> None:
     reader.start(None, None)
     reader.feed(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % (2 * TURN_BYTES))
     for _ in range(TURN_BYTES // 1024):
-        assert not reader.is_behind
+        assert not reader.has_unread
         reader.feed(bytes(1024))
-    assert reader.is_behind
+    assert reader.has_unread
     reader.catch_up()
-    assert not reader.is_behind
+    assert not reader.has_unread
 
 
 def test_rest_behind_a_stopped_stream_is_parsed_to_its_end() -> None:
@@ -111,7 +111,7 @@ def test_bytes_behind_a_reply_end_the_connection() -> None:
 
 
 def _caught_up(reader: ReplyReader) -> None:
-    while reader.is_behind:
+    while reader.has_unread:
         reader.catch_up()
 
 
@@ -122,7 +122,7 @@ def test_listener_that_fails_ends_the_reply_in_a_later_turn_as_well() -> None:
     reader = ReplyReader(ReplyLimits(MIB, MIB))
     reader.start(None, refuse)
     reader.feed(STREAM + _chunked(b":\n" * (2 * TURN_LINES) + b"data: x\n\n", 1 << 20))
-    assert reader.is_behind
+    assert reader.has_unread
     with pytest.raises(ZeroDivisionError):
         _caught_up(reader)
     assert not reader.complete

@@ -94,10 +94,10 @@ class _Silent(StreamWire):
         self.held_back = 0
         self.went_on = 0
 
-    def hold_back(self) -> None:
+    def pause_reading(self) -> None:
         self.held_back += 1
 
-    def go_on(self) -> None:
+    def resume_reading(self) -> None:
         self.went_on += 1
 
 

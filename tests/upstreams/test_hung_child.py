@@ -17,7 +17,7 @@ from taskgate.core.generations import Generation
 from taskgate.core.questions import Answer, Question, not_supported
 from taskgate.core.wire import Raw
 from taskgate.mcp.http.client import HttpClient
-from taskgate.mcp.stdio.process import Reaper
+from taskgate.mcp.stdio.reaper import Reaper
 from taskgate.ports.upstream import ClientProfile, Link, LinkKey, UpstreamCall
 from taskgate.upstreams import health
 from taskgate.upstreams.server import Server

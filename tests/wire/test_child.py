@@ -15,7 +15,7 @@ import pytest
 import uvloop
 
 from taskgate.core.errors import Executed
-from taskgate.mcp.framing import Oversize
+from taskgate.mcp.lines import Oversize
 from taskgate.mcp.stdio import Child, ChildExit, ChildFailure, ChildProblem, ChildSpec, Reaper
 
 pytestmark = pytest.mark.filterwarnings("ignore:Overriding the .event_loop_policy")
@@ -156,7 +156,7 @@ async def test_the_last_words_are_heard_before_the_exit(stage: Stage) -> None:
         reaper=stage.reaper,
     )
     stage.children.append(child)
-    ended = await child.wait_gone(10)
+    ended = await child.wait_exit(10)
     assert ended is not None
     assert order == ["line"] * 20000 + ["exit 7"]
 

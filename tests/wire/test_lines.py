@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from taskgate.mcp.framing import LineSplitter, Oversize
+from taskgate.mcp.lines import LineSplitter, Oversize
 
 
 @pytest.mark.parametrize(

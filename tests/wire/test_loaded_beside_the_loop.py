@@ -13,7 +13,7 @@ import pytest
 
 from taskgate import late_imports
 from taskgate.mcp.failures import HttpFailure
-from taskgate.mcp.http import tls
+from taskgate.mcp.http import trust_store
 from taskgate.mcp.http.client import HttpClient
 from taskgate.mcp.http.target import Target
 
@@ -49,7 +49,7 @@ async def test_trust_store_is_read_once_and_in_a_thread(monkeypatch: pytest.Monk
         read_in.append(threading.get_ident())
         return usual(*args, **more)
 
-    monkeypatch.setattr(tls, "_contexts", {})
+    monkeypatch.setattr(trust_store, "_contexts", {})
     monkeypatch.setattr(ssl, "create_default_context", read)
     for _ in range(2):
         client = HttpClient(connect_timeout_s=10)

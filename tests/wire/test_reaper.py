@@ -56,7 +56,7 @@ def alive(pid: int) -> bool:
     return True
 
 
-def wait_gone(pids: list[int], within_s: float) -> list[int]:
+def wait_exit(pids: list[int], within_s: float) -> list[int]:
     end = time.monotonic() + within_s
     left = pids
     while left and time.monotonic() < end:
@@ -86,7 +86,7 @@ def test_nothing_outlives_a_gateway_that_is_killed(loop: str, number: signal.Sig
         assert all(alive(pid) for pid in pids)
         driver.send_signal(number)
         driver.wait(60)
-        assert wait_gone(pids, 60) == []
+        assert wait_exit(pids, 60) == []
 
 
 def test_the_watcher_does_the_killing_where_the_kernel_does_not() -> None:
@@ -99,7 +99,7 @@ def test_the_watcher_does_the_killing_where_the_kernel_does_not() -> None:
             os.kill(pids[2], number)
         driver.kill()
         driver.wait(60)
-        assert wait_gone(pids, 60) == []
+        assert wait_exit(pids, 60) == []
 
 
 async def start_sleeper(reaper: Reaper) -> Child:
@@ -124,7 +124,7 @@ async def test_a_lost_watcher_is_replaced_and_told_of_the_living() -> None:
     assert reaper.watcher_pid != lost
     await reaper.close()
     for child in (first, second):
-        assert await child.wait_gone(5) is not None
+        assert await child.wait_exit(5) is not None
 
 
 async def test_closing_the_reaper_ends_the_watcher_and_leaves_no_zombie() -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from taskgate.mcp.framing import PING, SseEvent, SseOverflow, SseParser, format_event
+from taskgate.mcp.sse import PING, SseEvent, SseOverflow, SseParser, format_event
 
 _LIMIT = 1 << 20
 

@@ -55,7 +55,7 @@ from taskgate.inbound.http.site import InternalSocket
 from taskgate.inbound.identity import house_secret, operator_token, stored_passphrase
 from taskgate.inbound.local import local_principal
 from taskgate.mcp.http.client import HttpClient
-from taskgate.mcp.stdio.process import Reaper
+from taskgate.mcp.stdio.reaper import Reaper
 from taskgate.ports.approval_channel import ApprovalChannel
 from taskgate.ports.store import Store
 from taskgate.ports.upstream import Link, LinkKey, Listener, UpstreamCall
@@ -196,7 +196,7 @@ class App:
             loaded.root, self.keys.operator_token, verifier, scope_of_token, self.gateway.people, local=self.local
         )
         self.intake.adopt(plan.limits.result_bytes, plan.limits.json_depth, plan.limits.json_nodes)
-        self.http.adopt(plan.limits.result_bytes)
+        self.http.set_max_reply_bytes(plan.limits.result_bytes)
         self.gateway.adopt(plan, fresh, frozenset(changed))
         self.authorizer.adopt(credentials, arrivals_by(loaded.root), guard(loaded.root))
         self.responses.look_again()

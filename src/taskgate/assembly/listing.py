@@ -13,7 +13,7 @@ from taskgate.config.load import LoadedConfig
 from taskgate.gateway.catalog.catalogs import Catalogs, listed_only
 from taskgate.gateway.plan import Limits
 from taskgate.mcp.http.client import HttpClient
-from taskgate.mcp.stdio.process import Reaper
+from taskgate.mcp.stdio.reaper import Reaper
 from taskgate.upstreams.server import Server
 
 

@@ -20,7 +20,7 @@ from typing import Final
 
 from taskgate.config.load import LoadedConfig, load
 from taskgate.config.problems import ConfigError
-from taskgate.mcp.stdio.process import harmless_part
+from taskgate.mcp.stdio.process import safe_env
 from taskgate.telemetry.logs import log
 from taskgate.upstreams.flight import unreachable
 from taskgate.upstreams.spec import ServerSpec, Transport
@@ -95,7 +95,7 @@ class Places:
 
     def _key(self, folder: str, environment: Mapping[str, str]) -> str:
         relevant = {name: environment[name] for name in sorted(self._names) if name in environment}
-        said = json.dumps([folder, relevant, sorted(harmless_part(environment).items())])
+        said = json.dumps([folder, relevant, sorted(safe_env(environment).items())])
         return hmac.new(self._secret, said.encode("utf-8", "surrogatepass"), hashlib.sha256).hexdigest()[:24]
 
     def _same_variables(self, environment: Mapping[str, str]) -> bool:
@@ -137,7 +137,7 @@ def _text(path: Path) -> str:
 
 
 def _placed(specs: Mapping[str, ServerSpec], folder: str, environment: Mapping[str, str]) -> dict[str, ServerSpec]:
-    inherits = harmless_part(environment)
+    inherits = safe_env(environment)
     return {name: _started_at(spec, folder, inherits) for name, spec in specs.items()}
 
 

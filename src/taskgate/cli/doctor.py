@@ -224,7 +224,7 @@ async def _servers(loaded: LoadedConfig) -> list[Finding]:
     from taskgate.assembly.plan import build_limits
     from taskgate.gateway.catalog.catalogs import listed_only
     from taskgate.mcp.http.client import HttpClient
-    from taskgate.mcp.stdio.process import Reaper
+    from taskgate.mcp.stdio.reaper import Reaper
     from taskgate.upstreams.server import Server
 
     limits = build_limits(loaded.root)

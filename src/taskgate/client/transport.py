@@ -33,9 +33,10 @@ from taskgate.client.errors import (
 )
 from taskgate.client.results import Options
 from taskgate.mcp.failures import ChildFailure, HttpFailure, Stage
-from taskgate.mcp.framing import Oversize, SseEvent
 from taskgate.mcp.http.reader import HttpHead, HttpReply
 from taskgate.mcp.http.target import Target
+from taskgate.mcp.lines import Oversize
+from taskgate.mcp.sse import SseEvent
 from taskgate.mcp.stdio.child import Child, ChildExit
 from taskgate.mcp.stdio.process import ChildSpec
 

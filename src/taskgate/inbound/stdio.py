@@ -24,7 +24,7 @@ from taskgate.gateway.gateway import Gateway
 from taskgate.gateway.requests.replies import going_down, stopped_meanwhile
 from taskgate.gateway.requests.request import Request
 from taskgate.gateway.requests.session import Session
-from taskgate.mcp.framing import LineSplitter, Oversize
+from taskgate.mcp.lines import LineSplitter, Oversize
 from taskgate.mcp.turn_budget import TurnBudget
 from taskgate.ports.outlet import CancelNote
 from taskgate.reading import read_message
@@ -137,7 +137,7 @@ class StdioEndpoint:
         try:
             while chunk := await reader.read(READ_BYTES):
                 lines.push(chunk)
-                while lines.is_behind:
+                while lines.has_unread:
                     line = lines.next_line(budget)
                     if line is not None:
                         await self._take(line, outlet)

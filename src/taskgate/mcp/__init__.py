@@ -1,5 +1,5 @@
-"""How MCP travels, for whoever speaks it: HTTP/1.1, server-sent events, child processes, and headers that repeat a message.
+"""MCP transports shared by the gateway and the client library: HTTP/1.1, server-sent events, child processes, parameter headers.
 
-The lowest floor: the gateway's upstreams and the client library stand on it, and it imports nothing of ours but the clock.
-`sse`, `lines`, `param_headers`, `addresses` and `failures` are pure; `http` and `stdio` do the input and output.
+This is the lowest layer: it imports nothing of Taskgate except the clock. `sse`, `lines`, `param_headers`, `addresses`
+and `failures` are pure; `http` and `stdio` perform I/O.
 """

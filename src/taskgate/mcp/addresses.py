@@ -1,7 +1,7 @@
-"""Which IP addresses are public: global unicast, and in no range that IANA has reserved for a special purpose.
+"""Decide whether an IP address is public: global unicast, and outside every special-purpose range of IANA.
 
-Names are resolved first, and the addresses that were checked are the ones that are connected to. The ranges are listed here
-instead of taken from `ipaddress.is_global`, because that property differs between Python versions.
+Callers resolve a name first and connect to the addresses they checked. The ranges are listed here instead of using
+`ipaddress.is_global`, because that property differs between Python versions.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Final
 _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 # The IANA IPv4 Special-Purpose Address Registry, and multicast. Ranges that the registry calls globally reachable are
-# anycast services of the network itself (AS112, AMT, PCP, TURN); no MCP server or issuer is found there.
+# anycast services of the network itself (AS112, AMT, PCP, TURN) and host no MCP server or issuer.
 SPECIAL_IPV4: Final = tuple(
     map(
         ipaddress.IPv4Network,
@@ -40,7 +40,7 @@ SPECIAL_IPV4: Final = tuple(
 )
 
 GLOBAL_UNICAST_IPV6: Final = ipaddress.IPv6Network("2000::/3")
-"""All that IANA has delegated for global unicast. Everything outside is local, multicast, a translation or unassigned."""
+"""Everything IANA delegates for global unicast. The rest is local, multicast, used for translation, or unassigned."""
 
 # The IANA IPv6 Special-Purpose Address Registry, as far as it lies inside 2000::/3. 6to4 and Teredo lead to an IPv4 address
 # through a relay that the sender does not choose.
@@ -61,11 +61,11 @@ SPECIAL_IPV6: Final = tuple(
 # well-known NAT64 prefix is what DNS64 returns for public IPv4 servers where there is no IPv4.
 _EMBEDS_IPV4: Final = (ipaddress.IPv6Network("::ffff:0:0/96"), ipaddress.IPv6Network("64:ff9b::/96"))
 _ISATAP: Final = (0x00005EFE, 0x02005EFE)
-"""How the last 64 bits of an ISATAP address begin; the rest is the IPv4 address that its router sends to."""
+"""The first 32 of the last 64 bits of an ISATAP address; the other 32 are the IPv4 address its router sends to."""
 
 
 def is_public_address(address: str) -> bool:
-    """Return whether an IP address is global unicast. A text that is not an address, or has a zone, is not."""
+    """Return whether the text is a public IP address. Other text and addresses with a zone are not."""
     try:
         found = ipaddress.ip_address(address)
     except ValueError:
@@ -74,7 +74,7 @@ def is_public_address(address: str) -> bool:
 
 
 def is_public(address: _Address) -> bool:
-    """Return whether an address is global unicast; an embedded IPv4 address must be as well."""
+    """Return whether the address is public. An embedded IPv4 address must be public too."""
     if isinstance(address, ipaddress.IPv4Address):
         return not any(address in network for network in SPECIAL_IPV4)
     if address.scope_id is not None:

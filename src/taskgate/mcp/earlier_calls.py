@@ -1,9 +1,7 @@
-"""Requests that refer to an earlier call: questions about tasks, and later rounds of one call.
+"""Recognize requests that refer to an earlier call: task requests, and later rounds of a multi-round call.
 
-An error for such a request describes the earlier call with its `executed`. That this request was refused, was lost or never left
-proves nothing about that call, so such an error must not claim `executed: no` by itself.
-
-Pure and small: the gateway, the bridge and the client library use it.
+In an error for such a request, `executed` describes the earlier call. A rejected, lost or unsent request proves nothing about that
+call, so the error must not report `executed: no` on that ground. Used by the gateway, the bridge and the client library.
 """
 
 from __future__ import annotations
@@ -22,7 +20,7 @@ ABOUT_TASKS: Final = frozenset(
         "requests/cancel",
     }
 )
-"""Methods about calls that other requests carried. They run no tool themselves."""
+"""Methods that refer to calls started by other requests. They run no tool themselves."""
 TASK_TOOLS: Final = frozenset(
     {
         "list_tasks",
@@ -39,13 +37,13 @@ TASK_TOOLS: Final = frozenset(
         "cancel_sampling_request",
     }
 )
-"""The gateway's own tools that are about such calls."""
+"""The gateway's own tools that refer to such calls."""
 CALL_BY_NAME: Final = "call_tool"
-"""The gateway's own tool that calls another one, which may be one of `TASK_TOOLS`."""
+"""The gateway's own tool that calls another tool, possibly one of `TASK_TOOLS`."""
 
 
 def is_about_tasks(method: str, params: Mapping[str, Any]) -> bool:
-    """Whether the request asks about, answers or cancels earlier calls and runs no tool itself."""
+    """Return whether the request queries, answers or cancels earlier calls and runs no tool itself."""
     if method != "tools/call":
         return method in ABOUT_TASKS
     name = params.get("name")
@@ -56,5 +54,5 @@ def is_about_tasks(method: str, params: Mapping[str, Any]) -> bool:
 
 
 def is_later_round(params: Mapping[str, Any]) -> bool:
-    """Whether an earlier round of the same call was answered with a question: the call had begun."""
+    """Return whether the request continues a call whose earlier round returned input requests: the call has started."""
     return "requestState" in params

@@ -1,4 +1,4 @@
-"""How an exchange over HTTP or with a child process fails."""
+"""Failures of an HTTP exchange or of a child process, and what they imply about execution."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final
 
 
 class Executed(StrEnum):
-    """What is known about the effect of a call that did not end well."""
+    """Whether a failed call was executed, as far as that is known."""
 
     NO = "no"
     MAYBE = "maybe"
@@ -15,11 +15,11 @@ class Executed(StrEnum):
 
 
 REFUSALS: Final = frozenset({401, 403, 404, 405, 406, 413, 415, 421, 429})
-"""HTTP statuses that a server returns instead of handling the request: they prove that the call was not executed."""
+"""HTTP statuses that a server returns instead of handling the request, so the call was not executed."""
 
 
 class Stage(StrEnum):
-    """How far the exchange had come."""
+    """The step at which the exchange failed."""
 
     RESOLVE = "resolve"
     CONNECT = "connect"
@@ -34,9 +34,9 @@ class Stage(StrEnum):
 
 
 class HttpFailure(Exception):
-    """An exchange without a usable reply. `status` is known once a head has come; `partial` begins its body.
+    """An exchange without a usable reply. `status` is set once a response head was received; `partial` is the start of its body.
 
-    `message` is for who may know addresses, `reason` for everybody else: a few fixed words, or none.
+    `message` may contain addresses and is for operators; `reason` is a short fixed text without addresses, or empty.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class HttpFailure(Exception):
 
 
 class ChildProblem(StrEnum):
-    """Why a child could not be started or a line not be sent."""
+    """Why a child process could not be started or a line could not be sent."""
 
     NOT_FOUND = "not_found"
     NOT_STARTED = "not_started"

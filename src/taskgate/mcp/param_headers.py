@@ -1,13 +1,12 @@
-"""Tool arguments that a stateless HTTP call repeats in `Mcp-Param-*` headers (2026-07-28, transports, custom headers).
+"""`Mcp-Param-*` headers, which repeat tool arguments of a stateless HTTP call (2026-07-28, transports, custom headers).
 
-A property of a tool's input schema may bear `x-mcp-header: X`; its argument then also travels as `Mcp-Param-X`, so that
-what stands between can route without reading the body. Here are the rules for such schemas, the values to send, and the
-comparison of what came. A tool whose annotations break the rules must not be offered to stateless callers. We decide on
-the body, always.
+A property of a tool's input schema may have `x-mcp-header: X`. Its argument is then also sent as `Mcp-Param-X`, so that
+intermediaries can route without parsing the body. This module validates such schemas, computes the headers to send, and
+compares received headers with the body. A tool with invalid annotations must not be listed for stateless callers.
+Decisions are always based on the body.
 
-Any text can be the value of a header (2026-07-28, transports: values that a header cannot carry): printable ASCII without
-padding stands for itself; everything else, and what looks like the encoding, travels as base64 between `=?base64?` and `?=`.
-The same holds for `Mcp-Name`.
+Printable ASCII without surrounding whitespace is sent as is. Any other value, and a value that looks like the encoding,
+is sent as base64 between `=?base64?` and `?=`. The same encoding applies to `Mcp-Name`.
 """
 
 from __future__ import annotations
@@ -29,19 +28,19 @@ _START = "=?base64?"
 _END = "?="
 _TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]{1,128}")
 _INTEGER = re.compile(r"(-?\d{1,400})(?:\.0{1,400})?")
-# Keywords whose value is data and not a schema: an annotation in there is somebody's example.
-_DATA = frozenset({"const", "enum", "default", "examples", "required", "dependentRequired"})
+# Keywords whose value is data, not a schema: an annotation in it has no effect.
+_DATA_KEYWORDS = frozenset({"const", "enum", "default", "examples", "required", "dependentRequired"})
 
 
 class InvalidParamHeader(ValueError):
-    """A tool's annotations break the rules."""
+    """The annotations of a tool are invalid."""
 
     def __init__(self, problem: str) -> None:
-        super().__init__(f"The tool's {ANNOTATION} cannot be used: {problem}.")
+        super().__init__(f"Invalid {ANNOTATION} in the tool's input schema: {problem}.")
 
 
 class ParamType(StrEnum):
-    """The types an annotated property may have."""
+    """The types that an annotated property may have."""
 
     STRING = "string"
     INTEGER = "integer"
@@ -50,7 +49,7 @@ class ParamType(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ParamHeader:
-    """One annotated property: its header in lower case, the path to its argument, its type."""
+    """An annotated property: its header in lower case, the path to its argument, and its type."""
 
     header: str
     path: tuple[str, ...]
@@ -64,7 +63,7 @@ def encode_header_value(text: str) -> str:
 
 
 def decode_header_value(value: str) -> str | None:
-    """The text that a header stands for, or None where its encoding is broken or not the canonical one."""
+    """Return the text that a header value encodes, or None if its encoding is invalid or not canonical."""
     if not (value.startswith(_START) and value.endswith(_END) and len(value) >= len(_START) + len(_END)):
         return value
     encoded = value[len(_START) : -len(_END)]
@@ -76,11 +75,11 @@ def decode_header_value(value: str) -> str | None:
 
 
 def param_headers_of(schema: Any) -> tuple[ParamHeader, ...]:
-    """The annotated properties of an input schema. Raises InvalidParamHeader if any of them breaks the rules."""
+    """Return the annotated properties of an input schema. Raises InvalidParamHeader."""
     if not isinstance(schema, Mapping):
         return ()
     if ANNOTATION in schema:
-        raise InvalidParamHeader("it stands on the whole input instead of a property")
+        raise InvalidParamHeader("it annotates the whole input instead of a property")
     found = tuple(islice(_walk(schema, (), 0), MAX_HEADERS + 1))
     if len(found) > MAX_HEADERS:
         raise InvalidParamHeader(f"more than {MAX_HEADERS} properties have one")
@@ -93,22 +92,22 @@ def param_headers_of(schema: Any) -> tuple[ParamHeader, ...]:
 
 
 def header_values(params: tuple[ParamHeader, ...], arguments: Mapping[str, Any]) -> dict[str, str]:
-    """The headers to send with these arguments. An argument that is absent, null or of another type has none."""
+    """Return the headers to send with these arguments. Absent and null arguments and those of another type have none."""
     values: dict[str, str] = {}
     for param in params:
-        value = _plain(param, _at(arguments, param.path))
+        value = _as_text(param, _argument_at(arguments, param.path))
         if value is not None:
             values[param.header] = encode_header_value(value)
     return values
 
 
 def mismatch(params: tuple[ParamHeader, ...], arguments: Mapping[str, Any], headers: Mapping[str, str]) -> str | None:
-    """What does not agree between the headers that came (names in lower case) and the body; None if all does.
+    """Return a description of the first header (names in lower case) that contradicts the body, or None.
 
-    Headers that no property asks for are not ours to judge.
+    Headers that belong to no annotated property are ignored.
     """
     for param in params:
-        expected = _plain(param, _at(arguments, param.path))
+        expected = _as_text(param, _argument_at(arguments, param.path))
         received = headers.get(param.header)
         if expected is None and received is None:
             continue
@@ -128,8 +127,8 @@ def _walk(schema: Mapping[str, Any], path: tuple[str, ...], depth: int) -> Itera
     if depth > MAX_SCHEMA_DEPTH:
         raise InvalidParamHeader(f"the schema is nested deeper than {MAX_SCHEMA_DEPTH} levels")
     for keyword, value in schema.items():
-        if keyword != "properties" and keyword not in _DATA and _annotated_within(value):
-            raise InvalidParamHeader(f"it stands under {keyword!r}, where the argument cannot be found by name alone")
+        if keyword != "properties" and keyword not in _DATA_KEYWORDS and _annotated_within(value):
+            raise InvalidParamHeader(f"it is used under {keyword!r}, where the argument has no fixed path")
     properties = schema.get("properties")
     for name, part in properties.items() if isinstance(properties, Mapping) else ():
         if isinstance(part, Mapping):
@@ -153,20 +152,20 @@ def _annotated_within(value: Any) -> bool:
     for _ in range(MAX_SCHEMA_DEPTH):
         if not level:
             return False
-        # An object there is a property that happens to have this name.
+        # With an object as its value, it is a property of this name and not an annotation.
         if any(isinstance(item, Mapping) and not isinstance(item.get(ANNOTATION, {}), Mapping) for item in level):
             return True
         deeper: list[Any] = []
         for item in level:
             if isinstance(item, Mapping):
-                deeper += [part for keyword, part in item.items() if keyword not in _DATA]
+                deeper += [part for keyword, part in item.items() if keyword not in _DATA_KEYWORDS]
             elif isinstance(item, list):
                 deeper += item
         level = deeper
-    return True  # too deep to know, so not to be trusted
+    return True  # too deep to check: treat it as annotated
 
 
-def _at(arguments: Any, path: tuple[str, ...]) -> Any:
+def _argument_at(arguments: Any, path: tuple[str, ...]) -> Any:
     for name in path:
         if not isinstance(arguments, Mapping):
             return None
@@ -174,7 +173,7 @@ def _at(arguments: Any, path: tuple[str, ...]) -> Any:
     return arguments
 
 
-def _plain(param: ParamHeader, value: Any) -> str | None:
+def _as_text(param: ParamHeader, value: Any) -> str | None:
     match param.type:
         case ParamType.STRING:
             return value if isinstance(value, str) else None

@@ -1,27 +1,34 @@
-"""How much one peer may make a reader do before everyone else has a turn.
+"""Limit how much of a peer's input a reader processes before it yields to the event loop.
 
-Every reader of bytes that a peer sends (an HTTP connection in either direction, the pipes of a child process, standard input)
-counts the bytes, the lines and the messages that it has read. When one of the three is used up it stops reading, also in the middle
-of what has already arrived, and goes on in a later turn of the event loop.
+Every reader of a peer's bytes (an HTTP connection in either direction, the pipes of a child process, standard input) counts the
+bytes, lines and messages it has read. When one of the three reaches its limit, the reader stops, even in the middle of received
+data, and continues in a later iteration of the event loop.
 
-What counts is the work since the last pause and not the time of one turn: some event loops read the same socket up to 32 times in
-one turn, so a limit for one read would be multiplied by that.
+The count covers the work since the last yield, not one read: some event loops read the same socket up to 32 times in one iteration,
+which would multiply a limit per read.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
 TURN_BYTES: Final = 256 * 1024
 TURN_LINES: Final = 4_000
-"""Lines of any kind, comments and empty ones included, and pieces of a body: the smallest things a peer can make us look at."""
+"""Lines of any kind (comments and empty lines too) and body chunks: the smallest units of input that cost work."""
 TURN_MESSAGES: Final = 32
 SLICE_BYTES: Final = 64 * 1024
-"""How much a parser gets at once: it cannot be stopped in the middle of what it was given."""
+"""How much a parser is given at once, because it cannot be interrupted within its input."""
+PIECE_BYTES: Final = 16 * 1024
+"""How much is split into lines at once; a reader can stop between two pieces."""
+
+
+def pieces_of(chunk: bytes) -> Iterator[bytes]:
+    return (chunk[begin : begin + PIECE_BYTES] for begin in range(0, len(chunk), PIECE_BYTES))
 
 
 class TurnBudget:
-    """What is left for one reader in this turn. Whoever reads stops when it is `spent`."""
+    """The remaining allowance of one reader in this iteration. The reader stops when it is `spent`."""
 
     __slots__ = ("bytes", "lines", "messages")
 
@@ -29,7 +36,7 @@ class TurnBudget:
         self.renew()
 
     def renew(self) -> None:
-        """Everyone else has had a turn."""
+        """Start a new iteration with the full allowance."""
         self.bytes = TURN_BYTES
         self.lines = TURN_LINES
         self.messages = TURN_MESSAGES

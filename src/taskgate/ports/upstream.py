@@ -379,7 +379,7 @@ class Upstream(Protocol):
         """The one open link that serves every caller of this generation, where the server needs no more than one."""
         ...
 
-    def outlives_its_call(self, sent_as: SendLog) -> None:
+    def mark_long_lived(self, sent_as: SendLog) -> None:
         """The call with this record of its sends has become a task: what it holds is no longer a plain call's."""
         ...
 

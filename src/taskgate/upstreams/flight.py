@@ -71,7 +71,7 @@ class Wire(Protocol):
 
     async def request(self, flight: Flight, body: bytes, headers: tuple[tuple[bytes, bytes], ...] = ()) -> Message: ...
 
-    def outlives_its_call(self, flight: Flight) -> None:
+    def mark_long_lived(self, flight: Flight) -> None:
         """The call has become a task: whatever it holds is no longer a plain call's."""
         ...
 

@@ -17,10 +17,10 @@ from taskgate.core.generations import Generation, generation_of
 from taskgate.core.strict_scan import reads_quickly
 from taskgate.core.wire import BeyondLimits, Kind, Message
 from taskgate.mcp.failures import HttpFailure, Stage
-from taskgate.mcp.framing import SseEvent
 from taskgate.mcp.http.client import HttpClient
 from taskgate.mcp.http.reader import HttpReply
 from taskgate.mcp.http.target import Target
+from taskgate.mcp.sse import SseEvent
 from taskgate.ports.credentials import HeaderPairs, UpstreamCredentials
 from taskgate.ports.upstream import CallFailed, StreamNotice
 from taskgate.reading import read_message, read_unread_result
@@ -269,12 +269,12 @@ class HttpWire:
         awaited = self._awaiting.get(message.id) if message.id is not None else None
         if awaited is not None and awaited.response is None:
             awaited.answered(message)
-            self._client.cut_short(self._target, awaited.on_event)
+            self._client.abort_exchange(self._target, awaited.on_event)
 
-    def outlives_its_call(self, flight: Flight) -> None:
+    def mark_long_lived(self, flight: Flight) -> None:
         awaited = self._awaiting.get(b"%d" % flight.number)
         if awaited is not None:
-            self._client.outlives_its_call(self._target, awaited.on_event)
+            self._client.mark_long_lived(self._target, awaited.on_event)
 
     def _get_headers(self, last_id: str | None) -> tuple[tuple[bytes, bytes], ...]:
         resume = ((b"last-event-id", last_id.encode("utf-8")),) if last_id else ()

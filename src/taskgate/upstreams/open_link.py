@@ -27,7 +27,8 @@ from taskgate.core.generations import NEWEST_STATELESS, Generation
 from taskgate.core.wire import Message
 from taskgate.mcp.http.client import HttpClient
 from taskgate.mcp.http.target import Target
-from taskgate.mcp.stdio.process import ChildSpec, Reaper
+from taskgate.mcp.stdio.process import ChildSpec
+from taskgate.mcp.stdio.reaper import Reaper
 from taskgate.ports.credentials import AccountNeeded, LoginNeeded
 from taskgate.ports.upstream import CallFailed, ClientProfile, LinkKey, Listener
 from taskgate.upstreams.flight import HandshakeRefused, HttpRefusal, Intake, Wire

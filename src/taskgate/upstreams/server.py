@@ -20,7 +20,7 @@ from taskgate.core.generations import Generation
 from taskgate.core.questions import Answer, Question
 from taskgate.core.wire import Raw
 from taskgate.mcp.http.client import HttpClient
-from taskgate.mcp.stdio.process import Reaper
+from taskgate.mcp.stdio.reaper import Reaper
 from taskgate.ports.credentials import AccountNeeded
 from taskgate.ports.upstream import (
     LISTENER,
@@ -163,8 +163,8 @@ class Server:
         is_stateful = self._spoken.towards[caller.generation] is Generation.STATEFUL
         return is_stateful and not has_conversation(caller.conversation)
 
-    def outlives_its_call(self, sent_as: SendLog) -> None:
-        any(link.outlives_its_call(sent_as) for link in self._links.values())
+    def mark_long_lived(self, sent_as: SendLog) -> None:
+        any(link.mark_long_lived(sent_as) for link in self._links.values())
 
     async def listening_link(self) -> Link:
         caller = self._listening_caller()

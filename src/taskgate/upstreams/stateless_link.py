@@ -267,11 +267,11 @@ class StatelessLink:
         first = next(calls, None)
         return first if next(calls, None) is None else None
 
-    def outlives_its_call(self, sent_as: SendLog) -> bool:
+    def mark_long_lived(self, sent_as: SendLog) -> bool:
         """The call with this record of its sends has become a task. False if it is not on this link."""
         for flight in self._flights.values():
             if flight.request is not None and flight.request.send_log is sent_as:
-                self._wire.outlives_its_call(flight)
+                self._wire.mark_long_lived(flight)
                 return True
         return False
 

@@ -22,11 +22,12 @@ from taskgate.core.errors import Executed, TaskgateError, UpstreamError
 from taskgate.core.strict_scan import finished, reads_quickly, result_in_slices
 from taskgate.core.wire import BeyondLimits, Kind, Message
 from taskgate.mcp.failures import ChildFailure, HttpFailure
-from taskgate.mcp.framing import SseEvent
 from taskgate.mcp.http.client import HttpClient
 from taskgate.mcp.http.target import Target
+from taskgate.mcp.sse import SseEvent
 from taskgate.mcp.stdio.child import Child, ChildExit
-from taskgate.mcp.stdio.process import ChildSpec, Reaper
+from taskgate.mcp.stdio.process import ChildSpec
+from taskgate.mcp.stdio.reaper import Reaper
 from taskgate.ports.upstream import CallFailed
 from taskgate.reading import read_message, read_unread_result
 from taskgate.turns import let_others_run
@@ -124,7 +125,7 @@ class StreamWire:
             self._places.pop(key, None)
             self._in_parts.discard(key)
 
-    def outlives_its_call(self, flight: Flight) -> None:
+    def mark_long_lived(self, flight: Flight) -> None:
         """All calls share one stream, so none holds anything that another could miss."""
 
     async def send(self, body: bytes) -> None:
@@ -139,11 +140,11 @@ class StreamWire:
     async def close(self) -> None:
         raise NotImplementedError
 
-    def hold_back(self) -> None:
+    def pause_reading(self) -> None:
         """What comes next waits with its sender, where the transport can do that."""
 
-    def go_on(self) -> None:
-        """The opposite of `hold_back`."""
+    def resume_reading(self) -> None:
+        """The opposite of `pause_reading`."""
 
     def received(self, body: bytes) -> None:
         """One message has arrived. So many are read at once; large ones, and what comes behind them, in later turns of the loop,
@@ -159,7 +160,7 @@ class StreamWire:
             self._later.clear()
             self._ended = ("said more at once than can be read", None)
         if self._reading is None:
-            self.hold_back()
+            self.pause_reading()
             self._reading = asyncio.get_running_loop().create_task(self._read_on())
 
     async def _read_on(self) -> None:
@@ -176,7 +177,7 @@ class StreamWire:
         if self._ended is not None:
             self.stream_ended(*self._ended)
         else:
-            self.go_on()
+            self.resume_reading()
 
     async def _read_large(self, body: bytes) -> None:
         try:
@@ -304,15 +305,15 @@ class StdioWire(StreamWire):
 
     def adopt(self, max_bytes: int) -> None:
         if self._child is not None:
-            self._child.longest_line(max_bytes + AROUND_A_RESULT)
+            self._child.set_max_line_bytes(max_bytes + AROUND_A_RESULT)
 
-    def hold_back(self) -> None:
+    def pause_reading(self) -> None:
         if self._child is not None:
-            self._child.hold_back()
+            self._child.pause_reading()
 
-    def go_on(self) -> None:
+    def resume_reading(self) -> None:
         if self._child is not None:
-            self._child.go_on()
+            self._child.resume_reading()
 
     @property
     def running(self) -> bool:

@@ -93,7 +93,7 @@ class Runs:
         work.add_done_callback(lambda _: turn.give_back())
         upstream = self._upstreams.value.get(task.server)
         if upstream is not None:
-            upstream.outlives_its_call(sent_as)
+            upstream.mark_long_lived(sent_as)
 
     def hand_back(self, task: Task) -> None:
         """Whoever carried a promoted call is done with it, but the task is not: it can be run or followed from here."""

@@ -18,7 +18,7 @@ from typing import Final, Protocol
 from taskgate.gateway.plan import Limits, Live, Plan
 from taskgate.gateway.requests.session import Session
 from taskgate.inbound.http.asgi import Headers
-from taskgate.mcp.framing import PING, format_event
+from taskgate.mcp.sse import PING, format_event
 
 PING_S: Final = 15.0
 RETRY_MS: Final = 1000

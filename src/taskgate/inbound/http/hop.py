@@ -19,8 +19,8 @@ from taskgate.access.proof import HopProof
 from taskgate.core.identity import Caller, CredentialFacts
 from taskgate.inbound.http.asgi import Headers, Send
 from taskgate.inbound.http.post import Post
-from taskgate.mcp.framing import format_event
 from taskgate.mcp.http.reader import HttpHead, HttpReply
+from taskgate.mcp.sse import format_event
 
 HOP: Final = b"taskgate-hop"
 WINDOW_MS: Final = 10_000

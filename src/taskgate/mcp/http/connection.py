@@ -1,39 +1,35 @@
-"""One HTTP/1.1 connection: an asyncio protocol that carries one exchange at a time.
+"""One HTTP/1.1 client connection: an asyncio protocol with one exchange at a time.
 
-Everything happens in callbacks; an exchange is one Future and no task. The write buffer limit is set to nothing, so the
-event loop tells us with `pause_writing` and `resume_writing` whether the whole request has been handed to the kernel.
-A connection that breaks is always *aborted*: a close would still flush the rest of a request that we have just declared
-not sent. One lazy timer serves the deadline, the idle limit and the drain limit in turn. The pool owns connections, the
-client starts exchanges on them.
+Everything runs in callbacks; an exchange is one Future and no task. The write buffer limit is zero, so `pause_writing`
+and `resume_writing` report whether the whole request was handed to the kernel. A failed connection is always *aborted*:
+closing it would still flush the rest of a request that was just reported as not sent. One lazily armed timer serves the
+deadline, the idle limit and the drain limit. The pool owns the connections; the client starts exchanges on them.
 """
 
 from __future__ import annotations
 
 import asyncio
-import errno
 import math
 import select
-import socket
-import ssl
 from collections.abc import Callable
 from enum import Enum, auto
-from typing import Final, cast
+from typing import cast
 
 from taskgate import clock
 from taskgate.mcp.failures import Executed, HttpFailure, Stage
 from taskgate.mcp.http.reader import HttpReply, OnChunk, OnEvent, OnHead, ReplyProblem, ReplyReader
 
 _PEER_CLOSED: int = getattr(select, "POLLRDHUP", 0)
-_HUNG_UP = select.POLLHUP | select.POLLERR | _PEER_CLOSED
+_DISCONNECTED = select.POLLHUP | select.POLLERR | _PEER_CLOSED
 _DRAIN_BYTES = 64 * 1024
 _DRAIN_S = 1.0
 _PARTIAL_BYTES = 2048
-# Event loops round timers to a millisecond; what is due that soon is due now.
+# Event loops round timers to a millisecond, so a timer may run this much early.
 _TIMER_SLACK_S = 0.002
 
 
 class Phase(Enum):
-    """What the connection is doing."""
+    """The state of the connection."""
 
     IDLE = auto()
     BUSY = auto()
@@ -42,12 +38,30 @@ class Phase(Enum):
 
 
 class HttpConnection(asyncio.Protocol):
-    """See the module. `on_free` and `on_lost` report to the pool."""
+    """A connection of a pool, which receives `on_free` and `on_lost`."""
 
     __slots__ = (
-        "_catching_up", "_deadline", "_drained", "_due", "_ended_properly", "_future", "_idle_s", "_keep_s", "_loop",
-        "_lost_because", "_on_free", "_on_lost", "_phase", "_poll", "_reader", "_room", "_timer", "_timer_at", "_tls",
-        "_transport", "_unsent",
+        "_backpressure",
+        "_catching_up",
+        "_deadline",
+        "_drained",
+        "_due",
+        "_eof_received",
+        "_future",
+        "_idle_s",
+        "_keep_s",
+        "_loop",
+        "_lost_reason",
+        "_on_free",
+        "_on_lost",
+        "_phase",
+        "_poll",
+        "_reader",
+        "_timer",
+        "_timer_at",
+        "_tls",
+        "_transport",
+        "_unsent",
     )  # fmt: skip
 
     def __init__(
@@ -75,26 +89,28 @@ class HttpConnection(asyncio.Protocol):
         self._unsent = False
         self._drained = 0
         self._catching_up = False
-        """Reading goes on in the next turn of the loop."""
-        self._room: asyncio.Future[None] | None = None
-        """Done when the stream can be passed on further; nothing is read before that."""
-        self._ended_properly = False
-        """The peer closed its end; the connection did not break."""
-        self._lost_because: str | None = None
-        """Why the connection was lost while some of what had arrived was not read yet."""
+        """Reading continues in the next iteration of the loop."""
+        self._backpressure: asyncio.Future[None] | None = None
+        """Set while the receiver of a passed-through stream cannot take more; reading resumes when it is done."""
+        self._eof_received = False
+        """The peer closed the connection cleanly."""
+        self._lost_reason: str | None = None
+        """Why the connection was lost, while received data is still unread."""
 
-    # What the pool and the client ask for.
+    # Used by the pool and the client.
 
     def is_usable(self) -> bool:
-        """False once the peer has closed or said something unasked, or it was kept for too long: also where the loop was held up
-        and has not yet noticed."""
+        """Return False if the peer closed the connection or sent unexpected data, or its idle time is over.
+
+        The socket is polled, because a busy event loop may not have processed these events yet.
+        """
         if self._phase is not Phase.IDLE or self._transport is None or self._transport.is_closing():
             return False
         if clock.monotonic() >= self._due:
             return False
         news = self._poll.poll(0)
-        # A TLS peer may have sent a session ticket, which is no answer to anything.
-        return not news or (self._tls and not news[0][1] & _HUNG_UP)
+        # A TLS peer may have sent a session ticket, which is not a reply.
+        return not news or (self._tls and not news[0][1] & _DISCONNECTED)
 
     def begin(
         self,
@@ -106,7 +122,7 @@ class HttpConnection(asyncio.Protocol):
         on_event: OnEvent | None,
         on_chunk: OnChunk | None = None,
     ) -> asyncio.Future[HttpReply]:
-        """Write the request; the Future is the reply or an HttpFailure. The connection must be usable."""
+        """Write the request. The Future becomes the reply or an HttpFailure. The connection must be usable."""
         transport = cast(asyncio.Transport, self._transport)
         self._future = future = self._loop.create_future()
         self._reader.start(on_head, on_event, on_chunk)
@@ -114,25 +130,25 @@ class HttpConnection(asyncio.Protocol):
         self._phase = Phase.BUSY
         transport.write(request)
         if transport.is_closing():
-            # The very write failed, so the kernel did not take all of it.
+            # The write itself failed, so the kernel did not take all of it.
             self._unsent = True
-        self._watch(due if idle_s is None else min(due, clock.monotonic() + idle_s))
+        self._arm_timer(due if idle_s is None else min(due, clock.monotonic() + idle_s))
         return future
 
-    def adopt_limits(self) -> None:
-        self._reader.adopt_limits()
+    def apply_limits(self) -> None:
+        self._reader.apply_limits()
 
-    def tells(self, on_event: OnEvent) -> bool:
-        return self._phase is Phase.BUSY and self._reader.tells(on_event)
+    def delivers_to(self, on_event: OnEvent) -> bool:
+        return self._phase is Phase.BUSY and self._reader.delivers_to(on_event)
 
     def abandon(self, future: asyncio.Future[HttpReply]) -> None:
-        """The one who waited went away: hang up, which is how the peer learns of it."""
+        """Close the connection because the exchange was cancelled; that is how the peer notices."""
         if self._future is future:
             self._future = None
             self.abort()
 
     def abort(self) -> None:
-        """Hang up without flushing; an exchange under way fails."""
+        """Close without flushing. An exchange in progress fails."""
         self._fail(self._broken_stage(), "the connection was closed by us")
 
     # Called by the event loop.
@@ -163,7 +179,7 @@ class HttpConnection(asyncio.Protocol):
             self._read(data)
 
     def _read(self, data: bytes | None) -> None:
-        """Read what has arrived, or go on with what was left of it in the last turn."""
+        """Parse the received data, or continue with data left over from the last iteration."""
         reader = self._reader
         try:
             if data is None:
@@ -173,29 +189,29 @@ class HttpConnection(asyncio.Protocol):
         except ReplyProblem as problem:
             self._fail(problem.stage, problem.message)
         except Exception as error:
-            # Around one exchange: a listener that raises ends its own exchange, with its own exception.
+            # A listener that raises fails its own exchange with its own exception.
             self._fail_with(error)
         else:
             if reader.complete:
                 self._end_reply()
                 return
             if self._phase is Phase.BUSY:
-                self._go_on()
-            if reader.is_behind or self._room is not None:
-                self._read_later()
+                self._continue()
+            if reader.has_unread or self._backpressure is not None:
+                self._defer_reading()
 
-    def _read_later(self) -> None:
-        """One turn of the loop does not allow more, or the stream cannot be passed on yet. Until then nothing is read."""
+    def _defer_reading(self) -> None:
+        """Pause reading: the turn budget is spent, or the receiver of the stream cannot take more."""
         self._catching_up = True
         if self._transport is not None and not self._transport.is_closing():
             self._transport.pause_reading()
-        if self._room is None:
+        if self._backpressure is None:
             self._loop.call_soon(self._catch_up)
         else:
-            self._room.add_done_callback(self._has_room)
+            self._backpressure.add_done_callback(self._backpressure_released)
 
-    def _has_room(self, _room: asyncio.Future[None]) -> None:
-        self._room = None
+    def _backpressure_released(self, _backpressure: asyncio.Future[None]) -> None:
+        self._backpressure = None
         self._catch_up()
 
     def _catch_up(self) -> None:
@@ -204,15 +220,15 @@ class HttpConnection(asyncio.Protocol):
             self._read(None)
         if self._catching_up:
             return
-        if self._lost_because is not None:
-            self._let_go(self._lost_because)
+        if self._lost_reason is not None:
+            self._finish_lost(self._lost_reason)
         elif self._transport is not None and not self._transport.is_closing():
             self._transport.resume_reading()
 
     def eof_received(self) -> None:
-        self._ended_properly = True
+        self._eof_received = True
         if self._catching_up:
-            # What came before the end counts, and may be the answer. `connection_lost` follows.
+            # Unread data may contain the reply. `connection_lost` follows.
             return
         self._end_with_connection("the peer closed the connection")
 
@@ -220,12 +236,12 @@ class HttpConnection(asyncio.Protocol):
         why = "the connection broke" if exc is None else f"the connection broke: {exc}"
         self._transport = None
         if self._catching_up and self._phase is Phase.BUSY:
-            self._lost_because = why
+            self._lost_reason = why
         else:
-            self._let_go(why)
+            self._finish_lost(why)
 
-    def _let_go(self, why: str) -> None:
-        """The connection is gone, and everything that came before is read."""
+    def _finish_lost(self, why: str) -> None:
+        """Finish after the connection is lost and all received data is read."""
         self._end_with_connection(why)
         if self._timer is not None:
             self._timer.cancel()
@@ -234,37 +250,37 @@ class HttpConnection(asyncio.Protocol):
         self._on_lost(self)
 
     def _end_with_connection(self, why: str) -> None:
-        if self._phase is Phase.BUSY and self._ended_properly and self._reader.ends_with_connection():
+        if self._phase is Phase.BUSY and self._eof_received and self._reader.ends_with_connection():
             self._end_reply()
         else:
             self._fail(self._broken_stage(), why)
 
-    # How an exchange goes on and ends.
+    # Progress and end of an exchange.
 
-    def _go_on(self) -> None:
-        if self._reader.held_up is not None:
-            self._room = self._reader.take_held_up()
+    def _continue(self) -> None:
+        if self._reader.backpressure is not None:
+            self._backpressure = self._reader.take_backpressure()
         if self._reader.stopped:
-            self._answer()
+            self._set_reply()
             self._phase = Phase.DRAINING
             self._drained = 0
-            self._watch(clock.monotonic() + _DRAIN_S)
+            self._arm_timer(clock.monotonic() + _DRAIN_S)
         elif self._idle_s is not None:
-            self._watch(min(self._deadline, clock.monotonic() + self._idle_s))
+            self._arm_timer(min(self._deadline, clock.monotonic() + self._idle_s))
 
     def _end_reply(self) -> None:
         if self._phase is Phase.BUSY:
-            self._answer()
+            self._set_reply()
         if not self._reader.keep_alive or self._unsent or self._transport is None:
             self.abort()
             return
         self._phase = Phase.IDLE
         head = self._reader.head
         hint = head.headers.get(b"keep-alive") if head is not None else None
-        self._watch(clock.monotonic() + (self._keep_s if hint is None else self._keep_for(hint)))
+        self._arm_timer(clock.monotonic() + (self._keep_s if hint is None else self._keep_alive_s(hint)))
         self._on_free(self)
 
-    def _answer(self) -> None:
+    def _set_reply(self) -> None:
         future, self._future = self._future, None
         reader = self._reader
         head = reader.head
@@ -297,58 +313,27 @@ class HttpConnection(asyncio.Protocol):
 
     # The one timer.
 
-    def _keep_for(self, hint: bytes) -> float:
-        """How long to stay open unused: less than the peer announces, or we would write into a closing connection."""
+    def _keep_alive_s(self, hint: bytes) -> float:
+        """Return the idle time: less than the peer announces, to avoid writing to a closing connection."""
         announced = hint.lower().partition(b"timeout=")[2].partition(b",")[0].strip()
         return min(self._keep_s, max(int(announced) - 1.0, 0.2)) if announced.isdigit() else self._keep_s
 
-    def _watch(self, due: float) -> None:
-        """Ring at `due`. A timer that rings earlier is left alone and looks again, so most exchanges set none."""
+    def _arm_timer(self, due: float) -> None:
+        """Set the timeout to `due`. An earlier timer is kept and re-armed when it fires, so most exchanges set none."""
         self._due = due
         if due < self._timer_at:
             if self._timer is not None:
                 self._timer.cancel()
-            self._timer = self._loop.call_at(due, self._ring)
+            self._timer = self._loop.call_at(due, self._on_timer)
             self._timer_at = due
 
-    def _ring(self) -> None:
+    def _on_timer(self) -> None:
         self._timer = None
         self._timer_at = math.inf
         now = clock.monotonic()
         if self._due - now > _TIMER_SLACK_S:
-            self._watch(self._due)
+            self._arm_timer(self._due)
         elif self._deadline - now > _TIMER_SLACK_S:
-            self._fail(Stage.DEADLINE, f"the peer was silent for {self._idle_s} seconds")
+            self._fail(Stage.DEADLINE, f"no data from the peer for {self._idle_s} seconds")
         else:
             self._fail(Stage.DEADLINE, "the deadline passed before the reply was complete")
-
-
-# Why there is no connection, in words for who may not know where it would have led.
-
-NO_ANSWER: Final = "no answer in time"
-_BY_NUMBER: Final = {
-    errno.ECONNREFUSED: "connection refused",
-    errno.ECONNRESET: "connection reset",
-    errno.EHOSTUNREACH: "no route to it",
-    errno.ENETUNREACH: "no route to it",
-    errno.ENOENT: "no such socket",
-    errno.EACCES: "access denied",
-    errno.ETIMEDOUT: NO_ANSWER,
-}
-_CERTIFICATE_ENDED: Final = 10
-_CERTIFICATE_OF_ANOTHER: Final = (62, 64)
-"""Of another name or number, as OpenSSL counts its complaints (X509_V_ERR_*)."""
-
-
-def reason_of(error: OSError | UnicodeError) -> str:
-    """Why there is no connection, in words that name no address."""
-    if isinstance(error, ssl.SSLCertVerificationError):
-        if error.verify_code == _CERTIFICATE_ENDED:
-            return "TLS certificate expired"
-        wrong = error.verify_code in _CERTIFICATE_OF_ANOTHER
-        return "TLS certificate of another host" if wrong else "TLS certificate not trusted"
-    if isinstance(error, ssl.SSLError):
-        return "TLS handshake failed"
-    if isinstance(error, (UnicodeError, socket.gaierror)):
-        return "no such name"
-    return _BY_NUMBER.get(error.errno or 0, "")

@@ -1,7 +1,8 @@
-"""Child processes as upstreams: `Child`, `ChildSpec`, `Reaper` and how they fail."""
+"""Child processes with line-based standard streams: `Child`, `ChildSpec`, `Reaper` and their failures."""
 
 from taskgate.mcp.failures import ChildFailure, ChildProblem
 from taskgate.mcp.stdio.child import Child, ChildExit
-from taskgate.mcp.stdio.process import ChildSpec, Reaper
+from taskgate.mcp.stdio.process import ChildSpec
+from taskgate.mcp.stdio.reaper import Reaper
 
 __all__ = ["Child", "ChildExit", "ChildFailure", "ChildProblem", "ChildSpec", "Reaper"]

@@ -1,7 +1,7 @@
-"""One child process that talks in lines on its standard streams.
+"""One child process with line-based standard streams.
 
-Callbacks only: no task per line, none per child. What the lines mean is for others. The owner starts, sends and stops; the
-reaper covers the case that the owner cannot.
+It uses callbacks only: no task per line or per child. It does not interpret the lines. Its owner starts it, sends lines
+and stops it; the reaper ends it if the owner cannot.
 """
 
 from __future__ import annotations
@@ -17,28 +17,29 @@ from typing import TypeVar
 
 import msgspec
 
-from taskgate.mcp.framing import Oversize
+from taskgate.mcp.lines import Oversize
 from taskgate.mcp.stdio.pipes import LineReader, LineWriter
-from taskgate.mcp.stdio.process import ChildSpec, Reaper, spawn, watch_exit
+from taskgate.mcp.stdio.process import ChildSpec, spawn, watch_exit
+from taskgate.mcp.stdio.reaper import Reaper
 
-_Said = TypeVar("_Said")
+_T = TypeVar("_T")
 _MIB = 1024 * 1024
 _STDERR_LINE_BYTES = 16 * 1024
-# How long we still listen after the child is gone, or wait for it after it has closed its output.
-_LAST_WORDS_S = 0.5
-_SILENT_S = 2.0
+# How long output is still read after the exit, and how long an exit is awaited after the output was closed.
+_DRAIN_S = 0.5
+_NO_OUTPUT_S = 2.0
 _KILL_S = 5.0
 
 
 class ChildExit(msgspec.Struct, frozen=True):
-    """How it ended. `code` is negative for a signal. Lines above number `lines_handed_over` never reached it."""
+    """The exit of a child. `code` is negative for a signal. Lines numbered above `lines_handed_over` never reached it."""
 
     code: int
     lines_handed_over: int
 
 
 class Child:
-    """See the module. A callback that raises is reported to the event loop, and the next line goes on."""
+    """A child process. An exception in a callback is reported to the event loop, and the next line is processed."""
 
     def __init__(
         self,
@@ -70,7 +71,7 @@ class Child:
         self._open_streams = 2
         self._code: int | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._gone: asyncio.Future[ChildExit] = self._loop.create_future()
+        self._exit: asyncio.Future[ChildExit] = self._loop.create_future()
 
     @classmethod
     async def start(
@@ -85,11 +86,11 @@ class Child:
         max_line_bytes: int = 16 * _MIB + 64 * 1024,
         stderr_lines: int = 200,
     ) -> Child:
-        """Start it in a process group of its own, or raise ChildFailure.
+        """Start the process in its own process group. Raises ChildFailure.
 
-        `reaper` is None in programs that are not ours: what it does between fork and exec is safe only where no other
-        thread may hold a lock. There a child outlives us if we are killed and it does not watch its input. Nothing is
-        waited for, so a start cannot be cancelled half-way.
+        `reaper` must be None in third-party programs: its code between fork and exec is safe only if no other thread
+        may hold a lock. Without it, the child outlives a killed program unless it reads its input. Nothing is awaited,
+        so a start cannot be cancelled half-way.
         """
         child = cls(
             spawn(spec, reaper),
@@ -108,59 +109,59 @@ class Child:
 
     @property
     def running(self) -> bool:
-        """False as soon as the process is known to have ended."""
+        """Whether the process has not exited, as far as is known."""
         return self._code is None
 
     @property
     def lines_handed_over(self) -> int:
-        """How many lines the kernel has taken for the child, newline included."""
+        """How many lines, including their newline, were handed to the kernel."""
         return self._stdin.handed_over
 
     def send(self, line: bytes) -> int:
-        """Send one line and return its number, counted from 1; raises ChildFailure if it cannot reach the child."""
+        """Send one line and return its number, counted from 1. Raises ChildFailure if it cannot be sent."""
         if b"\n" in line:
             raise ValueError("a line must not contain a newline")
         return self._stdin.send(line)
 
-    def hold_back(self) -> None:
-        """Read nothing more of its output until `go_on`: who hears it has enough to do."""
-        self._stdout.hold_back()
+    def pause_reading(self) -> None:
+        """Stop reading its output until `resume_reading`, because the receiver is overloaded."""
+        self._stdout.pause_reading()
 
-    def go_on(self) -> None:
-        self._stdout.go_on()
+    def resume_reading(self) -> None:
+        self._stdout.resume_reading()
 
-    def longest_line(self, max_line_bytes: int) -> None:
-        """From now on lines may be as long as this."""
-        self._stdout.adopt(max_line_bytes)
+    def set_max_line_bytes(self, max_line_bytes: int) -> None:
+        """Change the maximum length of an output line."""
+        self._stdout.set_max_line_bytes(max_line_bytes)
 
     def stderr_tail(self) -> list[str]:
-        """The last lines it wrote to standard error."""
+        """Return the last lines of its stderr."""
         return list(self._tail)
 
-    async def wait_gone(self, timeout_s: float) -> ChildExit | None:
-        """Its exit, once it and its group are gone and everything it said is read; None if that takes longer."""
-        await asyncio.wait([self._gone], timeout=timeout_s)
-        return self._gone.result() if self._gone.done() else None
+    async def wait_exit(self, timeout_s: float) -> ChildExit | None:
+        """Return its exit once the process group has ended and its output is read, or None after the timeout."""
+        await asyncio.wait([self._exit], timeout=timeout_s)
+        return self._exit.result() if self._exit.done() else None
 
     async def stop(self, grace_s: float) -> None:
-        """Close its input and wait; then SIGTERM to the group and wait; then SIGKILL. Safe to call again."""
+        """Close its input and wait, then send SIGTERM to the group and wait, then SIGKILL. Idempotent."""
         try:
             self._stdin.close()
-            if await self.wait_gone(grace_s) is not None:
+            if await self.wait_exit(grace_s) is not None:
                 return
             self._signal_group(signal.SIGTERM)
-            if await self.wait_gone(grace_s) is not None:
+            if await self.wait_exit(grace_s) is not None:
                 return
         finally:
-            if not self._gone.done():
+            if not self._exit.done():
                 self._signal_group(signal.SIGKILL)
-        await self.wait_gone(_KILL_S)
+        await self.wait_exit(_KILL_S)
 
     def _take_output(self, line: bytes | Oversize) -> None:
         if isinstance(line, Oversize):
-            self._tell(self._on_oversize, line)
+            self._notify(self._on_oversize, line)
         else:
-            self._tell(self._on_line, line)
+            self._notify(self._on_line, line)
 
     def _take_stderr(self, line: bytes | Oversize) -> None:
         text = (
@@ -168,12 +169,12 @@ class Child:
         )
         self._tail.append(text)
         if self._on_stderr is not None:
-            self._tell(self._on_stderr, text)
+            self._notify(self._on_stderr, text)
 
     def _output_ended(self) -> None:
         if self._code is None:
-            # Nobody can serve without an output; who does not go by itself is made to.
-            self._timer = self._loop.call_later(_SILENT_S, self._signal_group, signal.SIGKILL)
+            # A server without output is useless: kill it if it does not exit by itself.
+            self._timer = self._loop.call_later(_NO_OUTPUT_S, self._signal_group, signal.SIGKILL)
         self._stream_ended()
 
     def _stream_ended(self) -> None:
@@ -182,8 +183,8 @@ class Child:
             self._finish()
 
     def _exited(self) -> None:
-        # Helpers that it left behind hold its pipes and have no purpose any more. The process is not reaped before this,
-        # so its number is still its own.
+        # Orphaned helpers hold its pipes, so the whole group is killed. The process is not reaped yet, so its pid cannot
+        # have been reused.
         self._signal_group(signal.SIGKILL)
         self._code = self._process.wait()
         if self._reaper is not None:
@@ -192,18 +193,18 @@ class Child:
         if self._open_streams == 0:
             self._finish()
         else:
-            self._timer = self._loop.call_later(_LAST_WORDS_S, self._listened_long_enough)
+            self._timer = self._loop.call_later(_DRAIN_S, self._drain_timeout)
 
-    def _listened_long_enough(self) -> None:
+    def _drain_timeout(self) -> None:
         if self._stdout.is_paused or self._stderr.is_paused:
-            # Its last lines have not had their turn yet.
-            self._timer = self._loop.call_later(_LAST_WORDS_S, self._listened_long_enough)
+            # Its last lines are not delivered yet.
+            self._timer = self._loop.call_later(_DRAIN_S, self._drain_timeout)
         else:
             self._finish()
 
     def _finish(self) -> None:
         self._cancel_timer()
-        if self._gone.done() or self._code is None:
+        if self._exit.done() or self._code is None:
             return
         self._stdin.close()
         self._stdout.close()
@@ -212,14 +213,14 @@ class Child:
         if half:
             self._tail.append(f"[taskgate: dropped a half line of {half} bytes at the end of its output]")
         ended = ChildExit(self._code, self._stdin.handed_over)
-        self._gone.set_result(ended)
-        self._tell(self._on_exit, ended)
+        self._exit.set_result(ended)
+        self._notify(self._on_exit, ended)
 
-    def _tell(self, listener: Callable[[_Said], None], what: _Said) -> None:
-        """Around one line: a listener that fails must not cost the lines after it."""
+    def _notify(self, listener: Callable[[_T], None], what: _T) -> None:
+        """Call a listener. Its exception must not prevent the delivery of later lines."""
         try:
             listener(what)
-        except Exception as error:  # told to the loop, which logs it
+        except Exception as error:  # the loop logs it
             self._loop.call_exception_handler({"message": "a listener of a child process failed", "exception": error})
 
     def _signal_group(self, number: signal.Signals) -> None:

@@ -1,8 +1,7 @@
-"""The standard streams of a child process as callbacks on bare descriptors: a writer that counts what the kernel took, and a reader
-of lines that stops when a turn of the event loop allows no more.
+"""Callback-based pipes of a child process: a writer that counts the lines the kernel took, and a reader with a turn budget.
 
-The pipe transports of the event loops are not used: they do not report which line was cut off when a pipe broke, and it depends on
-the loop who closes the descriptor. Here each file object owns its descriptor, alone, until `close`.
+The pipe transports of the event loops are not used: they do not report which line was truncated when a pipe broke, and the owner of
+the descriptor differs between loops. Here each file object is the only owner of its descriptor until `close`.
 """
 
 from __future__ import annotations
@@ -14,14 +13,14 @@ from collections.abc import Callable
 from typing import IO
 
 from taskgate.mcp.failures import ChildFailure, ChildProblem
-from taskgate.mcp.framing import LineSplitter, Oversize
+from taskgate.mcp.lines import LineSplitter, Oversize
 from taskgate.mcp.turn_budget import SLICE_BYTES, TurnBudget
 
 _BUFFER_BYTES = 32 * 1024 * 1024
 
 
 class LineWriter:
-    """Lines towards the child. They are numbered from 1; those up to `handed_over` are in the kernel's hands."""
+    """Write lines to the child. They are numbered from 1; those up to `handed_over` were handed to the kernel."""
 
     __slots__ = ("_last", "_loop", "_pipe", "_queue", "_queued_bytes", "_rest", "handed_over")
 
@@ -36,7 +35,7 @@ class LineWriter:
         self.handed_over = 0
 
     def send(self, line: bytes) -> int:
-        """Write or queue one line and return its number; raises ChildFailure if it cannot get there."""
+        """Write or queue one line and return its number. Raises ChildFailure if it cannot be sent."""
         if self._pipe.closed:
             raise ChildFailure(ChildProblem.GONE, "the process has ended or closed its input")
         if self._queued_bytes + len(line) > _BUFFER_BYTES:
@@ -49,14 +48,14 @@ class LineWriter:
             self._rest = memoryview(data)
             self._push()
             if self._pipe.closed:
-                raise ChildFailure(ChildProblem.GONE, "the process closed its input before the line had left")
+                raise ChildFailure(ChildProblem.GONE, "the process closed its input before the line was sent")
             if self._rest:
-                self._loop.add_writer(self._pipe.fileno(), self._go_on)
+                self._loop.add_writer(self._pipe.fileno(), self._write_more)
         self._last += 1
         return self._last
 
     def close(self) -> None:
-        """End the child's input. What it has not made room for is given up."""
+        """Close the child's input. Queued lines are dropped."""
         if not self._pipe.closed:
             self._loop.remove_writer(self._pipe.fileno())
             self._pipe.close()
@@ -64,7 +63,7 @@ class LineWriter:
         self._queued_bytes = 0
 
     def _push(self) -> None:
-        """Write what is left of the present line, as far as there is room; a broken pipe is closed."""
+        """Write the rest of the current line as far as the pipe has room. A broken pipe is closed."""
         try:
             self._rest = self._rest[os.write(self._pipe.fileno(), self._rest) :]
         except BlockingIOError:
@@ -75,7 +74,7 @@ class LineWriter:
         if not self._rest:
             self.handed_over += 1
 
-    def _go_on(self) -> None:
+    def _write_more(self) -> None:
         self._push()
         while not self._rest and self._queue and not self._pipe.closed:
             data = self._queue.popleft()
@@ -87,12 +86,22 @@ class LineWriter:
 
 
 class LineReader:
-    """Lines from the child, within a turn's budget, and the end of them.
+    """Read lines from the child within a turn budget, and report the end of the stream.
 
-    What the budget does not allow stays in the pipe, which makes a child that goes on writing wait.
+    Input beyond the budget stays in the pipe, which blocks a child that keeps writing.
     """
 
-    __slots__ = ("_budget", "_held_back", "_lines", "_loop", "_next_turn", "_on_end", "_on_line", "_pipe", "_reading")
+    __slots__ = (
+        "_budget",
+        "_lines",
+        "_loop",
+        "_on_end",
+        "_on_line",
+        "_pipe",
+        "_reading",
+        "_reading_paused",
+        "_turn_handle",
+    )
 
     def __init__(
         self,
@@ -108,47 +117,47 @@ class LineReader:
         self._budget = TurnBudget()
         self._on_line = on_line
         self._on_end = on_end
-        self._held_back = False
-        self._next_turn: asyncio.Handle | None = None
+        self._reading_paused = False
+        self._turn_handle: asyncio.Handle | None = None
         self._reading = False
-        self._read_more()
+        self._start_reading()
 
     @property
     def is_paused(self) -> bool:
-        """Whether there may be lines that were not handed on yet because it is not their turn."""
+        """Whether lines may be undelivered because reading is paused."""
         return not self._reading and not self._pipe.closed
 
     @property
     def unfinished_bytes(self) -> int:
         return self._lines.unfinished_bytes
 
-    def adopt(self, max_line_bytes: int) -> None:
-        self._lines.adopt(max_line_bytes)
+    def set_max_line_bytes(self, max_line_bytes: int) -> None:
+        self._lines.set_limit(max_line_bytes)
 
-    def hold_back(self) -> None:
-        """Hand on nothing until `go_on`."""
-        self._held_back = True
-        self._read_no_more()
+    def pause_reading(self) -> None:
+        """Deliver nothing until `resume_reading`."""
+        self._reading_paused = True
+        self._stop_reading()
 
-    def go_on(self) -> None:
-        self._held_back = False
-        self._go_on_later()
+    def resume_reading(self) -> None:
+        self._reading_paused = False
+        self._schedule_turn()
 
     def close(self) -> None:
-        """Stop listening, without an end being reported."""
-        self._read_no_more()
-        if self._next_turn is not None:
-            self._next_turn.cancel()
-            self._next_turn = None
+        """Stop reading without reporting the end."""
+        self._stop_reading()
+        if self._turn_handle is not None:
+            self._turn_handle.cancel()
+            self._turn_handle = None
         if not self._pipe.closed:
             self._pipe.close()
 
-    def _read_more(self) -> None:
+    def _start_reading(self) -> None:
         if not self._reading and not self._pipe.closed:
             self._reading = True
             self._loop.add_reader(self._pipe.fileno(), self._read)
 
-    def _read_no_more(self) -> None:
+    def _stop_reading(self) -> None:
         if self._reading:
             self._reading = False
             self._loop.remove_reader(self._pipe.fileno())
@@ -162,30 +171,30 @@ class LineReader:
             data = b""
         if data:
             self._lines.push(data)
-            self._hand_on()
+            self._deliver()
         else:
             self.close()
             self._on_end()
 
-    def _hand_on(self) -> None:
+    def _deliver(self) -> None:
         lines, budget = self._lines, self._budget
-        while lines.is_behind and not budget.spent and not self._held_back:
+        while lines.has_unread and not budget.spent and not self._reading_paused:
             line = lines.next_line(budget)
             if line is not None:
                 self._on_line(line)
-        if self._held_back or self._pipe.closed:
+        if self._reading_paused or self._pipe.closed:
             return
-        if budget.spent or lines.is_behind:
-            self._go_on_later()
+        if budget.spent or lines.has_unread:
+            self._schedule_turn()
         else:
-            self._read_more()
+            self._start_reading()
 
-    def _go_on_later(self) -> None:
-        self._read_no_more()
-        if self._next_turn is None and not self._pipe.closed:
-            self._next_turn = self._loop.call_soon(self._catch_up)
+    def _schedule_turn(self) -> None:
+        self._stop_reading()
+        if self._turn_handle is None and not self._pipe.closed:
+            self._turn_handle = self._loop.call_soon(self._continue)
 
-    def _catch_up(self) -> None:
-        self._next_turn = None
+    def _continue(self) -> None:
+        self._turn_handle = None
         self._budget.renew()
-        self._hand_on()
+        self._deliver()

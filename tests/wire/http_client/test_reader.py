@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 
 from taskgate.mcp.http.reader import ReplyLimits, ReplyProblem, ReplyReader
 
+pytestmark = pytest.mark.filterwarnings("ignore:Overriding the .event_loop_policy")
+
 _HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n"
 _EVENTS = b"id: 1\ndata:\n\ndata: {}\r\n\r\n: ping\n\ndata: last\n\n"
 _GOOD = [
@@ -63,14 +65,14 @@ def test_other_limits_hold_for_a_stream_that_is_open() -> None:
     limits = ReplyLimits(100, 100)
     reader = ReplyReader(limits)
     reader.start(None, lambda event: sizes.append(len(event.data)))
-    reader.adopt_limits()
+    reader.apply_limits()
     reader.feed(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n")
     limits.max_event_bytes = 1000
-    reader.adopt_limits()
+    reader.apply_limits()
     reader.feed(b"data: %b\n\n" % (b"x" * 500))
     assert sizes == [500]
     limits.max_event_bytes = 100
-    reader.adopt_limits()
+    reader.apply_limits()
     with pytest.raises(ReplyProblem, match="100 bytes"):
         reader.feed(b"data: %b\n\n" % (b"x" * 500))
 

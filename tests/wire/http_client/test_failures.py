@@ -9,8 +9,8 @@ import ssl
 from dataclasses import dataclass
 
 import pytest
-import uvloop
-from raw_server import (
+from tests.wire.http_client.raw_server import (
+    HEAD,
     OK,
     STREAM,
     Script,
@@ -26,20 +26,12 @@ from raw_server import (
 
 from taskgate.core.errors import Executed
 from taskgate.mcp.http import HttpClient, HttpFailure, SseEvent, Stage, Target
-from taskgate.mcp.http.connection import reason_of
+from taskgate.mcp.http.connect import reason_of
 
 BIG = b"x" * (24 * 1024 * 1024)  # more than the socket buffers of both sides hold
-HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n"
 
 
 pytestmark = pytest.mark.filterwarnings("ignore:Overriding the .event_loop_policy")
-
-
-@pytest.fixture(params=[asyncio.DefaultEventLoopPolicy, uvloop.EventLoopPolicy], ids=["asyncio", "uvloop"])
-def event_loop_policy(request: pytest.FixtureRequest) -> asyncio.AbstractEventLoopPolicy:
-    policy = request.param()
-    assert isinstance(policy, asyncio.AbstractEventLoopPolicy)
-    return policy
 
 
 async def close_at_once(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -1,4 +1,4 @@
-"""A server on loopback that does exactly what a test tells it, byte by byte: the peer for tests of the HTTP client."""
+"""A scripted server on loopback with full control over its bytes: the peer for tests of the HTTP client."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 Script = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 OK = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}"
+HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n"
 STREAM = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
 
 
@@ -131,3 +132,9 @@ async def forever(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) ->
     """Takes everything, answers nothing."""
     while await reader.read(65536):
         pass
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(120):
+        while not condition():
+            await asyncio.sleep(0.005)

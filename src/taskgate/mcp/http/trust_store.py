@@ -1,6 +1,6 @@
-"""What certificates of servers are checked against: the trust store of the machine, read once and beside the event loop.
+"""The TLS context with the machine's trusted certificates, loaded once in a thread.
 
-Reading it takes some 50 ms, so only who connects by TLS pays for it, and nobody waits for it besides.
+Loading takes about 50 ms, so it happens with the first TLS connection and does not block the event loop.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ _contexts: dict[tuple[str | None, ...], ssl.SSLContext] = {}
 
 
 async def default_context() -> ssl.SSLContext:
-    """The context for connections that were given none. All of them share it."""
+    """Return the shared context for connections without their own."""
     place = tuple(map(os.environ.get, ("SSL_CERT_FILE", "SSL_CERT_DIR")))
     context = _contexts.get(place)
     if context is None:

@@ -7,11 +7,13 @@ import socket
 from typing import Any
 
 import pytest
-from tests.wire.raw_server import OK, answering, serving
+from tests.wire.http_client.raw_server import OK, answering, serving
 
 from taskgate.mcp.failures import HttpFailure, Stage
 from taskgate.mcp.http.client import HttpClient
 from taskgate.mcp.http.target import Target
+
+pytestmark = pytest.mark.filterwarnings("ignore:Overriding the .event_loop_policy")
 
 
 def resolving(monkeypatch: pytest.MonkeyPatch, *answers: list[str]) -> None:
