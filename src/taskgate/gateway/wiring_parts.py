@@ -15,6 +15,7 @@ from taskgate.gateway.calls.readings import Readings
 from taskgate.gateway.calls.sending import Sending
 from taskgate.gateway.calls.skill_files import SkillFiles
 from taskgate.gateway.calls.skills import Skills
+from taskgate.gateway.calls.task_contract import TaskContract
 from taskgate.gateway.catalog.catalogs import Catalogs
 from taskgate.gateway.catalog.known_skills import KnownSkills
 from taskgate.gateway.catalog.slow_tools import SlowTools
@@ -265,7 +266,7 @@ def use_cases(
         by_url=ByUrl(base.state_signer, governed.approvals, tasks, base.plan),
         tasks=tasks,
         call_log=base.call_log,
-        count_validation_error=base.metrics.validation_errors.add,
+        contract=TaskContract(lookup, base.metrics.validation_errors.add),
     )
     tool_calls = ToolCalls(
         lookup, sending, durable, tasks, arguments=arguments, validation=lists.validation, call_log=base.call_log

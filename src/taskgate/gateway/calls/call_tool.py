@@ -15,16 +15,17 @@ from taskgate.core.catalog.entry import MARK
 from taskgate.core.delivery import KEY_META
 from taskgate.core.errors import CallerError, Executed, TaskgateError, UpstreamError
 from taskgate.core.scoping.scope import ScopeMode
-from taskgate.gateway.calls.durable_calls import TASK_META, DurableCalls
+from taskgate.gateway.calls.durable_calls import DurableCalls
 from taskgate.gateway.calls.lookup import Lookup
 from taskgate.gateway.calls.sending import Sending
+from taskgate.gateway.calls.task_contract import TASK_META
 from taskgate.gateway.calls.tool_results import as_tool_result, upstream_task
 from taskgate.gateway.catalog.validate import ArgumentChecks, Validation
 from taskgate.gateway.catalog.views import ToolRef
 from taskgate.gateway.governance.call_log import CallLog
 from taskgate.gateway.requests.caller_keys import fair_key
 from taskgate.gateway.requests.heartbeat import Heartbeat
-from taskgate.gateway.requests.large_results import looked_at
+from taskgate.gateway.requests.large_results import summarized
 from taskgate.gateway.requests.request import Request, next_step
 from taskgate.gateway.requests.server_queue import ServerQueue
 from taskgate.gateway.tasks.engine import TaskEngine
@@ -37,10 +38,12 @@ from taskgate.ports.upstream import RelayedError, Upstream, UpstreamCall
 from taskgate.turns import LARGE_BYTES
 
 NotListed = Callable[[Request], Awaitable[bytes]]
-_SPECIAL: Final = frozenset({"task", "requestState"})
-"""Params without any of these ask for nothing but the call."""
-_SPECIAL_META: Final = frozenset({TASK_META, KEY_META})
-"""Nor does `_meta` without any of these."""
+
+_DURABLE_PARAMS: Final = frozenset({"task", "requestState"})
+_DURABLE_META: Final = frozenset({TASK_META, KEY_META})
+"""Params and `_meta` keys that need `durable_calls`. A call without any of them is forwarded directly."""
+_ALREADY_ANSWERED: Final = b"{}"
+"""Returned for a call that became a task: its caller got the reply at promotion, so this one is not sent."""
 
 
 class ToolCalls:
@@ -71,7 +74,7 @@ class ToolCalls:
         validation: Validation,
         call_log: CallLog,
     ) -> None:
-        # What every plain call needs is at hand without a further look-up.
+        # Resolved once: every plain call uses these.
         self._plan, self._views = lookup.plan, lookup.views
         self._upstreams, self._relay, self._budgets = sending.upstreams, sending.relay, sending.budgets
         self._lookup = lookup
@@ -84,8 +87,10 @@ class ToolCalls:
         self._call_log = call_log
 
     def call(self, request: Request, *, not_listed: NotListed | None = None) -> Awaitable[bytes]:
-        """Run a tool of a server. `not_listed` answers names that this caller sees no server's tool under, and all names in scopes
-        that show only our own tools; without it they are looked for.
+        """Run a server's tool.
+
+        `not_listed` answers names that are not in the caller's view, and all names in facade scopes, which list only the gateway's
+        own tools. Without it, such names are looked up at the servers.
         """
         name = request.params.get("name")
         if type(name) is not str:
@@ -98,113 +103,128 @@ class ToolCalls:
         if not_listed is not None and (view is None or tool is None or view.scope.mode is ScopeMode.FACADE):
             return not_listed(request)
         if tool is None:
-            return self._unlisted(request, name, arguments)
-        if tool.plain and _SPECIAL.isdisjoint(request.params) and b"idempotency-key" not in request.headers:
+            return self._call_unlisted(request, name, arguments)
+        if tool.plain and _DURABLE_PARAMS.isdisjoint(request.params) and b"idempotency-key" not in request.headers:
             meta = request.params.get("_meta")
-            if type(meta) is not dict or _SPECIAL_META.isdisjoint(meta):
+            if type(meta) is not dict or _DURABLE_META.isdisjoint(meta):
                 if len(request.message.raw_params or b"") >= LARGE_BYTES:
-                    return self._plainly_in_turns(request, tool, arguments)
+                    return self._forward_large(request, tool, arguments)
                 self._arguments.validate_and_learn(request, tool, arguments)
-                return self._plainly(request, tool, arguments)
-        return self._specially(request, tool, arguments)
+                return self._forward(request, tool, arguments)
+        return self._forward_as_task(request, tool, arguments)
 
-    async def _plainly_in_turns(self, request: Request, tool: ToolRef, arguments: Any) -> bytes:
+    async def _call_unlisted(self, request: Request, name: str, arguments: Any) -> bytes:
+        """Call a tool that is not in the view: not listed yet, or no longer."""
+        return await self._forward_as_task(request, await self._lookup.tool(request, name), arguments)
+
+    async def _forward_as_task(self, request: Request, tool: ToolRef, arguments: Any) -> bytes:
+        """Answer by `DurableCalls` if the call needs it; otherwise forward it directly."""
+        reply = await self._durable.answer(request, tool, arguments)
+        return reply if reply is not None else await self._forward(request, tool, arguments)
+
+    async def _forward_large(self, request: Request, tool: ToolRef, arguments: Any) -> bytes:
+        """Forward a call with large params, and let other requests run between the steps."""
         await next_step(request)
         self._arguments.validate_and_learn(request, tool, arguments)
         await next_step(request)
         request.members()
         await next_step(request)
-        return await self._plainly(request, tool, arguments)
+        return await self._forward(request, tool, arguments)
 
-    async def _unlisted(self, request: Request, name: str, arguments: Any) -> bytes:
-        """Nothing is known of the tool as yet, or nothing any more."""
-        return await self._specially(request, await self._lookup.tool(request, name), arguments)
+    # The stages of a forwarded call, in order. Nothing is stored and nothing runs beside it unless it is promoted.
 
-    async def _specially(self, request: Request, tool: ToolRef, arguments: Any) -> bytes:
-        reply = await self._durable.answer(request, tool, arguments)
-        return reply if reply is not None else await self._plainly(request, tool, arguments)
-
-    async def _plainly(self, request: Request, tool: ToolRef, arguments: Any) -> bytes:
-        """Carry the call. Nothing is written and nothing runs beside it, unless it takes long."""
-        promotion = self._promotions.begin(request, lambda: self._too_slow(request, tool))
-        beat: Heartbeat | None = None
-        if request.progress_token is not None:
-            beat = Heartbeat(request, self._plan.value.calls.delivery.heartbeat_s, f"{tool.wire} is still running")
-            beat.start()
+    async def _forward(self, request: Request, tool: ToolRef, arguments: Any) -> bytes:
+        promotion = self._promotions.begin(request, lambda: self._promote(request, tool))
+        heartbeat = self._start_heartbeat(request, tool) if request.progress_token is not None else None
         try:
-            line = self._budgets.lines.get(tool.server) if self._budgets.lines else None
-            if line is None:
-                upstream = self._upstreams.value[tool.server]
-                result = await self._relay.carry(request, upstream, self._call(request, upstream, tool, arguments))
-            else:
-                result = await self._in_line(request, tool, arguments, line, promotion=promotion)
-            small = result
+            result = summary = await self._send(request, tool, arguments, promotion)
             if tool.has_output_schema or self._budgets.outputs or len(result) >= LARGE_BYTES or MARK in result:
-                result, small = await self._looked_at(request, tool, result)
+                result, summary = await self._check_result(request, tool, result)
         except (RelayedError, TaskgateError) as problem:
-            return await self._failed(request, tool, promotion, problem)
+            return await self._fail(request, tool, promotion, problem)
         except asyncio.CancelledError:
-            if not await promotion.broken_off():
+            if not await promotion.interrupted():
                 raise
-            # The task was cancelled, and with it the call that this coroutine carried for it. Its caller is long served.
-            return b"{}"
+            return _ALREADY_ANSWERED
         finally:
-            if beat is not None:
-                beat.stop()
-        task = None if promotion.leave() else await promotion.over()
-        if task is not None:
-            await promotion.finish(task, result, upstream_task(request, tool, small))
-            return b"{}"
-        handle = upstream_task(request, tool, small) if request.envelope is not None and b'"taskId"' in small else None
-        if handle is not None:
-            return await self._tasks.adopt_upstream_task(request, self._durable.new_call(request, tool), handle)
-        failed = b'"isError"' in small and is_error(small)
-        self._call_log.note(request, tool, "error" if failed else "ok", Executed.YES, len(result))
-        return result
+            if heartbeat is not None:
+                heartbeat.stop()
+        return await self._deliver(request, tool, promotion, result, summary)
 
-    async def _looked_at(self, request: Request, tool: ToolRef, result: bytes) -> tuple[bytes, bytes]:
-        """The result as its caller may have it: as the tool declares it, not too long, its links noted. And the same without its
-        large members, for whoever wants to know about the small ones. Raises InvalidOutput.
+    def _promote(self, request: Request, tool: ToolRef) -> NewCall:
+        """Describe the call as a task, and expect the next call of this tool to be slow as well."""
+        self._promotions.note_promoted(tool.server, tool.name)
+        return self._durable.new_call(request, tool)
+
+    def _start_heartbeat(self, request: Request, tool: ToolRef) -> Heartbeat:
+        interval_s = self._plan.value.calls.delivery.heartbeat_s
+        heartbeat = Heartbeat(request, interval_s, f"{tool.wire} is still running")
+        heartbeat.start()
+        return heartbeat
+
+    def _send(self, request: Request, tool: ToolRef, arguments: Any, promotion: Promotion) -> Awaitable[bytes]:
+        queue = self._budgets.lines.get(tool.server) if self._budgets.lines else None
+        if queue is not None:
+            return self._send_in_turn(request, tool, arguments, promotion, queue=queue)
+        upstream = self._upstreams.value[tool.server]
+        return self._relay.carry(request, upstream, self._upstream_call(request, upstream, tool, arguments))
+
+    async def _send_in_turn(
+        self, request: Request, tool: ToolRef, arguments: Any, promotion: Promotion, *, queue: ServerQueue
+    ) -> bytes:
+        """Wait for a slot of a server with `max_concurrency`, then send."""
+        promotion.enter_queue()
+        async with queue.slot(fair_key(request)):
+            await promotion.leave_queue()
+            upstream = self._upstreams.value[tool.server]
+            return await self._relay.carry(request, upstream, self._upstream_call(request, upstream, tool, arguments))
+
+    async def _check_result(self, request: Request, tool: ToolRef, result: bytes) -> tuple[bytes, bytes]:
+        """Validate the result against the output schema, truncate it to the server's budget, and record its links.
+
+        Return it twice: whole, and without its large members for code that reads only the small ones. Raises InvalidOutput.
         """
         if tool.has_output_schema and tool.entry is not None and self._validation.on:
             await self._validation.output(tool.entry, tool.wire, result)
         if self._budgets.outputs:
             result = await self._budgets.cut(tool.server, result)
         await self._sending.note_links(request, tool.server, result)
-        return result, await looked_at(result)
+        return result, await summarized(result)
 
-    async def _failed(
+    async def _deliver(
+        self, request: Request, tool: ToolRef, promotion: Promotion, result: bytes, summary: bytes
+    ) -> bytes:
+        """Return the result, or store it if the call became a task meanwhile."""
+        task = None if promotion.stop_timer() else await promotion.task_if_promoted()
+        if task is not None:
+            await promotion.finish(task, result, upstream_task(request, tool, summary))
+            return _ALREADY_ANSWERED
+        handle = (
+            upstream_task(request, tool, summary) if request.envelope is not None and b'"taskId"' in summary else None
+        )
+        if handle is not None:
+            return await self._tasks.adopt_upstream_task(request, self._durable.new_call(request, tool), handle)
+        failed = b'"isError"' in summary and is_error(summary)
+        self._call_log.note(request, tool, "error" if failed else "ok", Executed.YES, len(result))
+        return result
+
+    async def _fail(
         self, request: Request, tool: ToolRef, promotion: Promotion, problem: RelayedError | TaskgateError
     ) -> bytes:
-        """What its caller gets, or nothing if the call has become a task meanwhile, which fails. Raises what is not the tool's."""
-        task = await promotion.over()
+        """Fail the task that the call became, or return the failure as a tool result. Raises errors that are not the tool's."""
+        task = await promotion.task_if_promoted()
         if task is not None:
             await promotion.fail(task, problem)
-            return b"{}"
+            return _ALREADY_ANSWERED
         if isinstance(problem, AccountNeeded):
-            return await self._durable.account_first(request, tool, problem)
+            return await self._durable.connect_account_first(request, tool, problem)
         executed = problem.executed if isinstance(problem, TaskgateError) else Executed.YES
         self._call_log.note(request, tool, "error", executed, 0)
         if isinstance(problem, UpstreamError):
             return as_tool_result(problem, request.generation)
         raise problem
 
-    async def _in_line(
-        self, request: Request, tool: ToolRef, arguments: Any, line: ServerQueue, *, promotion: Promotion
-    ) -> bytes:
-        """The result of a call to a server that takes only so many at once: in its turn."""
-        promotion.wait_in_line()
-        async with line.slot(fair_key(request)):
-            await promotion.through()
-            upstream = self._upstreams.value[tool.server]
-            return await self._relay.carry(request, upstream, self._call(request, upstream, tool, arguments))
-
-    def _too_slow(self, request: Request, tool: ToolRef) -> NewCall:
-        """The call is just becoming a task. The next of this tool is expected to."""
-        self._promotions.note_promoted(tool.server, tool.name)
-        return self._durable.new_call(request, tool)
-
-    def _call(self, request: Request, upstream: Upstream, tool: ToolRef, arguments: Any) -> UpstreamCall:
+    def _upstream_call(self, request: Request, upstream: Upstream, tool: ToolRef, arguments: Any) -> UpstreamCall:
         params = request.members()
         params["name"] = tool.raw_name
         headers: tuple[tuple[bytes, bytes], ...] = ()

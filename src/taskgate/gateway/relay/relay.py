@@ -243,7 +243,7 @@ class Relay:
         task that the call became), and the call is sent again with the answers.
         """
 
-        async def go_on(reply: Reply, _number: int) -> Members | None:
+        async def next_round(reply: Reply, _number: int) -> Members | None:
             if not isinstance(reply, InputRequired):
                 return None
             stand_in = await request.delivery.promoted()
@@ -259,7 +259,7 @@ class Relay:
             answers = await asyncio.gather(*(self._put_foreign(request, question) for question in foreign.values()))
             return next_params(call.params, _given(foreign, answers), reply.state)
 
-        return await in_rounds(link.server, reply, go_on, self._sender(request, call, link), number=number)
+        return await in_rounds(link.server, reply, next_round, self._sender(request, call, link), number=number)
 
     def _sender(self, request: Request, call: UpstreamCall, link: Link) -> Callable[[Members, int], Awaitable[Reply]]:
         """Sends one of the later rounds; if the call has become a task, its intent is written first."""
@@ -333,7 +333,7 @@ class Relay:
     ) -> bytes:
         """A stateful caller of a stateless server: drive the rounds while the caller's request stays open."""
 
-        async def go_on(reply: Reply, _number: int) -> Members | None:
+        async def next_round(reply: Reply, _number: int) -> Members | None:
             if not isinstance(reply, InputRequired):
                 return None
             asked = questions_of(link.server, reply)
@@ -341,7 +341,7 @@ class Relay:
             answers = await asyncio.gather(*(self._put(request, question) for question in asked.values()))
             return next_params(call.params, _given(asked, answers), reply.state)
 
-        reply = await in_rounds(link.server, reply, go_on, self._sender(request, call, link))
+        reply = await in_rounds(link.server, reply, next_round, self._sender(request, call, link))
         self._judge_error(request, upstream, reply)
         return await edited(unwrap(reply, hide=_OUR_FAULT), lambda raw: strip_result(raw, call.method))
 

@@ -30,19 +30,19 @@ from taskgate.ports.upstream import (
 )
 
 MAX_ROUNDS: Final = 32
-GoOn = Callable[[Reply, int], Awaitable[Members | None]]
+NextRound = Callable[[Reply, int], Awaitable[Members | None]]
 """Given a reply and the number of its round: the params of the next round, or None if the reply is the end."""
 Send = Callable[[Members, int], Awaitable[Reply]]
 
 
-async def in_rounds(server: str, reply: Reply, go_on: GoOn, send: Send, *, number: int = 1) -> Reply:
+async def in_rounds(server: str, reply: Reply, next_round: NextRound, send: Send, *, number: int = 1) -> Reply:
     """The last reply of a call whose round `number` was answered with `reply`."""
     while True:
-        params = await go_on(reply, number)
+        params = await next_round(reply, number)
         if params is None:
             return reply
         if number > MAX_ROUNDS:
-            raise in_part(server, f"asked for more input {MAX_ROUNDS} times in one call")
+            raise partial_failure(server, f"asked for more input {MAX_ROUNDS} times in one call")
         number += 1
         reply = await send_round(send, params, number)
 
@@ -59,7 +59,7 @@ async def send_round(send: Send, params: Members, number: int) -> Reply:
 def questions_of(server: str, reply: InputRequired) -> dict[str, Question]:
     """What the server asks. One that wants to be called again without asking anything would be called again for ever."""
     if not reply.requests:
-        raise in_part(server, "wants more input and does not say which")
+        raise partial_failure(server, "wants more input and does not say which")
     return {key: question_in(raw, server, key) for key, raw in reply.requests.items()}
 
 
@@ -74,7 +74,7 @@ def next_params(params: Members, answers: Mapping[str, Raw], state: Raw | None) 
     return again if state is None else {**again, "requestState": state}
 
 
-def in_part(server: str, why: str) -> UpstreamError:
+def partial_failure(server: str, why: str) -> UpstreamError:
     text = f"The server {server} {why}. The call was stopped; what it did so far may have taken effect."
     return UpstreamError("upstream_protocol", text, executed=Executed.MAYBE)
 
@@ -86,7 +86,7 @@ def question_in(raw: Raw, server: str, key: str | None = None) -> Question:
     return Question(method, spec_shapes(params) if method == SAMPLE else params, server, key=key)
 
 
-def usable(question: Question, answer: Answer) -> Raw:
+def stateless_answer(question: Question, answer: Answer) -> Raw:
     """An answer as a stateless server reads it. It knows no error there, so a refusal becomes the nearest thing to no."""
     if answer.result is not None:
         return bare_params(Raw(answer.result))

@@ -28,14 +28,14 @@ if TYPE_CHECKING:
     from taskgate.telemetry.tracing import Tracing
 
 
-class Told(Protocol):
+class HasErrorType(Protocol):
     """What an answer says of its outcome."""
 
     @property
     def error_type(self) -> str: ...
 
 
-Answered = TypeVar("Answered", bound=Told)
+Answered = TypeVar("Answered", bound=HasErrorType)
 Headers = tuple[tuple[bytes, bytes], ...]
 
 

@@ -32,7 +32,7 @@ async def edited(result: bytes, edit: Callable[[bytes], bytes]) -> bytes:
     return filled
 
 
-async def looked_at(result: bytes) -> bytes:
+async def summarized(result: bytes) -> bytes:
     """The same object, small, for whoever wants to know about its small members."""
     return result if len(result) < LARGE_BYTES else (await hollow_out(result)).small
 

@@ -25,7 +25,15 @@ from taskgate.core.wire import Members, Raw
 from taskgate.gateway.events import ElicitationCompleted, EventHub, TaskLogged
 from taskgate.gateway.plan import Live
 from taskgate.gateway.questions.elicitations import COMPLETE, URL_REQUIRED, url_questions
-from taskgate.gateway.relay.rounds import in_part, in_rounds, kept_state, next_params, questions_of, send_round, usable
+from taskgate.gateway.relay.rounds import (
+    in_rounds,
+    kept_state,
+    next_params,
+    partial_failure,
+    questions_of,
+    send_round,
+    stateless_answer,
+)
 from taskgate.gateway.relay.traced_calls import Headers, run_traced
 from taskgate.gateway.requests.budgets import Budgets
 from taskgate.gateway.requests.caller_keys import fair_key_of
@@ -268,7 +276,7 @@ class Attempts:
         if isinstance(reply, InputRequired):
             asked, state = questions_of(task.server, reply), kept_state(reply)
             answers = await self._questions.ask_all(task.id, asked, state)
-            given = {key: usable(asked[key], answer) for key, answer in answers.items()}
+            given = {key: stateless_answer(asked[key], answer) for key, answer in answers.items()}
             await self._turn_again(sends.task, turn)
             await sends.next_round(next_params(sends.params, given, reply.state), state)
         elif isinstance(reply, ErrorReply) and reply.code == URL_REQUIRED and await self._opened(task, reply):
@@ -280,7 +288,7 @@ class Attempts:
 
     async def _turn_again(self, task: Task, turn: Turn) -> None:
         if not await turn.take(self._patience_s(task)):
-            raise in_part(task.server, "had no room for the next round in time")
+            raise partial_failure(task.server, "had no room for the next round in time")
 
     async def _opened(self, task: Task, reply: ErrorReply) -> bool:
         """A stateful server wants addresses opened before it does anything. A stateless caller does not know that error: its

@@ -41,7 +41,7 @@ from taskgate.telemetry.logs import log
 
 @dataclass(frozen=True, slots=True)
 class PromotionParts:
-    """What it takes to make a task of a call that is under way."""
+    """The components that promotion uses."""
 
     records: TaskRecords
     runs: Runs
@@ -50,23 +50,23 @@ class PromotionParts:
     results: TaskResults
     recheck: Recheck
     adopt_questions: Callable[[Task, Request], Awaitable[None]]
-    """The call became a task while questions of it were waiting: they are the task's now."""
+    """Attach the open questions of a call to the task that it became."""
 
 
 class Promotion:
-    """The parts under one plain call."""
+    """The promotion of one plain call: its timer, and the task that the call becomes."""
 
     __slots__ = (
         "_call",
         "_delivery_mode",
-        "_let_go",
-        "_line",
         "_parts",
+        "_promoting",
         "_request",
+        "_run_replaces_carrier",
         "_sent_at",
         "_started",
-        "_work",
-        "in_line",
+        "_timer",
+        "is_queued",
         "task",
     )
 
@@ -76,32 +76,32 @@ class Promotion:
         request: Request,
         call: Callable[[], NewCall],
         delivery_mode: Delivery,
-        line: TimerQueue | None,
+        timer: TimerQueue | None,
     ) -> None:
         self.task: Task | None = None
-        self.in_line = False
-        """Whether the call still waits for a slot of its server: then nothing was sent yet."""
+        self.is_queued = False
+        """Whether the call still waits for a slot of its server, so that nothing was sent yet."""
         self._parts = parts
         self._request = request
         self._call = call
         self._delivery_mode = delivery_mode
-        self._line = line
+        self._timer = timer
         self._started = self._sent_at = clock.monotonic()
-        self._work: asyncio.Task[None] | None = None
-        self._let_go = False
+        self._promoting: asyncio.Task[None] | None = None
+        self._run_replaces_carrier = False
         if request.delivery.carrier is None:
             request.delivery.carried()
-        if line is not None:
-            line.join(self, self._due)
+        if timer is not None:
+            timer.join(self, self._start_promotion)
 
-    def _due(self) -> None:
-        self._work = asyncio.get_running_loop().create_task(self._promote())
-        self._request.delivery.becomes_a_task(self._work)
+    def _start_promotion(self) -> None:
+        self._promoting = asyncio.get_running_loop().create_task(self._promote())
+        self._request.delivery.becomes_a_task(self._promoting)
 
     async def _promote(self) -> None:
-        """Make it durable, then answer. If it cannot be made durable the caller simply goes on waiting."""
+        """Store the call as a task, then reply. If it cannot be stored, the caller keeps waiting for the result."""
         request, call = self._request, self._call()
-        waits, carrier = self.in_line, request.delivery.carrier
+        waits, carrier = self.is_queued, request.delivery.carrier
         sent_ms = self._parts.records.store.now_ms() - int((clock.monotonic() - self._sent_at) * 1000)
         asked = request.delivery.asked_round
         state = asked.state if asked is not None and asked.sent else None
@@ -116,7 +116,6 @@ class Promotion:
             task.id, Conversation(request.link_key, request.delivery.profile, request.capabilities)
         )
         if carrier is not None and not waits:
-            # Whoever carried it goes on carrying it.
             self._parts.runs.adopt(task, carrier, request.delivery)
         parts = self._parts
         stand_in = TaskStandIn(
@@ -135,8 +134,8 @@ class Promotion:
         await self._parts.adopt_questions(task, request)
         await self._answer(task)
         if waits:
-            # Nothing was sent: the run stands in line by itself, and the one who waited so far is let go.
-            self._let_go = True
+            # Nothing was sent: the task run enters the queue itself, and the coroutine that waited so far is cancelled.
+            self._run_replaces_carrier = True
             self._parts.runs.start(task)
             if carrier is not None:
                 carrier.cancel()
@@ -148,36 +147,36 @@ class Promotion:
                 handed_over(self._request, task, self._parts.records, self._delivery_mode, waited_s)
             )
         except Exception as fault:
-            # Around one reply: the caller may be gone, but the call is a task now and goes on.
+            # The caller may have disconnected; the call is a task now and continues.
             log.info("handle not delivered", task=task.id, exc_info=fault)
 
-    def wait_in_line(self) -> None:
-        """The call must wait for a slot of its server first."""
-        self.in_line = True
+    def enter_queue(self) -> None:
+        """Note that the call waits for a slot of its server."""
+        self.is_queued = True
 
-    async def through(self) -> None:
-        """The call has its slot and is about to be sent. If it is just becoming a task, that is waited for first."""
-        if self._work is not None:
-            await asyncio.shield(self._work)
-        self.in_line = False
-        # What it waited in line does not count as execution.
+    async def leave_queue(self) -> None:
+        """Note that the call has its slot and is about to be sent. Waits for a promotion in progress."""
+        if self._promoting is not None:
+            await asyncio.shield(self._promoting)
+        self.is_queued = False
+        # The time in the queue does not count as execution time.
         self._sent_at = clock.monotonic()
 
-    async def over(self) -> Task | None:
-        """The call has its answer. The task it became meanwhile, or None if the caller still waits for a reply."""
-        self.leave()
-        if self._work is not None:
-            await asyncio.shield(self._work)
+    async def task_if_promoted(self) -> Task | None:
+        """Stop the timer and return the task that the call became, or None if the caller still waits for a reply."""
+        self.stop_timer()
+        if self._promoting is not None:
+            await asyncio.shield(self._promoting)
         return self.task
 
-    def leave(self) -> bool:
-        """The call has its answer. True if nothing happened meanwhile that would have to be waited for."""
-        if self._line is not None:
-            self._line.leave(self)
-        return self._work is None
+    def stop_timer(self) -> bool:
+        """Remove the call from the timer queue. Return whether no promotion has begun."""
+        if self._timer is not None:
+            self._timer.leave(self)
+        return self._promoting is None
 
     async def finish(self, task: Task, result: bytes, handle: UpstreamHandle | None) -> None:
-        """The call that became a task has its result; or the upstream's own task, which is followed from here on."""
+        """Store the result of the promoted call, or follow the task that the server returned."""
         if handle is None:
             await self._parts.results.record(task.id, Result(result))
             return
@@ -190,12 +189,12 @@ class Promotion:
         if isinstance(problem, RelayedError):
             await self._parts.results.record(task.id, ErrorReply(problem.raw, problem.code), judged=True)
         elif isinstance(problem, UpstreamError):
-            await self._again_or_lost(task, problem)
+            await self._retry_or_fail(task, problem)
         elif isinstance(problem, TaskgateError):
             await self._parts.records.conclude(task.id, endings.by_error(task, problem))
 
-    async def _again_or_lost(self, task: Task, problem: UpstreamError) -> None:
-        """Contact was lost after the call became a task: from here on it is like any other task."""
+    async def _retry_or_fail(self, task: Task, problem: UpstreamError) -> None:
+        """Handle a connection failure after promotion like that of any other task."""
         sends = TaskSends(self._parts.records, self._parts.recheck, task, None)
         if await ran_before_promotion(self._parts.records, task.id, self._request):
             await sends.give_up(problem)
@@ -204,14 +203,14 @@ class Promotion:
             self._parts.runs.hand_back(current)
             self._parts.runs.start(current)
 
-    async def broken_off(self) -> bool:
-        """Whoever carried the call was stopped. True if the call had become a task and its caller has a reply already."""
-        task = await self.over()
+    async def interrupted(self) -> bool:
+        """Handle the cancellation of the coroutine that carries the call. Return whether its caller already has a reply."""
+        task = await self.task_if_promoted()
         if task is None:
             return False
-        if self._parts.runs.closing or self._let_go:
+        if self._parts.runs.closing or self._run_replaces_carrier:
             return True
-        # Stopped by the caller in the very moment of promotion; a cancel of the task itself has been written before.
+        # The caller cancelled during promotion; a cancellation of the task itself would have been stored before.
         if await self._parts.records.conclude(task.id, Cancelled("the caller cancelled the call")) is not None:
             await self._parts.records.store.told_upstream(task.id)
         return True
@@ -219,17 +218,17 @@ class Promotion:
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class Promotions:
-    """How long each caller waits for a plain call, and what becomes of the call then."""
+    """Start the promotion timer of plain calls."""
 
     plan: Live[Plan]
     parts: PromotionParts
     timers: SharedTimers = field(default_factory=SharedTimers)
     tools: SlowTools
-    """Those of which a call took so long that it became a task."""
-    _usual: tuple[DeliverySettings, Delivery, TimerQueue | None] | None = None
+    """Tools of which a call was promoted."""
+    _default: tuple[DeliverySettings, Delivery, TimerQueue | None] | None = None
 
     def delivery_mode(self, request: Request) -> Delivery:
-        """How the result of this request is delivered: how long its caller waits, and what it gets when that is over."""
+        """How long the caller waits for the result, and what it gets after that."""
         if request.delivery.mode is not None:
             return request.delivery.mode
         settings, has_token = self.plan.value.calls.delivery, request.progress_token is not None
@@ -242,12 +241,12 @@ class Promotions:
                 has_token=has_token,
                 client=request.client_name,
             )
-        return self._usual_mode(settings)[1]
+        return self._default_mode(settings)[1]
 
-    def _usual_mode(self, settings: DeliverySettings) -> tuple[DeliverySettings, Delivery, TimerQueue | None]:
-        """Callers who say nothing of tasks or progress all get theirs in the same way."""
+    def _default_mode(self, settings: DeliverySettings) -> tuple[DeliverySettings, Delivery, TimerQueue | None]:
+        """The delivery mode of callers that mention neither tasks nor progress. It is the same for all of them."""
         delivery_mode = delivery(settings, Generation.STATEFUL, wants_tasks=False, has_token=False, client="")
-        self._usual = usual = (settings, delivery_mode, self._queue(delivery_mode))
+        self._default = usual = (settings, delivery_mode, self._queue(delivery_mode))
         return usual
 
     def _queue(self, delivery_mode: Delivery) -> TimerQueue | None:
@@ -264,9 +263,9 @@ class Promotions:
             and (envelope is None or not envelope.wants_tasks)
         ):
             settings = self.plan.value.calls.delivery
-            usual = self._usual
+            usual = self._default
             if usual is None or usual[0] is not settings:
-                usual = self._usual_mode(settings)
+                usual = self._default_mode(settings)
             return Promotion(self.parts, request, call, usual[1], usual[2])
         delivery_mode = self.delivery_mode(request)
         return Promotion(self.parts, request, call, delivery_mode, self._queue(delivery_mode))

@@ -13,43 +13,43 @@ from typing import Final
 from taskgate import clock
 
 EARLY_S: Final = 0.002
-"""Event loops round timers to a millisecond; what is due that soon is due now."""
+"""Event loops round timers to a millisecond, so an entry that is due this soon is due now."""
 
 
 class TimerQueue:
-    """Those who may wait equally long, oldest first."""
+    """Entries with the same wait, oldest first."""
 
-    __slots__ = ("_loop", "_ringing", "_waiting", "wait_s")
+    __slots__ = ("_loop", "_scheduled", "_waiting", "wait_s")
 
     def __init__(self, wait_s: float) -> None:
         self.wait_s = wait_s
         self._loop = asyncio.get_running_loop()
         self._waiting: dict[object, tuple[float, Callable[[], None]]] = {}
-        self._ringing = False
+        self._scheduled = False
 
-    def join(self, who: object, due: Callable[[], None]) -> None:
-        self._waiting[who] = (clock.monotonic() + self.wait_s, due)
-        if not self._ringing:
-            self._ringing = True
-            self._loop.call_later(self.wait_s, self._ring)
+    def join(self, entry: object, due: Callable[[], None]) -> None:
+        self._waiting[entry] = (clock.monotonic() + self.wait_s, due)
+        if not self._scheduled:
+            self._scheduled = True
+            self._loop.call_later(self.wait_s, self._fire)
 
-    def leave(self, who: object) -> None:
-        self._waiting.pop(who, None)
+    def leave(self, entry: object) -> None:
+        self._waiting.pop(entry, None)
 
-    def _ring(self) -> None:
+    def _fire(self) -> None:
         now = clock.monotonic() + EARLY_S
         while self._waiting:
-            who, (at, due) = next(iter(self._waiting.items()))
+            entry, (at, due) = next(iter(self._waiting.items()))
             if at > now:
-                self._loop.call_at(at, self._ring)
+                self._loop.call_at(at, self._fire)
                 return
-            del self._waiting[who]
+            del self._waiting[entry]
             due()
-        self._ringing = False
+        self._scheduled = False
 
 
 class SharedTimers:
-    """A queue for each time that callers are given; there are as many as there are delivery modes."""
+    """One queue for each wait; there are as many as delivery modes."""
 
     def __init__(self) -> None:
         self._queues: dict[float, TimerQueue] = {}

@@ -14,7 +14,7 @@ from taskgate.core.tasks.transition import (
 )
 from taskgate.core.wire import Raw
 from taskgate.gateway.questions.elicitations import URL_REQUIRED, UrlElicitations
-from taskgate.gateway.requests.large_results import first_text, looked_at
+from taskgate.gateway.requests.large_results import first_text, summarized
 from taskgate.gateway.tasks.followers import Followers
 from taskgate.gateway.tasks.task_records import TaskRecords
 from taskgate.ports.upstream import ErrorReply, Reply
@@ -53,7 +53,7 @@ class TaskResults:
         task = await self._records.current(task_id)
         if task is not None:
             raw = await self._check_output(task, raw)
-        failed = is_error(await looked_at(raw))
+        failed = is_error(await summarized(raw))
         await self._records.conclude(task_id, ResultCame(raw, failed, await first_text(raw) if failed else None))
 
     async def _unfit(self, task_id: str, reply: ErrorReply) -> ErrorCame | None:

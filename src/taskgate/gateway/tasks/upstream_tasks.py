@@ -27,8 +27,8 @@ from taskgate.core.tasks.transition import ErrorCame, Noted
 from taskgate.core.wire import Members, Raw, with_meta
 from taskgate.gateway.events import ElicitationCompleted, EventHub, TaskLogged
 from taskgate.gateway.questions.elicitations import COMPLETE
-from taskgate.gateway.relay.rounds import question_in, usable
-from taskgate.gateway.requests.large_results import edited, looked_at, members_of
+from taskgate.gateway.relay.rounds import question_in, stateless_answer
+from taskgate.gateway.requests.large_results import edited, members_of, summarized
 from taskgate.gateway.tasks.conversation import EVERYTHING, Conversation
 from taskgate.gateway.tasks.deadlines import TaskDeadlines
 from taskgate.gateway.tasks.questions import TaskQuestions
@@ -86,7 +86,7 @@ class UpstreamTasks:
 
     async def handle_in(self, link: Link, reply: Reply) -> UpstreamHandle | None:
         """The task an upstream answered with, if its answer is one."""
-        raw = await looked_at(reply.raw) if isinstance(reply, Result) else b""
+        raw = await summarized(reply.raw) if isinstance(reply, Result) else b""
         if b'"task' not in raw:
             return None
         members = wire.members_of(raw)
@@ -143,7 +143,7 @@ class UpstreamTasks:
             return True
         message = status.get("statusMessage")
         said = message if type(message) is str and message else None
-        if status.get("status") == "failed" and isinstance(reply, Result) and not is_error(await looked_at(reply.raw)):
+        if status.get("status") == "failed" and isinstance(reply, Result) and not is_error(await summarized(reply.raw)):
             await self._failed(task, said or "The tool failed without saying why.")
             return True
         body = await edited(reply.raw, lambda raw: wire.join(with_meta_dropped(raw)))
@@ -230,7 +230,7 @@ class UpstreamTasks:
         answers = await self._questions.ask_all(task.id, {key: question})
         if key not in answers:
             return
-        responses = wire.raw({key: usable(question, answers[key])})
+        responses = wire.raw({key: stateless_answer(question, answers[key])})
         await link.request(self._about(task, "tasks/update", handle, {"inputResponses": responses}))
 
     def _about(
