@@ -23,7 +23,7 @@ from taskgate.config.load import LoadedConfig, load
 from taskgate.config.problems import ConfigError
 from taskgate.config.truncation import refuse_half_written
 from taskgate.core.errors import Executed, GatewayFault, TaskgateError
-from taskgate.core.identity import OPERATOR
+from taskgate.core.identity.caller import OPERATOR
 from taskgate.core.readiness import judge_readiness
 from taskgate.dashboard.site import Dashboard
 from taskgate.gateway.retention import Retention

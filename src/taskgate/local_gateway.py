@@ -21,10 +21,10 @@ from taskgate.bridge.meeting import Meeting
 from taskgate.bridge.starter import READY_VARIABLE
 from taskgate.config.load import LoadedConfig, load
 from taskgate.config.problems import ConfigError
-from taskgate.core.access import Access, AccessRefusal
 from taskgate.core.errors import CallerError, TaskgateError
-from taskgate.core.identity import Caller
-from taskgate.core.scoping.registry import SessionRequest
+from taskgate.core.identity.access import Access, AccessRefusal
+from taskgate.core.identity.caller import Caller
+from taskgate.core.scoping.session_request import SessionRequest
 from taskgate.inbound.local import ON_DEMAND, Client, LocalAddress, LocalEndpoint, local_principal
 from taskgate.inbound.stdio import StdioEndpoint
 from taskgate.telemetry.logs import log

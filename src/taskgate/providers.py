@@ -11,29 +11,21 @@ from typing import Any, assert_never
 import httpx2
 import msgspec
 
-from taskgate.core.choose_model import (
-    END_TURN,
-    MAX_TOKENS,
-    STOP_SEQUENCE,
-    TOOL_USE,
-    Estimate,
-    Model,
-    SamplingAnswer,
-    estimate,
-)
 from taskgate.core.errors import Executed
-from taskgate.core.sampling_request import (
+from taskgate.core.sampling.answer import END_TURN, MAX_TOKENS, STOP_SEQUENCE, TOOL_USE, SamplingAnswer
+from taskgate.core.sampling.choose_model import Model
+from taskgate.core.sampling.errors import SamplingError, SamplingProblem
+from taskgate.core.sampling.request import (
     Audio,
     Block,
     Image,
-    SamplingError,
     SamplingMessage,
-    SamplingProblem,
     SamplingRequest,
     Text,
     ToolResult,
     ToolUse,
 )
+from taskgate.core.sampling.spending import Estimate, estimate
 
 # What an account with any vendor is: its models, what they cost, and where and with which key they are asked.
 #

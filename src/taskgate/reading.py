@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from taskgate.core import wire
 from taskgate.core.errors import TaskgateError
-from taskgate.core.strict_scan import (
+from taskgate.core.sliced_reading import (
     batch_in_slices,
     elements_in_slices,
     members_in_slices,

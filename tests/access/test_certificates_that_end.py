@@ -13,7 +13,7 @@ from taskgate.access.arrival import Arrival, Arrivals
 from taskgate.access.authorize import AccessRefused, Authorizer
 from taskgate.access.open_responses import Ended
 from taskgate.access.proof import HttpProof
-from taskgate.core.access import Access, AccessRefusal
+from taskgate.core.identity.access import Access, AccessRefusal
 from taskgate.inbound.http.entrance import HttpRefused
 
 CONFIG: dict[str, Any] = {"auth": {"certificates": [{"name": "dns:agent.example", "id": "agent"}]}}

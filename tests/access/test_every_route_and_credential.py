@@ -21,7 +21,7 @@ from tests.seam import Gateway, Reply, Upstream, seam
 
 from taskgate import clock
 from taskgate.access.routes import DeclaredRoute, RouteKind
-from taskgate.core.access import Access, AccessRefusal
+from taskgate.core.identity.access import Access, AccessRefusal
 from taskgate.dashboard.routes import LoginCookie, Route
 
 BASE = "http://127.0.0.1:7467"

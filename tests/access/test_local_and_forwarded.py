@@ -10,9 +10,9 @@ from tests.seam import Gateway, Upstream, seam
 
 from taskgate.access.authorize import MOST_FAILURES, AccessRefused
 from taskgate.access.proof import HopProof, LocalProof
-from taskgate.core.access import Access, AccessRefusal
 from taskgate.core.errors import CallerError
-from taskgate.core.identity import Caller
+from taskgate.core.identity.access import Access, AccessRefusal
+from taskgate.core.identity.caller import Caller
 from taskgate.local_gateway import local_caller
 
 CONFIG: dict[str, Any] = {

@@ -8,7 +8,7 @@ from tests.middle.test_console_pages import operator
 from tests.seam import Gateway, Reply, Upstream, seam
 
 from taskgate.access.routes import RouteKind
-from taskgate.core.access import Access
+from taskgate.core.identity.access import Access
 
 HEADERS = {
     "x-frame-options": "DENY",

@@ -25,7 +25,7 @@ from taskgate import clock
 from taskgate.access.arrival import Arrival
 from taskgate.access.open_responses import AT_ONCE, Ended
 from taskgate.access.proof import HttpProof
-from taskgate.core.access import Access
+from taskgate.core.identity.access import Access
 
 WITHIN_S = 2.0
 EXPIRES_S = 100

@@ -10,7 +10,7 @@ from tests.middle.test_console_pages import operator
 from tests.seam import Call, Gateway, Upstream, seam
 
 from taskgate.access.routes import RouteKind
-from taskgate.core.access import Access
+from taskgate.core.identity.access import Access
 
 DEEP = 2_000
 BODIES = {

@@ -20,19 +20,21 @@ from tests.governance.stage import TOOLS, Stage, config
 from tests.harness.gateway import Gateway
 from tests.harness.programs import free_port
 
-from taskgate.core.generations import Generation
-from taskgate.core.governance.approval import Binding, Workflow
+from taskgate.core.generations.generation import Generation
+from taskgate.core.governance.approval import Binding
 from taskgate.core.governance.decision import Action
 from taskgate.core.governance.pipeline import Gates, decide
 from taskgate.core.governance.rules import Rule, compile_rules
-from taskgate.core.identity import Caller
+from taskgate.core.governance.workflow import Workflow
+from taskgate.core.identity.caller import Caller
+from taskgate.core.ids import RANDOM_BYTES, new_task_id, ulid
 from taskgate.core.patterns import PatternKind
 from taskgate.core.scoping.registry import Registry
-from taskgate.core.tasks.task import RANDOM_BYTES, Task, new_task_id, ulid
+from taskgate.core.tasks.task import Task
 from taskgate.gateway.governance.evaluate import Asked, evaluate
 from taskgate.gateway.plan import Governing, Plan
 from taskgate.policy.cedar import load_cedar
-from taskgate.policy.cedar_checks import PolicyFile
+from taskgate.policy.cedar_statements import PolicyFile
 from taskgate.ports.approval_store import ApprovalRequest
 from taskgate.store.sqlite.store import open_store
 

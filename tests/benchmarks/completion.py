@@ -10,8 +10,8 @@ import random
 import sys
 import time
 
-from taskgate.core.completion import CandidateIndex, complete
-from taskgate.core.completion_memory import Usage
+from taskgate.core.completion.memory import Usage
+from taskgate.core.completion.ranking import CandidateIndex, complete
 
 SYLLABLES = ["ba", "ce", "di", "fo", "gu", "la", "me", "ni", "po", "ru", "sa", "te", "vi", "zo"]
 

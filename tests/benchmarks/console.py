@@ -39,7 +39,8 @@ from tests.harness.gateway import Gateway, running_gateway
 from tests.harness.plain_http import NO_TLS
 from tests.harness.postgres import fresh_url
 
-from taskgate.core.governance.approval import Binding, Workflow
+from taskgate.core.governance.approval import Binding
+from taskgate.core.governance.workflow import Workflow
 from taskgate.core.tasks.task import Task
 from taskgate.core.tasks.transition import Cancelled
 from taskgate.ports.approval_store import ApprovalRequest

@@ -15,14 +15,16 @@ from itertools import count
 
 from tests.benchmarks.one_reply_server import compact
 
-from taskgate.core.governance.approval import Approver, Binding, Verdict, Voted, Workflow, apply, ask
+from taskgate.core.digest import digest_of_json
+from taskgate.core.governance.approval import Binding, Verdict, Voted, apply, ask
+from taskgate.core.governance.approver import Approver
 from taskgate.core.governance.decision import Action
-from taskgate.core.governance.digest import digest_of_json
 from taskgate.core.governance.pipeline import Gates, PolicyVerdict, decide
 from taskgate.core.governance.rules import Rule, compile_rules
+from taskgate.core.governance.workflow import Workflow
 from taskgate.core.patterns import PatternKind
 from taskgate.policy.cedar import load_cedar
-from taskgate.policy.cedar_checks import PolicyFile
+from taskgate.policy.cedar_statements import PolicyFile
 from taskgate.ports.policy_engine import PolicyRequest, PolicyTime
 
 

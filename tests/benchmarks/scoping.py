@@ -12,8 +12,9 @@ from collections.abc import Callable
 
 from taskgate.core.catalog.names import NameTable
 from taskgate.core.patterns import PatternSet
-from taskgate.core.scoping.registry import Registry, RegistryRecord, SessionRequest
+from taskgate.core.scoping.registry import Registry, RegistryRecord
 from taskgate.core.scoping.scope import ScopePolicy
+from taskgate.core.scoping.session_request import SessionRequest
 from taskgate.core.scoping.subset import Subset, compose
 
 SERVERS, TOOLS = 200, 50

@@ -21,10 +21,11 @@ from pathlib import Path
 
 from tests.harness.unchecked import just_go
 
-from taskgate.core.generations import Generation
-from taskgate.core.tasks.endings import next_action
+from taskgate.core.generations.generation import Generation
+from taskgate.core.ids import new_task_id
+from taskgate.core.tasks.recovery import next_action
 from taskgate.core.tasks.state import TaskState
-from taskgate.core.tasks.task import Task, new_task_id
+from taskgate.core.tasks.task import Task
 from taskgate.ports.store_answers import Change
 from taskgate.store.sqlite.connection import SYNCHRONOUS
 from taskgate.store.sqlite.store import SqliteStore, open_store

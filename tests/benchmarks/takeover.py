@@ -31,9 +31,11 @@ from tests.harness.gateway import Gateway
 from tests.harness.postgres import RestartableServer
 from tests.harness.programs import free_port, listening, running
 
-from taskgate.core.generations import Generation
-from taskgate.core.tasks.state import TaskState, ToolClass
-from taskgate.core.tasks.task import Attempt, Task, new_task_id
+from taskgate.core.generations.generation import Generation
+from taskgate.core.ids import new_task_id
+from taskgate.core.tasks.state import TaskState
+from taskgate.core.tasks.task import Attempt, Task
+from taskgate.core.tool_class import ToolClass
 from taskgate.store.operations import rows
 from taskgate.store.sealing import Sealing
 from taskgate.store.sqlite.connection import migrate as migrate_sqlite

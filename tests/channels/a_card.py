@@ -6,9 +6,10 @@ import asyncio
 from dataclasses import replace
 from typing import Any
 
-from taskgate.core.governance.approval import Binding, State, Verdict, Vote, Workflow, ask
+from taskgate.core.governance.approval import Binding, State, Verdict, Vote, ask
 from taskgate.core.governance.card import Card, card
-from taskgate.core.governance.redaction import compile_redaction
+from taskgate.core.governance.workflow import Workflow
+from taskgate.core.redaction.fields import compile_redaction
 from taskgate.ports.approval_channel import Heard, Said
 
 NOW_S = 1_800_000_000.0

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from taskgate.channels.cards import ARGUMENTS_LIMIT, blocks, button_value, fallback_text, read_button_value, whole
 from taskgate.core.governance.approval import State
-from taskgate.core.governance.redaction import Difference
+from taskgate.core.redaction.difference import Difference
 
 
 def test_a_card_says_everything_an_approver_needs() -> None:

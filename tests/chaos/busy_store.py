@@ -15,8 +15,9 @@ import sys
 import time
 from pathlib import Path
 
-from taskgate.core.generations import Generation
-from taskgate.core.tasks.task import Task, new_task_id
+from taskgate.core.generations.generation import Generation
+from taskgate.core.ids import new_task_id
+from taskgate.core.tasks.task import Task
 from taskgate.core.tasks.transition import ResultCame
 from taskgate.ports.store_answers import Change, Intended
 from taskgate.store.sqlite import checkpointer, result_files

@@ -26,8 +26,9 @@ from msgspec.structs import replace
 
 from taskgate import clock
 from taskgate.cli.main import main
+from taskgate.core.tasks.origin import born
 from taskgate.core.tasks.state import TaskState
-from taskgate.core.tasks.task import Task, born
+from taskgate.core.tasks.task import Task
 from taskgate.core.tasks.transition import ContactLost, ErrorCame, ResultCame, UpstreamTaskKnown
 from taskgate.ports.store_answers import Change, Intended
 from taskgate.store.views.tasks import TaskView

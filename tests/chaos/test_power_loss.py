@@ -19,7 +19,7 @@ import pytest
 from synced_writes import TRACED, Moment, moments
 from tests.chaos.busy_store import WITHOUT_CHECKPOINT
 
-from taskgate.core.audit import Whole, verify
+from taskgate.core.audit.chain import Whole, verify
 from taskgate.core.tasks.state import TaskState
 from taskgate.store.sqlite.store import open_store
 

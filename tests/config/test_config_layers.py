@@ -10,7 +10,8 @@ import pytest
 from taskgate.assembly.plan import build_plan
 from taskgate.config import ConfigError, default_config, find, load, load_or_default, load_text
 from taskgate.config.env_overrides import FORCE_REQUIRED
-from taskgate.core.scoping.scope import Profile, ScopePolicy
+from taskgate.core.scoping.profile import Profile
+from taskgate.core.scoping.scope import ScopePolicy
 from taskgate.core.scoping.task_config import KEYS, TaskConfigError, scope_from_task_config
 
 OVERLAID = """

@@ -8,9 +8,12 @@ from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from taskgate.core.generations import Generation
-from taskgate.core.governance.approval import Approver, Binding, Workflow
-from taskgate.core.tasks.task import Task, ulid
+from taskgate.core.generations.generation import Generation
+from taskgate.core.governance.approval import Binding
+from taskgate.core.governance.approver import Approver
+from taskgate.core.governance.workflow import Workflow
+from taskgate.core.ids import ulid
+from taskgate.core.tasks.task import Task
 from taskgate.ports.approval_store import ApprovalRequest
 from taskgate.ports.store import Store
 from taskgate.store.sqlite import store as sqlite_store

@@ -9,7 +9,7 @@ import pytest
 from store_under_test import ANN, BOB, OPS, START, StoreUnderTest, a_call, asking
 from tests.harness.unchecked import just_go
 
-from taskgate.core.audit import AuditEntry
+from taskgate.core.audit.chain import AuditEntry
 from taskgate.core.catalog.pin import Pin
 from taskgate.core.governance.approval import (
     ApprovalEvent,
@@ -22,11 +22,11 @@ from taskgate.core.governance.approval import (
     Verdict,
     Voted,
     Withdrawn,
-    Workflow,
 )
-from taskgate.core.governance.decision import grant_from
+from taskgate.core.governance.grants import grant_from
+from taskgate.core.governance.workflow import Workflow
 from taskgate.core.tasks import transition as h
-from taskgate.core.tasks.endings import SHOWN_AS_EXPIRED_MS
+from taskgate.core.tasks.deadlines import SHOWN_AS_EXPIRED_MS
 from taskgate.core.tasks.state import TaskState
 from taskgate.core.tasks.task import Task
 from taskgate.core.tasks.transition import Cancelled, NotPossible

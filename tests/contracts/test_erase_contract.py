@@ -6,12 +6,12 @@ import pytest
 from store_under_test import ANN, OPS, START, StoreUnderTest, a_call, asking
 from task_steps import dispatched, finished
 
-from taskgate.core.audit import AuditEntry, Row, Whole, verify
-from taskgate.core.budgets import UsageRow
+from taskgate.core.audit.chain import AuditEntry, Row, Whole, verify
 from taskgate.core.governance.approval import Verdict, Voted
-from taskgate.core.governance.decision import Grant
+from taskgate.core.governance.grants import Grant
 from taskgate.core.governance.rehearse import RecordedCall
 from taskgate.core.tasks import transition as h
+from taskgate.core.usage import UsageRow
 from taskgate.ports.approval_store import HeldCall
 from taskgate.ports.store import Erased, IdentityRecord, Store, Unfinished
 from taskgate.ports.store_answers import TaskQuestion

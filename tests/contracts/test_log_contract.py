@@ -8,7 +8,7 @@ import pytest
 from store_under_test import START, StoreUnderTest, a_call, asking
 from tests.harness.unchecked import just_go
 
-from taskgate.core.audit import AuditEntry, Whole, verify
+from taskgate.core.audit.chain import AuditEntry, Whole, verify
 from taskgate.core.errors import GatewayFault
 from taskgate.core.tasks import transition as h
 from taskgate.ports.store import Store

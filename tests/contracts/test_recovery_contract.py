@@ -10,9 +10,10 @@ from tests.harness.unchecked import just_go
 
 from taskgate.core.errors import Executed
 from taskgate.core.tasks import transition as h
-from taskgate.core.tasks.endings import ends_at_once
-from taskgate.core.tasks.state import TaskState, ToolClass
+from taskgate.core.tasks.recovery import ends_at_once
+from taskgate.core.tasks.state import TaskState
 from taskgate.core.tasks.task import Task
+from taskgate.core.tool_class import ToolClass
 from taskgate.ports.store_answers import Change, Intended
 
 

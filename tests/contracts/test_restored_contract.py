@@ -6,7 +6,7 @@ import pytest
 from store_under_test import PostgresUnderTest, StoreUnderTest, a_call, asking
 from task_steps import accepted, dispatched
 
-from taskgate.core.audit import AuditEntry
+from taskgate.core.audit.chain import AuditEntry
 from taskgate.core.errors import GatewayFault
 from taskgate.core.governance.approval import State
 from taskgate.ports.approval_store import HeldCall

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from store_under_test import START, StoreUnderTest
 
-from taskgate.core.audit import AuditEntry
+from taskgate.core.audit.chain import AuditEntry
 from taskgate.ports.store import IdentityRecord, KeptScope
 
 ONE = KeptScope("tmp-1", START + 5, b"{}")

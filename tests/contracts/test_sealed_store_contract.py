@@ -10,7 +10,7 @@ import pytest
 from store_under_test import PostgresUnderTest, SqliteUnderTest, StoreUnderTest, a_call, asking
 from task_steps import dispatched
 
-from taskgate.core.audit import AuditEntry
+from taskgate.core.audit.chain import AuditEntry
 from taskgate.core.errors import GatewayFault
 from taskgate.core.governance.rehearse import RecordedCall
 from taskgate.core.tasks import transition as h

@@ -10,9 +10,10 @@ from store_under_test import StoreUnderTest, a_call
 from task_steps import accepted, dispatched, finished
 
 from taskgate.core.errors import Executed
+from taskgate.core.ids import born_ms
 from taskgate.core.tasks import transition as h
 from taskgate.core.tasks.state import OPEN, TaskState
-from taskgate.core.tasks.task import Task, born_ms
+from taskgate.core.tasks.task import Task
 from taskgate.core.tasks.transition import TransitionEvent
 from taskgate.ports.store import Store
 from taskgate.ports.store_answers import (

@@ -8,11 +8,12 @@ from store_under_test import StoreUnderTest, a_call, asking
 from task_steps import RESULT, accepted, dispatched, finished
 from tests.harness.unchecked import just_go
 
-from taskgate.core.audit import AuditEntry
+from taskgate.core.audit.chain import AuditEntry
 from taskgate.core.errors import Executed
 from taskgate.core.tasks import transition as h
-from taskgate.core.tasks.state import TaskState, ToolClass
+from taskgate.core.tasks.state import TaskState
 from taskgate.core.tasks.task import AttemptState
+from taskgate.core.tool_class import ToolClass
 from taskgate.ports.store import Store
 from taskgate.ports.store_answers import (
     Change,

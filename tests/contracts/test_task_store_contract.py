@@ -10,12 +10,14 @@ from task_steps import RESULT, accepted, dispatched, finished
 from tests.harness.unchecked import just_go
 
 from taskgate.core.errors import Executed
-from taskgate.core.generations import Generation
+from taskgate.core.generations.generation import Generation
 from taskgate.core.tasks import transition as h
-from taskgate.core.tasks.endings import SHOWN_AS_EXPIRED_MS
-from taskgate.core.tasks.state import TaskState, ToolClass, TransitionKind
-from taskgate.core.tasks.task import AlreadySent, Outcome, OutcomeKind, Task, UpstreamHandle
+from taskgate.core.tasks.deadlines import SHOWN_AS_EXPIRED_MS
+from taskgate.core.tasks.origin import AlreadySent
+from taskgate.core.tasks.state import TaskState, TransitionKind
+from taskgate.core.tasks.task import Outcome, OutcomeKind, Task, UpstreamHandle
 from taskgate.core.tasks.transition import AlreadyOver, MayNotRepeat, NotPossible
+from taskgate.core.tool_class import ToolClass
 from taskgate.ports.store import Store
 from taskgate.ports.store_answers import (
     Change,

@@ -16,12 +16,12 @@ from tests.harness.unchecked import just_go
 
 from taskgate import clock
 from taskgate.core import wire
-from taskgate.core.audit import AuditEntry
+from taskgate.core.audit.chain import AuditEntry
 from taskgate.core.catalog.pin import Pin
 from taskgate.core.errors import GatewayFault
 from taskgate.core.governance.approval import Approval, Verdict, Voted
-from taskgate.core.governance.decision import grant_from
-from taskgate.core.identity import ConversationKey
+from taskgate.core.governance.grants import grant_from
+from taskgate.core.identity.conversation import ConversationKey
 from taskgate.core.tasks import transition as h
 from taskgate.core.tasks.state import TaskState
 from taskgate.core.tasks.task import Task

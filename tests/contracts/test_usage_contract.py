@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from store_under_test import START, StoreUnderTest
 
-from taskgate.core.audit import AuditEntry
-from taskgate.core.budgets import UsageRow, day_of
+from taskgate.core.audit.chain import AuditEntry
 from taskgate.core.governance.decision import Action
 from taskgate.core.governance.rehearse import RecordedCall
+from taskgate.core.usage import UsageRow, day_of
 from taskgate.store.views import records as view
 
 FIRST = RecordedCall(START + 1, "ann", ("r",), "default", "files", "read", before=Action.DENY, arguments='{"a":1}')

@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from taskgate.core.access import Access, AccessRefusal, TargetScope, decide
-from taskgate.core.identity import Identity, Permission, Requirement
+from taskgate.core.identity.access import Access, AccessRefusal, TargetScope, decide
+from taskgate.core.identity.identity import Identity, Requirement
+from taskgate.core.identity.roles import Permission
 
 GATEWAY = frozenset({"https://gate", "https://gate/mcp"})
 DEFAULT = TargetScope("default", True, "https://gate/mcp")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from taskgate.core.addressees import OPERATORS_INBOX, addressee, has_conversation
-from taskgate.core.identity import EVERY, ConversationKey
+from taskgate.core.identity.addressees import OPERATORS_INBOX, addressee, has_conversation
+from taskgate.core.identity.conversation import EVERY, ConversationKey
 
 ANN_1, ANN_2 = ConversationKey("ann", "session:1"), ConversationKey("ann", "client:desk")
 BOB = ConversationKey("bob", "session:3")

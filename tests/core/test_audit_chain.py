@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from taskgate.core.audit import (
+from taskgate.core.audit.chain import (
     CHAIN_BEGAN,
     AuditEntry,
     Broken,

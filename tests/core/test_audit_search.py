@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from taskgate.core.audit import AuditEntry, AuditFilter, cef_line, next_row
+from taskgate.core.audit.cef import cef_line
+from taskgate.core.audit.chain import AuditEntry, next_row
+from taskgate.core.audit.search import AuditFilter
 
 ENTRY = AuditEntry(5_000, "call_denied", "ann", "review", "bank", "drop", decision="policy_denied", reason="Too DEAR")
 

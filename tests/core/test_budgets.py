@@ -9,16 +9,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from taskgate.core.budgets import (
-    MIN_OUTPUT_BYTES,
-    TRUNCATED_META,
-    BucketLevel,
-    TokenBucket,
-    cut_string,
-    share,
-    take,
-    truncate_result,
-)
+from taskgate.core.catalog.truncate_result import MIN_OUTPUT_BYTES, TRUNCATED_META, cut_string, truncate_result
+from taskgate.core.token_bucket import BucketLevel, TokenBucket, share, take
 
 
 def result(*blocks: Any, **more: Any) -> bytes:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from taskgate.core.identity import ANONYMOUS, Caller
+from taskgate.core.identity.caller import ANONYMOUS, Caller
 
 
 def test_limits_are_kept_by_identity_or_by_address_and_never_by_an_invented_name() -> None:

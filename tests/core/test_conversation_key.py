@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from taskgate.core.identity import SESSION, ConversationKey, conversation_of, streams_between
+from taskgate.core.identity.conversation import SESSION, ConversationKey, conversation_of, streams_between
 
 KEYS = [ConversationKey("ann"), ConversationKey("ann", "laptop"), ConversationKey("ann", SESSION + "s1")]
 

@@ -13,7 +13,7 @@ from taskgate.core.delivery import (
     promoted_text,
     resets_on_progress,
 )
-from taskgate.core.generations import Generation
+from taskgate.core.generations.generation import Generation
 
 OLD, NEW = Generation.STATEFUL, Generation.STATELESS
 

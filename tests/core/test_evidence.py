@@ -10,8 +10,9 @@ from itertools import product
 import pytest
 from tests.harness.cpu_time import untraced
 
-from taskgate.core.errors import REFUSALS, Body, Cure, Evidence, Executed, FailureVerdict, Moment, judge
-from taskgate.core.tasks.state import ToolClass
+from taskgate.core.errors import REFUSALS, Executed
+from taskgate.core.evidence import Body, Cure, Evidence, FailureVerdict, Moment, judge
+from taskgate.core.tool_class import ToolClass
 
 STATUSES = (None, *range(100, 600))
 EVERYTHING = [

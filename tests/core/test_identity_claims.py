@@ -6,18 +6,9 @@ from typing import Any
 
 import pytest
 
-from taskgate.core.identity import (
-    ClaimRules,
-    CredentialFacts,
-    Identity,
-    Requirement,
-    TokenRefused,
-    claim_at,
-    identity_in,
-    principal_name,
-    tenant_of,
-    words_in,
-)
+from taskgate.core.identity.caller import CredentialFacts
+from taskgate.core.identity.claims import ClaimRules, TokenRefused, identity_in, words_in
+from taskgate.core.identity.identity import Identity, Requirement, claim_at, principal_name, tenant_of
 
 NOW = 1_800_000_000.0
 GOOD: dict[str, Any] = {"iss": "https://i.example", "sub": "ann", "aud": "gate", "exp": NOW + 60}

@@ -7,7 +7,8 @@ import json
 import pytest
 
 from taskgate.core import wire
-from taskgate.core.wire import Raw, insert_first, meta_of, with_meta
+from taskgate.core.meta import insert_first, meta_of, with_meta
+from taskgate.core.wire import Raw
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from taskgate.core.peer_input import MAX_URL, UnsafeUrl, check_peer_url
+from taskgate.core.text.peer_url import MAX_URL, UnsafeUrl, check_peer_url
 
 REFUSED = [
     ("", "1 to 2048 characters"),

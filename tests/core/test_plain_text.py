@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from taskgate.core.peer_input import visible
+from taskgate.core.text.plain_text import visible
 
 
 @pytest.mark.parametrize(

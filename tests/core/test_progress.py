@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from taskgate.core.budgets import TokenBucket
-from taskgate.core.delivery import ProgressFlow, ProgressUpdate
+from taskgate.core.progress import ProgressFlow, ProgressUpdate
+from taskgate.core.token_bucket import TokenBucket
 
 
 def test_a_burst_passes_and_then_ten_a_second() -> None:

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from taskgate.core.questions import (
+from taskgate.core.questions.capabilities import can_answer, with_models
+from taskgate.core.questions.question import (
     CANCELLED,
     ELICIT,
     ROOTS,
@@ -16,11 +17,9 @@ from taskgate.core.questions import (
     Question,
     accepted,
     bare_params,
-    can_answer,
     no_list_form,
     not_supported,
     unanswered,
-    with_models,
     without_related_task,
 )
 from taskgate.core.wire import Raw

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from taskgate.core.delivery import MAX_PATH, safe_return
+from taskgate.core.return_path import MAX_PATH, safe_return
 
 
 @pytest.mark.parametrize(

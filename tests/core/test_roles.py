@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from taskgate.core.governance.approval import (
-    Approver,
     Binding,
     Changed,
     DecisionRefused,
@@ -13,14 +12,15 @@ from taskgate.core.governance.approval import (
     State,
     Verdict,
     Voted,
-    Workflow,
     apply,
     approvals_that_count,
     ask,
     may_decide,
 )
-from taskgate.core.governance.decision import covers, grant_from
-from taskgate.core.identity import OWNER_ROLES, Permission, Role, allows, groups_in
+from taskgate.core.governance.approver import Approver
+from taskgate.core.governance.grants import covers, grant_from
+from taskgate.core.governance.workflow import Workflow
+from taskgate.core.identity.roles import OWNER_ROLES, Permission, Role, allows, groups_in
 
 TABLE = {
     "viewer": {"see"},

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from taskgate.core import strict_scan, wire
 from taskgate.core.errors import TaskgateError
-from taskgate.core.strict_scan import (
-    StrictScan,
+from taskgate.core.sliced_reading import (
     batch_in_slices,
     elements_in_slices,
     finished,
@@ -23,6 +22,7 @@ from taskgate.core.strict_scan import (
     result_in_slices,
     value_in_slices,
 )
+from taskgate.core.strict_scan import StrictScan
 
 
 def last_of(slices: Generator[None, None, Any]) -> tuple[Any, int]:

@@ -7,7 +7,7 @@ import io
 
 import pytest
 
-from taskgate.core.budgets import UsageRow, as_csv, day_of, days_before, summed, with_tenant
+from taskgate.core.usage import UsageRow, as_csv, day_of, days_before, summed, with_tenant
 
 ANN = UsageRow("2026-01-01", "acme/ann", "files", "read", 3, 1, 0.5, 10, 20, 0.0, "acme")
 BOB = UsageRow("2026-01-02", "acme/bob", "files", "read", 5, 0, 1.5, 1, 2, 0.25, "acme")

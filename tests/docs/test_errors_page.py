@@ -6,7 +6,7 @@ import re
 
 from tests.docs.blocks import ROOT
 
-from taskgate.core.generations import CODES, Code
+from taskgate.core.generations.error_codes import CODES, Code
 
 ROW = re.compile(r"^\| `(\w+)` \| ([^|]+) \|", re.M)
 

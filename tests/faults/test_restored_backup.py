@@ -13,7 +13,7 @@ from tests.faults.matrix import executed_in
 from tests.seam import Call, Gateway, Upstream, seam
 
 from taskgate.core.governance.approval import State
-from taskgate.core.governance.decision import Grant
+from taskgate.core.governance.grants import Grant
 from taskgate.ports.store import CONSOLE_SESSION, IdentityRecord
 from taskgate.store.sqlite import last_known
 from taskgate.store.sqlite.last_known import LastKnown, LifeMark

@@ -19,8 +19,9 @@ from tests.harness.programs import free_port, listening, running
 
 from taskgate.assembly.plan import build_plan
 from taskgate.config.load import load_text
-from taskgate.core.choose_model import Model
-from taskgate.core.sampling_request import SamplingRequest, read_request
+from taskgate.core.sampling.choose_model import Model
+from taskgate.core.sampling.read_request import read_request
+from taskgate.core.sampling.request import SamplingRequest
 from taskgate.gateway.plan import Live
 from taskgate.gateway.questions.asker import MAX_SHOWN, Models, _question_text
 from taskgate.gateway.requests.budgets import Budgets

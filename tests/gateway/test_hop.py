@@ -8,7 +8,7 @@ import hmac
 import pytest
 
 from taskgate.access.proof import HopProof
-from taskgate.core.identity import Caller, CredentialFacts
+from taskgate.core.identity.caller import Caller, CredentialFacts
 from taskgate.inbound.http.hop import (
     HOP,
     MOST_NUMBERS,

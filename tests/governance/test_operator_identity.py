@@ -11,8 +11,9 @@ from tempfile import mkdtemp
 import pytest
 
 from taskgate.access.credentials import CredentialRefused, Credentials, Token, operator_identity, token_digest
-from taskgate.core.governance.approval import Approver
-from taskgate.core.identity import OWNER_ROLES, Identity, Permission, allows
+from taskgate.core.governance.approver import Approver
+from taskgate.core.identity.identity import Identity
+from taskgate.core.identity.roles import OWNER_ROLES, Permission, allows
 from taskgate.dashboard import login as sessions
 from taskgate.dashboard.login import NO_FACTS, Login
 from taskgate.dashboard.passphrase import TRIES, Passphrase

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from taskgate.core.catalog.entry import Audience
-from taskgate.core.generations import Generation
+from taskgate.core.catalog.rendering import Audience
+from taskgate.core.generations.generation import Generation
 from taskgate.gateway.own_tools.table import TOOLS
 
 KEYWORDS = {"type", "description", "properties", "required", "items", "enum", "default", "minimum", "maximum"}

@@ -6,8 +6,8 @@ import pytest
 from tests.seam import Gateway, seam
 
 from taskgate.access.routes import DeclaredRoute, RouteKind, check_distinct
-from taskgate.core.access import Access
-from taskgate.core.identity import Permission
+from taskgate.core.identity.access import Access
+from taskgate.core.identity.roles import Permission
 
 PUBLIC = {
     "/health",

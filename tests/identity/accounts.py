@@ -14,7 +14,7 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 from tests.identity.issuer import Issuer
 from tests.seam import Call, Gateway, Reply, Upstream
 
-from taskgate.core.identity import OPERATOR
+from taskgate.core.identity.caller import OPERATOR
 
 
 class LoginIssuer:

@@ -13,7 +13,7 @@ from joserfc.jwk import ECKey, RSAKey
 from tests.identity.issuer import EC, OTHER_RSA, RSA, Issuer, an_issuer, encoded, public, signed
 from tests.seam import seam
 
-from taskgate.core.identity import ClaimRules, TokenRefused
+from taskgate.core.identity.claims import ClaimRules, TokenRefused
 from taskgate.identity.discovery import SigningKeys
 from taskgate.identity.documents import Documents
 from taskgate.identity.verifier import Issuer as Known

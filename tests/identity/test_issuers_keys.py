@@ -15,7 +15,7 @@ from tests.identity.test_hostile_tokens import a_verifier
 from tests.seam import Gateway, seam
 
 from taskgate import clock
-from taskgate.core.identity import TokenRefused
+from taskgate.core.identity.claims import TokenRefused
 from taskgate.identity.documents import may_be_fetched
 from taskgate.ports.credentials import IssuerUnavailable
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.seam import Call, Gateway, Upstream, seam
 
-from taskgate.core.identity import Permission, allows
+from taskgate.core.identity.roles import Permission, allows
 
 ROLES = ("viewer", "approver", "operator", "admin", "sre")
 

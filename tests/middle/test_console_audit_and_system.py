@@ -48,7 +48,7 @@ async def test_the_log_is_searched_from_the_newest_row_back_page_by_page() -> No
 
 @seam
 async def test_exports_can_be_verified_and_are_one_line_a_row() -> None:
-    from taskgate.core.audit import Whole, from_export, verify
+    from taskgate.core.audit.chain import Whole, from_export, verify
 
     async with Gateway(CONFIG, {"bank": bank()}) as gate:
         await called(gate)

@@ -13,7 +13,7 @@ import pytest
 from tests.middle.test_console_frame import TASKS, TOKENS, bearer
 from tests.seam import Call, Gateway, Upstream, seam
 
-from taskgate.core.budgets import UsageRow
+from taskgate.core.usage import UsageRow
 from taskgate.dashboard.audit_pages import as_metrics
 
 HOSTILE = "<script>alert(1)</script>\u202e"

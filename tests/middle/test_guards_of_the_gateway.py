@@ -13,9 +13,9 @@ from tests.seam import Call, Gateway, Upstream, seam, settle, the_loop
 
 from taskgate import clock
 from taskgate.access.credentials import CredentialRefused, Credentials, Token
-from taskgate.core.access import AccessRefusal
 from taskgate.core.errors import CallerError
-from taskgate.core.governance.approval import APPROVER_ROLE, Approver
+from taskgate.core.governance.approver import APPROVER_ROLE, Approver
+from taskgate.core.identity.access import AccessRefusal
 from taskgate.dashboard.login import NO_FACTS, Login
 from taskgate.gateway import wiring
 from taskgate.gateway.changes import CONFIRMED_WITHIN_S

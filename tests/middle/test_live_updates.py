@@ -8,8 +8,8 @@ from tests.middle.test_console_frame import TASKS, TOKENS, bank_server, bearer, 
 from tests.middle.test_console_pages import Person
 from tests.seam import Gateway, seam
 
-from taskgate.core.governance.approval import Approver
-from taskgate.core.identity import Role
+from taskgate.core.governance.approver import Approver
+from taskgate.core.identity.roles import Role
 
 
 @seam

@@ -9,7 +9,7 @@ import pytest
 from tests.seam import Call, Gateway, Upstream, seam
 from tests.seam.upstream import text
 
-from taskgate.core.completion_memory import CompletionPlace
+from taskgate.core.completion.memory import CompletionPlace
 from taskgate.gateway.catalog.validate import Completions
 from taskgate.gateway.events import EventHub, SessionEnded
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.seam import TASKS_EXTENSION, Call, Gateway, Upstream, seam, until
 
-from taskgate.core.questions import Answer
+from taskgate.core.questions.question import Answer
 from taskgate.gateway.tasks.stored_questions import keep_answers
 
 ASKED = ("elicitation/create", {"message": "Which colour?", "requestedSchema": {"type": "object", "properties": {}}})

@@ -7,8 +7,8 @@ from typing import Any
 
 from tests.seam import Call, Gateway, Upstream, seam
 
-from taskgate.core.budgets import UsageRow, summed
 from taskgate.core.governance.rehearse import RecordedCall
+from taskgate.core.usage import UsageRow, summed
 
 RULES = [{"match": "drop", "action": "deny"}, {"match": "pay", "action": "approve"}]
 

@@ -20,7 +20,8 @@ from typer.testing import CliRunner
 
 from taskgate.cli.main import build_app
 from taskgate.config import ConfigError, load
-from taskgate.core.governance.redaction import HIDDEN, SecretValues
+from taskgate.core.redaction.fields import HIDDEN
+from taskgate.core.redaction.secret_values import SecretValues
 from taskgate.telemetry import logs
 from taskgate.telemetry.logs import Log
 from taskgate.upstreams.health import LONGEST_S

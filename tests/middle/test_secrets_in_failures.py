@@ -14,7 +14,7 @@ from tests.identity.accounts import LoginIssuer, config, connected, digest
 from tests.identity.issuer import an_issuer
 from tests.seam import TASKS_EXTENSION, Call, Failure, Gateway, Reply, Upstream, seam, text
 
-from taskgate.core.governance.redaction import HIDDEN
+from taskgate.core.redaction.fields import HIDDEN
 
 TOKENS = [{"id": who, "sha256": digest(f"token-of-{who}")} for who in ("ann", "bob")]
 TASKS = {"tasks": {"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}}}}

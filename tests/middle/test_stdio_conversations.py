@@ -8,8 +8,8 @@ from typing import Any
 
 from tests.seam import Call, Gateway, Upstream, seam
 
-from taskgate.core.identity import Caller
-from taskgate.core.scoping.registry import SessionRequest
+from taskgate.core.identity.caller import Caller
+from taskgate.core.scoping.session_request import SessionRequest
 from taskgate.core.wire import MessageReader
 from taskgate.inbound.stdio import LineOutlet, StdioEndpoint
 

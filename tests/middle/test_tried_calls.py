@@ -11,7 +11,7 @@ from tests.seam import Call, Gateway, Upstream, seam
 from taskgate.assembly.try_call import Tried, try_call
 from taskgate.core.errors import CallerError
 from taskgate.core.governance.decision import action_of
-from taskgate.core.identity import Caller
+from taskgate.core.identity.caller import Caller
 
 GOVERNANCE = {"rules": [{"match": "delete_*", "action": "approve"}, {"match": "drop_*", "action": "deny"}]}
 SCOPES: dict[str, dict[str, Any]] = {

@@ -15,30 +15,32 @@ from typing import Any
 from taskgate.channels import cards
 from taskgate.channels.cards import card_json
 from taskgate.core import wire
-from taskgate.core.catalog.entry import page
 from taskgate.core.catalog.names import NameTable
-from taskgate.core.catalog.pin import SLICE, Pin, PinMode, compare_pin
+from taskgate.core.catalog.pages import page
+from taskgate.core.catalog.pin import Pin, PinMode, compare_pin
+from taskgate.core.catalog.regex_filter import RegexFilter
 from taskgate.core.catalog.schema_check import SchemaCheck
-from taskgate.core.catalog.search import RegexFilter, SearchDocument, SearchIndex
-from taskgate.core.completion import CandidateIndex, complete, values_from_schema
-from taskgate.core.completion_memory import UsageMemory, looks_secret
-from taskgate.core.diagrams import Span, svg
+from taskgate.core.catalog.search import SearchDocument, SearchIndex
+from taskgate.core.catalog.suspicions import SLICE
+from taskgate.core.completion.memory import UsageMemory
+from taskgate.core.completion.ranking import CandidateIndex, complete
+from taskgate.core.completion.schema_values import values_from_schema
+from taskgate.core.digest import digest_of_json
 from taskgate.core.errors import TaskgateError
-from taskgate.core.governance.approval import Approval, Binding, Workflow
+from taskgate.core.governance.approval import Approval, Binding
 from taskgate.core.governance.card import Card, card, show_json
-from taskgate.core.governance.digest import (
-    AmbiguousJson,
-    digest_of_json,
-    first_confusable,
-    fold,
-    imitated_member,
-    imitated_property,
-    skeleton,
-)
-from taskgate.core.governance.redaction import compile_redaction, difference
+from taskgate.core.governance.workflow import Workflow
 from taskgate.core.patterns import Glob, PatternSet
-from taskgate.core.peer_input import check_peer_url
-from taskgate.core.resource_uri import UriTemplate, first_matching, is_ambiguous, normal_form
+from taskgate.core.redaction.difference import difference
+from taskgate.core.redaction.fields import compile_redaction
+from taskgate.core.redaction.looks_secret import looks_secret
+from taskgate.core.resource_uri import is_ambiguous, normal_form
+from taskgate.core.strict_json import AmbiguousJson
+from taskgate.core.text.confusables import first_confusable, fold, imitated_member, imitated_property
+from taskgate.core.text.lookalikes import skeleton
+from taskgate.core.text.peer_url import check_peer_url
+from taskgate.core.uri_template import UriTemplate, first_matching
+from taskgate.core.waterfall import Span, svg
 from taskgate.gateway.governance.approvals import MADE_AT_ONCE
 from taskgate.mcp.lines import LineSplitter
 from taskgate.mcp.param_headers import param_headers_of

@@ -14,7 +14,7 @@ from tests.policy.test_cedar import NOON, PAYMENTS, engine, request
 from tests.seam import Gateway, seam
 
 from taskgate.core.governance.pipeline import PolicyVerdict
-from taskgate.core.identity import CredentialFacts
+from taskgate.core.identity.caller import CredentialFacts
 from taskgate.policy.cedar import BadPolicy
 
 FORWARD, REJECT = PolicyVerdict.FORWARD, PolicyVerdict.REJECT

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from taskgate.core.governance.pipeline import PolicyAnswer, PolicyVerdict
 from taskgate.core.patterns import PatternKind
 from taskgate.policy import cedar
-from taskgate.policy.cedar import BadPolicy, CedarEngine, Inexpressible, cedar_record, load_cedar
-from taskgate.policy.cedar_checks import PolicyFile, statements
+from taskgate.policy.cedar import BadPolicy, CedarEngine, load_cedar
+from taskgate.policy.cedar_statements import PolicyFile, statements
+from taskgate.policy.cedar_values import Inexpressible, cedar_record
 from taskgate.ports.policy_engine import PolicyEngine, PolicyRequest, PolicyTime
 
 FORWARD, APPROVE, REJECT = PolicyVerdict.FORWARD, PolicyVerdict.APPROVE, PolicyVerdict.REJECT

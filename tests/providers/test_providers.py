@@ -16,13 +16,12 @@ import pytest
 from tests.harness.programs import free_port, listening
 from tests.peers.model_vendors import KEY
 
-from taskgate.core.choose_model import Model
-from taskgate.core.sampling_request import (
+from taskgate.core.sampling.choose_model import Model
+from taskgate.core.sampling.errors import SamplingError, SamplingProblem
+from taskgate.core.sampling.request import (
     Audio,
     Image,
-    SamplingError,
     SamplingMessage,
-    SamplingProblem,
     SamplingRequest,
     Text,
     Tool,

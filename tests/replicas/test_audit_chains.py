@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from taskgate.assembly.audit_keeper import AuditKeeper
 from taskgate.cli.main import build_app
-from taskgate.core.audit import AuditEntry
+from taskgate.core.audit.chain import AuditEntry
 from taskgate.store.postgres.shared_rows import shared
 from taskgate.store.postgres.store import PostgresStore, open_store
 from taskgate.store.sealing import AuditAnchor, Sealing, anchor_path, audit_key

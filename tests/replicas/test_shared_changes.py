@@ -20,9 +20,10 @@ from tests.replicas.test_forwarding import events
 from tests.replicas.test_two_gateways import DEADLINE_S, TASKS, operator, pair
 
 from taskgate.core.errors import GatewayFault
-from taskgate.core.generations import Opening
-from taskgate.core.identity import Caller, CredentialFacts, Identity
-from taskgate.core.scoping.registry import SessionRequest
+from taskgate.core.generations.stateful import Opening
+from taskgate.core.identity.caller import Caller, CredentialFacts
+from taskgate.core.identity.identity import Identity
+from taskgate.core.scoping.session_request import SessionRequest
 from taskgate.gateway.requests.session import Session
 from taskgate.ports.store import KeptCatalog, KeptServer
 from taskgate.store.postgres.store import open_store

@@ -13,7 +13,7 @@ import pytest
 from tests.harness.commands import command
 from tests.seam import Call, Gateway, Upstream, seam
 
-from taskgate.core.audit import AuditEntry, chain
+from taskgate.core.audit.chain import AuditEntry, chain
 from taskgate.store.operations import rows
 
 

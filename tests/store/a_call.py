@@ -7,8 +7,9 @@ import secrets
 import time
 from typing import Any
 
-from taskgate.core.generations import Generation
-from taskgate.core.tasks.task import Task, new_task_id
+from taskgate.core.generations.generation import Generation
+from taskgate.core.ids import new_task_id
+from taskgate.core.tasks.task import Task
 from taskgate.store.sqlite.store import SqliteStore
 
 DEADLINE_S = 120

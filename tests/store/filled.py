@@ -11,13 +11,16 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from taskgate.core.audit import AuditEntry
-from taskgate.core.generations import Generation
+from taskgate.core.audit.chain import AuditEntry
+from taskgate.core.generations.generation import Generation
 from taskgate.core.governance import approval as law
-from taskgate.core.governance.approval import Binding, Workflow
+from taskgate.core.governance.approval import Binding
 from taskgate.core.governance.rehearse import RecordedCall
-from taskgate.core.tasks.state import TaskState, ToolClass
-from taskgate.core.tasks.task import Outcome, OutcomeKind, Task, new_task_id, ulid
+from taskgate.core.governance.workflow import Workflow
+from taskgate.core.ids import new_task_id, ulid
+from taskgate.core.tasks.state import TaskState
+from taskgate.core.tasks.task import Outcome, OutcomeKind, Task
+from taskgate.core.tool_class import ToolClass
 from taskgate.ports.approval_store import HeldCall
 from taskgate.store.operations import rows
 from taskgate.store.sealing import Sealing

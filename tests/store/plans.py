@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Protocol
 
 from tests.store.filled import DAY_MS, DEAD, FENCE, NOW_MS, OURS, Names
 
-from taskgate.core.identity import streams_between
+from taskgate.core.identity.conversation import streams_between
 from taskgate.store.sqlite.connection import SQL as SQLITE
 from taskgate.store.sqlite.connection import run_named
 

@@ -13,11 +13,12 @@ from test_postgres_store import a_call
 from tests.harness.postgres import fresh_url
 from tests.harness.unchecked import just_go
 
-from taskgate.core.audit import AuditEntry, Whole, verify
-from taskgate.core.budgets import UsageRow
-from taskgate.core.governance.approval import Binding, Workflow
+from taskgate.core.audit.chain import AuditEntry, Whole, verify
+from taskgate.core.governance.approval import Binding
 from taskgate.core.governance.rehearse import RecordedCall
+from taskgate.core.governance.workflow import Workflow
 from taskgate.core.tasks.transition import ResultCame
+from taskgate.core.usage import UsageRow
 from taskgate.ports.approval_store import ApprovalRequest
 from taskgate.ports.store import CONSOLE_SESSION, IdentityRecord, KeptScope
 from taskgate.ports.store_answers import Change

@@ -13,11 +13,12 @@ import pytest
 from tests.harness.postgres import RestartableServer, fresh_url
 from tests.harness.unchecked import just_go
 
-from taskgate.core.audit import AuditEntry
+from taskgate.core.audit.chain import AuditEntry
 from taskgate.core.errors import Executed, GatewayFault
-from taskgate.core.generations import Generation
+from taskgate.core.generations.generation import Generation
+from taskgate.core.ids import new_task_id
 from taskgate.core.tasks.state import TERMINAL, TaskState
-from taskgate.core.tasks.task import Task, new_task_id
+from taskgate.core.tasks.task import Task
 from taskgate.ports.store_answers import Change, Intended, TaskFilter
 from taskgate.store.sqlite.connection import SQL as SQLITE
 

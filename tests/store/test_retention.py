@@ -15,8 +15,8 @@ from tests.harness.postgres import fresh_url
 from tests.store.filled import DAY_MS, NOW_MS, Amounts, fill_postgres, fill_sqlite
 
 from taskgate.assembly.audit_keeper import FORGET_AT_ONCE, AuditKeeper
-from taskgate.core.audit import AuditEntry
-from taskgate.core.tasks.endings import SHOWN_AS_EXPIRED_MS
+from taskgate.core.audit.chain import AuditEntry
+from taskgate.core.tasks.deadlines import SHOWN_AS_EXPIRED_MS
 from taskgate.gateway.retention import Retention
 from taskgate.ports.store import Store
 from taskgate.store.operations.upkeep import ROWS_AT_ONCE, TASKS_AT_ONCE

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from tests.store.a_call import DEADLINE_S, a_call, trouble_is_over
 
-from taskgate.core.audit import AuditEntry, Whole, verify
+from taskgate.core.audit.chain import AuditEntry, Whole, verify
 from taskgate.core.errors import Executed, GatewayFault
 from taskgate.core.tasks.transition import Noted
 from taskgate.ports.store_answers import Change

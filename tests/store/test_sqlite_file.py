@@ -20,9 +20,10 @@ from tests.harness.unchecked import just_go
 from tests.store.a_call import DEADLINE_S, a_call
 
 import taskgate.store.sqlite
-from taskgate.core.audit import AuditEntry, row_bytes
+from taskgate.core.audit.chain import AuditEntry, row_bytes
 from taskgate.core.errors import Executed, GatewayFault
-from taskgate.core.governance.approval import Binding, Workflow
+from taskgate.core.governance.approval import Binding
+from taskgate.core.governance.workflow import Workflow
 from taskgate.core.tasks.state import OPEN
 from taskgate.core.tasks.task import Task
 from taskgate.core.tasks.transition import Cancelled, Dispatched, ResultCame

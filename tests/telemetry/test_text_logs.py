@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from taskgate.core.peer_input import visible
+from taskgate.core.text.plain_text import visible
 from taskgate.telemetry import logs
 from taskgate.telemetry.logs import Log
 

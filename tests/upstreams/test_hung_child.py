@@ -13,8 +13,8 @@ import pytest
 
 from taskgate.core.errors import TaskgateError
 from taskgate.core.events import EventKind
-from taskgate.core.generations import Generation
-from taskgate.core.questions import Answer, Question, not_supported
+from taskgate.core.generations.generation import Generation
+from taskgate.core.questions.question import Answer, Question, not_supported
 from taskgate.core.wire import Raw
 from taskgate.mcp.http.client import HttpClient
 from taskgate.mcp.stdio.reaper import Reaper

@@ -13,7 +13,7 @@ from tests.harness.raw_client import RawClient
 from typer.testing import CliRunner
 
 from taskgate.cli.main import build_app
-from taskgate.core.governance.redaction import HIDDEN
+from taskgate.core.redaction.fields import HIDDEN
 
 PROGRAM = """
 import json, os, sys

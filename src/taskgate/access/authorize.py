@@ -17,9 +17,10 @@ from taskgate.access.credentials import CredentialRefused, Credentials, NotVerif
 from taskgate.access.guard import Guard
 from taskgate.access.proof import HopProof, HttpProof, NeedsLookup, Proof
 from taskgate.access.resources import ProtectedResources
-from taskgate.core.access import Access, AccessRefusal, TargetScope, decide
-from taskgate.core.governance.approval import Approver
-from taskgate.core.identity import NO_REQUIREMENT, Caller, Identity
+from taskgate.core.governance.approver import Approver
+from taskgate.core.identity.access import Access, AccessRefusal, TargetScope, decide
+from taskgate.core.identity.caller import Caller
+from taskgate.core.identity.identity import NO_REQUIREMENT, Identity
 from taskgate.gateway.gateway import Gateway
 from taskgate.gateway.plan import Plan
 from taskgate.ports.credentials import Credential, IssuerUnavailable

@@ -12,18 +12,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from taskgate import clock
-from taskgate.core.access import AccessRefusal
-from taskgate.core.identity import (
-    NO_REQUIREMENT,
-    NOBODY,
-    OPERATOR,
-    OWNER_ROLES,
-    Identity,
-    Requirement,
-    TokenExpired,
-    TokenRefused,
-    principal_name,
-)
+from taskgate.core.identity.access import AccessRefusal
+from taskgate.core.identity.caller import OPERATOR
+from taskgate.core.identity.claims import TokenExpired, TokenRefused
+from taskgate.core.identity.identity import NO_REQUIREMENT, NOBODY, Identity, Requirement, principal_name
+from taskgate.core.identity.roles import OWNER_ROLES
 from taskgate.ports.credentials import Credential, CredentialRecords, CredentialVerifier
 
 NEVER: Final = float("inf")

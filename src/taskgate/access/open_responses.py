@@ -23,7 +23,7 @@ from taskgate import clock
 from taskgate.access.authorize import AccessRefused, Authorized, Authorizer
 from taskgate.access.credentials import NotVerifiedYet
 from taskgate.access.proof import NeedsLookup, SessionProof
-from taskgate.core.access import AccessRefusal
+from taskgate.core.identity.access import AccessRefusal
 from taskgate.telemetry.logs import log
 from taskgate.turns import let_others_run
 

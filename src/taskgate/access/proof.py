@@ -11,8 +11,9 @@ from typing import Protocol
 
 from taskgate.access.arrival import LOCAL, Arrival, Arrivals
 from taskgate.access.credentials import CredentialRefused, Credentials
-from taskgate.core.access import AccessRefusal
-from taskgate.core.identity import ANONYMOUS, Caller, Identity, tenant_of
+from taskgate.core.identity.access import AccessRefusal
+from taskgate.core.identity.caller import ANONYMOUS, Caller
+from taskgate.core.identity.identity import Identity, tenant_of
 from taskgate.ports.credentials import Credential, LoginRefused
 
 Headers = Sequence[tuple[bytes, bytes]]

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from taskgate.core.access import Access
+from taskgate.core.identity.access import Access
 
 
 class RouteKind(StrEnum):

@@ -37,10 +37,10 @@ from taskgate.config.model.servers import Server as ServerConfig
 from taskgate.config.model.store import keys_of
 from taskgate.core.errors import GatewayFault, TaskgateError
 from taskgate.core.events import EventKind
-from taskgate.core.generations import generation_of
-from taskgate.core.governance.sent_secrets import configured_secrets
-from taskgate.core.identity import ANONYMOUS
-from taskgate.core.questions import Answer, Question, not_supported
+from taskgate.core.generations.generation import generation_of
+from taskgate.core.identity.caller import ANONYMOUS
+from taskgate.core.questions.question import Answer, Question, not_supported
+from taskgate.core.redaction.sent_secrets import configured_secrets
 from taskgate.core.wire import MessageReader, Raw
 from taskgate.gateway.dynamic_servers import NewServer
 from taskgate.gateway.events import CredentialsChanged, TemporaryScopesChanged

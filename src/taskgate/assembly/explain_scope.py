@@ -22,9 +22,10 @@ from taskgate.core.errors import CallerError
 from taskgate.core.governance.decision import Denied, Gate
 from taskgate.core.governance.pipeline import decide
 from taskgate.core.patterns import PatternKind
-from taskgate.core.scoping.registry import SessionRequest
+from taskgate.core.scoping.explain import ExplainRow, explain
 from taskgate.core.scoping.scope import ScopePolicy, ScopeProblem, check
-from taskgate.core.scoping.subset import Exclusion, ExplainRow, Reason, Subset, compose, explain
+from taskgate.core.scoping.session_request import SessionRequest
+from taskgate.core.scoping.subset import Exclusion, Reason, Subset, compose
 from taskgate.dashboard.routes import ShownConfiguration
 from taskgate.gateway.plan import Plan
 

@@ -18,23 +18,20 @@ from taskgate.config.model.governance import Record
 from taskgate.config.model.servers import Server
 from taskgate.config.problems import ConfigError, Problem
 from taskgate.core.catalog.pin import PinMode
-from taskgate.core.governance.approval import Approver, OnTimeout, Workflow
+from taskgate.core.digest import digest_of_bytes
+from taskgate.core.governance.approver import Approver
 from taskgate.core.governance.decision import Action
-from taskgate.core.governance.digest import canonical, digest_of_bytes
-from taskgate.core.governance.pipeline import (
-    EnforcementProfile,
-    ExposeMode,
-    Gates,
-    Layers,
-    UnknownWorkflow,
-    check_workflows,
-    expose,
-)
-from taskgate.core.governance.redaction import compile_redaction
+from taskgate.core.governance.pipeline import EnforcementProfile, Gates, UnknownWorkflow, check_workflows
 from taskgate.core.governance.rules import Rule, compile_rules
-from taskgate.core.identity import ANONYMOUS, GATEWAY_ROLES, OPERATOR, OWNER_ROLES, principal_name
+from taskgate.core.governance.visibility import ExposeMode, Layers, expose
+from taskgate.core.governance.workflow import OnTimeout, Workflow
+from taskgate.core.identity.caller import ANONYMOUS, OPERATOR
+from taskgate.core.identity.identity import principal_name
+from taskgate.core.identity.roles import GATEWAY_ROLES, OWNER_ROLES
 from taskgate.core.patterns import PatternSet
+from taskgate.core.redaction.fields import compile_redaction
 from taskgate.core.scoping.registry import ApprovalPolicy, ApprovalWish
+from taskgate.core.strict_json import canonical
 from taskgate.gateway.plan import Elicits, Governing, KnownToken, RecordSettings
 from taskgate.inbound.local import local_principal
 from taskgate.ports.approval_channel import ApprovalChannel
@@ -143,7 +140,7 @@ def load_policy(root: GatewayFile) -> PolicyEngine | None:
     if not root.cedar.policies:
         return None
     from taskgate.policy.cedar import BadPolicy, load_cedar
-    from taskgate.policy.cedar_checks import PolicyFile
+    from taskgate.policy.cedar_statements import PolicyFile
 
     files = [PolicyFile(path, read_text(Path(path), _MAX_POLICY_BYTES)) for path in root.cedar.policies]
     try:

@@ -20,7 +20,8 @@ from taskgate.config.model.identity import Issued, ScopeRequirement
 from taskgate.config.model.identity import OidcLogin as OidcConfig
 from taskgate.config.model.servers import Server as ServerConfig
 from taskgate.config.problems import ConfigError, Problem
-from taskgate.core.identity import ClaimRules, Identity, Requirement, principal_name
+from taskgate.core.identity.claims import ClaimRules
+from taskgate.core.identity.identity import Identity, Requirement, principal_name
 from taskgate.identity.account_logins import AccountLogins
 from taskgate.identity.discovery import SigningKeys
 from taskgate.identity.documents import Documents, GuardedDocuments

@@ -21,14 +21,16 @@ from taskgate.config.model.telemetry import Otel
 from taskgate.config.problems import ConfigError, Problem
 from taskgate.core.catalog.names import NameStyle
 from taskgate.core.catalog.task_card import TaskCard
-from taskgate.core.catalog.tool_listing import AnnotationMode
-from taskgate.core.choose_model import Model, SpendLimits
 from taskgate.core.delivery import DeliverySettings
+from taskgate.core.governance.task_annotation import AnnotationMode
 from taskgate.core.patterns import PatternSet
+from taskgate.core.sampling.choose_model import Model
+from taskgate.core.sampling.spending import SpendLimits
+from taskgate.core.scoping.profile import Narrowing, resolve_profile
+from taskgate.core.scoping.profile import Profile as ScopingProfile
 from taskgate.core.scoping.registry import LeftOut, Registry, RegistryRecord, ServerBudgets, TransportKind
-from taskgate.core.scoping.scope import HelperTools, Narrowing, ScopeMode, ScopePolicy, resolve_profile
-from taskgate.core.scoping.scope import Profile as ScopingProfile
-from taskgate.core.tasks.state import ToolClass
+from taskgate.core.scoping.scope import HelperTools, ScopeMode, ScopePolicy
+from taskgate.core.tool_class import ToolClass
 from taskgate.gateway.plan import CallSettings, ExecuteOn, Features, Limits, ModelSource, Plan, ToolTrait, Validate
 
 if TYPE_CHECKING:

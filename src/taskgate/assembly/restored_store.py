@@ -10,9 +10,9 @@ from taskgate.assembly import shared_store
 from taskgate.assembly.stores import store_path
 from taskgate.config.load import LoadedConfig
 from taskgate.config.model.store import keys_of
-from taskgate.core.audit import AuditEntry
+from taskgate.core.audit.chain import AuditEntry
 from taskgate.core.errors import GatewayFault
-from taskgate.core.identity import OPERATOR
+from taskgate.core.identity.caller import OPERATOR
 from taskgate.ports.store import Store
 from taskgate.store.sqlite.store import open_store
 

@@ -14,7 +14,7 @@ from taskgate import __version__
 from taskgate.assembly.stores import check_store, store_path
 from taskgate.config.load import LoadedConfig
 from taskgate.config.model.store import keys_of
-from taskgate.core.audit import AuditEntry, Head, Row
+from taskgate.core.audit.chain import AuditEntry, Head, Row
 from taskgate.core.errors import GatewayFault
 from taskgate.gateway.requests.budgets import Budgets
 from taskgate.inbound.http.site import InternalSocket, bind_internal

@@ -20,7 +20,7 @@ from taskgate.core.catalog.schema_check import InvalidArguments
 from taskgate.core.errors import CallerError
 from taskgate.core.governance.decision import Decision, Denied, Gate, NeedsApproval, Settled
 from taskgate.core.governance.pipeline import UNKNOWN, decide
-from taskgate.core.identity import Caller
+from taskgate.core.identity.caller import Caller
 from taskgate.core.patterns import PatternKind
 from taskgate.core.scoping.subset import compose
 from taskgate.gateway.catalog.catalogs import Catalogs

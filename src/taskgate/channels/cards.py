@@ -7,7 +7,7 @@ from typing import Any
 
 from taskgate.core.governance.approval import State
 from taskgate.core.governance.card import Card, Excerpt, excerpt, history_line
-from taskgate.core.governance.redaction import ChangeKind, Difference
+from taskgate.core.redaction.difference import ChangeKind, Difference
 
 # A card as JSON for receivers that are programs. Documented in docs/approval-channels.md; keys are only ever added.
 

@@ -30,7 +30,7 @@ from taskgate.channels.cards import card_json
 from taskgate.core import wire
 from taskgate.core.governance.approval import Refusal, Verdict
 from taskgate.core.governance.card import Card
-from taskgate.core.identity import OPERATOR
+from taskgate.core.identity.caller import OPERATOR
 from taskgate.ports.approval_channel import (
     OTHER_ARGUMENTS,
     UNKNOWN_APPROVAL,

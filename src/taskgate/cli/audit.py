@@ -20,8 +20,8 @@ from taskgate.cli.serve import ConfigOption, loaded_or_exit
 from taskgate.cli.target import Gateway, Json, Token
 
 if TYPE_CHECKING:
-    from taskgate.core.audit import Head as NoteOfRow
-    from taskgate.core.audit import Row
+    from taskgate.core.audit.chain import Head as NoteOfRow
+    from taskgate.core.audit.chain import Row
     from taskgate.store.sealing import Marks
 
 _PAGE = 2_000
@@ -45,8 +45,8 @@ def register(app: typer.Typer) -> None:
 
 def verify(config: ConfigOption = None, file: ExportFile = None, head: Head = None, as_json: Json = False) -> None:
     """Check that no row was changed, removed or inserted. Note the printed head to notice a shortened log later."""
-    from taskgate.core.audit import Whole
-    from taskgate.core.audit import verify as walk
+    from taskgate.core.audit.chain import Whole
+    from taskgate.core.audit.chain import verify as walk
 
     chains = _several_chains(config, file)
     if chains is not None:
@@ -88,7 +88,7 @@ def export(
     after: Annotated[int, typer.Option("--after", help="Only rows after this number.")] = 0,
 ) -> None:
     """Write the log as JSON lines. Each line carries its hash, so an export can be verified by itself."""
-    from taskgate.core.audit import export_line
+    from taskgate.core.audit.chain import export_line
 
     chains = _several_chains(config, None)
     if chains is not None and after:
@@ -177,7 +177,7 @@ def _verify_chains(several: _Chains, head: str | None, as_json: bool) -> None:
 
 def _walked(several: _Chains) -> tuple[dict[str, int], list[dict[str, object]]]:
     """How far each chain is whole, and what is wrong with the others."""
-    from taskgate.core.audit import Broken, heads_named, verify_beside
+    from taskgate.core.audit.chain import Broken, heads_named, verify_beside
 
     named: dict[str, dict[int, str]] = {}
     seen: set[str] = set()
@@ -291,7 +291,7 @@ class _Watch:
 
     def before(self) -> Row | None:
         """The last row that was forgotten on purpose: the chain goes on from it."""
-        from taskgate.core.audit import AuditEntry, Row
+        from taskgate.core.audit.chain import AuditEntry, Row
 
         cut = self._marks.cut if self._marks is not None else None
         return None if cut is None else Row(cut.number, "", cut.hash, AuditEntry(cut.at_ms, "cut"))
@@ -380,7 +380,7 @@ def _exported(file: Path) -> Iterator[Row]:
 
 def _line(line: bytes) -> tuple[str, Row]:
     """The chain of a row, empty where there is one, and the row. Raises ValueError."""
-    from taskgate.core.audit import from_export
+    from taskgate.core.audit.chain import from_export
 
     try:
         said = json.loads(line)

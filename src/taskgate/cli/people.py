@@ -56,8 +56,8 @@ def usage(
 
 
 def _print_csv(rows: list[dict[str, Any]]) -> None:
-    from taskgate.core.budgets import UsageRow
-    from taskgate.core.budgets import as_csv as written
+    from taskgate.core.usage import UsageRow
+    from taskgate.core.usage import as_csv as written
 
     print(written(UsageRow(**row) for row in rows), end="")
 

@@ -63,7 +63,7 @@ def test(
         raise typer.BadParameter('the arguments of a call are a JSON object, such as \'{"path": "a.txt"}\'')
     from taskgate.assembly.try_call import try_call
     from taskgate.core.errors import TaskgateError
-    from taskgate.core.identity import Caller
+    from taskgate.core.identity.caller import Caller
     from taskgate.telemetry import logs
 
     loaded = loaded_or_exit(config)
@@ -242,7 +242,7 @@ def explain(
     """Say which servers and tools a scope sees, and the reason each other one fell out."""
     from taskgate.assembly.explain_scope import explain_scope
     from taskgate.core.errors import TaskgateError
-    from taskgate.core.scoping.registry import SessionRequest
+    from taskgate.core.scoping.session_request import SessionRequest
     from taskgate.telemetry import logs
 
     loaded = loaded_or_exit(config)

@@ -32,7 +32,7 @@ from taskgate.config.tool_name_collisions import plain_name_problems
 from taskgate.config.tree import Entry, Mapping, key_name
 from taskgate.config.validation import validated
 from taskgate.config.variables import Unset, expand
-from taskgate.core.governance.redaction import SecretValues
+from taskgate.core.redaction.secret_values import SecretValues
 from taskgate.folders import find_config, state_folder
 
 MAX_FILE_BYTES = 4 << 20

@@ -11,8 +11,10 @@ from taskgate.config.problems import Problem, problem_at
 from taskgate.config.tree import Entry, Mapping, text_of
 from taskgate.core.errors import TaskgateError
 from taskgate.core.patterns import ALL_TOOLS, PatternSet
-from taskgate.core.scoping.registry import Registry, RegistryRecord, SessionRequest
-from taskgate.core.scoping.scope import Narrowing, Profile, ResolvedProfile, ScopePolicy, resolve_profile
+from taskgate.core.scoping.profile import Narrowing, Profile, ResolvedProfile, resolve_profile
+from taskgate.core.scoping.registry import Registry, RegistryRecord
+from taskgate.core.scoping.scope import ScopePolicy
+from taskgate.core.scoping.session_request import SessionRequest
 from taskgate.core.scoping.subset import Subset, compose
 
 _EVERYTHING = SessionRequest((("*",),))

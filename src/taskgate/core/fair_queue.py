@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import Final
 
 from taskgate.core.errors import CallerError
-from taskgate.core.identity import tenant_of
+from taskgate.core.identity.identity import tenant_of
 
 _STALE_ENTRIES: Final = 64
 """A ranking is compacted when it holds this many entries more than twice its names."""

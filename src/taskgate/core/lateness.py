@@ -1,9 +1,9 @@
 """When a gateway has more to do than time to do it: calls wait for too long, and go on waiting for too long.
 
-One long step (a large message, a collection of garbage) makes every call of that moment late, and the next ones are on time again:
-refusing those calls would only lose work that can be done at once. A queue that stands makes every call late. What tells the two
-apart is how long it lasts, as in CoDel (RFC 8289): calls are refused once each of them has waited longer than the target
-throughout an interval, until one was on time.
+One long step (a large message, a collection of garbage) makes every call of that moment late, and the next ones are on
+time again: refusing those calls would only lose work that can be done at once. A queue that stands makes every call
+late. What tells the two apart is how long it lasts, as in CoDel (RFC 8289): calls are refused once each of them has
+waited longer than the target throughout an interval, until one was on time.
 """
 
 from __future__ import annotations

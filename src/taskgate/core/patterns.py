@@ -17,8 +17,8 @@ from enum import StrEnum
 from functools import lru_cache
 
 from taskgate.core.errors import CallerError
-from taskgate.core.governance.digest import skeleton
 from taskgate.core.resource_uri import normal_form, normal_glob
+from taskgate.core.text.lookalikes import skeleton
 
 MAX_PATTERN = 512
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import Final, NamedTuple
 
-from taskgate.core.budgets import BucketLevel, TokenBucket, take
+from taskgate.core.token_bucket import BucketLevel, TokenBucket, take
 
 BURST: Final = 50
 PER_SECOND: Final = 1.0

@@ -1,13 +1,17 @@
-"""URIs of resources: one normal form to judge them by, and the templates (RFC 6570) they may be made from."""
+"""The normal form of a resource URI, by which rules and lists judge it. The URI that is sent is never rewritten.
+
+Many spellings name one resource: `FILE://localhost/a/%62/../c`, `file:/a/c` and `file:///a/c`. The normal form has
+scheme and host in lower case, IP addresses in the usual notation, no default port, no user, no empty or local authority
+before a file path, no percent-encoding (however often it was applied), no dot segments, and no repeated or backward
+slashes. It is what a lenient server may take a URI for, so it is used for judging only.
+"""
 
 from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from functools import lru_cache
-from typing import Final, TypeVar
+from typing import Final
 from urllib.parse import unquote
 
 # One normal form of a resource's URI, under which rules and lists judge it. What is sent is never rewritten.
@@ -164,183 +168,3 @@ def _resolved(path: str) -> str:
             kept.append(part)
     slash = "/" if kept and parts[-1] in ("", ".", "..") else ""
     return f"/{'/'.join(kept)}{slash}"
-
-
-# URI templates (RFC 6570) of upstreams: may a URI have been made from one, and what stood in one of its variables?
-#
-# A template is literals and variables in turn. All ways to divide a URI among them are followed at once, as sets of
-# places kept in the bits of an integer, so the cost is the template's length times a few machine words however many
-# variables there are; a regular expression would try the ways one after the other, and there can be more of them than
-# there is time. Expansion and percent-encoding are not checked: a match says "may be".
-
-MAX_TEMPLATE: Final = 4096
-MAX_EFFORT: Final = 100_000
-"""Characters of templates that one search compares, more of them where the URI is long; beyond it no template fits."""
-MAX_SUGGESTING: Final = 25_000
-"""The same for a list of suggestions, which divides each URI among the variables in both directions."""
-
-_EXPRESSION: Final = re.compile(r"\{([+#./;?&]?)([^{}]*)\}")
-_ACROSS_SEGMENTS: Final = frozenset("+#/?&;")
-_Owner = TypeVar("_Owner")
-
-
-@dataclass(frozen=True, slots=True)
-class _Variables:
-    """One expression in braces. A plain one does not reach over a slash."""
-
-    names: tuple[str, ...]
-    across: bool
-
-
-class PreparedUri:
-    """A URI prepared for being compared with many templates."""
-
-    __slots__ = ("_mirrored", "_places", "end", "not_slash", "uri")
-
-    def __init__(self, uri: str) -> None:
-        self.uri = uri
-        self.end = 1 << len(uri)
-        self._places: dict[str, int] = {}
-        for at, character in enumerate(uri):
-            self._places[character] = self._places.get(character, 0) | 1 << at
-        self.not_slash = (self.end - 1) & ~self._places.get("/", 0)
-        self._mirrored = -1
-
-    def flooded_down(self, places: int) -> int:
-        """These places and those before them from which no slash is in the way."""
-        # Bits are mirrored, so that the carry of the flood upwards runs the other way.
-        size = self.end.bit_length()
-        if self._mirrored < 0:
-            self._mirrored = _mirrored(self.not_slash << 1, size)
-        free, seen = self._mirrored, _mirrored(places, size)
-        return _mirrored((((seen & free) + free) ^ free) | seen, size)
-
-    def flooded_up(self, places: int) -> int:
-        """These places and those behind them to which no slash is in the way."""
-        # A run of ones is flooded from a place in it to the zero behind it by the carry of one addition.
-        return (((places & self.not_slash) + self.not_slash) ^ self.not_slash) | places
-
-    def occurrences(self, literal: str) -> int:
-        """The places at which a literal begins."""
-        found = (self.end << 1) - 1
-        for at, character in enumerate(literal):
-            found &= self._places.get(character, 0) >> at
-            if not found:
-                break
-        return found
-
-
-class UriTemplate:
-    """One template, read once. One that is too long to be compared matches only itself."""
-
-    __slots__ = ("_tokens", "head", "tail", "template")
-
-    def __init__(self, template: str) -> None:
-        self.template = template
-        tokens: list[str | _Variables] = []
-        at = 0
-        for found in _EXPRESSION.finditer(template) if len(template) <= MAX_TEMPLATE else ():
-            tokens.append(template[at : found.start()])
-            names = tuple(part.partition(":")[0].rstrip("*") for part in found.group(2).split(","))
-            tokens.append(_Variables(names, found.group(1) in _ACROSS_SEGMENTS))
-            at = found.end()
-        tokens.append(template[at:])
-        self._tokens = tuple(tokens)
-        self.head, self.tail = str(tokens[0]), str(tokens[-1])
-
-    def effort(self, uri: str) -> int:
-        """What a comparison costs, in characters of a template beside a short URI."""
-        return len(self.template) * (1 + len(uri) // 1024)
-
-    def matches(self, text: PreparedUri) -> bool:
-        """Whether the URI may have been made from this template."""
-        return bool(self._forwards(text)[-1] & text.end)
-
-    def value_of(self, variable: str, text: PreparedUri) -> str | None:
-        """What stands in the place of a variable; None if the URI does not fit or the variable is not there."""
-        at = next((i for i, t in enumerate(self._tokens) if isinstance(t, _Variables) and variable in t.names), None)
-        forwards = self._forwards(text)
-        if at is None or not forwards[-1] & text.end:
-            return None
-        backwards = self._backwards(text)
-        # The variables before take as much as they can, as readers of a path expect.
-        start = (forwards[at] & backwards[at]).bit_length() - 1
-        ends = _through(self._tokens[at], text, 1 << start) & backwards[at + 1]
-        return text.uri[start : ends.bit_length() - 1]
-
-    def values_in(self, variable: str, uris: Iterable[str]) -> Iterator[str]:
-        """What stands in the place of a variable in each of many URIs, within a bounded effort."""
-        if not any(isinstance(token, _Variables) and variable in token.names for token in self._tokens):
-            return
-        alone = self._tokens[1] if len(self._tokens) == 3 else None
-        least, effort = len(self.head) + len(self.tail), 0
-        for uri in uris:
-            if not uri.startswith(self.head) or not uri.endswith(self.tail) or len(uri) < least or len(uri) > MAX_URI:
-                continue
-            if isinstance(alone, _Variables):
-                value = uri[len(self.head) : len(uri) - len(self.tail)]
-                if alone.across or "/" not in value:
-                    yield value
-                continue
-            effort += self.effort(uri) + len(uri)
-            if effort > MAX_SUGGESTING:
-                return
-            found = self.value_of(variable, PreparedUri(uri))
-            if found is not None:
-                yield found
-
-    def _forwards(self, text: PreparedUri) -> list[int]:
-        """For each token the places at which it may begin, and at last those at which the template may end."""
-        places = [1]
-        for token in self._tokens:
-            places.append(_through(token, text, places[-1]))
-        return places
-
-    def _backwards(self, text: PreparedUri) -> list[int]:
-        """For each token the places from which the rest of the template fits the rest of the URI."""
-        places = [text.end]
-        for token in reversed(self._tokens):
-            after = places[-1]
-            if isinstance(token, str):
-                places.append((after >> len(token)) & text.occurrences(token))
-            else:
-                places.append(_before(token, text, after))
-        return places[::-1]
-
-
-def _through(token: str | _Variables, text: PreparedUri, places: int) -> int:
-    """Where one may stand behind a token, having stood before it at any of these places."""
-    if not places:
-        return 0
-    if isinstance(token, str):
-        return (places & text.occurrences(token)) << len(token)
-    if token.across:
-        return (text.end << 1) - (places & -places)
-    return text.flooded_up(places)
-
-
-def _before(token: _Variables, text: PreparedUri, places: int) -> int:
-    top = (1 << places.bit_length()) - 1
-    return top if token.across else text.flooded_down(places) & top
-
-
-def _mirrored(bits: int, size: int) -> int:
-    return int(f"{bits:0{size}b}"[::-1][:size], 2)
-
-
-def first_matching(templates: Iterable[tuple[UriTemplate, _Owner]], uri: str) -> _Owner | None:
-    """The owner of the first template that the URI may have been made from, within a bounded effort."""
-    if len(uri) > MAX_URI:
-        return None
-    text: PreparedUri | None = None
-    effort = 0
-    for template, owner in templates:
-        if not uri.startswith(template.head) or not uri.endswith(template.tail):
-            continue
-        effort += template.effort(uri)
-        if effort > MAX_EFFORT:
-            return None
-        text = text or PreparedUri(uri)
-        if template.matches(text):
-            return owner
-    return None

@@ -1,12 +1,12 @@
-"""Strict reading of one large message, a slice at a time.
+"""Strict parsing of one large message in slices.
 
-`wire.parse_strictly` reads a message in one go, which takes too long for many megabytes and for many thousand values. This reads
-the same documents and refuses the same ones, but stops after each slice and goes on when it is called again. A document that holds
-too many values is refused before it is read any closer.
+`wire.parse_strictly` parses a message at once, which takes too long for many megabytes or many thousand values.
+`StrictScan` accepts and rejects the same documents, but returns after each slice and continues with the next call. A
+document with too many values is rejected before it is parsed.
 
-`StrictScan.step` builds no values: it checks the document and remembers where the members of the outermost object are, which is all
-that relaying a result needs. `StrictScan.decoded` builds the values where they are needed. Pure: the caller decides what happens
-between two slices.
+`StrictScan.step` builds no values: it checks the document and records the offsets of the members of the outermost
+object, which is all that relaying a result needs. `StrictScan.decoded` builds the values. The caller decides what
+happens between two slices.
 """
 
 from __future__ import annotations
@@ -15,16 +15,14 @@ import codecs
 import itertools
 import json
 import re
-import sys
-from collections.abc import Generator, Iterator, Mapping
-from typing import Any, Final, TypeVar
+from collections.abc import Generator, Iterator
+from typing import Any, Final
 
 import msgspec
 
 from taskgate.core import wire
-from taskgate.core.wire import BeyondLimits, InvalidMessage, MalformedJson, Message, Raw
-
-_Read = TypeVar("_Read")
+from taskgate.core.hollow import Hollow
+from taskgate.core.wire import BeyondLimits, MalformedJson, Message, Raw
 
 SLICE_BYTES: Final = 32 * 1024
 SLICE_TOKENS: Final = 1_000
@@ -52,95 +50,10 @@ _SIMPLE_MEMBER: Final = re.compile(
 )
 _SIMPLE_ELEMENT: Final = re.compile(rb"[ \t\n\r]{0,1000}+" + _SIMPLE + rb"([,\]])")
 """What most documents mostly consist of, in one go."""
-
-_QUICK_BYTES: Final = 16 * 1024
-_QUICK_VALUES: Final = 8_192
-_LARGE_BYTES: Final = 256 * 1024
-TOO_LARGE: Final = f"it has more than {_LARGE_BYTES} bytes or {_QUICK_VALUES} values"
-"""Why a message cannot be read in one go."""
 _PIECE_BYTES: Final = 16 * 1024
 """How much of a large array or object is decoded in one go."""
 _TEXT_BYTES: Final = 256 * 1024
 """How much of a large string is decoded in one go."""
-
-
-def reads_quickly(body: bytes) -> bool:
-    """Whether a message can be read in one go, within a few milliseconds: it is neither long nor can it hold many values."""
-    size = len(body)
-    if size <= _QUICK_BYTES:
-        return True
-    # Each value but the first stands behind a comma or begins an array or object. Those in texts are counted, too.
-    return size < _LARGE_BYTES and body.count(b",") + body.count(b"{") + body.count(b"[") <= _QUICK_VALUES
-
-
-def message_in_slices(body: bytes, max_depth: int, max_nodes: int) -> Generator[None, None, Message]:
-    """`MessageReader.read` in slices: yields between them and returns the message. Raises what that raises."""
-    scan = StrictScan(body, max_depth, max_nodes)
-    while not scan.step():
-        yield
-    if scan.is_result:
-        return scan.response()
-    value = yield from scan.decoded()
-    return wire.message_of(value, scan.copied_members())
-
-
-def result_in_slices(body: bytes) -> Generator[None, None, Message | None]:
-    """The response in a body that is deeper or fuller than a message may be, with its result unread. None if it holds no result."""
-    scan = StrictScan(body, len(body), len(body))
-    while not scan.step():
-        yield
-    return scan.response() if scan.is_result else None
-
-
-def members_in_slices(body: bytes) -> Generator[None, None, dict[str, Raw]]:
-    """The members of an object of any depth; nothing where it is no object."""
-    scan = StrictScan(body, len(body), len(body))
-    while not scan.step():
-        yield
-    return scan.copied_members()
-
-
-def elements_in_slices(body: bytes) -> Generator[None, None, list[Raw]]:
-    """The elements of an array of any depth; nothing where it is no array."""
-    scan = StrictScan(body, len(body), len(body))
-    while not scan.step():
-        yield
-    return [Raw(bytes(element)) for element in scan.elements()]
-
-
-def finished(slices: Generator[None, None, _Read]) -> _Read:
-    """What the slices return, without a pause between them; for what is small enough to be read in one go."""
-    while True:
-        try:
-            next(slices)
-        except StopIteration as end:
-            read: _Read = end.value
-            return read
-
-
-def batch_in_slices(body: bytes, max_depth: int, max_nodes: int) -> Generator[None, None, list[Message]]:
-    """`MessageReader.read_batch` in slices."""
-    if not wire.is_batch(body):
-        raise InvalidMessage("a batch is an array")
-    scan = StrictScan(body, max_depth, max_nodes)
-    while not scan.step():
-        yield
-    raw = scan.elements()
-    wire.check_batch(raw)
-    values = yield from scan.decoded()
-    return [wire.message_of(value, _members(text)) for value, text in zip(values, raw, strict=True)]
-
-
-def value_in_slices(document: bytes) -> Generator[None, None, Any]:
-    """`wire.parse_strictly` in slices, without limits: for parts of a message that was let in."""
-    scan = StrictScan(document, wire.DEEPEST, sys.maxsize)
-    while not scan.step():
-        yield
-    return (yield from scan.decoded())
-
-
-def _members(text: Raw) -> dict[str, Raw]:
-    return wire.members_of(text) if bytes(memoryview(text)[:1]) == b"{" else {}
 
 
 class _LargeValue:
@@ -566,40 +479,3 @@ class StrictScan:
             self._elements.append((self._value_at, self._at))
         else:
             self._spans[self._key.decode()] = (self._value_at, self._at)
-
-
-_KEPT_BYTES: Final = 16 * 1024
-
-
-class Hollow:
-    """A large object without its large members, each of which has left a small one of the same kind in its place.
-
-    What looks at an object or edits its members can so be applied to a few bytes; `refill` puts the large members back.
-    """
-
-    __slots__ = ("_aside", "small")
-
-    def __init__(self, body: bytes, spans: Mapping[str, tuple[int, int]], nonce: str) -> None:
-        self._aside: dict[bytes, memoryview] = {}
-        view = memoryview(body)
-        members: dict[str, Raw] = {}
-        for number, (name, (begin, end)) in enumerate(spans.items()):
-            if end - begin <= _KEPT_BYTES:
-                members[name] = Raw(body[begin:end])
-                continue
-            mark = wire.encode(f"{nonce}{number}")
-            stands_in = {b"{": b'{"large":%b}', b"[": b"[%b]"}.get(body[begin : begin + 1], b"%b") % mark
-            self._aside[stands_in] = view[begin:end]
-            members[name] = Raw(stands_in)
-        self.small = wire.join(members)
-
-    def refill(self, edited: bytes) -> bytes:
-        """The edited object with its large members. One that was edited away stays away."""
-        parts: list[bytes | memoryview] = []
-        places = sorted((edited.find(mark), mark) for mark in self._aside)
-        end = 0
-        for at, mark in places:
-            if at >= 0:
-                parts += [edited[end:at], self._aside[mark]]
-                end = at + len(mark)
-        return b"".join([*parts, edited[end:]])

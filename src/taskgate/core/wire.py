@@ -1,8 +1,8 @@
-"""JSON-RPC envelopes: bytes in, `Message` out, and bytes again.
+"""JSON-RPC messages: parse bytes into a `Message`, and build the bytes of messages.
 
-Reading is strict, because two parsers that disagree about a message are a security hole: duplicate keys, NaN, lone surrogates,
-and documents that are too deep or too large are refused for everyone. Relaying is opaque: a message keeps the exact bytes of its
-params, result and error, so that what we do not understand passes through unchanged. This module knows nothing of MCP.
+Parsing is strict, because two parsers that read one message differently are a security hole: duplicate keys, NaN, lone
+surrogates, and documents that are too deep or too large are rejected. Relaying is opaque: a message keeps the exact
+bytes of its params, result and error, so unknown members pass unchanged. This module knows nothing of MCP.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import Any, Final, NoReturn
 
@@ -309,42 +309,3 @@ def request(message_id: bytes, method: bytes, params: bytes | None) -> bytes:
 def notification(method: str, params: bytes | None) -> bytes:
     head = b'{"jsonrpc":"2.0","method":' + encode(method)
     return head + b"}" if params is None else head + b',"params":' + params + b"}"
-
-
-# Reading and editing `_meta` inside raw params, leaving every other byte alone.
-#
-# Both generations keep cross-cutting facts there: progress tokens, related tasks, the stateless envelope. Editing goes
-# member by member, so vendor keys keep their exact bytes.
-
-META = "_meta"
-
-
-def meta_of(params: Any) -> Mapping[str, Any]:
-    """The decoded `_meta` of decoded params, or an empty mapping."""
-    if type(params) is dict:
-        meta = params.get(META)
-        if type(meta) is dict:
-            return meta
-    return {}
-
-
-def with_meta(members: Members, put: Mapping[str, Raw], drop: Iterable[str] = ()) -> Members:
-    """A copy of the params members whose `_meta` has gained and lost some keys; an empty `_meta` disappears."""
-    present = members.get(META)
-    meta: Members = members_of(present) if present is not None and bytes(present)[:1] == b"{" else {}
-    for key in drop:
-        meta.pop(key, None)
-    meta.update(put)
-    edited = dict(members)
-    if meta:
-        edited[META] = Raw(join(meta))
-    else:
-        edited.pop(META, None)
-    return edited
-
-
-def insert_first(obj: bytes | Raw, member: bytes) -> bytes:
-    """Put one rendered member (`"key":value`) at the front of a raw object without decoding the rest."""
-    body = bytes(obj).lstrip()
-    rest = body[1:].lstrip()
-    return b"{" + member + (b"" if rest.startswith(b"}") else b",") + rest

@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from taskgate.access.routes import RouteKind
-from taskgate.core.access import Access
+from taskgate.core.identity.access import Access
 from taskgate.dashboard.login import Login
 from taskgate.dashboard.records import Records
 from taskgate.dashboard.routes import (

@@ -10,10 +10,11 @@ import msgspec
 
 from taskgate.access.authorize import Authorizer
 from taskgate.access.routes import RouteKind
-from taskgate.core.access import Access
 from taskgate.core.errors import CallerError
-from taskgate.core.governance.approval import PAGE_CHANNEL, Approver, Verdict
-from taskgate.core.identity import Permission
+from taskgate.core.governance.approval import PAGE_CHANNEL, Verdict
+from taskgate.core.governance.approver import Approver
+from taskgate.core.identity.access import Access
+from taskgate.core.identity.roles import Permission
 from taskgate.dashboard.console_calls import ConsoleCalls
 from taskgate.dashboard.login import Login
 from taskgate.dashboard.passphrase import Passphrase

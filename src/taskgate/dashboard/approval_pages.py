@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from typing import Any, Final
 from urllib.parse import quote
 
-from taskgate.core.access import Access
 from taskgate.core.errors import CallerError
 from taskgate.core.governance.approval import PAGE_CHANNEL, Refusal, Verdict
 from taskgate.core.governance.card import excerpt, show_json
-from taskgate.core.governance.redaction import FieldChange
+from taskgate.core.identity.access import Access
+from taskgate.core.redaction.difference import FieldChange
 from taskgate.dashboard.frame import Frame, clear, span
 from taskgate.dashboard.records import Inbox, Shown, grant_row, vote_row
 from taskgate.dashboard.routes import Route, Visit, form_route, page_route

@@ -9,11 +9,13 @@ from urllib.parse import urlencode
 import msgspec
 
 from taskgate import __version__, clock
-from taskgate.core.access import Access
-from taskgate.core.audit import AuditFilter, Row, Whole, cef_line, export_line, verify
-from taskgate.core.budgets import AMOUNTS, GROUPS, OTHERS, UsageRow, as_csv, day_of, days_before, summed
-from taskgate.core.governance.approval import Approver
-from taskgate.core.identity import Permission
+from taskgate.core.audit.cef import cef_line
+from taskgate.core.audit.chain import Row, Whole, export_line, verify
+from taskgate.core.audit.search import AuditFilter
+from taskgate.core.governance.approver import Approver
+from taskgate.core.identity.access import Access
+from taskgate.core.identity.roles import Permission
+from taskgate.core.usage import AMOUNTS, GROUPS, OTHERS, UsageRow, as_csv, day_of, days_before, summed
 from taskgate.dashboard.records import Records
 from taskgate.dashboard.routes import ROWS, Route, Visit, get, page_route
 from taskgate.dashboard.rules_pages import since_ms

@@ -16,10 +16,12 @@ from taskgate import clock
 from taskgate.access.authorize import Authorized
 from taskgate.access.open_responses import REPLY_AFTER_S, Ended, Hold, OpenResponses
 from taskgate.core import wire
-from taskgate.core.access import Access
 from taskgate.core.errors import CallerError, Executed
-from taskgate.core.generations import CAPABILITIES, CLIENT_INFO, TASKS_EXTENSION, VERSION, Generation, read_envelope
-from taskgate.core.wire import META, Kind, Message, Raw
+from taskgate.core.generations.generation import Generation
+from taskgate.core.generations.stateless import CAPABILITIES, CLIENT_INFO, TASKS_EXTENSION, VERSION, read_envelope
+from taskgate.core.identity.access import Access
+from taskgate.core.meta import META
+from taskgate.core.wire import Kind, Message, Raw
 from taskgate.dashboard.routes import OBJECT, TEXT, Route, Visit, closed_object, get, post
 from taskgate.dashboard.web import Answer, json_answer, problem
 from taskgate.gateway.gateway import Gateway

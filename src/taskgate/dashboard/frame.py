@@ -19,11 +19,11 @@ from typing import Any, Final
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from taskgate import clock
-from taskgate.core.access import Access
-from taskgate.core.governance.approval import Approver
+from taskgate.core.governance.approver import Approver
 from taskgate.core.governance.card import show_json
-from taskgate.core.identity import Role
-from taskgate.core.peer_input import visible
+from taskgate.core.identity.access import Access
+from taskgate.core.identity.roles import Role
+from taskgate.core.text.plain_text import visible
 from taskgate.dashboard.login import Login
 from taskgate.dashboard.routes import Visit
 from taskgate.dashboard.web import Answer, WebRequest

@@ -13,13 +13,13 @@ from urllib.parse import parse_qs
 
 import msgspec
 
-from taskgate.core.access import Access
 from taskgate.core.catalog.entry import EntryKind
 from taskgate.core.errors import CallerError
 from taskgate.core.governance.approval import PAGE_CHANNEL, Verdict
 from taskgate.core.governance.card import excerpt, show_json
-from taskgate.core.identity import Permission
-from taskgate.core.questions import SAMPLE
+from taskgate.core.identity.access import Access
+from taskgate.core.identity.roles import Permission
+from taskgate.core.questions.question import SAMPLE
 from taskgate.core.wire import MalformedJson
 from taskgate.dashboard.frame import Frame, clear, span
 from taskgate.dashboard.questions_api import KINDS, QuestionsApi, may_answer

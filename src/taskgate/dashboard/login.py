@@ -20,9 +20,9 @@ import msgspec
 from taskgate import clock
 from taskgate.access.credentials import CredentialRefused, Credentials
 from taskgate.access.proof import SessionLookup
-from taskgate.core.audit import AuditEntry
-from taskgate.core.governance.approval import Approver
-from taskgate.core.identity import Identity, claim_at, tenant_of
+from taskgate.core.audit.chain import AuditEntry
+from taskgate.core.governance.approver import Approver
+from taskgate.core.identity.identity import Identity, claim_at, tenant_of
 from taskgate.gateway.events import CredentialsChanged, EventHub
 from taskgate.ports.credentials import Credential, PendingLogin
 from taskgate.ports.store import CONSOLE_SESSION, LOGIN_CODE, IdentityRecord, IdentityStore

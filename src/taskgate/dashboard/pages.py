@@ -10,9 +10,9 @@ from typing import Final
 import msgspec
 
 from taskgate import clock
-from taskgate.core.access import Access
-from taskgate.core.governance.approval import Approver
-from taskgate.core.identity import Permission
+from taskgate.core.governance.approver import Approver
+from taskgate.core.identity.access import Access
+from taskgate.core.identity.roles import Permission
 from taskgate.dashboard.api import Api
 from taskgate.dashboard.approval_pages import ApprovalPages
 from taskgate.dashboard.audit_pages import Audit, AuditPages, Usage, UsagePages

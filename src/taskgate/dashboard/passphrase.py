@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Final
 
 from taskgate.access.attempts import FailedAttempts, TooManyAttempts
-from taskgate.core.governance.approval import Approver
-from taskgate.core.identity import OPERATOR
+from taskgate.core.governance.approver import Approver
+from taskgate.core.identity.caller import OPERATOR
 
 Fits = Callable[[str], bool]
 TRIES: Final = 5

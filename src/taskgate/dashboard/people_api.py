@@ -7,12 +7,12 @@ from typing import Any, Final
 
 import msgspec
 
-from taskgate.core.access import Access
-from taskgate.core.audit import AuditEntry
+from taskgate.core.audit.chain import AuditEntry
 from taskgate.core.errors import CallerError
-from taskgate.core.identity import ANONYMOUS
-from taskgate.core.tasks.endings import iso
-from taskgate.core.tasks.task import is_task_id
+from taskgate.core.identity.access import Access
+from taskgate.core.identity.caller import ANONYMOUS
+from taskgate.core.ids import is_task_id
+from taskgate.core.timestamps import iso
 from taskgate.dashboard.records import grant_row, task_row
 from taskgate.dashboard.routes import ROWS, TEXT, Route, Visit, closed_object, get, post
 from taskgate.dashboard.web import Answer, json_answer, problem

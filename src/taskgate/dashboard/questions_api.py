@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from taskgate.core.access import Access
 from taskgate.core.errors import CallerError
-from taskgate.core.governance.approval import Approver
+from taskgate.core.governance.approver import Approver
 from taskgate.core.governance.card import show_json
-from taskgate.core.identity import ANONYMOUS, Permission
-from taskgate.core.peer_input import UnsafeUrl, check_peer_url
-from taskgate.core.questions import ELICIT, ROOTS, SAMPLE
+from taskgate.core.identity.access import Access
+from taskgate.core.identity.caller import ANONYMOUS
+from taskgate.core.identity.roles import Permission
+from taskgate.core.questions.question import ELICIT, ROOTS, SAMPLE
+from taskgate.core.text.peer_url import UnsafeUrl, check_peer_url
 from taskgate.dashboard.routes import ROWS, TEXT, Route, Visit, closed_object, get, post
 from taskgate.dashboard.web import Answer, WebRequest, json_answer, problem
 from taskgate.gateway.gateway import Gateway

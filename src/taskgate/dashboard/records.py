@@ -8,18 +8,22 @@ from typing import Any, Final
 
 import msgspec
 
-from taskgate.core.audit import AuditEntry, Row
-from taskgate.core.budgets import UsageRow
-from taskgate.core.diagrams import Span
+from taskgate.core.audit.chain import AuditEntry, Row
 from taskgate.core.governance import approval as rules
-from taskgate.core.governance.approval import Approval, Approver, Refusal, Verdict, Vote, Workflow
+from taskgate.core.governance.approval import Approval, Refusal, Verdict, Vote
+from taskgate.core.governance.approver import Approver
 from taskgate.core.governance.card import Card
-from taskgate.core.governance.decision import Grant
-from taskgate.core.governance.redaction import Difference
-from taskgate.core.identity import Permission, principal_name, tenant_of
-from taskgate.core.tasks import projections
-from taskgate.core.tasks.endings import iso
-from taskgate.core.tasks.task import Task, is_task_id
+from taskgate.core.governance.grants import Grant
+from taskgate.core.governance.workflow import Workflow
+from taskgate.core.identity.identity import principal_name, tenant_of
+from taskgate.core.identity.roles import Permission
+from taskgate.core.ids import is_task_id
+from taskgate.core.redaction.difference import Difference
+from taskgate.core.tasks.projections_stateful import stateful_status, status_message
+from taskgate.core.tasks.task import Task
+from taskgate.core.timestamps import iso
+from taskgate.core.usage import UsageRow
+from taskgate.core.waterfall import Span
 from taskgate.dashboard.web import PAGE
 from taskgate.gateway.gateway import Gateway
 from taskgate.gateway.governance.approvals import Approvals
@@ -240,8 +244,8 @@ def task_row(task: Task) -> dict[str, Any]:
 
 def status_event(task: Task) -> dict[str, Any]:
     """The data of a `task_status` event: the words of the stateful generation, and our row."""
-    shown = {"taskId": task.id, "status": projections.stateful_status(task), "timestamp": iso(task.updated_ms)}
-    message = projections.status_message(task)
+    shown = {"taskId": task.id, "status": stateful_status(task), "timestamp": iso(task.updated_ms)}
+    message = status_message(task)
     return {**shown, **({"statusMessage": message} if message is not None else {}), **task_row(task)}
 
 

@@ -13,10 +13,10 @@ from typing import Any, Final, Protocol
 
 from taskgate.access.authorize import Authorized
 from taskgate.access.routes import DeclaredRoute, RouteKind, check_distinct
-from taskgate.core.access import Access
 from taskgate.core.errors import CallerError
-from taskgate.core.governance.approval import Approver
-from taskgate.core.identity import Permission
+from taskgate.core.governance.approver import Approver
+from taskgate.core.identity.access import Access
+from taskgate.core.identity.roles import Permission
 from taskgate.dashboard.web import Answer, EventAnswer, WebRequest
 from taskgate.gateway.plan import Plan
 

@@ -7,20 +7,22 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
 from taskgate import clock
-from taskgate.core.access import Access
-from taskgate.core.budgets import day_of, days_before, summed
 from taskgate.core.catalog.entry import EntryKind
-from taskgate.core.governance.approval import Approver, State
+from taskgate.core.governance.approval import State
+from taskgate.core.governance.approver import Approver
 from taskgate.core.governance.decision import Forward
 from taskgate.core.governance.pipeline import decide
-from taskgate.core.governance.rehearse import Rehearsal, Suggestion, ToolHistory, rehearse, suggest
-from taskgate.core.identity import Permission
+from taskgate.core.governance.rehearse import Rehearsal, rehearse
+from taskgate.core.governance.suggestions import Suggestion, ToolHistory, suggest
+from taskgate.core.identity.access import Access
+from taskgate.core.identity.roles import Permission
 from taskgate.core.patterns import PatternKind
-from taskgate.core.scoping.registry import NO_WISH
 from taskgate.core.scoping.scope import check
+from taskgate.core.scoping.session_request import NO_WISH
 from taskgate.core.scoping.task_config import TaskConfigError
-from taskgate.core.tasks.endings import iso
-from taskgate.core.tasks.state import ToolClass
+from taskgate.core.timestamps import iso
+from taskgate.core.tool_class import ToolClass
+from taskgate.core.usage import day_of, days_before, summed
 from taskgate.dashboard.records import Records
 from taskgate.dashboard.routes import (
     OBJECT,

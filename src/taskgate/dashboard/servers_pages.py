@@ -9,12 +9,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
-from taskgate.core.access import Access
-from taskgate.core.audit import AuditEntry
+from taskgate.core.audit.chain import AuditEntry
 from taskgate.core.catalog.entry import EntryKind
 from taskgate.core.errors import TaskgateError
-from taskgate.core.governance.approval import Approver
-from taskgate.core.identity import Permission
+from taskgate.core.governance.approver import Approver
+from taskgate.core.identity.access import Access
+from taskgate.core.identity.roles import Permission
 from taskgate.dashboard.questions_api import server_rows
 from taskgate.dashboard.records import Records
 from taskgate.dashboard.routes import (

@@ -19,10 +19,10 @@ from taskgate.access.open_responses import OpenResponses
 from taskgate.access.open_stream import CONNECTION, OpenStream
 from taskgate.access.proof import CodeProof, HttpProof, Proof, ProviderProof, SessionProof
 from taskgate.access.routes import RouteKind
-from taskgate.core.access import Access, AccessRefusal
-from taskgate.core.delivery import safe_return
 from taskgate.core.errors import TaskgateError
-from taskgate.core.governance.approval import Approver
+from taskgate.core.governance.approver import Approver
+from taskgate.core.identity.access import Access, AccessRefusal
+from taskgate.core.return_path import safe_return
 from taskgate.dashboard.accounts import CALLBACK, AccountPages, login_needed
 from taskgate.dashboard.api import NOTHING_HERE, Api
 from taskgate.dashboard.frame import templates_compiled

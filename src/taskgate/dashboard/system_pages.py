@@ -9,15 +9,18 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
 from taskgate import __version__, clock
-from taskgate.core.access import Access
-from taskgate.core.audit import AuditEntry
-from taskgate.core.catalog.entry import STATELESS_AUDIENCE, EntryKind
-from taskgate.core.diagrams import KEPT, Span, Window, in_window, svg
-from taskgate.core.governance.approval import Approver
+from taskgate.core.audit.chain import AuditEntry
+from taskgate.core.catalog.entry import EntryKind
+from taskgate.core.catalog.rendering import STATELESS_AUDIENCE
+from taskgate.core.governance.approver import Approver
 from taskgate.core.governance.decision import Denied
-from taskgate.core.identity import Caller, Permission, tenant_of
+from taskgate.core.identity.access import Access
+from taskgate.core.identity.caller import Caller
+from taskgate.core.identity.identity import tenant_of
+from taskgate.core.identity.roles import Permission
 from taskgate.core.patterns import PatternKind
-from taskgate.core.scoping.registry import NO_WISH
+from taskgate.core.scoping.session_request import NO_WISH
+from taskgate.core.waterfall import KEPT, Span, Window, in_window, svg
 from taskgate.dashboard.records import Records
 from taskgate.dashboard.routes import (
     ROWS,

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from taskgate.core import wire
-from taskgate.core.access import Access
 from taskgate.core.governance.card import excerpt, show_json
-from taskgate.core.identity import Permission
+from taskgate.core.identity.access import Access
+from taskgate.core.identity.roles import Permission
 from taskgate.core.tasks.state import TaskState
 from taskgate.core.tasks.task import AttemptState, Task
 from taskgate.dashboard.frame import Frame, clear

@@ -13,12 +13,14 @@ import msgspec
 
 from taskgate import clock
 from taskgate.core import wire
-from taskgate.core.access import Access
-from taskgate.core.diagrams import Span
-from taskgate.core.governance.approval import Approver
-from taskgate.core.identity import ANONYMOUS, Permission
+from taskgate.core.governance.approver import Approver
+from taskgate.core.identity.access import Access
+from taskgate.core.identity.caller import ANONYMOUS
+from taskgate.core.identity.roles import Permission
+from taskgate.core.ids import is_task_id
 from taskgate.core.tasks.state import OPEN, TaskState
-from taskgate.core.tasks.task import OutcomeKind, Task, is_task_id
+from taskgate.core.tasks.task import OutcomeKind, Task
+from taskgate.core.waterfall import Span
 from taskgate.dashboard.records import Records, status_event, task_row
 from taskgate.dashboard.routes import ROWS, TEXT, Route, Visit, closed_object, get, post, refusal
 from taskgate.dashboard.web import Answer, EventAnswer, json_answer, limit_of, problem

@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from taskgate.core.access import Access
 from taskgate.core.governance.card import excerpt, show_json
+from taskgate.core.identity.access import Access
 from taskgate.dashboard.console_calls import ConsoleCalls, task_of
 from taskgate.dashboard.frame import Frame, clear
 from taskgate.dashboard.inbox_pages import WHOLE, BadForm, filled_in, form_of, form_values

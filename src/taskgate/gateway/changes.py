@@ -9,10 +9,10 @@ from functools import partial
 from typing import Final
 
 from taskgate import clock
-from taskgate.core.budgets import BucketLevel, TokenBucket, take
 from taskgate.core.catalog.entry import EntryKind
 from taskgate.core.errors import GatewayFault
 from taskgate.core.tasks.state import TaskState
+from taskgate.core.token_bucket import BucketLevel, TokenBucket, take
 from taskgate.gateway.catalog.catalogs import Catalogs
 from taskgate.gateway.catalog.views import Views
 from taskgate.gateway.dynamic_servers import DynamicServers, ScopeRecord

@@ -12,12 +12,12 @@ from typing import Any, Final
 import msgspec
 
 from taskgate.core import wire
-from taskgate.core.audit import AuditEntry
+from taskgate.core.audit.chain import AuditEntry
 from taskgate.core.errors import CallerError, TaskgateError
 from taskgate.core.patterns import PatternSet
-from taskgate.core.peer_input import check_peer_url
 from taskgate.core.scoping.registry import Registry, RegistryRecord, TransportKind
 from taskgate.core.scoping.subset import Reason, Subset
+from taskgate.core.text.peer_url import check_peer_url
 from taskgate.gateway.plan import Plan
 from taskgate.mcp.addresses import is_public_address
 from taskgate.ports.store import KeptServer, ServerStore, Store

@@ -14,14 +14,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 from taskgate import clock
 from taskgate.core import wire
-from taskgate.core.diagrams import Waterfall
 from taskgate.core.errors import CallerError, TaskgateError
-from taskgate.core.generations import Generation, read_opening
-from taskgate.core.governance.digest import JUDGED, imitated_member
-from taskgate.core.identity import Caller
-from taskgate.core.scoping.registry import SessionRequest
+from taskgate.core.generations.generation import Generation
+from taskgate.core.generations.stateful import read_opening
+from taskgate.core.identity.caller import Caller
 from taskgate.core.scoping.scope import FACADE_MODES
+from taskgate.core.scoping.session_request import SessionRequest
 from taskgate.core.scoping.subset import NotAllowed, Reason, Subset
+from taskgate.core.text.confusables import JUDGED, imitated_member
+from taskgate.core.waterfall import Waterfall
 from taskgate.core.wire import Message
 from taskgate.gateway.calls.lookup import Lookup
 from taskgate.gateway.catalog.catalogs import Catalogs

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from taskgate.core.errors import CallerError
-from taskgate.core.generations import speaks_tasks
+from taskgate.core.generations.stateful import speaks_tasks
 from taskgate.core.scoping.scope import ScopeMode
 from taskgate.gateway.calls.call_tool import ToolCalls
 from taskgate.gateway.calls.lookup import Lookup, unknown_tool

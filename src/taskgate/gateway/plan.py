@@ -9,16 +9,17 @@ from typing import Any, Final, Generic, TypeVar
 
 from taskgate.core.catalog.pin import PinMode
 from taskgate.core.catalog.task_card import TaskCard
-from taskgate.core.catalog.tool_listing import AnnotationMode
-from taskgate.core.choose_model import SpendLimits
 from taskgate.core.delivery import DeliverySettings
-from taskgate.core.governance.approval import Approver
+from taskgate.core.governance.approver import Approver
 from taskgate.core.governance.pipeline import Gates, open_gates
-from taskgate.core.governance.redaction import NOTHING_HIDDEN, Redaction
-from taskgate.core.identity import ANONYMOUS, OPERATOR
+from taskgate.core.governance.task_annotation import AnnotationMode
+from taskgate.core.identity.caller import ANONYMOUS, OPERATOR
+from taskgate.core.redaction.fields import NOTHING_HIDDEN, Redaction
+from taskgate.core.sampling.spending import SpendLimits
+from taskgate.core.scoping.profile import Profile
 from taskgate.core.scoping.registry import Registry
-from taskgate.core.scoping.scope import Profile, ScopePolicy
-from taskgate.core.tasks.state import ToolClass, fix_class
+from taskgate.core.scoping.scope import ScopePolicy
+from taskgate.core.tool_class import ToolClass, fix_class
 from taskgate.ports.approval_store import PendingLimits
 from taskgate.ports.model_provider import ModelProvider
 from taskgate.ports.policy_engine import PolicyEngine

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from taskgate.core.audit import AuditEntry
+from taskgate.core.audit.chain import AuditEntry
 from taskgate.core.catalog.entry import EntryKind
 from taskgate.gateway.calls.tool_facts import ToolFacts
 from taskgate.gateway.catalog.catalogs import Catalogs, Offer, Quarantine

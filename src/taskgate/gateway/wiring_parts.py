@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
-from taskgate.core.diagrams import Waterfall
+from taskgate.core.waterfall import Waterfall
 from taskgate.gateway.calls.call_tool import ToolCalls
 from taskgate.gateway.calls.durable_calls import DurableCalls
 from taskgate.gateway.calls.lookup import Lookup

@@ -16,7 +16,8 @@ from typing import Any, Final
 from urllib.parse import quote, urlencode, urlsplit
 
 from taskgate import clock
-from taskgate.core.identity import ClaimRules, Identity, TokenExpired, TokenRefused, identity_in
+from taskgate.core.identity.claims import ClaimRules, TokenExpired, TokenRefused, identity_in
+from taskgate.core.identity.identity import Identity
 from taskgate.identity.discovery import SigningKeys, issuer_metadata
 from taskgate.identity.documents import Documents, IssuerRefused, NotStrict, may_be_fetched, strict_object
 from taskgate.ports.credentials import Credential, IssuerUnavailable, LoginRefused, PendingLogin

@@ -37,10 +37,10 @@ from taskgate.bridge.meeting import (
     sleep,
     welcome,
 )
-from taskgate.core.access import Access
 from taskgate.core.errors import TaskgateError
-from taskgate.core.identity import Caller
-from taskgate.core.scoping.registry import SessionRequest
+from taskgate.core.identity.access import Access
+from taskgate.core.identity.caller import Caller
+from taskgate.core.scoping.session_request import SessionRequest
 from taskgate.core.wire import MessageReader
 from taskgate.folders import socket_folder
 from taskgate.gateway.gateway import Gateway

@@ -16,9 +16,10 @@ from typing import Final
 
 from taskgate.core import wire
 from taskgate.core.errors import CallerError, TaskgateError
-from taskgate.core.generations import Generation, has_envelope, read_envelope
-from taskgate.core.identity import Caller
-from taskgate.core.scoping.registry import SessionRequest
+from taskgate.core.generations.generation import Generation
+from taskgate.core.generations.stateless import has_envelope, read_envelope
+from taskgate.core.identity.caller import Caller
+from taskgate.core.scoping.session_request import SessionRequest
 from taskgate.core.wire import InvalidMessage, Kind, Message, MessageReader
 from taskgate.gateway.gateway import Gateway
 from taskgate.gateway.requests.replies import going_down, stopped_meanwhile

@@ -1,83 +1,26 @@
-"""The policy engine: Cedar policies, parsed once, asked in two steps. The only file that knows the Cedar library.
+"""The policy engine: Cedar policies, parsed once and evaluated in two steps. The only module that uses the Cedar library.
 
-A call is judged for the action `Forward`, then for `Approve`. An error while any policy is evaluated rejects the
-call, because Cedar itself skips a policy that errs, and a skipped `forbid` forbids nothing. Policies are checked when
-they are loaded, with file and line in every complaint. No rules, no approvals and no configuration files are read
-here.
-
-JSON arguments as Cedar values, exactly or not at all.
-
-Cedar has 64-bit integers, decimals with four places, strings, booleans, sets and records. A value that has no exact
-counterpart makes the whole call inexpressible, and the engine rejects it: a policy must never judge a rounded number.
-Strings stay strings. A member that is null is left out, so a policy that reads it without `has` rejects. Keys by
-which Cedar's JSON form names entities and extension values are refused, because a caller could otherwise pass itself
-off as one.
+A call is authorized for the action `Forward`, then for `Approve`. If the evaluation of any policy fails, the call is
+rejected: Cedar itself skips a failing policy, and a skipped `forbid` forbids nothing. Policies are checked when they
+are loaded, and every problem is reported with file and line.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from decimal import Decimal
 from typing import Any
 
 import cedarpy
 
-from taskgate.core.governance.digest import digest
+from taskgate.core.digest import digest
 from taskgate.core.governance.pipeline import PolicyAnswer, PolicyVerdict
-from taskgate.core.identity import tenant_of
+from taskgate.core.identity.identity import tenant_of
 from taskgate.core.patterns import PatternKind
 from taskgate.policy import cedar_checks as checks
-from taskgate.policy.cedar_checks import PolicyFile, Statement, statements
+from taskgate.policy.cedar_statements import PolicyFile, Statement, statements
+from taskgate.policy.cedar_values import cedar_record
 from taskgate.ports.policy_engine import PolicyRequest
-
-LONG_MIN, LONG_MAX = -(2**63), 2**63 - 1
-_DECIMAL_PLACES = 4
-_RESERVED = frozenset({"__entity", "__extn", "__expr"})
-
-
-class Inexpressible(ValueError):
-    """An argument that Cedar cannot hold exactly. The message names its place, never its value."""
-
-
-def cedar_record(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments as a record in Cedar's JSON form."""
-    return _record(arguments, "arguments")
-
-
-def _value(value: Any, path: str) -> Any:
-    if isinstance(value, bool | str):
-        return value
-    if isinstance(value, int):
-        if LONG_MIN <= value <= LONG_MAX:
-            return value
-        raise Inexpressible(f"{path} is an integer beyond 64 bits")
-    if isinstance(value, float):
-        return _decimal(value, path)
-    if isinstance(value, Mapping):
-        return _record(value, path)
-    if isinstance(value, list):
-        return [_value(item, f"{path}[{index}]") for index, item in enumerate(value)]
-    raise Inexpressible(f"{path} is null inside a list" if value is None else f"{path} is not a JSON value")
-
-
-def _record(value: Mapping[str, Any], path: str) -> dict[str, Any]:
-    reserved = _RESERVED.intersection(value)
-    if reserved:
-        raise Inexpressible(f"{path} has the reserved key {min(reserved)}")
-    return {key: _value(item, f"{path}.{key}") for key, item in value.items() if item is not None}
-
-
-def _decimal(value: float, path: str) -> dict[str, Any]:
-    # The shortest text that reads back as this float is what the caller wrote, or says the same number.
-    exact = Decimal(repr(value))
-    if not exact.is_finite():
-        raise Inexpressible(f"{path} is not a finite number")
-    scaled = exact.scaleb(_DECIMAL_PLACES)
-    if scaled != scaled.to_integral_value() or not LONG_MIN <= scaled <= LONG_MAX:
-        raise Inexpressible(f"{path} does not fit a decimal with {_DECIMAL_PLACES} places")
-    return {"__extn": {"fn": "decimal", "arg": f"{exact:.{_DECIMAL_PLACES}f}"}}
-
 
 MAX_REMEMBERED_ENTITIES = 4_096
 _RESOURCE_TYPE = {

@@ -1,14 +1,12 @@
-"""What can be known to be wrong about a policy before anybody calls: its names, and arguments that no tool sends.
+"""Static checks of policies: unknown names, and arguments that no tool has.
 
-Works on Cedar's published JSON form of a policy, so it knows nothing of the library that parsed it. A misspelt entity
-type or action makes a policy that never applies, which for a `forbid` means that nothing is forbidden: those are
-errors. Attributes under `context.arguments` depend on the tool; where a tool's input schema contradicts one, that is
-a warning.
+The checks use Cedar's published JSON format of a policy and not the library that parsed it. A misspelled entity type or
+action makes a policy that never applies, and a `forbid` that never applies forbids nothing: those are errors.
+Attributes of `context.arguments` depend on the tool; if one contradicts the tool's input schema, that is a warning.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -228,52 +226,3 @@ def _nodes(tree: Any) -> Iterator[Mapping[str, Any]]:
             pending.extend(item.values())
         elif isinstance(item, list):
             pending.extend(item)
-
-
-# Cedar text cut into statements with their line numbers, so that an error can say file and line.
-#
-# Cedar's own parser reports neither. Cutting needs only strings, comments and semicolons; everything else is left to
-# that parser.
-
-_TOKEN = re.compile(r'"(?:\\.|[^"\\])*"|//[^\n]*|;|\s+|[^";/\s]+|.', re.DOTALL)
-
-
-@dataclass(frozen=True, slots=True)
-class PolicyFile:
-    """One file of policies, already read."""
-
-    name: str
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class Statement:
-    """One policy and where it begins."""
-
-    text: str
-    file: str
-    line: int
-
-    @property
-    def place(self) -> str:
-        return f"{self.file}:{self.line}"
-
-
-def statements(source: PolicyFile) -> Iterator[Statement]:
-    """Every statement of a file. A last one without a semicolon is left for the parser to complain about."""
-    pieces: list[str] = []
-    line, begins = 1, 1
-    for token in _TOKEN.findall(source.text):
-        skipped = token.isspace() or token.startswith("//")
-        if not pieces and skipped:
-            line += token.count("\n")
-            continue
-        if not pieces:
-            begins = line
-        pieces.append(token)
-        line += token.count("\n")
-        if token == ";":
-            yield Statement("".join(pieces), source.name, begins)
-            pieces = []
-    if pieces:
-        yield Statement("".join(pieces), source.name, begins)

@@ -12,10 +12,11 @@ from typing import Protocol
 
 import msgspec
 
-from taskgate.core.audit import AuditEntry
+from taskgate.core.audit.chain import AuditEntry
 from taskgate.core.catalog.pin import Pin
-from taskgate.core.governance.approval import Approval, ApprovalEvent, Binding, Outcome, Workflow
-from taskgate.core.governance.decision import Grant
+from taskgate.core.governance.approval import Approval, ApprovalEvent, Binding, Outcome
+from taskgate.core.governance.grants import Grant
+from taskgate.core.governance.workflow import Workflow
 from taskgate.core.tasks.endings import after_approval
 from taskgate.core.tasks.task import Task
 from taskgate.core.tasks.transition import TransitionEvent

@@ -9,9 +9,9 @@ from typing import Any, Protocol
 import msgspec
 
 from taskgate import clock
-from taskgate.core.errors import Evidence, Moment
-from taskgate.core.governance.approval import Approver
-from taskgate.core.identity import Identity
+from taskgate.core.evidence import Evidence, Moment
+from taskgate.core.governance.approver import Approver
+from taskgate.core.identity.identity import Identity
 from taskgate.ports.upstream import CallFailed
 
 

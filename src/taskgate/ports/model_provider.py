@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from taskgate.core.choose_model import Estimate, Model, SamplingAnswer
-from taskgate.core.sampling_request import SamplingRequest
+from taskgate.core.sampling.answer import SamplingAnswer
+from taskgate.core.sampling.choose_model import Model
+from taskgate.core.sampling.request import SamplingRequest
+from taskgate.core.sampling.spending import Estimate
 
 
 class ModelProvider(Protocol):

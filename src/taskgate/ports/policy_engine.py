@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from taskgate.core.governance.pipeline import PolicyAnswer
-from taskgate.core.identity import CredentialFacts
+from taskgate.core.identity.caller import CredentialFacts
 from taskgate.core.patterns import PatternKind
 
 _DAY_S = 86_400

@@ -22,9 +22,9 @@ from typing import Final, NamedTuple, Protocol
 
 import msgspec
 
-from taskgate.core.audit import AuditEntry, Row
-from taskgate.core.budgets import UsageRow
+from taskgate.core.audit.chain import AuditEntry, Row
 from taskgate.core.governance.rehearse import RecordedCall
+from taskgate.core.usage import UsageRow
 from taskgate.ports.approval_store import ApprovalStore
 from taskgate.ports.replicas import QuestionStore
 from taskgate.ports.store_answers import EventOutbox, Voided

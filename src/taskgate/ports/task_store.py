@@ -15,10 +15,11 @@ from typing import Final, Protocol
 
 import msgspec
 
-from taskgate.core.audit import AuditEntry
+from taskgate.core.audit.chain import AuditEntry
 from taskgate.core.governance.approval import Approval
+from taskgate.core.tasks.origin import AlreadySent
 from taskgate.core.tasks.state import TaskState
-from taskgate.core.tasks.task import AlreadySent, Task
+from taskgate.core.tasks.task import Task
 from taskgate.core.tasks.transition import Noted, TransitionEvent
 from taskgate.ports.approval_store import NO_PENDING_LIMITS, ApprovalRequest, PendingLimits
 from taskgate.ports.replicas import Replica, SeenRevisions, SessionStore, Wakeups

@@ -16,11 +16,13 @@ from typing import Any, ClassVar, Final, NamedTuple, Protocol
 import msgspec
 
 from taskgate.core.catalog.apps import APP_MIME, UI_EXTENSION
-from taskgate.core.errors import Evidence, Executed, Moment, TaskgateError, UpstreamError, judge
+from taskgate.core.errors import Executed, TaskgateError, UpstreamError
 from taskgate.core.events import EventKind
-from taskgate.core.generations import Generation
-from taskgate.core.peer_input import visible
-from taskgate.core.questions import Answer, Question, not_supported, with_inbox, with_models
+from taskgate.core.evidence import Evidence, Moment, judge
+from taskgate.core.generations.generation import Generation
+from taskgate.core.questions.capabilities import with_inbox, with_models
+from taskgate.core.questions.question import Answer, Question, not_supported
+from taskgate.core.text.plain_text import visible
 from taskgate.core.wire import Members, Raw
 
 

@@ -12,7 +12,7 @@ from importlib.resources import files
 from typing import Any, ClassVar, Final, NamedTuple, Protocol, TypeVar
 
 from taskgate.core.errors import GatewayFault
-from taskgate.core.identity import tenant_of
+from taskgate.core.identity.identity import tenant_of
 from taskgate.ports.store_answers import KEPT_EVENTS, KEPT_EVENTS_MS, Ownership
 from taskgate.store.sealing import Sealing
 

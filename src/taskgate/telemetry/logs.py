@@ -22,8 +22,8 @@ from types import FrameType
 from typing import Any, Final
 
 from taskgate import clock
-from taskgate.core.peer_input import visible
 from taskgate.core.repeated_lines import LinesLeftOut, RepeatedLines
+from taskgate.core.text.plain_text import visible
 
 LEVELS: Final = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 KEPT_HIDING: Final = 8

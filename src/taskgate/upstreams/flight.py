@@ -9,10 +9,13 @@ from weakref import WeakSet
 import msgspec
 
 from taskgate.core import wire
-from taskgate.core.errors import Body, Evidence, Executed, Moment, TaskgateError, UpstreamError
-from taskgate.core.generations import RELATED_TASK
-from taskgate.core.questions import SAMPLE, spec_shapes, without_related_task
-from taskgate.core.wire import MalformedJson, Message, MessageReader, Raw, meta_of
+from taskgate.core.errors import Executed, TaskgateError, UpstreamError
+from taskgate.core.evidence import Body, Evidence, Moment
+from taskgate.core.generations.generation import RELATED_TASK
+from taskgate.core.meta import meta_of
+from taskgate.core.questions.question import SAMPLE, without_related_task
+from taskgate.core.sampling.spec_shapes import spec_shapes
+from taskgate.core.wire import MalformedJson, Message, MessageReader, Raw
 from taskgate.ports.credentials import HeaderPairs
 from taskgate.ports.upstream import CallFailed, StreamNotice, UpstreamCall
 from taskgate.upstreams.secret_filter import SecretFilter

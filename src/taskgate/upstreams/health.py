@@ -9,7 +9,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final, Generic, Protocol, TypeVar
 
 from taskgate import clock
-from taskgate.core.errors import Cure, Evidence, Executed, Moment, TaskgateError, UpstreamError, judge
+from taskgate.core.errors import Executed, TaskgateError, UpstreamError
+from taskgate.core.evidence import Cure, Evidence, Moment, judge
 from taskgate.core.wire import Message
 from taskgate.mcp.failures import HttpFailure, Stage
 from taskgate.mcp.http.reader import HttpReply

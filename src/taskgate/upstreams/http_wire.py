@@ -13,8 +13,8 @@ from typing import Final
 
 from taskgate import clock
 from taskgate.core.errors import Executed, TaskgateError, UpstreamError
-from taskgate.core.generations import Generation, generation_of
-from taskgate.core.strict_scan import reads_quickly
+from taskgate.core.generations.generation import Generation, generation_of
+from taskgate.core.sliced_reading import reads_quickly
 from taskgate.core.wire import BeyondLimits, Kind, Message
 from taskgate.mcp.failures import HttpFailure, Stage
 from taskgate.mcp.http.client import HttpClient

@@ -15,7 +15,7 @@ from typing import Any
 from taskgate import clock
 from taskgate.core import wire
 from taskgate.core.errors import TaskgateError, UpstreamError
-from taskgate.core.questions import Answer, Question, not_supported
+from taskgate.core.questions.question import Answer, Question, not_supported
 from taskgate.core.wire import Raw
 from taskgate.ports.upstream import (
     LISTING_PROFILE,

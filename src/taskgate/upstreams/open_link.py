@@ -22,8 +22,9 @@ from typing import Any, Final, Protocol
 
 from taskgate import clock
 from taskgate.core import wire
-from taskgate.core.errors import Executed, Moment, UpstreamError
-from taskgate.core.generations import NEWEST_STATELESS, Generation
+from taskgate.core.errors import Executed, UpstreamError
+from taskgate.core.evidence import Moment
+from taskgate.core.generations.generation import NEWEST_STATELESS, Generation
 from taskgate.core.wire import Message
 from taskgate.mcp.http.client import HttpClient
 from taskgate.mcp.http.target import Target

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from taskgate.core.addressees import has_conversation
-from taskgate.core.generations import Generation
+from taskgate.core.generations.generation import Generation
+from taskgate.core.identity.addressees import has_conversation
 from taskgate.ports.upstream import LinkKey
 from taskgate.upstreams.open_link import AnyLink
 from taskgate.upstreams.stateful_link import StatefulLink

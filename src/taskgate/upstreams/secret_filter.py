@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 from taskgate.core import wire
-from taskgate.core.governance.sent_secrets import SentSecrets, header_secrets
+from taskgate.core.redaction.sent_secrets import SentSecrets, header_secrets
 from taskgate.core.strict_scan import StrictScan
 from taskgate.core.wire import DEEPEST, Members, Message, Raw
 from taskgate.ports.credentials import HeaderPairs

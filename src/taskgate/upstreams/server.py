@@ -13,11 +13,11 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
 from taskgate import clock
-from taskgate.core.addressees import has_conversation
 from taskgate.core.errors import TaskgateError, UpstreamError
 from taskgate.core.events import EventKind
-from taskgate.core.generations import Generation
-from taskgate.core.questions import Answer, Question
+from taskgate.core.generations.generation import Generation
+from taskgate.core.identity.addressees import has_conversation
+from taskgate.core.questions.question import Answer, Question
 from taskgate.core.wire import Raw
 from taskgate.mcp.http.client import HttpClient
 from taskgate.mcp.stdio.reaper import Reaper

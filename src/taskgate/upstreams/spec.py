@@ -15,7 +15,7 @@ from enum import Enum
 from typing import Final
 
 from taskgate.core.errors import UpstreamError
-from taskgate.core.generations import Generation
+from taskgate.core.generations.generation import Generation
 from taskgate.ports.credentials import FIXED_HEADERS, ServerCredentials
 from taskgate.ports.upstream import LISTENER, LinkKey
 from taskgate.upstreams.flight import unreachable

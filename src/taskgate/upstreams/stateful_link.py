@@ -13,20 +13,21 @@ from typing import Any, Final
 
 from taskgate import __version__, clock
 from taskgate.core import wire
-from taskgate.core.addressees import has_conversation
 from taskgate.core.errors import TaskgateError, UpstreamError
-from taskgate.core.generations import (
+from taskgate.core.generations.generation import (
     NEWEST_STATEFUL,
     OLD_STDIO_REVISION,
     PROGRESS_TOKEN,
     STATEFUL_REVISIONS,
     TASK_NEWS,
     Generation,
-    unstamp,
 )
-from taskgate.core.identity import SESSION
-from taskgate.core.questions import QUESTION_METHODS, Question
-from taskgate.core.wire import Kind, Message, Raw, with_meta
+from taskgate.core.generations.stateless import unstamp
+from taskgate.core.identity.addressees import has_conversation
+from taskgate.core.identity.conversation import SESSION
+from taskgate.core.meta import with_meta
+from taskgate.core.questions.question import QUESTION_METHODS, Question
+from taskgate.core.wire import Kind, Message, Raw
 from taskgate.ports.outlet import TOOK_TOO_LONG, CancelNote
 from taskgate.ports.upstream import (
     CallFailed,

@@ -13,9 +13,12 @@ from typing import Any
 
 from taskgate import __version__
 from taskgate.core import wire
-from taskgate.core.errors import Cure, TaskgateError, UpstreamError, judge
-from taskgate.core.generations import CAPABILITIES, NEWEST_STATELESS, PROGRESS_TOKEN, TASK_NEWS, Generation, stamp
-from taskgate.core.wire import META, Kind, Members, Message, Raw, with_meta
+from taskgate.core.errors import TaskgateError, UpstreamError
+from taskgate.core.evidence import Cure, judge
+from taskgate.core.generations.generation import NEWEST_STATELESS, PROGRESS_TOKEN, TASK_NEWS, Generation
+from taskgate.core.generations.stateless import CAPABILITIES, stamp
+from taskgate.core.meta import META, with_meta
+from taskgate.core.wire import Kind, Members, Message, Raw
 from taskgate.mcp.param_headers import encode_header_value
 from taskgate.ports.outlet import TOOK_TOO_LONG, CancelNote
 from taskgate.ports.upstream import (

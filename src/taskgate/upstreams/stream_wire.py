@@ -19,7 +19,7 @@ import msgspec
 
 from taskgate.core import wire
 from taskgate.core.errors import Executed, TaskgateError, UpstreamError
-from taskgate.core.strict_scan import finished, reads_quickly, result_in_slices
+from taskgate.core.sliced_reading import finished, reads_quickly, result_in_slices
 from taskgate.core.wire import BeyondLimits, Kind, Message
 from taskgate.mcp.failures import ChildFailure, HttpFailure
 from taskgate.mcp.http.client import HttpClient

@@ -8,20 +8,23 @@ from typing import Any
 import pytest
 from tests.core.tasks.a_task import a_task
 
-from taskgate.core.answers import (
+from taskgate.core.activity import pending_on_servers, triggers
+from taskgate.core.catalog.regex_filter import RegexFilter
+from taskgate.core.diagrams import diagrams
+from taskgate.core.errors import CallerError
+from taskgate.core.events import Event, EventKind
+from taskgate.core.questions.answers import (
     MAX_SCHEMA_BYTES,
     elicitation_answer,
     form_problem,
-    mermaid,
     sampling_answer,
     secret_fields,
 )
-from taskgate.core.catalog.search import RegexFilter
-from taskgate.core.diagrams import DRAWN, Waterfall, Window, diagrams, in_window, svg
-from taskgate.core.errors import CallerError
-from taskgate.core.events import Event, EventKind, pending_on_servers, triggers
-from taskgate.core.questions import ELICIT, SAMPLE, with_inbox
+from taskgate.core.questions.capabilities import with_inbox
+from taskgate.core.questions.endings import mermaid
+from taskgate.core.questions.question import ELICIT, SAMPLE
 from taskgate.core.tasks.state import MOVES, TransitionKind
+from taskgate.core.waterfall import DRAWN, Waterfall, Window, in_window, svg
 
 FORM = {
     "message": "Who?",

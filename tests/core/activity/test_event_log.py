@@ -5,7 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from taskgate.core.events import PER_REPLY, Event, EventBatch, EventKind, EventLog, by_server
+from taskgate.core.event_log import PER_REPLY, EventBatch, EventLog
+from taskgate.core.events import Event, EventKind, by_server
 
 
 def event(number: int, *, durable: bool = False, at_ms: int = 0, server: str = "s") -> Event:

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from taskgate.core.answers import MAX_ADDRESS, MAX_ROOTS, form_problem, roots_answer, roots_form
 from taskgate.core.errors import CallerError
+from taskgate.core.questions.answers import form_problem
+from taskgate.core.questions.roots_form import MAX_ADDRESS, MAX_ROOTS, roots_answer, roots_form
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from taskgate.core.catalog.entry import Audience, CatalogEntry, EntryKind, read_entries, render
-from taskgate.core.catalog.tool_listing import TaskSupport
-from taskgate.core.generations import Generation
+from taskgate.core.catalog.entry import CatalogEntry, EntryKind, read_entries
+from taskgate.core.catalog.rendering import Audience, render
+from taskgate.core.catalog.task_support import TaskSupport
+from taskgate.core.generations.generation import Generation
 
 AWKWARD = (
     b'{"zeta":1.50,"name":"read","big":123456789012345678901234567890,"annotations":{"readOnlyHint":true,"x":1e2},'

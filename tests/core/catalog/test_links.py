@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from tests.harness.any_json import any_json
 
-from taskgate.core.catalog.entry import MAX_LINKS, MAX_URI, scheme_of, uris_between, uris_in
+from taskgate.core.catalog.links import MAX_LINKS, MAX_URI, scheme_of, uris_between, uris_in
 
 LINK = {"type": "resource_link", "uri": "a://1", "name": "one"}
 EMBEDDED = {"type": "resource", "resource": {"uri": "a://2", "text": "x"}}

@@ -10,8 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from taskgate.core.catalog.entry import CatalogEntry, EntryKind, InvalidCursor, merge, page
+from taskgate.core.catalog.entry import CatalogEntry, EntryKind
+from taskgate.core.catalog.merge import merge
 from taskgate.core.catalog.names import NameStyle
+from taskgate.core.catalog.pages import InvalidCursor, page
 
 
 def entry(kind: EntryKind, server: str, name: str) -> CatalogEntry:

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from taskgate.core.catalog.entry import Audience
 from taskgate.core.catalog.own_tools import ArgumentKind, Parameter, ToolFace, wait_parameter
+from taskgate.core.catalog.rendering import Audience
 from taskgate.core.errors import CallerError
-from taskgate.core.generations import Generation
+from taskgate.core.generations.generation import Generation
 
 FACE = ToolFace(
     "do_it",

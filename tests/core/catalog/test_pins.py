@@ -7,19 +7,8 @@ from typing import Any
 
 import pytest
 
-from taskgate.core.catalog.pin import (
-    Accepted,
-    FirstSeen,
-    FlagKind,
-    Pin,
-    PinChanged,
-    PinMode,
-    character_flag,
-    compare_pin,
-    deceptive_characters,
-    definition_digest,
-    suspicions,
-)
+from taskgate.core.catalog.pin import Accepted, FirstSeen, Pin, PinChanged, PinMode, compare_pin, definition_digest
+from taskgate.core.catalog.suspicions import FlagKind, character_flag, deceptive_characters, suspicions
 
 TOOL: dict[str, Any] = {
     "name": "read_file",

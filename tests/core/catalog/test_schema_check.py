@@ -13,13 +13,13 @@ from taskgate.core.catalog.schema_check import (
     MAX_DEPTH,
     MAX_EXPLAINED,
     MAX_PATTERNS,
-    UNKNOWN_PLACE,
     InvalidArguments,
     InvalidOutput,
     SchemaCheck,
     UnusableSchema,
     Violation,
 )
+from taskgate.core.catalog.schema_fault import UNKNOWN_PLACE
 from taskgate.core.catalog.schema_work import SchemaWork, TooMuchWork
 
 PAY = {

@@ -7,10 +7,10 @@ import json
 import pytest
 
 from taskgate.core.catalog.apps import ui_addresses
-from taskgate.core.catalog.entry import Audience
 from taskgate.core.catalog.own_tools import ToolFace
+from taskgate.core.catalog.rendering import Audience
 from taskgate.core.catalog.task_card import CARD_URI, TaskCard, has_card
-from taskgate.core.generations import Generation
+from taskgate.core.generations.generation import Generation
 
 PLAIN = Audience(Generation.STATEFUL)
 HOST = Audience(Generation.STATEFUL, renders_apps=True)

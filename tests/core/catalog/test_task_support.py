@@ -6,19 +6,21 @@ from typing import Any
 
 import pytest
 
-from taskgate.core.catalog.tool_listing import (
-    AnnotationMode,
-    TaskCheck,
+from taskgate.core.catalog.task_support import (
     TaskSupport,
     annotated,
-    annotation_line,
-    check_task,
     sends_task_status,
-    shown_support,
     supports_tasks,
     upstream_support,
 )
 from taskgate.core.governance.decision import Action
+from taskgate.core.governance.task_annotation import (
+    AnnotationMode,
+    TaskCheck,
+    annotation_line,
+    check_task,
+    shown_support,
+)
 
 FORBIDDEN, OPTIONAL, REQUIRED = TaskSupport.FORBIDDEN, TaskSupport.OPTIONAL, TaskSupport.REQUIRED
 FORWARD, APPROVE, DENY, POLICY = Action.FORWARD, Action.APPROVE, Action.DENY, Action.POLICY

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.harness.cpu_time import PAUSE_S, least_cpu, untraced
 
-from taskgate.core.resource_uri import MAX_TEMPLATE, MAX_URI, PreparedUri, UriTemplate, first_matching
+from taskgate.core.resource_uri import MAX_URI
+from taskgate.core.uri_template import MAX_TEMPLATE, PreparedUri, UriTemplate, first_matching
 
 _pieces = st.lists(st.sampled_from(["a", "b", "/", "-", "{x}", "{+y}", "{z}", "{/w}", "{?q}"]), max_size=7)
 

@@ -8,9 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from taskgate.core import completion, completion_memory
-from taskgate.core.completion import CandidateIndex, Completion, complete, merge_with_upstream, values_from_schema
-from taskgate.core.completion_memory import CompletionPlace, Usage, UsageMemory, looks_secret, worth_learning
+from taskgate.core.completion import memory, schema_values
+from taskgate.core.completion.memory import CompletionPlace, Usage, UsageMemory, worth_learning
+from taskgate.core.completion.ranking import CandidateIndex, Completion, complete, merge_with_upstream
+from taskgate.core.completion.schema_values import values_from_schema
+from taskgate.core.redaction.looks_secret import looks_secret
 
 DAY = 86_400.0
 
@@ -57,7 +59,7 @@ def test_a_schema_bomb_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     bomb: dict[str, Any] = {"const": "x"}
     bomb["anyOf"] = [bomb] * 10
     assert values_from_schema(props(a=bomb), "a") == ("x",)
-    monkeypatch.setattr(completion, "MAX_CANDIDATES", 3)
+    monkeypatch.setattr(schema_values, "MAX_CANDIDATES", 3)
     assert len(values_from_schema(props(a={"enum": list("abcdef")}), "a")) == 3
 
 
@@ -172,7 +174,7 @@ def test_learning_can_be_switched_off() -> None:
 
 def test_memory_is_bounded_and_forgets_the_least_recent(monkeypatch: pytest.MonkeyPatch) -> None:
     for limit in ("MAX_CALLERS", "MAX_PLACES", "MAX_VALUES"):
-        monkeypatch.setattr(completion_memory, limit, 2)
+        monkeypatch.setattr(memory, limit, 2)
     remembered = UsageMemory()
     for value in ("/a", "/b", "/a", "/c"):
         remembered.learn("ann", "files", "read", {"path": value}, 1.0)

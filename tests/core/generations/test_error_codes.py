@@ -7,7 +7,8 @@ import json
 import pytest
 
 from taskgate.core.errors import CallerError, Executed, UpstreamError
-from taskgate.core.generations import CODES, Generation, code_of, error_data, error_object
+from taskgate.core.generations.error_codes import CODES, code_of, error_data, error_object
+from taskgate.core.generations.generation import Generation
 
 RESERVED = range(-32099, -32019)
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from taskgate.core.errors import CallerError
-from taskgate.core.generations import declares_tasks, read_opening, speaks_tasks
+from taskgate.core.generations.stateful import declares_tasks, read_opening, speaks_tasks
 
 
 @pytest.mark.parametrize(

@@ -9,17 +9,16 @@ import pytest
 
 from taskgate.core import wire
 from taskgate.core.errors import CallerError
-from taskgate.core.generations import (
+from taskgate.core.generations.generation import Generation, generation_of
+from taskgate.core.generations.stateless import (
     CAPABILITIES,
     CLIENT_INFO,
     LOG_LEVEL,
     TASKS_EXTENSION,
     VERSION,
-    Generation,
     cached_privately,
     check_headers,
     complete,
-    generation_of,
     has_envelope,
     input_required,
     missing_capability,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from taskgate.core.governance.approval import Approver
-from taskgate.core.identity import ANONYMOUS, OPERATOR
+from taskgate.core.governance.approver import Approver
+from taskgate.core.identity.caller import ANONYMOUS, OPERATOR
 
 LOCAL = frozenset({ANONYMOUS, "local:ann"})
 NONE: frozenset[str] = frozenset()

@@ -8,9 +8,11 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from taskgate.core.governance.approval import Approver, Binding, Verdict, Voted, Workflow, apply, ask
+from taskgate.core.governance.approval import Binding, Verdict, Voted, apply, ask
+from taskgate.core.governance.approver import Approver
 from taskgate.core.governance.card import Card, card, excerpt, history_line, show_json
-from taskgate.core.governance.redaction import compile_redaction
+from taskgate.core.governance.workflow import Workflow
+from taskgate.core.redaction.fields import compile_redaction
 
 TWO = Workflow("money", approvals_needed=2)
 BINDING = Binding("agent", "reports", "pay_now", "sha256:a", "sha256:d", "r1", 0, scope="default")

@@ -9,45 +9,31 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from taskgate.core.governance.approval import (
-    APPROVER_ROLE,
     Approval,
     ApprovalEvent,
-    Approver,
     Binding,
     CallDispatched,
     Changed,
     DecisionRefused,
     Drifted,
-    OnTimeout,
     Refusal,
     State,
     TimePassed,
     Verdict,
     Voted,
     Withdrawn,
-    Workflow,
     apply,
     approvals_that_count,
     as_of,
     ask,
     may_decide,
 )
-from taskgate.core.governance.decision import (
-    Cleared,
-    Denied,
-    Forward,
-    Gate,
-    NeedsApproval,
-    NoGrant,
-    Present,
-    Stopped,
-    covering,
-    covers,
-    grant_from,
-    recheck,
-    revoke,
-)
-from taskgate.core.identity import OWNER_ROLES, Permission
+from taskgate.core.governance.approver import APPROVER_ROLE, Approver
+from taskgate.core.governance.decision import Denied, Forward, Gate, NeedsApproval
+from taskgate.core.governance.grants import NoGrant, covering, covers, grant_from, revoke
+from taskgate.core.governance.recheck import Cleared, Present, Stopped, recheck
+from taskgate.core.governance.workflow import OnTimeout, Workflow
+from taskgate.core.identity.roles import OWNER_ROLES, Permission
 
 WORKFLOW = Workflow("ops", timeout_ms=1_000, decision_valid_ms=5_000)
 TWO = Workflow("ops", timeout_ms=1_000, approvals_needed=2)

@@ -8,22 +8,15 @@ from hypothesis import strategies as st
 from tests.harness.cpu_time import PAUSE_S, least_cpu
 
 from taskgate.core.governance.decision import Action, Denied, Forward, NeedsApproval, Note
-from taskgate.core.governance.digest import MAX_NAME, skeleton
-from taskgate.core.governance.pipeline import (
-    EnforcementProfile,
-    ExposeMode,
-    Gates,
-    Layers,
-    decide,
-    decide_unlisted,
-    expose,
-)
+from taskgate.core.governance.pipeline import EnforcementProfile, Gates, decide, decide_unlisted
 from taskgate.core.governance.rules import Rule, compile_rules
+from taskgate.core.governance.visibility import ExposeMode, Layers, expose
 from taskgate.core.patterns import Glob, Pattern, PatternKind, PatternSet, judged_skeleton
 from taskgate.core.resource_uri import MAX_URI, is_ambiguous, normal_form, normal_glob
 from taskgate.core.scoping.registry import ApprovalPolicy, ApprovalWish, Registry, RegistryRecord
 from taskgate.core.scoping.scope import ScopePolicy
 from taskgate.core.scoping.subset import compose
+from taskgate.core.text.lookalikes import MAX_NAME, skeleton
 
 TOOL, RESOURCE, PROMPT = PatternKind.TOOL, PatternKind.RESOURCE, PatternKind.PROMPT
 LIKE_DROP_X = [

@@ -10,17 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from taskgate.core.governance.redaction import (
-    HIDDEN,
-    MAX_CHANGES,
-    NOTHING_HIDDEN,
-    ChangeKind,
-    FieldChange,
-    Redacted,
-    compile_redaction,
-    difference,
-)
 from taskgate.core.patterns import PatternError
+from taskgate.core.redaction.difference import MAX_CHANGES, ChangeKind, FieldChange, difference
+from taskgate.core.redaction.fields import HIDDEN, NOTHING_HIDDEN, Redacted, compile_redaction
 
 VALUE = {
     "token": "t0p",

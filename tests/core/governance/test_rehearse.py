@@ -15,12 +15,11 @@ from taskgate.core.governance.rehearse import (
     RecordedCall,
     Rehearsal,
     RuleBook,
-    ToolHistory,
     judge,
     rehearse,
-    suggest,
 )
 from taskgate.core.governance.rules import Rule, compile_rules
+from taskgate.core.governance.suggestions import ToolHistory, suggest
 from taskgate.core.patterns import PatternKind, PatternSet
 from taskgate.core.scoping.registry import Registry, RegistryRecord, TransportKind
 from taskgate.core.scoping.scope import ScopePolicy

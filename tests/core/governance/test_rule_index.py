@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from tests.harness.cpu_time import least_cpu
 
 from taskgate.core.governance.decision import Action
-from taskgate.core.governance.rules import MAX_SERVERS, Rule, RuleIndex, RuleSet, compile_rules
+from taskgate.core.governance.glob_index import MAX_SERVERS, RuleIndex
+from taskgate.core.governance.rules import Rule, RuleSet, compile_rules
 from taskgate.core.patterns import Pattern, PatternError, PatternKind
 
 _LETTERS = "abA_-."

@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from taskgate.core.governance import pipeline, rules
-from taskgate.core.governance.approval import Workflow
 from taskgate.core.governance.decision import (
     Action,
     Decision,
@@ -24,22 +23,20 @@ from taskgate.core.governance.decision import (
 )
 from taskgate.core.governance.pipeline import (
     EnforcementProfile,
-    ExposeMode,
     Gates,
-    Layers,
     PolicyAnswer,
     PolicyVerdict,
     UnknownWorkflow,
-    VisibilityLists,
     check_workflows,
     conclude,
     decide,
-    expose,
     listed,
     open_gates,
     workflow_named,
 )
 from taskgate.core.governance.rules import BadRule, Rule, compile_rules
+from taskgate.core.governance.visibility import ExposeMode, Layers, VisibilityLists, expose
+from taskgate.core.governance.workflow import Workflow
 from taskgate.core.patterns import PatternError, PatternKind, PatternSet
 from taskgate.core.scoping.registry import ApprovalPolicy, ApprovalWish
 

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from taskgate.core.governance.redaction import HIDDEN, LONGEST_NEEDLE, SecretValues, has_secret_name
+from taskgate.core.redaction.fields import HIDDEN
+from taskgate.core.redaction.secret_values import LONGEST_NEEDLE, SecretValues, has_secret_name
 
 LONG = '-----BEGIN KEY-----\nabc"def/ghi+jkl\n-----END KEY-----'
 

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from taskgate.core.governance.redaction import HIDDEN
-from taskgate.core.governance.sent_secrets import SHORTEST, SentSecrets, configured_secrets, header_secrets
+from taskgate.core.redaction.fields import HIDDEN
+from taskgate.core.redaction.sent_secrets import SHORTEST, SentSecrets, configured_secrets, header_secrets
 
 TOKEN = "tok+en/with=special&chars<and>'quotes\"`\\0123456789"
 PLAIN = "access-0123456789abcdef"

@@ -10,20 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from taskgate.core.governance.digest import (
-    AmbiguousJson,
-    JsonLimits,
-    canonical,
-    check,
-    digest,
-    digest_of_bytes,
-    digest_of_json,
-    first_confusable,
-    fold,
-    imitated_member,
-    imitated_property,
-    parse_strict,
-)
+from taskgate.core.digest import digest, digest_of_bytes, digest_of_json
+from taskgate.core.strict_json import AmbiguousJson, JsonLimits, canonical, check, parse_strict
+from taskgate.core.text.confusables import first_confusable, fold, imitated_member, imitated_property
 
 
 @pytest.mark.parametrize(

@@ -8,22 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from taskgate.core.choose_model import (
-    Estimate,
-    Model,
-    SamplingAnswer,
-    SpendLedger,
-    SpendLimits,
-    as_result,
-    choose_model,
-    estimate,
-    price,
-)
-from taskgate.core.sampling_request import (
+from taskgate.core.sampling.answer import SamplingAnswer, as_result, price
+from taskgate.core.sampling.choose_model import Model, choose_model
+from taskgate.core.sampling.errors import SamplingError
+from taskgate.core.sampling.request import (
     Audio,
     Image,
     Preferences,
-    SamplingError,
     SamplingMessage,
     SamplingRequest,
     Text,
@@ -31,6 +22,7 @@ from taskgate.core.sampling_request import (
     ToolResult,
     ToolUse,
 )
+from taskgate.core.sampling.spending import Estimate, SpendLedger, SpendLimits, estimate
 
 SMALL = Model("acme-small-1", "acme", cost=1.0, speed=0.9, intelligence=0.2, aliases=("haiku",))
 LARGE = Model(

@@ -6,19 +6,9 @@ from typing import Any
 
 import pytest
 
-from taskgate.core.sampling_request import (
-    Audio,
-    Image,
-    Preferences,
-    SamplingError,
-    SamplingMessage,
-    Text,
-    Tool,
-    ToolResult,
-    ToolUse,
-    read_preferences,
-    read_request,
-)
+from taskgate.core.sampling.errors import SamplingError
+from taskgate.core.sampling.read_request import read_preferences, read_request
+from taskgate.core.sampling.request import Audio, Image, Preferences, SamplingMessage, Text, Tool, ToolResult, ToolUse
 
 USER = {"role": "user", "content": {"type": "text", "text": "hello"}}
 USE = {"type": "tool_use", "id": "u1", "name": "look", "input": {"q": 1}}

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from taskgate.core import wire
-from taskgate.core.questions import spec_shapes
+from taskgate.core.sampling.spec_shapes import spec_shapes
 
 
 def shaped(given: dict[str, Any]) -> dict[str, Any]:

@@ -5,29 +5,17 @@ from __future__ import annotations
 import pytest
 
 from taskgate.core.patterns import ALL_TOOLS, PatternError, PatternSet
+from taskgate.core.scoping.profile import Narrowing, Profile, ProfileError, ResolvedProfile, resolve_profile
 from taskgate.core.scoping.registry import (
-    MAX_ENTRIES,
-    MAX_TEXT,
     ApprovalPolicy,
     ApprovalWish,
     Registry,
     RegistryRecord,
-    RequestError,
-    SessionRequest,
     TransportKind,
     problem_of_server_id,
 )
-from taskgate.core.scoping.scope import (
-    HelperTools,
-    Narrowing,
-    Profile,
-    ProfileError,
-    ResolvedProfile,
-    ScopeMode,
-    ScopePolicy,
-    check,
-    resolve_profile,
-)
+from taskgate.core.scoping.scope import HelperTools, ScopeMode, ScopePolicy, check
+from taskgate.core.scoping.session_request import MAX_ENTRIES, MAX_TEXT, RequestError, SessionRequest
 
 FILES = RegistryRecord("files", TransportKind.STDIO, tags=frozenset({"local"}))
 REPORTS = RegistryRecord("reports", tags=frozenset({"slow"}))

@@ -11,9 +11,12 @@ from hypothesis import strategies as st
 
 from taskgate.core.patterns import ALL_TOOLS, NO_PATTERNS, PatternKind, PatternSet
 from taskgate.core.scoping import subset as subset_module
-from taskgate.core.scoping.registry import LeftOut, Registry, RegistryRecord, SessionRequest
-from taskgate.core.scoping.scope import Narrowing, ResolvedProfile, ScopePolicy
-from taskgate.core.scoping.subset import Exclusion, ExplainRow, NotAllowed, Reason, Subset, compose, explain
+from taskgate.core.scoping.explain import ExplainRow, explain
+from taskgate.core.scoping.profile import Narrowing, ResolvedProfile
+from taskgate.core.scoping.registry import LeftOut, Registry, RegistryRecord
+from taskgate.core.scoping.scope import ScopePolicy
+from taskgate.core.scoping.session_request import SessionRequest
+from taskgate.core.scoping.subset import Exclusion, NotAllowed, Reason, Subset, compose
 
 FILES = RegistryRecord("files", tags=frozenset({"local"}))
 REPORTS = RegistryRecord("reports")

@@ -6,7 +6,8 @@ import pytest
 
 from taskgate.core.catalog.names import NameStyle
 from taskgate.core.patterns import PatternSet
-from taskgate.core.scoping.scope import HelperTools, Profile, ScopeMode
+from taskgate.core.scoping.profile import Profile
+from taskgate.core.scoping.scope import HelperTools, ScopeMode
 from taskgate.core.scoping.task_config import MAX_VALUE, TaskConfigError, scope_from_task_config
 
 PROFILES = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from taskgate.core.generations import Generation
+from taskgate.core.generations.generation import Generation
 from taskgate.core.tasks.task import Attempt, Task
 
 NOW = 1_800_000_000_000

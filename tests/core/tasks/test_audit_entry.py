@@ -4,9 +4,9 @@ from a_task import NOW, a_task, an_attempt
 from msgspec.structs import replace
 
 from taskgate.core.errors import Executed
-from taskgate.core.events import entry_of
 from taskgate.core.tasks.state import TaskState
 from taskgate.core.tasks.task import Outcome, OutcomeKind
+from taskgate.core.tasks.task_audit import entry_of
 
 
 def test_the_trail_tells_birth_dispatch_and_every_change_of_state() -> None:

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from taskgate.core.errors import CallerError
-from taskgate.core.tasks.endings import (
+from taskgate.core.ids import RANDOM_BYTES, born_ms, is_task_id, is_ulid, new_task_id, ulid
+from taskgate.core.tasks.deadlines import (
     Ttl,
     approval_is_over,
     execution_is_over,
@@ -18,8 +19,9 @@ from taskgate.core.tasks.endings import (
     read_ttl,
     try_until_ms,
 )
-from taskgate.core.tasks.state import TaskState, ToolClass, fix_class, poll_interval_ms
-from taskgate.core.tasks.task import RANDOM_BYTES, born_ms, is_task_id, is_ulid, new_task_id, ulid
+from taskgate.core.tasks.poll_interval import poll_interval_ms
+from taskgate.core.tasks.state import TaskState
+from taskgate.core.tool_class import ToolClass, fix_class
 
 
 def test_a_ttl_is_defaulted_kept_or_clamped() -> None:

@@ -7,13 +7,14 @@ import pytest
 from a_task import NOW, a_task, an_attempt
 
 from taskgate.core.errors import CallerError, Executed, UpstreamError
-from taskgate.core.generations import Generation
+from taskgate.core.generations.generation import Generation
 from taskgate.core.governance.approval import Approval, Binding, State
 from taskgate.core.tasks import endings
 from taskgate.core.tasks import transition as h
-from taskgate.core.tasks.state import TaskState, ToolClass
+from taskgate.core.tasks.state import TaskState
 from taskgate.core.tasks.task import AttemptState, Task
 from taskgate.core.tasks.transition import apply
+from taskgate.core.tool_class import ToolClass
 
 RUNNING = a_task(state=TaskState.RUNNING, last_attempt=an_attempt(), correlation_id="c-1")
 WAITING = a_task(state=TaskState.AWAITING_APPROVAL, approval_id="ap_1")

@@ -6,20 +6,14 @@ from typing import Any
 import pytest
 from a_task import NOW, a_task, an_attempt
 
-from taskgate.core.generations import Generation
-from taskgate.core.tasks.endings import (
-    RecoveryAction,
-    after_restore,
-    ends_at_once,
-    gave_up_text,
-    iso,
-    next_action,
-    outcome_unknown,
-    past_deadline_text,
-)
-from taskgate.core.tasks.state import TERMINAL, TaskState, ToolClass
+from taskgate.core.generations.generation import Generation
+from taskgate.core.tasks.endings import after_restore, gave_up_text, outcome_unknown, past_deadline_text
+from taskgate.core.tasks.recovery import RecoveryAction, ends_at_once, next_action
+from taskgate.core.tasks.state import TERMINAL, TaskState
 from taskgate.core.tasks.task import AttemptState, UpstreamHandle
 from taskgate.core.tasks.transition import ContactLost
+from taskgate.core.timestamps import iso
+from taskgate.core.tool_class import ToolClass
 
 OUT = an_attempt()
 LONG_AGO = an_attempt(sent_at_ms=NOW - 600_000)

@@ -8,8 +8,7 @@ from tests.core.tasks.a_task import a_task
 
 from taskgate.core.errors import Executed, UpstreamError
 from taskgate.core.tasks import endings
-from taskgate.core.tasks.endings import RecoveryAction, next_action
-from taskgate.core.tasks.state import ToolClass
+from taskgate.core.tasks.recovery import RecoveryAction, next_action
 from taskgate.core.tasks.task import Attempt, AttemptState, Task
 from taskgate.core.tasks.transition import (
     MAX_ATTEMPTS,
@@ -22,6 +21,7 @@ from taskgate.core.tasks.transition import (
     apply,
     may_send,
 )
+from taskgate.core.tool_class import ToolClass
 
 NOW = 1_000_000
 SENT = Dispatched(1, "hash", "files")

@@ -7,7 +7,27 @@ import pytest
 from a_task import NOW, a_task
 
 from taskgate.core.errors import Executed
-from taskgate.core.tasks import projections
+from taskgate.core.tasks.projections_stateful import (
+    stateful_create_result,
+    stateful_list_row,
+    stateful_status,
+    status_message,
+)
+from taskgate.core.tasks.projections_stateless import (
+    stateless_create_result,
+    stateless_detailed,
+    stateless_get_result,
+    stateless_status,
+    stateless_task,
+)
+from taskgate.core.tasks.projections_tools import proxy_task, shown_status, shown_task, states_shown_as
+from taskgate.core.tasks.projections_vendor import (
+    vendor_cancelled,
+    vendor_created,
+    vendor_result,
+    vendor_status,
+    vendor_task,
+)
 from taskgate.core.tasks.state import OPEN, TaskState
 from taskgate.core.tasks.task import Outcome, OutcomeKind
 
@@ -38,23 +58,21 @@ def test_each_projection_has_its_own_word_for_a_state(
     state: TaskState, outcome: Outcome | None, stateful: str, stateless: str, tools: str, vendor: str
 ) -> None:
     task = a_task(state=state, outcome=outcome, finished_ms=NOW if state.is_terminal else None)
-    assert projections.stateful_status(task) == stateful
-    assert projections.stateless_status(task) == stateless
-    assert projections.shown_status(task, NOW) == tools
-    assert projections.vendor_status(task) == vendor
-    assert state in projections.states_shown_as(tools)
+    assert stateful_status(task) == stateful
+    assert stateless_status(task) == stateless
+    assert shown_status(task, NOW) == tools
+    assert vendor_status(task) == vendor
+    assert state in states_shown_as(tools)
 
 
 def test_the_table_of_words_is_complete() -> None:
     assert {row[0] for row in STATUS_TABLE} == set(TaskState)
-    assert projections.states_shown_as("working") == OPEN
-    assert projections.states_shown_as("nonsense") == frozenset()
+    assert states_shown_as("working") == OPEN
+    assert states_shown_as("nonsense") == frozenset()
 
 
 def test_a_new_stateful_task_starts_in_working_and_is_shown_twice() -> None:
-    created = projections.stateful_create_result(
-        a_task(state=TaskState.AWAITING_APPROVAL, status_message="Awaiting"), 15_000
-    )
+    created = stateful_create_result(a_task(state=TaskState.AWAITING_APPROVAL, status_message="Awaiting"), 15_000)
     assert created["task"] == {
         "taskId": a_task().id,
         "status": "working",
@@ -69,18 +87,18 @@ def test_a_new_stateful_task_starts_in_working_and_is_shown_twice() -> None:
 
 
 def test_a_list_row_names_the_tool_as_the_caller_knows_it() -> None:
-    row = projections.stateful_list_row(a_task(), 1000)
+    row = stateful_list_row(a_task(), 1000)
     assert row["toolName"] == "reports__build"
     assert "statusMessage" not in row
 
 
 def test_a_failed_stateful_task_always_has_a_message() -> None:
-    assert projections.status_message(a_task(state=TaskState.COMPLETED, outcome=SAD)) is not None
-    assert projections.status_message(a_task(state=TaskState.COMPLETED, outcome=FINE)) is None
+    assert status_message(a_task(state=TaskState.COMPLETED, outcome=SAD)) is not None
+    assert status_message(a_task(state=TaskState.COMPLETED, outcome=FINE)) is None
 
 
 def test_a_stateless_create_result_is_flat_and_has_no_key_of_our_own() -> None:
-    created = projections.stateless_create_result(a_task(status_message="Queued"), 1000)
+    created = stateless_create_result(a_task(status_message="Queued"), 1000)
     assert created == {
         "resultType": "task",
         "taskId": a_task().id,
@@ -99,30 +117,30 @@ def encoded(value: object) -> bytes:
 
 def test_a_completed_stateless_task_inlines_the_result_byte_for_byte() -> None:
     task = a_task(state=TaskState.COMPLETED, outcome=SAD)
-    assert b'"result":' + RESULT in encoded(projections.stateless_get_result(task, 1000, outcome=RESULT))
+    assert b'"result":' + RESULT in encoded(stateless_get_result(task, 1000, outcome=RESULT))
 
 
 def test_a_failed_stateless_task_inlines_the_error() -> None:
     task = a_task(state=TaskState.REJECTED, outcome=ERROR)
-    shown = projections.stateless_get_result(task, 1000, outcome=ERROR.body)
+    shown = stateless_get_result(task, 1000, outcome=ERROR.body)
     assert shown["resultType"] == "complete"
     assert b'"error":{"code":-32000' in encoded(shown)
 
 
 def test_a_stateless_task_that_asks_lists_its_questions() -> None:
     task = a_task(state=TaskState.INPUT_REQUIRED, question_keys=("q1",))
-    shown = projections.stateless_detailed(task, 1000, questions={"q1": b'{"method":"elicitation/create"}'})
+    shown = stateless_detailed(task, 1000, questions={"q1": b'{"method":"elicitation/create"}'})
     assert b'"inputRequests":{"q1":{"method":"elicitation/create"}}' in encoded(shown)
-    assert projections.stateless_detailed(task, 1000)["inputRequests"] == {}
+    assert stateless_detailed(task, 1000)["inputRequests"] == {}
 
 
 def test_a_working_stateless_task_inlines_nothing() -> None:
-    shown = projections.stateless_detailed(a_task(), 1000, outcome=RESULT)
+    shown = stateless_detailed(a_task(), 1000, outcome=RESULT)
     assert {"result", "error", "inputRequests"}.isdisjoint(shown)
 
 
 def test_the_tool_face_speaks_snake_case() -> None:
-    assert projections.proxy_task(a_task(), NOW) == {
+    assert proxy_task(a_task(), NOW) == {
         "task_id": a_task().id,
         "status": "working",
         "created_at": "2027-01-15T08:00:00.000Z",
@@ -132,59 +150,57 @@ def test_the_tool_face_speaks_snake_case() -> None:
 
 
 def test_the_tool_face_says_for_whom_a_task_waits() -> None:
-    approval = projections.shown_task(a_task(state=TaskState.AWAITING_APPROVAL, status_message="Awaiting"), NOW)
+    approval = shown_task(a_task(state=TaskState.AWAITING_APPROVAL, status_message="Awaiting"), NOW)
     assert (approval["waiting_for"], approval["status_message"]) == ("approval", "Awaiting")
-    question = projections.shown_task(a_task(state=TaskState.INPUT_REQUIRED), NOW)
+    question = shown_task(a_task(state=TaskState.INPUT_REQUIRED), NOW)
     assert question["waiting_for"] == "input"
-    assert "waiting_for" not in projections.shown_task(a_task(), NOW)
+    assert "waiting_for" not in shown_task(a_task(), NOW)
 
 
 def test_the_tool_face_calls_expired_what_is_gone() -> None:
     task = a_task(state=TaskState.COMPLETED, outcome=FINE, finished_ms=NOW)
-    assert projections.shown_status(task, NOW + 599_999) == "completed"
-    assert projections.shown_status(task, NOW + 600_000) == "expired"
+    assert shown_status(task, NOW + 599_999) == "completed"
+    assert shown_status(task, NOW + 600_000) == "expired"
 
 
 def test_the_vendor_face_has_whole_numbers_for_times() -> None:
-    assert projections.vendor_created(a_task()) == {"taskId": a_task().id, "status": "pending", "createdAt": NOW}
-    assert projections.vendor_created(a_task(vendor_id="mine"))["taskId"] == "mine"
-    open_task = projections.vendor_task(a_task(), None)
+    assert vendor_created(a_task()) == {"taskId": a_task().id, "status": "pending", "createdAt": NOW}
+    assert vendor_created(a_task(vendor_id="mine"))["taskId"] == "mine"
+    open_task = vendor_task(a_task(), None)
     assert open_task["updatedAt"] == NOW
     assert {"result", "error"}.isdisjoint(open_task)
     done = a_task(state=TaskState.COMPLETED, outcome=FINE, finished_ms=NOW + 1)
-    assert b'"result":' + RESULT in encoded(projections.vendor_task(done, outcome=RESULT))
+    assert b'"result":' + RESULT in encoded(vendor_task(done, outcome=RESULT))
     failed = a_task(state=TaskState.FAILED, outcome=ERROR, finished_ms=NOW + 1)
-    assert b'"error":{' in encoded(projections.vendor_task(failed, outcome=ERROR.body))
-    assert json.loads(projections.vendor_result(done, RESULT))["completedAt"] == NOW + 1
-    assert (
-        projections.vendor_cancelled(a_task(state=TaskState.CANCELLED, finished_ms=NOW + 2))["cancelledAt"] == NOW + 2
-    )
+    assert b'"error":{' in encoded(vendor_task(failed, outcome=ERROR.body))
+    assert json.loads(vendor_result(done, RESULT))["completedAt"] == NOW + 1
+    assert vendor_cancelled(a_task(state=TaskState.CANCELLED, finished_ms=NOW + 2))["cancelledAt"] == NOW + 2
 
 
 def test_the_vendor_face_of_a_tool_that_reported_an_error_has_result_and_error() -> None:
     reported = Outcome(OutcomeKind.RESULT, RESULT, is_error=True)
     for message in (None, "no such file"):
         task = a_task(state=TaskState.FAILED, outcome=reported, finished_ms=NOW + 1, status_message=message)
-        shown = json.loads(encoded(projections.vendor_task(task, outcome=RESULT)))
+        shown = json.loads(encoded(vendor_task(task, outcome=RESULT)))
         assert shown["result"] == json.loads(RESULT)
         assert shown["error"]["message"] == (message or "The tool reported an error.")
 
 
 def test_the_tool_face_shows_progress_arguments_and_errors() -> None:
     running = a_task(state=TaskState.RUNNING, progress=3.0, progress_total=10.0, arguments=b'{"year":2026}')
-    shown = projections.shown_task(running, NOW)
+    shown = shown_task(running, NOW)
     assert (shown["progress"], shown["progress_total"], shown["args"]) == (3.0, 10.0, {"year": 2026})
     assert {"is_error", "error", "waiting_for", "executed"}.isdisjoint(shown)
-    waits = projections.shown_task(a_task(state=TaskState.INPUT_REQUIRED), NOW)
+    waits = shown_task(a_task(state=TaskState.INPUT_REQUIRED), NOW)
     assert waits["waiting_for"] == "input"
-    asked = projections.shown_task(a_task(state=TaskState.AWAITING_APPROVAL), NOW)
+    asked = shown_task(a_task(state=TaskState.AWAITING_APPROVAL), NOW)
     assert asked["waiting_for"] == "approval"
-    long = projections.shown_task(a_task(arguments=b'{"text":"' + b"x" * 5_000 + b'"}'), NOW)
+    long = shown_task(a_task(arguments=b'{"text":"' + b"x" * 5_000 + b'"}'), NOW)
     assert "args" not in long
     failed = a_task(state=TaskState.FAILED, outcome=ERROR, finished_ms=NOW + 1, executed=Executed.MAYBE)
     assert (
-        projections.shown_task(failed, NOW)["is_error"],
-        projections.shown_task(failed, NOW)["executed"],
+        shown_task(failed, NOW)["is_error"],
+        shown_task(failed, NOW)["executed"],
     ) == (
         True,
         "maybe",
@@ -192,16 +208,16 @@ def test_the_tool_face_shows_progress_arguments_and_errors() -> None:
 
 
 def test_the_vendor_projection_shows_what_a_task_says_of_itself() -> None:
-    assert projections.vendor_task(a_task(status_message="Half done"), None)["statusMessage"] == "Half done"
-    assert "statusMessage" not in projections.vendor_task(a_task(), None)
+    assert vendor_task(a_task(status_message="Half done"), None)["statusMessage"] == "Half done"
+    assert "statusMessage" not in vendor_task(a_task(), None)
 
 
 @pytest.mark.parametrize("total, shown", [(None, {"progress": 3}), (9, {"progress": 3, "total": 9})])
 def test_a_stateless_task_shows_its_progress_while_it_works(total: float | None, shown: dict[str, float]) -> None:
     task = a_task(state=TaskState.RUNNING, progress=3, progress_total=total)
-    assert projections.stateless_task(task, 1000)["_meta"] == {"taskgate/progress": shown}
+    assert stateless_task(task, 1000)["_meta"] == {"taskgate/progress": shown}
     ended = a_task(state=TaskState.COMPLETED, outcome=FINE, finished_ms=NOW, progress=3, progress_total=total)
-    assert "_meta" not in projections.stateless_task(ended, 1000)
+    assert "_meta" not in stateless_task(ended, 1000)
 
 
 def test_a_task_knows_its_conversation() -> None:

@@ -13,7 +13,9 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from a_task import a_task
 
-from taskgate.core.tasks import projections
+from taskgate.core.tasks.projections_stateful import stateful_status
+from taskgate.core.tasks.projections_stateless import stateless_status
+from taskgate.core.tasks.projections_tools import shown_status
 from taskgate.core.tasks.state import TaskState, mermaid
 
 PAGE = Path(__file__).parents[3] / "docs" / "tasks.md"
@@ -28,9 +30,9 @@ def state_rows() -> str:
     for state in TaskState:
         task = a_task(state=state)
         words = (
-            projections.stateful_status(task),
-            projections.stateless_status(task),
-            projections.shown_status(task, task.created_ms),
+            stateful_status(task),
+            stateless_status(task),
+            shown_status(task, task.created_ms),
         )
         rows += f"| `{state.value}` | {' | '.join(words)} |\n"
     return rows

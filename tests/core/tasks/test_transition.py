@@ -6,13 +6,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from taskgate.core.errors import Executed
-from taskgate.core.events import TaskEvent, event_data, event_of
-from taskgate.core.generations import Generation
-from taskgate.core.tasks import projections
+from taskgate.core.generations.generation import Generation
 from taskgate.core.tasks import transition as h
-from taskgate.core.tasks.state import BIRTH, MOVES, OPEN, TERMINAL, TaskState, ToolClass, TransitionKind, mermaid
-from taskgate.core.tasks.task import AlreadySent, AskingFirst, AttemptState, OutcomeKind, Task, UpstreamHandle, born
+from taskgate.core.tasks.origin import AlreadySent, AskingFirst, born
+from taskgate.core.tasks.projections_stateful import stateful_status, status_message
+from taskgate.core.tasks.projections_stateless import stateless_status
+from taskgate.core.tasks.projections_tools import STATUSES, shown_status
+from taskgate.core.tasks.projections_vendor import vendor_status
+from taskgate.core.tasks.state import BIRTH, MOVES, OPEN, TERMINAL, TaskState, TransitionKind, mermaid
+from taskgate.core.tasks.task import AttemptState, OutcomeKind, Task, UpstreamHandle
+from taskgate.core.tasks.task_events import TaskEvent, event_data, event_of
 from taskgate.core.tasks.transition import AlreadyOver, MayNotRepeat, NotPossible, apply
+from taskgate.core.tool_class import ToolClass
 
 HANDLE = UpstreamHandle("reports", "up-1", "s-1", Generation.STATEFUL)
 DISPATCHED = h.Dispatched(fence=1, byte_hash="b1", upstream="reports")
@@ -208,14 +213,14 @@ def test_any_order_of_happenings_leaves_a_legal_state_and_the_end_is_the_end(
 
 def check_shown(before: Task, task: Task) -> None:
     stateful = {"working", "input_required", "completed", "failed", "cancelled"}
-    assert projections.stateful_status(task) in stateful
-    assert projections.stateless_status(task) in stateful
-    assert projections.shown_status(task, task.updated_ms) in projections.STATUSES
-    assert projections.vendor_status(task) in {"pending", "working", "completed", "failed", "cancelled"}
-    if projections.stateless_status(task) == "input_required":
+    assert stateful_status(task) in stateful
+    assert stateless_status(task) in stateful
+    assert shown_status(task, task.updated_ms) in STATUSES
+    assert vendor_status(task) in {"pending", "working", "completed", "failed", "cancelled"}
+    if stateless_status(task) == "input_required":
         assert task.question_keys
-    if projections.stateful_status(task) == "failed":
-        assert projections.status_message(task)
+    if stateful_status(task) == "failed":
+        assert status_message(task)
     event = event_of(before, task)
     assert (event is None) == (before.state is task.state)
 

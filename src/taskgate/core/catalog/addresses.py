@@ -1,9 +1,10 @@
 """Addresses of interfaces (`ui://`) and skills (`skill://`) that several servers may use for different things.
 
-An address passes unchanged while one server alone uses it. Where several do, each gets a *named* address, which has the server in
-front: `ui://clock/app.html` of the server `b` is `ui://b.taskgate/clock/app.html`. The named form follows from server and address
-alone, so it means the same in every gateway and at any time. An address that was handed out unchanged stays that server's: a
-client may hold it. What a resource is called by its own server is its *own* address; rules and pins know it by that.
+An address passes unchanged while one server alone uses it. Where several do, each gets a *named* address, which has the
+server in front: `ui://clock/app.html` of the server `b` is `ui://b.taskgate/clock/app.html`. The named form follows
+from server and address alone, so it means the same in every gateway and at any time. An address that was handed out
+unchanged stays that server's: a client may hold it. What a resource is called by its own server is its *own* address;
+rules and pins know it by that.
 """
 
 from __future__ import annotations

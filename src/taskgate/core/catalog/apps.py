@@ -1,8 +1,8 @@
 """MCP Apps (`io.modelcontextprotocol/ui`): the user interface that a tool declares, and whether it is for the model or for apps.
 
 A tool names its interface by an address in `_meta`: `ui.resourceUri`, or one of the older keys `ui/resourceUri` and
-`openai/outputTemplate`. `ui.visibility` says whether the model, apps, or both may call the tool; both if it is missing. The older
-keys for the same are `openai/visibility` and `openai/widgetAccessible`.
+`openai/outputTemplate`. `ui.visibility` says whether the model, apps, or both may call the tool; both if it is missing.
+The older keys for the same are `openai/visibility` and `openai/widgetAccessible`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from taskgate.core import wire
-from taskgate.core.wire import META, Members, Raw
+from taskgate.core.meta import META
+from taskgate.core.wire import Members, Raw
 
 UI_EXTENSION: Final = "io.modelcontextprotocol/ui"
 APP_MIME: Final = "text/html;profile=mcp-app"

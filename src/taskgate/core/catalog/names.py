@@ -20,7 +20,7 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import assert_never
 
-from taskgate.core.governance.digest import without_piles
+from taskgate.core.text.confusables import without_piles
 
 Pair = tuple[str, str]
 

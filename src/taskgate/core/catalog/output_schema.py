@@ -1,8 +1,9 @@
 """The output schema that a tool is listed with where a notice of the gateway may replace the tool's own output.
 
-A call that takes long or waits for a person is answered with a notice that names its task; a result beyond its server's budget
-loses its structured content. Clients check structured content against the listed schema and reject what does not fit, so the
-listed schema allows the tool's own output and the notice. The gateway checks a tool's output against the tool's own schema.
+A call that takes long or waits for a person is answered with a notice that names its task; a result beyond its server's
+budget loses its structured content. Clients check structured content against the listed schema and reject what does not
+fit, so the listed schema allows the tool's own output and the notice. The gateway checks a tool's output against the
+tool's own schema.
 
 Two shapes:
 

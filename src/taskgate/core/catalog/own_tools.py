@@ -1,9 +1,7 @@
-"""The gateway's own tools as values: what each is called, what it takes, and how a caller's arguments are read.
+"""Declarations of the gateway's own tools: name, description and parameters, and how arguments are read.
 
-One description serves twice, as the input schema that a caller sees and as the check of what it sends, so the two cannot
-disagree. What a tool does is not here: that is `gateway.own_tools`.
-
-The gateway's own resources as values: where they are and how they are listed. What they say is `gateway`'s business.
+One declaration provides the input schema that callers see and the check of the arguments they send. The implementations
+are in `gateway.own_tools`.
 """
 
 from __future__ import annotations
@@ -17,9 +15,9 @@ from typing import Any, Final, assert_never
 
 from taskgate.core import wire
 from taskgate.core.catalog.apps import APP, with_interface
-from taskgate.core.catalog.entry import Audience
+from taskgate.core.catalog.rendering import Audience
 from taskgate.core.errors import CallerError
-from taskgate.core.generations import Generation
+from taskgate.core.generations.generation import Generation
 
 LONGEST_WAIT_MS: Final = 24 * 3600 * 1000
 MAX_TEXT: Final = 10_000
@@ -191,32 +189,3 @@ class ToolFace:
         members = wire.members_of(wire.encode(entry))
         with_interface(members, interface)
         return wire.join(members)
-
-
-DIAGRAMS: Final = "taskgate://diagrams"
-DIAGRAMS_ALIAS: Final = "emceepee://diagrams"
-STATUS: Final = "taskgate://status"
-LISTED: Final = (
-    {
-        "uri": DIAGRAMS,
-        "name": "diagrams",
-        "title": "How this gateway works",
-        "description": "Mermaid diagrams of tasks, questions and calls.",
-        "mimeType": "application/json",
-    },
-    {
-        "uri": DIAGRAMS_ALIAS,
-        "name": "diagrams-alias",
-        "description": f"The same as {DIAGRAMS}, under an older name.",
-        "mimeType": "application/json",
-    },
-    {
-        "uri": STATUS,
-        "name": "status",
-        "title": "State of the servers",
-        "description": "Servers in your scope, what they work on for you, and what waits for you.",
-        "mimeType": "application/json",
-    },
-)
-SERVER: Final = "taskgate"
-"""Under which name they are listed where every entry names its server."""

@@ -1,29 +1,22 @@
-"""Remembering what a tool was when it was first seen, so that it cannot turn into something else unnoticed.
+"""Pins: the definition of a tool when it was first seen or last accepted, so that it cannot change unnoticed.
 
-The digest covers the whole definition, also the fields we do not know, so a change of one byte anywhere counts. What
-follows depends on `pins`: `off` looks away, `warn` reports the difference and goes on, `enforce` quarantines the tool
-until a person accepts the new definition. Besides, definitions are searched for what poisoned tools are made of.
-Storing pins and hiding quarantined tools is done by the gateway.
+The digest covers the whole definition, including unknown fields, so a change of any byte counts. `pins` decides what
+follows: `off` ignores the change, `warn` reports the difference, `enforce` quarantines the tool until a person accepts
+the new definition. The gateway stores pins and hides quarantined tools.
 """
 
 from __future__ import annotations
 
 import json
-import re
-import unicodedata
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, TypeAlias
 
-from taskgate.core.governance.digest import AmbiguousJson, check, digest, digest_of_bytes
-from taskgate.core.governance.redaction import Difference, difference
-
-MAX_DESCRIPTION = 8_192
-MAX_NAME = 128
-MAX_DEFINITION_TEXT = 131_072
-MAX_FLAGS = 50
-SLICE = 65_536
+from taskgate.core.catalog.suspicions import Flag, suspicions
+from taskgate.core.digest import digest, digest_of_bytes
+from taskgate.core.redaction.difference import Difference, difference
+from taskgate.core.strict_json import AmbiguousJson
 
 
 class PinMode(StrEnum):
@@ -32,27 +25,6 @@ class PinMode(StrEnum):
     OFF = "off"
     WARN = "warn"
     ENFORCE = "enforce"
-
-
-class FlagKind(StrEnum):
-    """Why a definition deserves a second look."""
-
-    ZERO_WIDTH = "zero_width"
-    BIDI = "bidi"
-    TAG = "tag"
-    CONTROL = "control"
-    TOO_LONG = "too_long"
-    OTHER_SERVER = "other_server"
-    AMBIGUOUS = "ambiguous"
-
-
-@dataclass(frozen=True, slots=True)
-class Flag:
-    """One suspicion: what, and where in the definition."""
-
-    kind: FlagKind
-    path: str
-    detail: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,97 +84,3 @@ def compare_pin(mode: PinMode, tool: Mapping[str, Any], pin: Pin | None, other_s
         return FirstSeen(now, flags)
     changes = difference(dict(pin.definition), dict(tool))
     return PinChanged(now, pin.digest, mode is PinMode.ENFORCE, changes, flags)
-
-
-def suspicions(tool: Mapping[str, Any], other_servers: Iterable[str] = ()) -> tuple[Flag, ...]:
-    """Everything about a definition that a person should look at before trusting it."""
-    others = _references(other_servers)
-    flags: list[Flag] = []
-    total = 0
-    for path, text in _texts("", tool):
-        total += len(text)
-        flags.extend(_look(path, text, others))
-    if total > MAX_DEFINITION_TEXT:
-        flags.append(Flag(FlagKind.TOO_LONG, "", f"{total} characters of text in one definition"))
-    try:
-        check(dict(tool))
-    except AmbiguousJson as error:
-        flags.append(Flag(FlagKind.AMBIGUOUS, "", str(error)))
-    return tuple(flags[:MAX_FLAGS])
-
-
-def slices_of(text: str) -> Iterator[str]:
-    """A long text in pieces, each of which takes a built-in function about a millisecond."""
-    for start in range(0, len(text), SLICE):
-        yield text[start : start + SLICE]
-
-
-def kinds_of(text: str) -> dict[str, None]:
-    """The characters that occur in a text, in the order of their first one."""
-    kinds: dict[str, None] = {}
-    for part in slices_of(text):
-        kinds.update(dict.fromkeys(part))
-    return kinds
-
-
-def deceptive_characters(text: str) -> tuple[str, ...]:
-    """The kinds of deceiving characters in a text, each as `U+200B ZERO WIDTH SPACE`, without repeats."""
-    if text.isascii():
-        return ()
-    found = (character for character in kinds_of(text) if character_flag(character) is not None)
-    return tuple(f"U+{ord(character):04X} {unicodedata.name(character, 'unnamed')}" for character in found)
-
-
-def _look(path: str, text: str, others: re.Pattern[str] | None) -> Iterator[Flag]:
-    limit = MAX_NAME if path == "name" else MAX_DESCRIPTION
-    if len(text) > limit:
-        yield Flag(FlagKind.TOO_LONG, path, f"{len(text)} characters")
-    kinds = {kind: character for character in dict.fromkeys(text) if (kind := character_flag(character)) is not None}
-    for kind, character in kinds.items():
-        yield Flag(kind, path, f"U+{ord(character):04X}")
-    found = others.search(text) if others is not None else None
-    if found is not None:
-        yield Flag(FlagKind.OTHER_SERVER, path, f"speaks of {found.group(0)!r}")
-
-
-def character_flag(character: str) -> FlagKind | None:
-    """Why one character deceives the eye, or None for an honest one."""
-    code = ord(character)
-    if code < 0x20:
-        return None if character in "\t\n\r" else FlagKind.CONTROL
-    if code < 0x7F:
-        return None
-    if 0x7F <= code < 0xA0:
-        return FlagKind.CONTROL
-    if 0xE0000 <= code <= 0xE007F:
-        return FlagKind.TAG
-    if code in (0x061C, 0x200E, 0x200F) or 0x202A <= code <= 0x202E or 0x2066 <= code <= 0x2069:
-        return FlagKind.BIDI
-    # Soft hyphens, joiners, fillers, variation selectors and the like take part in no visible glyph of their own.
-    if unicodedata.category(character) == "Cf" or code in (0x034F, 0x115F, 0x1160, 0x3164, 0xFFA0):
-        return FlagKind.ZERO_WIDTH
-    if 0xFE00 <= code <= 0xFE0E or 0xE0100 <= code <= 0xE01EF:
-        return FlagKind.ZERO_WIDTH
-    return None
-
-
-def _references(names: Iterable[str]) -> re.Pattern[str] | None:
-    """Other servers' names (or their tools' shown names) as whole words. Very short names would match by accident."""
-    words = sorted({re.escape(name) for name in names if len(name) >= 3}, key=len, reverse=True)
-    return re.compile(rf"(?<!\w)(?:{'|'.join(words)})(?!\w)", re.IGNORECASE) if words else None
-
-
-def _texts(path: str, value: Any) -> Iterator[tuple[str, str]]:
-    pending: list[tuple[str, Any]] = [(path, value)]
-    while pending:
-        place, item = pending.pop()
-        if isinstance(item, str):
-            yield place, item
-        elif isinstance(item, Mapping):
-            for key, inner in item.items():
-                name = f"{place}.{key}" if place else str(key)
-                if not str(key).isascii():
-                    yield name, str(key)
-                pending.append((name, inner))
-        elif isinstance(item, list):
-            pending.extend((f"{place}.{index}", inner) for index, inner in enumerate(item))

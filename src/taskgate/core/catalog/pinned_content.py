@@ -1,8 +1,8 @@
 """The content of an interface as a definition: what is pinned of it, and how a change of it is shown to people.
 
-A host runs what is at a tool's `ui://` address, so a change there is a change of the tool. The digest covers every byte and every
-setting (content security policy, permissions). Texts are kept for comparing up to a limit; beyond it a change shows as another
-digest and another size.
+A host runs what is at a tool's `ui://` address, so a change there is a change of the tool. The digest covers every byte
+and every setting (content security policy, permissions). Texts are kept for comparing up to a limit; beyond it a change
+shows as another digest and another size.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from taskgate.core.catalog.pin import Accepted, FirstSeen, Pin, PinChanged, PinMode, Pinned, definition_digest
-from taskgate.core.governance.redaction import ChangeKind, Difference, FieldChange, difference
+from taskgate.core.redaction.difference import ChangeKind, Difference, FieldChange, difference
 
 KEPT_TEXT: Final = 65_536
 SHOWN_LINES: Final = 40

@@ -1,27 +1,21 @@
-"""Where a value that is known not to fit its schema first fails, and why, found within a bounded number of steps.
+"""Check arguments and structured output against the schemas that a tool declares.
 
-The validator itself would gather the faults of every alternative of every `anyOf` on the way to its first error, which
-takes seconds and gigabytes where servers write such schemas. Here keywords are tried one at a time, outermost first;
-an alternative is named as such and not looked into. Reasons never hold the value.
-
-Arguments and structured output against the schemas that a tool declares.
-
-Schemas come from upstreams and may be hostile: they are bounded in size and depth, may refer only to themselves, and
-what a check of a value can cost is counted before it begins (a few hundred bytes of nested `allOf` can cost hours). What
-is beyond the budget is not checked, and that is said. Only the first thing that does not fit is looked for. A schema
-that cannot be used is told apart from a value that does not fit, because only the second is the caller's fault.
-Messages name the place and the reason, never the value.
+Schemas come from servers and may be hostile. They are limited in size and depth, may refer only to themselves, and the
+cost of a check is computed before it starts (a few hundred bytes of nested `allOf` can cost hours). A value that
+exceeds the budget is not checked, and that is reported. Only the first violation is searched for. An unusable schema
+and an invalid value are different errors, because only the second one is the caller's fault. Messages name the place
+and the reason, never the value.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
-from urllib.parse import quote
+from typing import Any, Final
 
+from taskgate.core.catalog.schema_fault import UNKNOWN_PLACE, Explainer, FaultFinder
 from taskgate.core.catalog.schema_work import (
     REFERENCES,
     SchemaWork,
@@ -32,149 +26,6 @@ from taskgate.core.catalog.schema_work import (
     parts_of,
 )
 from taskgate.core.errors import CallerError, Executed, UpstreamError
-
-MAX_STEPS: Final = 3000
-MAX_TRIES: Final = 20
-UNKNOWN_PLACE: Final = "it does not fit (where was not looked for: there is too much of it)"
-
-# Keywords that judge a value without judging what is in it.
-_PLAIN: Final = frozenset({
-    "type", "enum", "const", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf",
-    "minLength", "maxLength", "pattern", "minItems", "maxItems", "uniqueItems",
-    "minProperties", "maxProperties", "required", "dependentRequired",
-})  # fmt: skip
-_ALTERNATIVES: Final = frozenset({
-    "anyOf", "oneOf", "not", "if", "contains", "propertyNames", "patternProperties", "dependentSchemas",
-    "additionalItems", "unevaluatedItems", "unevaluatedProperties",
-})  # fmt: skip
-_Step = str | int
-_Place = tuple[_Step, ...]
-
-
-Explainer = Callable[[Any], str | None]
-
-
-class Judge(Protocol):
-    """The validator, asked about one keyword or one part at a time."""
-
-    def explainer(self, plain: Mapping[str, Any]) -> Explainer:
-        """Says why a value does not fit a schema without inner schemas; None if it does."""
-
-    def fits(self, pointer: str, value: Any) -> bool:
-        """Whether a value fits the part of the schema at a pointer."""
-
-
-class OutOfSteps(Exception):
-    """The fault was not found in time."""
-
-
-class FaultFinder:
-    """Looks for the first fault of one value."""
-
-    __slots__ = ("_judge", "_plain", "_steps", "_tries", "_work")
-
-    def __init__(self, work: SchemaWork, judge: Judge) -> None:
-        self._work = work
-        self._judge = judge
-        self._plain: dict[int, Explainer] = {}
-        self._steps, self._tries = MAX_STEPS, MAX_TRIES
-
-    def find(self, schema: Any, value: Any) -> tuple[_Place, str]:
-        """The place and the reason; an unknown place if it takes too long."""
-        try:
-            return self._find(schema, "#", value, ()) or ((), "it does not fit")
-        except (OutOfSteps, RecursionError):
-            return (), UNKNOWN_PLACE
-
-    def _find(self, schema: Any, pointer: str, value: Any, place: _Place) -> tuple[_Place, str] | None:
-        self._steps -= 1
-        if self._steps < 0:
-            raise OutOfSteps
-        if schema is False:
-            return place, "nothing is allowed here"
-        if not isinstance(schema, Mapping):
-            return None
-        reason = self._plain_part(schema)(value)
-        if reason is not None:
-            return place, reason
-        for inner, at, item, step in self._inner(schema, pointer, value):
-            found = self._find(inner, at, item, place if step is None else (*place, step))
-            if found is not None:
-                return found
-        return self._alternatives(schema, pointer, value, place)
-
-    def _plain_part(self, schema: Mapping[str, Any]) -> Explainer:
-        """What can be judged of a part without its inner schemas."""
-        known = self._plain.get(id(schema))
-        if known is None:
-            plain = {word: schema[word] for word in schema if word in _PLAIN}
-            if schema.get("additionalProperties") is False:
-                names = {
-                    word: dict.fromkeys(_object(schema, word), True) for word in ("properties", "patternProperties")
-                }
-                plain |= {"additionalProperties": False, **names}
-            known = self._plain[id(schema)] = self._judge.explainer(plain)
-        return known
-
-    def _inner(
-        self, schema: Mapping[str, Any], pointer: str, value: Any
-    ) -> Iterator[tuple[Any, str, Any, _Step | None]]:
-        """Subschemas that must fit: each with where it stands, the value it judges and the step to it."""
-        for word in REFERENCES:
-            target = schema.get(word)
-            if isinstance(target, str):
-                yield self._work.referred(target), target, value, None
-        for number, part in enumerate(_list(schema, "allOf")):
-            yield part, f"{pointer}/allOf/{number}", value, None
-        if isinstance(value, dict):
-            yield from _members(schema, pointer, value)
-        elif isinstance(value, list):
-            prefix = _list(schema, "prefixItems")
-            for number, item in enumerate(value):
-                if number < len(prefix):
-                    yield prefix[number], f"{pointer}/prefixItems/{number}", item, number
-                else:
-                    yield schema.get("items"), f"{pointer}/items", item, number
-
-    def _alternatives(
-        self, schema: Mapping[str, Any], pointer: str, value: Any, place: _Place
-    ) -> tuple[_Place, str] | None:
-        """Nothing else is wrong: if the part as a whole does not fit, it is one of its alternatives."""
-        words = [word for word in schema if word in _ALTERNATIVES]
-        if not words:
-            return None
-        self._tries -= 1
-        if self._tries < 0:
-            raise OutOfSteps
-        if self._judge.fits(pointer, value):
-            return None
-        return place, f"it does not fit {' or '.join(f'`{word}`' for word in words)}"
-
-
-def _members(
-    schema: Mapping[str, Any], pointer: str, value: dict[str, Any]
-) -> Iterator[tuple[Any, str, Any, _Step | None]]:
-    properties, rest = _object(schema, "properties"), schema.get("additionalProperties")
-    for name, item in value.items():
-        if name in properties:
-            yield properties[name], f"{pointer}/properties/{quote(_escaped(name), safe='')}", item, name
-        elif isinstance(rest, Mapping) and "patternProperties" not in schema:
-            yield rest, f"{pointer}/additionalProperties", item, name
-
-
-def _escaped(step: str) -> str:
-    return step.replace("~", "~0").replace("/", "~1")
-
-
-def _object(schema: Mapping[str, Any], word: str) -> Mapping[str, Any]:
-    found = schema.get(word)
-    return found if isinstance(found, Mapping) else {}
-
-
-def _list(schema: Mapping[str, Any], word: str) -> list[Any]:
-    found = schema.get(word)
-    return found if isinstance(found, list) else []
-
 
 MAX_SCHEMA_BYTES: Final = 256 * 1024
 MAX_PARTS: Final = 1500

@@ -1,10 +1,8 @@
-"""Finding tools by words, for catalogs too large to show whole.
+"""Full-text search for tools, for catalogs that are too large to list.
 
-BM25 over names, titles, argument names and descriptions, each with its weight; words that nobody wrote are replaced by
-the words they begin or nearly spell. The index is built once per revision of a catalog and answers the same question
-the same way every time. What a caller may see is decided before: index only that.
-
-Filters that callers write as regular expressions. They run in time linear to the text, so none can hang the gateway.
+BM25 over names, titles, argument names and descriptions, each with its weight. A word that occurs in no document is
+replaced by words that begin with it or are spelled similarly. The index is built once per revision of a catalog and is
+deterministic. What a caller may see is decided before: only that is indexed.
 """
 
 from __future__ import annotations
@@ -18,9 +16,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import islice
-from typing import Final
-
-from taskgate.core.errors import CallerError
 
 MAX_QUERY = 512
 MAX_WORDS = 16
@@ -200,34 +195,3 @@ def _scaled(posting: dict[int, float], total: int) -> dict[int, float]:
     scaled = {at: impact * rarity for at, impact in posting.items()}
     # Of a common word the best documents come first, because only they are looked at.
     return dict(sorted(scaled.items(), key=lambda item: (-item[1], item[0]))) if len(scaled) > _COMMON else scaled
-
-
-MAX_PATTERN: Final = 200
-_SIZE_LIMIT: Final = 1 << 20
-
-
-class RegexFilter:
-    """Matches anywhere in a name, like most tools that take an expression; without one, everything passes."""
-
-    __slots__ = ("_validator",)
-
-    def __init__(self, name: str, pattern: str | None) -> None:
-        self._validator = None
-        if pattern is None:
-            return
-        if len(pattern) > MAX_PATTERN:
-            raise CallerError("invalid_params", f'"{name}" may have at most {MAX_PATTERN} characters.')
-        try:
-            # Loaded when first needed, because an idle gateway should not carry it.
-            import jsonschema_rs
-
-            options = jsonschema_rs.RegexOptions(size_limit=_SIZE_LIMIT, dfa_size_limit=_SIZE_LIMIT)
-            self._validator = jsonschema_rs.Draft202012Validator({"pattern": pattern}, pattern_options=options)
-        except (ValueError, TypeError):
-            raise CallerError(
-                "invalid_params",
-                f'"{name}" is not a regular expression that can be used here (no look-around, no back-references).',
-            ) from None
-
-    def matches(self, text: str) -> bool:
-        return self._validator is None or self._validator.is_valid(text)

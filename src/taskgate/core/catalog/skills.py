@@ -1,8 +1,8 @@
 """Skills (`io.modelcontextprotocol/skills`, SEP-2640): what a server says about one, and whether a file is what it said.
 
-An entry names the skill's `SKILL.md`, its frontmatter, and every file of its folder with size and digest; or `dynamic` in the place
-of the files, for a skill whose content is made anew for each reader. An entry that breaks the rules is not handed on, because
-clients refuse a whole listing for it.
+An entry names the skill's `SKILL.md`, its frontmatter, and every file of its folder with size and digest; or `dynamic`
+in the place of the files, for a skill whose content is made anew for each reader. An entry that breaks the rules is not
+handed on, because clients refuse a whole listing for it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from taskgate.core import wire
 from taskgate.core.catalog.addresses import folders_above
 from taskgate.core.catalog.apps import extension_settings
 from taskgate.core.catalog.pinned_content import sha256_of
-from taskgate.core.wire import META, Members, Raw
+from taskgate.core.meta import META
+from taskgate.core.wire import Members, Raw
 
 SKILLS_EXTENSION: Final = "io.modelcontextprotocol/skills"
 SKILL_FILE: Final = "/SKILL.md"

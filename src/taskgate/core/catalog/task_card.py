@@ -1,7 +1,7 @@
 """Which tools have the gateway's own interface, the task card: it shows a call that became a task, where the conversation is.
 
-A host opens an interface for every call of a tool that declares one, before it knows how the call ends. So the card is declared
-where calls are likely to become tasks, and asks to be closed again when a call was answered as any other.
+A host opens an interface for every call of a tool that declares one, before it knows how the call ends. So the card is
+declared where calls are likely to become tasks, and asks to be closed again when a call was answered as any other.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Final
 
-from taskgate.core.catalog.entry import Audience
-from taskgate.core.generations import Generation
+from taskgate.core.catalog.rendering import Audience
+from taskgate.core.generations.generation import Generation
 
 CARD_URI: Final = "ui://taskgate/task-card.html"
 SHOW_TASKS: Final = "show_tasks"

@@ -1,9 +1,9 @@
 """What an approver gets to see, as one value that every channel renders in its own way.
 
 The card holds the exact arguments as text with hidden fields marked, who asked, which rule asked for a person, what
-differs from the last approved call of the same tool, and the history. Characters that can deceive the eye are listed.
-A channel that must shorten the arguments says so and links to the full view; it never offers to approve what it did
-not show.
+differs from the last approved call of the same tool, and the history. Characters that can deceive the eye are listed. A
+channel that must shorten the arguments says so and links to the full view; it never offers to approve what it did not
+show.
 """
 
 from __future__ import annotations
@@ -13,9 +13,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from taskgate.core.catalog.pin import character_flag, deceptive_characters, kinds_of, slices_of
-from taskgate.core.governance.approval import Approval, State, Verdict, Vote, Workflow
-from taskgate.core.governance.redaction import Difference, Redaction, difference
+from taskgate.core.catalog.suspicions import character_flag, deceptive_characters, kinds_of, slices_of
+from taskgate.core.governance.approval import Approval, State, Verdict, Vote
+from taskgate.core.governance.workflow import Workflow
+from taskgate.core.redaction.difference import Difference, difference
+from taskgate.core.redaction.fields import Redaction
 
 LONGEST_CHANGE: Final = 4_000
 """So many characters of one changed value are shown."""

@@ -1,8 +1,9 @@
 """What a changed set of rules would have said about calls that were recorded.
 
-It decides with the functions that a call goes through (`compose`, `decide`, `conclude`), on what was recorded. Where the answer
-hangs on something that was not recorded, or was redacted, the answer is "cannot tell": nothing is guessed. Standing grants are no
-part of a set of rules: a call that one of them let through counts as held before, and as held after if a person must agree.
+It decides with the functions that a call goes through (`compose`, `decide`, `conclude`), on what was recorded. Where
+the answer hangs on something that was not recorded, or was redacted, the answer is "cannot tell": nothing is guessed.
+Standing grants are no part of a set of rules: a call that one of them let through counts as held before, and as held
+after if a person must agree.
 """
 
 from __future__ import annotations
@@ -17,8 +18,9 @@ import msgspec
 from taskgate.core.governance.decision import Action, Decision, Denied, Gate, NeedsApproval, NeedsPolicy, action_of
 from taskgate.core.governance.pipeline import UNKNOWN, Gates, PolicyAnswer, conclude, decide, decide_unlisted
 from taskgate.core.patterns import PatternKind
-from taskgate.core.scoping.registry import NO_WISH, Registry, SessionRequest
+from taskgate.core.scoping.registry import Registry
 from taskgate.core.scoping.scope import ScopePolicy
+from taskgate.core.scoping.session_request import NO_WISH, SessionRequest
 from taskgate.core.scoping.subset import Subset, compose
 
 CANNOT_TELL: Final = "cannot tell"
@@ -209,58 +211,3 @@ def rehearse(book: RuleBook, calls: Iterable[RecordedCall], into: Rehearsal | No
     for call in calls:
         rehearsal.add(judge(book, call))
     return rehearsal
-
-
-ALWAYS_APPROVED: Final = 5
-"""So many times yes and never no, before it is suggested to ask less."""
-
-
-@dataclass(frozen=True, slots=True)
-class ToolHistory:
-    """What is known of one tool over some days: how people decided about it, and how it was called without being asked about."""
-
-    server: str
-    tool: str
-    approved: int = 0
-    denied: int = 0
-    expired: int = 0
-    forwarded: int = 0
-    risky: bool = False
-    """Its server says that it destroys something, or the operator that it may run only once."""
-
-
-@dataclass(frozen=True, slots=True)
-class Suggestion:
-    ask: str
-    """`less` or `more`."""
-    server: str
-    tool: str
-    why: str
-    rule: str
-    """A line for `governance.rules` that would do it."""
-
-
-def suggest(histories: Iterable[ToolHistory]) -> tuple[Suggestion, ...]:
-    """Ask less where the answer was always yes, and more where something risky was never asked about."""
-    return tuple(found for history in histories if (found := _suggestion(history)) is not None)
-
-
-def _suggestion(history: ToolHistory) -> Suggestion | None:
-    asked = history.approved + history.denied + history.expired
-    if history.approved >= ALWAYS_APPROVED and asked == history.approved and not history.risky:
-        why = f"approved {history.approved} times, never denied"
-        return Suggestion("less", history.server, history.tool, why, _rule(history, "forward"))
-    if history.risky and history.forwarded and not asked:
-        why = f"ran {history.forwarded} times without being asked about, though it is risky"
-        return Suggestion("more", history.server, history.tool, why, _rule(history, "approve"))
-    return None
-
-
-def _rule(history: ToolHistory, action: str) -> str:
-    return f"- {{match: {_quoted(history.tool)}, server: {_quoted(history.server)}, action: {action}}}"
-
-
-def _quoted(text: str) -> str:
-    """As a YAML string in double quotes, which JSON strings are, with nothing in it that a glob would read."""
-    escaped = "".join(f"[{letter}]" if letter in "*?[" else letter for letter in text)
-    return msgspec.json.encode(escaped).decode()

@@ -1,134 +1,18 @@
-"""Which of many ordered patterns is the first to cover a name, without trying them one after the other.
+"""Ordered rules, of which the first match applies, compiled once per configuration revision.
 
-Exact names, beginnings and ends are looked up in dictionaries by their length; a pattern with a wildcard inside is
-tried only for names with its beginning, or, where it begins with a wildcard, for names that hold its longest literal
-part. The answer is always that of trying all of them in order; `rules` uses it.
-
-Ordered rules, first match wins, compiled once per configuration revision.
-
-A `RuleSet` answers which rule speaks for a name, and which one would speak for a name that looks like it. The index is
-asked only the first time a name is seen; after that an answer is one dictionary look-up. What follows from the rule,
-and whether a later stage narrows it, is decided in `pipeline`.
+A `RuleSet` returns the rule that applies to a name, and the rule for names that look like it. Results are cached by
+name. What follows from a rule, and whether a later stage restricts it, is decided in `pipeline`.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final
 
 from taskgate.core.governance.decision import Action
+from taskgate.core.governance.glob_index import NEVER, RuleIndex
 from taskgate.core.patterns import Glob, Pattern, PatternError, PatternKind, PatternSet, judged_skeleton
 from taskgate.core.resource_uri import normal_form
-
-NEVER: Final = 1 << 30
-# Servers come from the registry, so this is more than any gateway has; it only ends what would grow without end.
-MAX_SERVERS: Final = 10_000
-
-_Truth = Callable[[str], bool]
-_LITERAL_HEAD: Final = re.compile(r"[^*?\[]*")
-
-
-class GlobIndex:
-    """Numbered globs; smaller numbers come first."""
-
-    __slots__ = ("_all", "_exact", "_head_lengths", "_heads", "_inside", "_tail_lengths", "_tails")
-
-    def __init__(self, globs: Iterable[tuple[int, Glob]]) -> None:
-        self._all = NEVER
-        self._exact: dict[str, int] = {}
-        self._heads: dict[str, list[tuple[int, _Truth | None]]] = {}
-        self._tails: dict[str, int] = {}
-        self._inside: list[tuple[int, str, _Truth]] = []
-        for number, glob in globs:
-            self._add(number, glob)
-        self._head_lengths = sorted({len(head) for head in self._heads})
-        self._tail_lengths = sorted({len(tail) for tail in self._tails})
-
-    def _add(self, number: int, glob: Glob) -> None:
-        literal = _LITERAL_HEAD.match(glob.text)
-        head = literal.group() if literal is not None else ""
-        if glob.literal:
-            self._exact.setdefault(glob.text, number)
-        elif glob.everything:
-            self._all = min(self._all, number)
-        elif head:
-            truth = None if glob.text.rstrip("*") == head else glob.matches
-            self._heads.setdefault(head, []).append((number, truth))
-        elif glob.tail is not None:
-            self._tails.setdefault(glob.tail, number)
-        else:
-            self._inside.append((number, glob.needle, glob.matches))
-
-    def first(self, name: str, before: int = NEVER) -> int:
-        """The smallest number whose glob covers the name, if it is smaller than `before`; else `before`."""
-        best = min(before, self._all, self._exact.get(name, NEVER))
-        size = len(name)
-        for length in self._tail_lengths:
-            if length > size:
-                break
-            best = min(best, self._tails.get(name[size - length :], NEVER))
-        for length in self._head_lengths:
-            if length > size:
-                break
-            best = self._first_with_head(name, name[:length], best)
-        for number, needle, matches in self._inside:
-            if number >= best:
-                break
-            if needle in name and matches(name):
-                return number
-        return best
-
-    def _first_with_head(self, name: str, head: str, best: int) -> int:
-        for number, matches in self._heads.get(head, ()):
-            if number >= best:
-                break
-            if matches is None or matches(name):
-                return number
-        return best
-
-
-class RuleIndex:
-    """Ordered patterns, each for all servers or for some."""
-
-    __slots__ = ("_everywhere", "_glob_of", "_limited", "_named", "_of_server")
-
-    def __init__(self, rules: Sequence[tuple[Pattern, str | None]], glob_of: Callable[[Pattern], Glob]) -> None:
-        everywhere: dict[PatternKind, list[tuple[int, Glob]]] = {}
-        self._named: dict[str, list[tuple[int, Pattern]]] = {}
-        """Patterns for exactly one server."""
-        self._limited: list[tuple[int, Pattern]] = []
-        self._glob_of = glob_of
-        for number, (pattern, server) in enumerate(rules):
-            if server is None and pattern.server.everything:
-                everywhere.setdefault(pattern.kind, []).append((number, glob_of(pattern)))
-            elif server is None and not pattern.server.literal:
-                self._limited.append((number, pattern))
-            elif server is None or pattern.server.matches(server):
-                self._named.setdefault(server or pattern.server.text, []).append((number, pattern))
-        self._everywhere = {kind: GlobIndex(globs) for kind, globs in everywhere.items()}
-        self._of_server: dict[tuple[PatternKind, str], GlobIndex | None] = {}
-
-    def first(self, kind: PatternKind, server: str, name: str) -> int:
-        """The number of the first pattern that covers the name of that server, or NEVER."""
-        general = self._everywhere.get(kind)
-        best = general.first(name) if general is not None else NEVER
-        if not self._named and not self._limited:
-            return best
-        key = (kind, server)
-        if key not in self._of_server:
-            if len(self._of_server) >= MAX_SERVERS:
-                self._of_server.clear()
-            self._of_server[key] = self._build(kind, server)
-        special = self._of_server[key]
-        return best if special is None else special.first(name, best)
-
-    def _build(self, kind: PatternKind, server: str) -> GlobIndex | None:
-        mine = [*self._named.get(server, ()), *(rule for rule in self._limited if rule[1].server.matches(server))]
-        globs = sorted((number, pattern) for number, pattern in mine if pattern.kind is kind)
-        return GlobIndex((number, self._glob_of(pattern)) for number, pattern in globs) if globs else None
-
 
 # A caller may invent names where unlisted tools are let through, so remembered answers are bounded.
 MAX_REMEMBERED = 50_000

@@ -1,27 +1,22 @@
-"""The composition: platform, then scope, then session, each of which can only take away.
+"""The servers and tools of a session: platform, then scope, then session, each of which can only restrict.
 
-`compose` answers, once per session and again after each reload, which servers a session sees and why each other one
-fell out. The `Subset` it returns answers for single tools; listing and dispatch ask that same function, so a tool that
-is listed but refused, or hidden but callable, cannot come about. Whether a call may *run* is governance's question, not
-this one.
-
-The decision log of a scope as rows a person can read: every server, every tool, in or out, and why.
-
-Made for `taskgate scopes explain` and the dashboard, never for callers: it names what a scope hides. Rendering is
-theirs.
+`compose` determines, once per session and again after each reload, which servers a session sees and why others are
+excluded. The returned `Subset` answers for single tools. Listing and dispatch use the same function, so a tool cannot
+be listed but refused, or hidden but callable. Whether a call may *run* is decided in `governance`.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from taskgate.core.errors import CallerError
 from taskgate.core.patterns import ALL_TOOLS, NO_PATTERNS, AnyOf, PatternKind, PatternSet
-from taskgate.core.scoping.registry import Registry, RegistryRecord, SessionRequest
+from taskgate.core.scoping.registry import Registry, RegistryRecord
 from taskgate.core.scoping.scope import ScopePolicy
+from taskgate.core.scoping.session_request import SessionRequest
 
 # A caller may guess names for ever; remembering the answers stops here, answering does not.
 MAX_REMEMBERED = 5_000  # of one server
@@ -276,41 +271,3 @@ def _revision(registry: Registry, scope: ScopePolicy, wish: SessionRequest) -> s
     # Equal inputs have equal texts; the digest only has to tell decisions apart in an audit log.
     text = repr((scope, wish))
     return f"{registry.revision}-{hashlib.sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()[:12]}"
-
-
-@dataclass(frozen=True, slots=True)
-class ExplainRow:
-    """One line: a server (no tool) or a tool. `reason` is empty where it is seen."""
-
-    server: str
-    tool: str
-    seen: bool
-    reason: str
-    detail: str
-
-
-def explain(subset: Subset, tools: Mapping[str, Iterable[str]] | None = None) -> tuple[ExplainRow, ...]:
-    """Rows for all servers of the registry, and under each server that is seen its tools as far as they are given."""
-    return tuple(_rows(subset, tools or {}))
-
-
-def _rows(subset: Subset, tools: Mapping[str, Iterable[str]]) -> Iterator[ExplainRow]:
-    notes: dict[str, list[Exclusion]] = {}
-    for line in subset.log:
-        notes.setdefault(line.subject, []).append(line)
-    for server in subset.servers:
-        noted = notes.pop(server, [])
-        yield ExplainRow(
-            server, "", True, ", ".join(line.reason for line in noted), "; ".join(line.detail for line in noted)
-        )
-        for tool in tools.get(server, ()):
-            yield _tool_row(subset, server, tool)
-    for subject, lines in notes.items():
-        yield from (ExplainRow(subject, "", False, line.reason.value, line.detail) for line in lines)
-
-
-def _tool_row(subset: Subset, server: str, tool: str) -> ExplainRow:
-    why = subset.explain(server, tool)
-    if why is None:
-        return ExplainRow(server, tool, True, "", "")
-    return ExplainRow(server, tool, False, why.reason.value, why.detail)

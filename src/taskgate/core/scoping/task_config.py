@@ -17,16 +17,8 @@ from typing import Any, TypeVar
 from taskgate.core.catalog.names import NameStyle
 from taskgate.core.errors import CallerError
 from taskgate.core.patterns import Glob, PatternError, PatternSet
-from taskgate.core.scoping.scope import (
-    HelperTools,
-    Narrowing,
-    Profile,
-    ProfileError,
-    ResolvedProfile,
-    ScopeMode,
-    ScopePolicy,
-    resolve_profile,
-)
+from taskgate.core.scoping.profile import Narrowing, Profile, ProfileError, ResolvedProfile, resolve_profile
+from taskgate.core.scoping.scope import HelperTools, ScopeMode, ScopePolicy
 
 MAX_VALUE = 65_536
 

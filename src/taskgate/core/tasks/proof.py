@@ -1,8 +1,8 @@
 """What the record of a task proves about its call, for errors about the task.
 
-`executed` in such an error is about the task's call. `no` is proven by a record that has ended without any attempt that could
-have reached the tool: never sent, or every attempt void. As long as a task is open it can be sent at any moment, also between the
-look at its record and the arrival of the error, so its record proves nothing that would last.
+`executed` in such an error is about the task's call. `no` is proven by a record that has ended without any attempt that
+could have reached the tool: never sent, or every attempt void. As long as a task is open it can be sent at any moment,
+also between the look at its record and the arrival of the error, so its record proves nothing that would last.
 """
 
 from __future__ import annotations

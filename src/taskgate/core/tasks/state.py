@@ -1,18 +1,7 @@
-"""The states of a task, what can happen to one, and the one table of legal moves.
+"""The states of a task, the events that change them, and the table of legal transitions.
 
-Everything else about a task's life follows from `MOVES`: `transition.apply` looks moves up in it, the diagrams in
-the documentation and in the diagrams resource are drawn from it, and the tests walk it. Nothing here knows a wire
-format, a store or a clock; what a caller is *shown* for a state is decided by the projections beside this file.
-
-The class of a tool: what may be done again when contact is lost, and how the class is fixed.
-
-The class is fixed when a call is dispatched and stored with the task, so that a server cannot talk itself into a
-more lenient one later. Annotations count only from servers the operator trusts. Silence means `ONCE`.
-
-How long we ask a caller to wait between two looks at a task.
-
-The interval grows with the number of open tasks, so that all pollers together stay near a fixed rate, and is long
-while a person is being waited for. A caller that polls earlier is held, not refused; that is the gateway's work.
+`MOVES` is the single definition of the state machine: `transition.apply` looks transitions up in it, the diagrams are
+drawn from it and the tests enumerate it. Wire formats are in the projections; this module has none.
 """
 
 from __future__ import annotations
@@ -20,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Final
 
 
 class TaskState(StrEnum):
@@ -156,56 +145,3 @@ def mermaid() -> str:
         lines += [f"    {state} --> {after} : {', '.join(kinds)}" for after, kinds in reached.items()]
     lines += [f"    {state} --> [*]" for state in TaskState if state.is_terminal]
     return "\n".join(lines) + "\n"
-
-
-class ToolClass(StrEnum):
-    """How safe it is to send a call of this tool again without knowing what became of the first one."""
-
-    READ = "read"
-    REPEATABLE = "repeatable"
-    KEYED = "keyed"
-    ONCE = "once"
-
-    @property
-    def may_repeat(self) -> bool:
-        return self is not ToolClass.ONCE
-
-
-def fix_class(
-    *,
-    override: ToolClass | None = None,
-    trust_annotations: bool = False,
-    annotations: Mapping[str, Any] | None = None,
-    key_argument: str | None = None,
-) -> ToolClass:
-    """The class of one tool: the operator's word first, then trusted hints, then a declared key argument, else
-    `ONCE`.
-    """
-    if override is not None:
-        return override
-    hints = annotations if trust_annotations and annotations is not None else {}
-    if hints.get("readOnlyHint") is True:
-        return ToolClass.READ
-    if hints.get("idempotentHint") is True:
-        return ToolClass.REPEATABLE
-    if key_argument:
-        return ToolClass.KEYED
-    return ToolClass.ONCE
-
-
-FASTEST_MS: Final = 1_000
-FASTEST_FOR_APPROVAL_MS: Final = 15_000
-SLOWEST_MS: Final = 60_000
-POLLS_PER_SECOND: Final = 500
-
-
-def poll_interval_ms(
-    state: TaskState,
-    open_tasks: int,
-    fastest_ms: int = FASTEST_MS,
-    fastest_for_approval_ms: int = FASTEST_FOR_APPROVAL_MS,
-) -> int:
-    """The interval for one task when `open_tasks` tasks are open in the whole gateway."""
-    shared = open_tasks * 1_000 // POLLS_PER_SECOND
-    floor = fastest_for_approval_ms if state is TaskState.AWAITING_APPROVAL else fastest_ms
-    return max(floor, min(shared, SLOWEST_MS))

@@ -1,17 +1,18 @@
-"""A task and its parts as values, the ids that Taskgate hands out, and the three ways a call becomes a task."""
+"""The durable record of a call: `Task` and the values it consists of."""
 
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Final, assert_never
+from typing import Final
 
 import msgspec
-from msgspec.structs import replace
 
 from taskgate.core.errors import Executed
-from taskgate.core.generations import Generation
-from taskgate.core.identity import ConversationKey, CredentialFacts
-from taskgate.core.tasks.state import TaskState, ToolClass
+from taskgate.core.generations.generation import Generation
+from taskgate.core.identity.caller import CredentialFacts
+from taskgate.core.identity.conversation import ConversationKey
+from taskgate.core.tasks.state import TaskState
+from taskgate.core.tool_class import ToolClass
 
 AWAITING_APPROVAL: Final = "Awaiting approval"
 """The status message of a task that waits for people."""
@@ -168,125 +169,3 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     def between_rounds(self) -> bool:
         """The server has answered everything that was sent, and the next round has not been sent."""
         return self.last_attempt is not None and self.may_have_been_sent and self.times_unanswered == 0
-
-
-# Ids of tasks and of everything else Taskgate hands out: a prefix and a ULID.
-#
-# A ULID is 48 bits of milliseconds and 80 random bits in Crockford's base 32. Time and randomness are passed in,
-# because the core has neither. The random part is never counted up: a task id must not be guessable from its neighbour.
-
-TASK_PREFIX: Final = "tg_"
-RANDOM_BYTES: Final = 10
-
-_ALPHABET: Final = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
-# Ten bits at a time: a ULID is made for every task and every event.
-_PAIRS: Final = tuple(first + second for first in _ALPHABET for second in _ALPHABET)
-_VALUES: Final = {letter: value for value, letter in enumerate(_ALPHABET)}
-_LENGTH: Final = 26
-_FORTY_BITS: Final = (1 << 40) - 1
-_MAX_MS: Final = (1 << 48) - 1
-
-
-def ulid(now_ms: int, randomness: bytes) -> str:
-    """26 characters that sort by time."""
-    if len(randomness) != RANDOM_BYTES:
-        raise ValueError(f"a ULID needs {RANDOM_BYTES} random bytes, not {len(randomness)}")
-    if not 0 <= now_ms <= _MAX_MS:
-        raise ValueError(f"{now_ms} ms does not fit the 48 bits of a ULID")
-    pairs, number = _PAIRS, int.from_bytes(randomness, "big")
-    high, low = number >> 40, number & _FORTY_BITS
-    return (
-        f"{pairs[now_ms >> 40]}{pairs[now_ms >> 30 & 1023]}{pairs[now_ms >> 20 & 1023]}{pairs[now_ms >> 10 & 1023]}"
-        f"{pairs[now_ms & 1023]}"
-        f"{pairs[high >> 30]}{pairs[high >> 20 & 1023]}{pairs[high >> 10 & 1023]}{pairs[high & 1023]}"
-        f"{pairs[low >> 30]}{pairs[low >> 20 & 1023]}{pairs[low >> 10 & 1023]}{pairs[low & 1023]}"
-    )
-
-
-def new_task_id(now_ms: int, randomness: bytes) -> str:
-    return TASK_PREFIX + ulid(now_ms, randomness)
-
-
-def is_task_id(text: str) -> bool:
-    """Whether this looks like an id of ours. Says nothing about whether such a task exists."""
-    return born_ms(text) is not None
-
-
-def born_ms(text: str) -> int | None:
-    """The millisecond in which an id of ours was made, or None if it is not one."""
-    if not text.startswith(TASK_PREFIX):
-        return None
-    body = text[len(TASK_PREFIX) :]
-    return _time_of(body)
-
-
-def is_ulid(text: str) -> bool:
-    return _time_of(text) is not None
-
-
-def _time_of(body: str) -> int | None:
-    # The first letter holds only three bits: anything above 7 would overflow the 48 bits of time.
-    if len(body) != _LENGTH or body[0] > "7" or any(letter not in _VALUES for letter in body):
-        return None
-    milliseconds = 0
-    for letter in body[:10]:
-        milliseconds = (milliseconds << 5) | _VALUES[letter]
-    return milliseconds
-
-
-# How a task comes into the world: the three ways a call becomes one.
-#
-# The gateway describes the call as a `Task` without times or owner; the store fills those in by its own clock, inside
-# the transaction that makes the task durable. Nothing has been sent yet, except for a promoted call, which was in
-# flight before.
-
-
-class AlreadySent(msgspec.Struct, frozen=True):
-    """A call that was in flight when it was promoted: when and where to its bytes went. `request_state`: they were a later round
-    of the call, which brought the answers to an earlier one and this state of the server.
-    """
-
-    byte_hash: str
-    upstream: str
-    sent_at_ms: int
-    request_state: bytes | None = None
-
-
-class AskingFirst(msgspec.Struct, frozen=True):
-    """A call that an approver must agree to."""
-
-    approval_id: str
-    approval_timeout_ms: int
-
-
-Birth = AlreadySent | AskingFirst | None
-
-
-def born(draft: Task, how: Birth, *, now_ms: int, owner: str, fence: int) -> Task:
-    """The first durable value of a task."""
-    task = replace(draft, created_ms=now_ms, updated_ms=now_ms, owner=owner, fence=fence, revision=1)
-    match how:
-        case AlreadySent(byte_hash, upstream, sent_at_ms, request_state):
-            attempt = Attempt(1, fence, byte_hash, upstream, sent_at_ms)
-            deadline = sent_at_ms + task.execution_budget_ms
-            return replace(
-                task,
-                state=TaskState.RUNNING,
-                last_attempt=attempt,
-                sends=1,
-                unanswered_sends=1,
-                execution_deadline_ms=deadline,
-                request_state=request_state,
-            )
-        case AskingFirst(approval_id, approval_timeout_ms):
-            return replace(
-                task,
-                state=TaskState.AWAITING_APPROVAL,
-                approval_id=approval_id,
-                approval_deadline_ms=now_ms + approval_timeout_ms,
-                status_message=task.status_message or AWAITING_APPROVAL,
-            )
-        case None:
-            return replace(task, state=TaskState.QUEUED)
-        case _:
-            assert_never(how)

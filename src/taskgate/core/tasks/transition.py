@@ -1,12 +1,12 @@
 """What can happen to a task, as values. `transition.apply` turns one of these into the next value of the task.
 
-Each value carries only what the event itself brings; the time comes from the store. `kind_of` gives the name
-under which the table in `state` knows it.
+Each value carries only what the event itself brings; the time comes from the store. `kind_of` gives the name under
+which the table in `state` knows it.
 
 The one function that moves a task: `apply(task, event, now)` gives the next value, or says why not.
 
-Pure. The stores call it inside the transaction that writes the result, so that the table in `state` is the law in
-every store. A refusal is a value, not an exception: a late answer to a cancelled task is everyday life.
+Pure. The stores call it inside the transaction that writes the result, so that the table in `state` is the law in every
+store. A refusal is a value, not an exception: a late answer to a cancelled task is everyday life.
 """
 
 from __future__ import annotations

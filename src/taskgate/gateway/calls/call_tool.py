@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
-from taskgate.core.catalog.entry import MARK
+from taskgate.core.catalog.links import MARK
 from taskgate.core.delivery import KEY_META
 from taskgate.core.errors import CallerError, Executed, TaskgateError, UpstreamError
 from taskgate.core.scoping.scope import ScopeMode

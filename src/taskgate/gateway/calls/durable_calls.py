@@ -13,12 +13,13 @@ from typing import Any, ClassVar, Final
 import msgspec
 
 from taskgate.core.catalog.schema_check import UnusableSchema
-from taskgate.core.catalog.tool_listing import TaskCheck, TaskSupport
+from taskgate.core.catalog.task_support import TaskSupport
 from taskgate.core.delivery import Form
 from taskgate.core.errors import CallerError
-from taskgate.core.generations import Generation
+from taskgate.core.generations.generation import Generation
 from taskgate.core.governance.decision import Denied, Forward
-from taskgate.core.wire import meta_of
+from taskgate.core.governance.task_annotation import TaskCheck
+from taskgate.core.meta import meta_of
 from taskgate.gateway.calls.lookup import Lookup
 from taskgate.gateway.calls.task_contract import TaskContract, wants_handle
 from taskgate.gateway.catalog.validate import ArgumentChecks

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from taskgate.core.catalog.entry import MARK
+from taskgate.core.catalog.links import MARK
 from taskgate.core.wire import Members
 from taskgate.gateway.catalog.validate import HandedOut
 from taskgate.gateway.plan import Live, Plan

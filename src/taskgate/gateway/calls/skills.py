@@ -9,10 +9,11 @@ from typing import Any, Final
 
 from taskgate.core import wire
 from taskgate.core.catalog.addresses import Address
-from taskgate.core.catalog.entry import page
+from taskgate.core.catalog.pages import page
 from taskgate.core.catalog.skills import children, declares_skills, reads_directories
 from taskgate.core.errors import CallerError, TaskgateError
-from taskgate.core.generations import Generation, cached_privately, strip_result
+from taskgate.core.generations.generation import Generation
+from taskgate.core.generations.stateless import cached_privately, strip_result
 from taskgate.core.patterns import PatternKind
 from taskgate.core.wire import Raw
 from taskgate.gateway.calls.readings import Readings, permitted

@@ -6,10 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from taskgate.core.catalog.tool_listing import TaskCheck, TaskSupport, check_task
+from taskgate.core.catalog.task_support import TaskSupport
 from taskgate.core.errors import CallerError
-from taskgate.core.generations import TASKS_EXTENSION, missing_capability, speaks_tasks
-from taskgate.core.wire import meta_of
+from taskgate.core.generations.stateful import speaks_tasks
+from taskgate.core.generations.stateless import TASKS_EXTENSION, missing_capability
+from taskgate.core.governance.task_annotation import TaskCheck, check_task
+from taskgate.core.meta import meta_of
 from taskgate.gateway.calls.lookup import Lookup
 from taskgate.gateway.catalog.views import ToolRef
 from taskgate.gateway.requests.request import Request

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from taskgate.core.catalog.entry import MARK, CatalogEntry, EntryKind
-from taskgate.core.catalog.tool_listing import TaskSupport
+from taskgate.core.catalog.entry import CatalogEntry, EntryKind
+from taskgate.core.catalog.links import MARK
+from taskgate.core.catalog.task_support import TaskSupport
 from taskgate.core.errors import UpstreamError
 from taskgate.core.tasks.task import Task
 from taskgate.gateway.calls.tool_results import as_tool_result

@@ -6,7 +6,9 @@ import secrets
 
 from taskgate.core import wire
 from taskgate.core.errors import UpstreamError
-from taskgate.core.generations import Generation, complete, error_data
+from taskgate.core.generations.error_codes import error_data
+from taskgate.core.generations.generation import Generation
+from taskgate.core.generations.stateless import complete
 from taskgate.core.tasks.task import UpstreamHandle
 from taskgate.core.wire import Raw
 from taskgate.gateway.catalog.views import ToolRef

@@ -13,7 +13,7 @@ from taskgate import clock
 from taskgate.core import wire
 from taskgate.core.catalog.entry import CatalogEntry, EntryKind, name_in, read_entry, skill_fault
 from taskgate.core.errors import TaskgateError, UpstreamError
-from taskgate.core.strict_scan import TOO_LARGE, reads_quickly
+from taskgate.core.sliced_reading import TOO_LARGE, reads_quickly
 from taskgate.core.wire import Members, Raw
 from taskgate.gateway.catalog.offer import LISTS, NOTHING_OMITTED, Offer, OmittedTools, has_list
 from taskgate.gateway.plan import Limits

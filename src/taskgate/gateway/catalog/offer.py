@@ -24,7 +24,7 @@ from taskgate.core import wire
 from taskgate.core.catalog.entry import CatalogEntry, EntryKind, read_entries
 from taskgate.core.catalog.skills import SKILLS_EXTENSION, declares_skills
 from taskgate.core.errors import GatewayFault, TaskgateError
-from taskgate.core.generations import Generation
+from taskgate.core.generations.generation import Generation
 from taskgate.core.patterns import PatternKind, judged_skeleton
 from taskgate.core.wire import Raw
 from taskgate.ports.store import CatalogStore, KeptCatalog

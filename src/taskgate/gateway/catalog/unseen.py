@@ -15,9 +15,9 @@ from taskgate.core.catalog.entry import EntryKind
 from taskgate.core.catalog.names import SEPARATOR, NameStyle, wire_name
 from taskgate.core.catalog.pin_keys import resource_key
 from taskgate.core.governance.decision import Denied, Gate
-from taskgate.core.identity import Caller
+from taskgate.core.identity.caller import Caller
 from taskgate.core.patterns import PatternKind
-from taskgate.core.scoping.registry import SessionRequest
+from taskgate.core.scoping.session_request import SessionRequest
 from taskgate.gateway.catalog.catalogs import Catalogs
 from taskgate.gateway.catalog.view import View
 from taskgate.gateway.catalog.views import Views

@@ -8,10 +8,11 @@ from functools import cached_property
 from typing import Any, Final
 
 from taskgate import clock
-from taskgate.core.catalog.entry import CatalogEntry, uris_between, uris_in
+from taskgate.core.catalog.entry import CatalogEntry
+from taskgate.core.catalog.links import uris_between, uris_in
 from taskgate.core.catalog.schema_check import InvalidArguments, InvalidOutput, SchemaCheck, UnusableSchema, Violation
-from taskgate.core.completion import CandidateIndex
-from taskgate.core.completion_memory import CompletionPlace, Usage, UsageMemory
+from taskgate.core.completion.memory import CompletionPlace, Usage, UsageMemory
+from taskgate.core.completion.ranking import CandidateIndex
 from taskgate.core.errors import TaskgateError
 from taskgate.core.wire import Raw
 from taskgate.gateway.catalog.view import ToolRef

@@ -13,20 +13,23 @@ from typing import Any, Final, assert_never
 
 from taskgate.core import wire
 from taskgate.core.catalog.addresses import Address
-from taskgate.core.catalog.entry import Audience, CatalogEntry, EntryKind, render, scheme_of
+from taskgate.core.catalog.entry import CatalogEntry, EntryKind
+from taskgate.core.catalog.links import scheme_of
 from taskgate.core.catalog.names import SEPARATOR, NameStyle, NameTable
 from taskgate.core.catalog.pinned_content import changed_definition
+from taskgate.core.catalog.rendering import Audience, render
 from taskgate.core.catalog.search import SearchIndex
 from taskgate.core.catalog.skills import readdressed_entry, skill_resource
 from taskgate.core.catalog.task_card import CARD_URI, SHOW_TASKS, has_card
-from taskgate.core.catalog.tool_listing import TaskSupport, shown_support
-from taskgate.core.generations import Generation
+from taskgate.core.catalog.task_support import TaskSupport
+from taskgate.core.generations.generation import Generation
 from taskgate.core.governance.decision import Decision, Denied, Gate, NeedsApproval, NeedsPolicy, action_of
 from taskgate.core.governance.pipeline import UNKNOWN, decide, decide_unlisted
+from taskgate.core.governance.task_annotation import shown_support
 from taskgate.core.patterns import PatternKind, judged_skeleton
-from taskgate.core.resource_uri import UriTemplate, first_matching
 from taskgate.core.scoping.scope import HelperTools, ScopePolicy
 from taskgate.core.scoping.subset import Subset
+from taskgate.core.uri_template import UriTemplate, first_matching
 from taskgate.core.wire import Raw
 from taskgate.gateway.catalog.offer import NOTHING_OMITTED, OmittedTools
 from taskgate.gateway.catalog.shown_addresses import ShownAddresses

@@ -13,18 +13,20 @@ from typing import Any, Final
 from taskgate.core import wire
 from taskgate.core.catalog.addresses import Address, folders_above
 from taskgate.core.catalog.apps import UI_SCHEME, is_for_apps
-from taskgate.core.catalog.entry import CatalogEntry, EntryKind, merge, scheme_of
+from taskgate.core.catalog.entry import CatalogEntry, EntryKind
+from taskgate.core.catalog.links import scheme_of
+from taskgate.core.catalog.merge import merge
 from taskgate.core.catalog.names import RESERVED_NAMES, NameStyle
 from taskgate.core.catalog.skills import SKILL_FILE
-from taskgate.core.catalog.tool_listing import TaskSupport, supports_tasks
+from taskgate.core.catalog.task_support import TaskSupport, supports_tasks
 from taskgate.core.governance.decision import Denied, Forward, Gate
 from taskgate.core.governance.pipeline import decide
-from taskgate.core.identity import Caller
+from taskgate.core.identity.caller import Caller
 from taskgate.core.patterns import PatternKind
-from taskgate.core.resource_uri import UriTemplate
-from taskgate.core.scoping.registry import NO_WISH, SessionRequest
 from taskgate.core.scoping.scope import ScopeMode, ScopePolicy
+from taskgate.core.scoping.session_request import NO_WISH, SessionRequest
 from taskgate.core.scoping.subset import Subset, compose
+from taskgate.core.uri_template import UriTemplate
 from taskgate.gateway.catalog.catalogs import Catalogs, CatalogSnapshot
 from taskgate.gateway.catalog.offer import NOTHING_OMITTED, Offer, OmittedTools
 from taskgate.gateway.catalog.shown_addresses import SKILL_SCHEME, HeldAddresses, ShownAddresses

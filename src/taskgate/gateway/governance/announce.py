@@ -7,13 +7,13 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from taskgate.core.audit import AuditEntry, revisions
+from taskgate.core.audit.chain import AuditEntry, revisions
 from taskgate.core.errors import GatewayFault
 from taskgate.core.governance.approval import State
 from taskgate.core.governance.card import Card
 from taskgate.core.governance.decision import NeedsApproval
-from taskgate.core.governance.digest import AmbiguousJson
 from taskgate.core.governance.pipeline import workflow_named
+from taskgate.core.strict_json import AmbiguousJson
 from taskgate.gateway.governance.evaluate import Asked, binding_of
 from taskgate.gateway.plan import Plan
 from taskgate.gateway.requests.strict_arguments import strict_value

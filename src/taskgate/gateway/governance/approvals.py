@@ -13,27 +13,20 @@ import asyncio
 import secrets
 from typing import Final
 
-from taskgate.core.audit import AuditEntry
+from taskgate.core.audit.chain import AuditEntry
 from taskgate.core.errors import GatewayFault
 from taskgate.core.governance import approval as rules
-from taskgate.core.governance.approval import (
-    Approval,
-    Approver,
-    Changed,
-    Drifted,
-    OnTimeout,
-    State,
-    TimePassed,
-    Verdict,
-    Voted,
-    Workflow,
-)
+from taskgate.core.governance.approval import Approval, Changed, Drifted, State, TimePassed, Verdict, Voted
+from taskgate.core.governance.approver import Approver
 from taskgate.core.governance.card import Card, card
-from taskgate.core.governance.decision import REQUEST_DRIFT, NeedsApproval
+from taskgate.core.governance.decision import NeedsApproval
 from taskgate.core.governance.pipeline import EnforcementProfile, Gates, workflow_named
-from taskgate.core.identity import tenant_of
+from taskgate.core.governance.recheck import REQUEST_DRIFT
+from taskgate.core.governance.workflow import OnTimeout, Workflow
+from taskgate.core.identity.identity import tenant_of
+from taskgate.core.ids import RANDOM_BYTES, ulid
 from taskgate.core.tasks.state import TaskState
-from taskgate.core.tasks.task import RANDOM_BYTES, RunOn, Task, ulid
+from taskgate.core.tasks.task import RunOn, Task
 from taskgate.gateway.events import ApprovalOpened, ApprovalOver, DefinitionChanged, EventHub, TaskChanged
 from taskgate.gateway.governance.announce import Announcer, question, value_of
 from taskgate.gateway.governance.evaluate import Asked

@@ -9,14 +9,16 @@ from functools import partial
 from typing import Any, Final
 
 from taskgate.core import wire
-from taskgate.core.addressees import has_conversation
 from taskgate.core.errors import CallerError, TaskgateError
-from taskgate.core.generations import Generation
-from taskgate.core.governance.approval import Approver, Verdict
+from taskgate.core.generations.generation import Generation
+from taskgate.core.governance.approval import Verdict
+from taskgate.core.governance.approver import Approver
 from taskgate.core.governance.card import excerpt, show_json
-from taskgate.core.governance.digest import AmbiguousJson
-from taskgate.core.governance.redaction import compile_redaction
-from taskgate.core.questions import ELICIT, Answer, Question, can_answer
+from taskgate.core.identity.addressees import has_conversation
+from taskgate.core.questions.capabilities import can_answer
+from taskgate.core.questions.question import ELICIT, Answer, Question
+from taskgate.core.redaction.fields import compile_redaction
+from taskgate.core.strict_json import AmbiguousJson
 from taskgate.core.tasks.task import Task
 from taskgate.core.wire import Raw
 from taskgate.gateway.catalog.views import ToolRef

@@ -10,14 +10,14 @@ from typing import Final, NamedTuple
 
 from taskgate import clock
 from taskgate.core import wire
-from taskgate.core.audit import AuditEntry, revisions
-from taskgate.core.budgets import OTHERS, UsageRow, day_of
+from taskgate.core.audit.chain import AuditEntry, revisions
+from taskgate.core.digest import digest_of_bytes
 from taskgate.core.errors import Executed
 from taskgate.core.governance.decision import Forward
-from taskgate.core.governance.digest import digest_of_bytes
-from taskgate.core.identity import Caller
+from taskgate.core.identity.caller import Caller
 from taskgate.core.tasks.state import TaskState
 from taskgate.core.tasks.task import Outcome
+from taskgate.core.usage import OTHERS, UsageRow, day_of
 from taskgate.core.wire import Raw
 from taskgate.gateway.catalog.views import ToolRef
 from taskgate.gateway.events import EventHub, TaskChanged

@@ -15,31 +15,10 @@ from taskgate import clock
 from taskgate.core import wire
 from taskgate.core.catalog.entry import CatalogEntry, EntryKind
 from taskgate.core.errors import CallerError
-from taskgate.core.governance.approval import (
-    APPROVER_ROLE,
-    DEFAULT_WORKFLOW,
-    Approval,
-    Approver,
-    Binding,
-    State,
-    Workflow,
-)
-from taskgate.core.governance.decision import (
-    POLICY_DRIFT,
-    Decision,
-    Denied,
-    Forward,
-    Gate,
-    Grant,
-    NeedsApproval,
-    NeedsPolicy,
-    Present,
-    Settled,
-    Stopped,
-    covering,
-    recheck,
-)
-from taskgate.core.governance.digest import AmbiguousJson, imitated_property
+from taskgate.core.governance.approval import Approval, Binding, State
+from taskgate.core.governance.approver import APPROVER_ROLE, Approver
+from taskgate.core.governance.decision import Decision, Denied, Forward, Gate, NeedsApproval, NeedsPolicy, Settled
+from taskgate.core.governance.grants import Grant, covering
 from taskgate.core.governance.pipeline import (
     REFUSED,
     PolicyAnswer,
@@ -49,15 +28,19 @@ from taskgate.core.governance.pipeline import (
     decide_unlisted,
     workflow_named,
 )
+from taskgate.core.governance.recheck import POLICY_DRIFT, Present, Stopped, recheck
 from taskgate.core.governance.rehearse import RecordedCall, RuleBook
-from taskgate.core.identity import Caller, CredentialFacts
+from taskgate.core.governance.workflow import DEFAULT_WORKFLOW, Workflow
+from taskgate.core.identity.caller import Caller, CredentialFacts
 from taskgate.core.patterns import PatternKind, judged_skeleton
 from taskgate.core.resource_uri import normal_form
-from taskgate.core.scoping.registry import SessionRequest
+from taskgate.core.scoping.session_request import SessionRequest
 from taskgate.core.scoping.subset import Subset
+from taskgate.core.strict_json import AmbiguousJson
 from taskgate.core.tasks.endings import refused
 from taskgate.core.tasks.task import Task
 from taskgate.core.tasks.transition import TransitionEvent
+from taskgate.core.text.confusables import imitated_property
 from taskgate.gateway.catalog.catalogs import Catalogs
 from taskgate.gateway.catalog.views import ToolRef, Views
 from taskgate.gateway.governance.expiries import ApprovalExpiries

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from taskgate import clock
 from taskgate.core.governance.approval import Approval, State
-from taskgate.core.governance.decision import Grant
+from taskgate.core.governance.grants import Grant
 from taskgate.ports.store import Store
 
 

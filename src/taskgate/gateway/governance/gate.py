@@ -11,11 +11,11 @@ from functools import partial
 from typing import Final, NoReturn
 
 from taskgate import clock
-from taskgate.core.audit import AuditEntry, revisions
+from taskgate.core.audit.chain import AuditEntry, revisions
 from taskgate.core.errors import CallerError, GatewayFault, TaskgateError
 from taskgate.core.governance.approval import CallDispatched, Changed, State
 from taskgate.core.governance.decision import Decision, Denied, Forward, NeedsApproval
-from taskgate.core.identity import ANONYMOUS
+from taskgate.core.identity.caller import ANONYMOUS
 from taskgate.core.patterns import PatternKind
 from taskgate.core.wire import Raw
 from taskgate.gateway.catalog.views import ToolRef

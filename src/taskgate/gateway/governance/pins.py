@@ -12,18 +12,20 @@ from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from taskgate.core.audit import AuditEntry
+from taskgate.core.audit.chain import AuditEntry
 from taskgate.core.catalog.apps import UI_SCHEME
 from taskgate.core.catalog.entry import CatalogEntry, EntryKind
-from taskgate.core.catalog.pin import FirstSeen, Flag, Pin, PinChanged, PinMode, Pinned, compare_pin
+from taskgate.core.catalog.pin import FirstSeen, Pin, PinChanged, PinMode, Pinned, compare_pin
 from taskgate.core.catalog.pin_keys import RESOURCE_PREFIX, SKILL_PREFIX, kind_of, resource_key, skill_key
 from taskgate.core.catalog.pinned_content import compare_content
 from taskgate.core.catalog.skills import read_skill
-from taskgate.core.catalog.tool_listing import annotation_line, sends_task_status, shown_support, supports_tasks
+from taskgate.core.catalog.suspicions import Flag
+from taskgate.core.catalog.task_support import sends_task_status, supports_tasks
 from taskgate.core.governance.decision import Action, action_of
 from taskgate.core.governance.pipeline import decide
-from taskgate.core.governance.redaction import Difference, difference
+from taskgate.core.governance.task_annotation import annotation_line, shown_support
 from taskgate.core.patterns import PatternKind
+from taskgate.core.redaction.difference import Difference, difference
 from taskgate.gateway.catalog.catalogs import Offer, Quarantine
 from taskgate.gateway.events import DefinitionChanged, EventHub
 from taskgate.gateway.governance.evaluate import schema_of

@@ -12,11 +12,11 @@ from typing import Final
 import msgspec
 
 from taskgate.core import wire
-from taskgate.core.audit import AuditEntry
+from taskgate.core.audit.chain import AuditEntry
 from taskgate.core.errors import CallerError, GatewayFault, TaskgateError
 from taskgate.core.governance.decision import Action, Decision, action_of
 from taskgate.core.governance.rehearse import RecordedCall
-from taskgate.core.identity import ANONYMOUS, Caller
+from taskgate.core.identity.caller import ANONYMOUS, Caller
 from taskgate.core.patterns import PatternKind
 from taskgate.core.scoping.subset import NotAllowed
 from taskgate.gateway.catalog.unseen import Unseen, UnseenNames

@@ -10,12 +10,16 @@ from typing import Final
 
 import msgspec
 
-from taskgate.core.audit import AuditEntry
+from taskgate.core.audit.chain import AuditEntry
 from taskgate.core.errors import CallerError
-from taskgate.core.governance.approval import Approval, Approver, Refusal, State, Verdict, Workflow
-from taskgate.core.governance.decision import DEFAULT_GRANT_MS, Grant, NoGrant, grant_from
-from taskgate.core.identity import GATEWAY_ROLES, OPERATOR, Identity
-from taskgate.core.tasks.task import RANDOM_BYTES, ulid
+from taskgate.core.governance.approval import Approval, Refusal, State, Verdict
+from taskgate.core.governance.approver import Approver
+from taskgate.core.governance.grants import DEFAULT_GRANT_MS, Grant, NoGrant, grant_from
+from taskgate.core.governance.workflow import Workflow
+from taskgate.core.identity.caller import OPERATOR
+from taskgate.core.identity.identity import Identity
+from taskgate.core.identity.roles import GATEWAY_ROLES
+from taskgate.core.ids import RANDOM_BYTES, ulid
 from taskgate.gateway.events import CredentialsChanged, EventHub
 from taskgate.gateway.governance.expiries import ApprovalExpiries
 from taskgate.gateway.plan import Live, Plan

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from taskgate.core import wire
 from taskgate.core.errors import TaskgateError
-from taskgate.core.generations import Generation
+from taskgate.core.generations.generation import Generation
 from taskgate.core.wire import Message
 from taskgate.gateway.calls.lookup import Lookup
 from taskgate.gateway.requests.session import Session

@@ -8,11 +8,9 @@ from typing import Any, Final
 from taskgate import __version__
 from taskgate.core.catalog.apps import UI_EXTENSION
 from taskgate.core.catalog.skills import SKILLS_EXTENSION, declares_skills
-from taskgate.core.catalog.tool_listing import sends_task_status
-from taskgate.core.generations import (
-    TASKS_EXTENSION,
-    speaks_tasks,
-)
+from taskgate.core.catalog.task_support import sends_task_status
+from taskgate.core.generations.stateful import speaks_tasks
+from taskgate.core.generations.stateless import TASKS_EXTENSION
 
 SERVER: Final = {"name": "taskgate", "title": "Taskgate", "version": __version__}
 _NOT_KNOWN_YET: Final = {"resources": {"subscribe": True}, "extensions": {SKILLS_EXTENSION: {}}}

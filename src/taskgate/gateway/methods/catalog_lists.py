@@ -7,11 +7,10 @@ from __future__ import annotations
 from typing import Final
 
 from taskgate.core import wire
-from taskgate.core.catalog.entry import EntryKind, page
-from taskgate.core.generations import (
-    SERVER_INFO,
-    Generation,
-)
+from taskgate.core.catalog.entry import EntryKind
+from taskgate.core.catalog.pages import page
+from taskgate.core.generations.generation import Generation
+from taskgate.core.generations.stateless import SERVER_INFO
 from taskgate.gateway.calls.lookup import Lookup
 from taskgate.gateway.dynamic_servers import DynamicServers
 from taskgate.gateway.methods.capabilities import SERVER

@@ -16,18 +16,17 @@ from taskgate import clock
 from taskgate.core import wire
 from taskgate.core.catalog.addresses import own_address
 from taskgate.core.catalog.entry import CatalogEntry
-from taskgate.core.completion import CandidateIndex, Completion, merge_with_upstream, values_from_schema
-from taskgate.core.completion import complete as rank
-from taskgate.core.completion_memory import CompletionPlace
+from taskgate.core.completion.memory import CompletionPlace
+from taskgate.core.completion.ranking import CandidateIndex, Completion, merge_with_upstream
+from taskgate.core.completion.ranking import complete as rank
+from taskgate.core.completion.schema_values import values_from_schema
 from taskgate.core.errors import CallerError
-from taskgate.core.generations import (
-    Generation,
-    code_of,
-)
-from taskgate.core.generations import complete as as_complete
+from taskgate.core.generations.error_codes import code_of
+from taskgate.core.generations.generation import Generation
+from taskgate.core.generations.stateless import complete as as_complete
 from taskgate.core.governance.decision import Denied
 from taskgate.core.patterns import PatternKind
-from taskgate.core.resource_uri import UriTemplate
+from taskgate.core.uri_template import UriTemplate
 from taskgate.core.wire import Raw
 from taskgate.gateway.calls.lookup import Lookup
 from taskgate.gateway.calls.readings import permitted

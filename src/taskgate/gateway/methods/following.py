@@ -8,7 +8,8 @@ from typing import Any, Final
 from taskgate.core import wire
 from taskgate.core.catalog.addresses import own_address
 from taskgate.core.errors import CallerError, GatewayFault
-from taskgate.core.generations import SUBSCRIPTION, TASKS_EXTENSION, Generation, missing_capability
+from taskgate.core.generations.generation import Generation
+from taskgate.core.generations.stateless import SUBSCRIPTION, TASKS_EXTENSION, missing_capability
 from taskgate.core.patterns import PatternKind
 from taskgate.core.tasks.task import Task
 from taskgate.core.wire import Raw

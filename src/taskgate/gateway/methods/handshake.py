@@ -6,10 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from taskgate.core import wire
-from taskgate.core.generations import (
-    SERVER_INFO,
-    STATELESS_REVISIONS,
-)
+from taskgate.core.generations.generation import STATELESS_REVISIONS
+from taskgate.core.generations.stateless import SERVER_INFO
 from taskgate.gateway.calls.lookup import Lookup
 from taskgate.gateway.methods.capabilities import _NOT_KNOWN_YET, SERVER, stateful_capabilities, stateless_capabilities
 from taskgate.gateway.own_tools import table

@@ -6,9 +6,9 @@ from typing import Any
 
 import msgspec
 
-from taskgate.core.identity import CredentialFacts
+from taskgate.core.identity.caller import CredentialFacts
 from taskgate.core.patterns import PatternSet
-from taskgate.core.scoping.registry import NO_WISH, SessionRequest
+from taskgate.core.scoping.session_request import NO_WISH, SessionRequest
 from taskgate.gateway.requests.session import Session
 
 

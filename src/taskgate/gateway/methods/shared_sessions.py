@@ -17,8 +17,9 @@ import msgspec
 from taskgate import clock
 from taskgate.core import wire
 from taskgate.core.errors import GatewayFault, TaskgateError
-from taskgate.core.generations import Opening
-from taskgate.core.identity import Caller, tenant_of
+from taskgate.core.generations.stateful import Opening
+from taskgate.core.identity.caller import Caller
+from taskgate.core.identity.identity import tenant_of
 from taskgate.gateway.methods.following import Following
 from taskgate.gateway.methods.session_ends import SessionEnds, write_or_log
 from taskgate.gateway.methods.session_rows import SessionBody, narrowing_in, session_body

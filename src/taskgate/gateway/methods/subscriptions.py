@@ -16,9 +16,11 @@ from taskgate.core import wire
 from taskgate.core.catalog.addresses import can_be_named, named_address, own_address
 from taskgate.core.catalog.entry import EntryKind
 from taskgate.core.errors import GatewayFault
-from taskgate.core.generations import SUBSCRIPTION, Generation
+from taskgate.core.generations.generation import Generation
+from taskgate.core.generations.stateless import SUBSCRIPTION
+from taskgate.core.meta import with_meta
 from taskgate.core.tasks.task import Task
-from taskgate.core.wire import Raw, with_meta
+from taskgate.core.wire import Raw
 from taskgate.gateway.requests.request import Request
 from taskgate.gateway.requests.session import Session
 from taskgate.ports.upstream import LISTENER, Link, Upstream

@@ -16,7 +16,7 @@ from typing import Final
 import msgspec
 
 from taskgate import clock
-from taskgate.core.audit import AuditEntry
+from taskgate.core.audit.chain import AuditEntry
 from taskgate.core.errors import CallerError
 from taskgate.core.scoping.scope import HelperTools, ScopePolicy
 from taskgate.core.scoping.task_config import TaskConfigError, scope_from_task_config

@@ -9,9 +9,9 @@ from taskgate.core import wire
 from taskgate.core.catalog.entry import EntryKind
 from taskgate.core.errors import TaskgateError
 from taskgate.core.events import EventKind
-from taskgate.core.identity import Caller
-from taskgate.core.questions import Answer, Question
-from taskgate.core.scoping.registry import SessionRequest
+from taskgate.core.identity.caller import Caller
+from taskgate.core.questions.question import Answer, Question
+from taskgate.core.scoping.session_request import SessionRequest
 from taskgate.core.wire import Raw
 from taskgate.gateway.catalog.catalogs import Catalogs
 from taskgate.gateway.catalog.views import Views

@@ -18,10 +18,11 @@ from taskgate import clock
 from taskgate.core import wire
 from taskgate.core.delivery import KEY_META
 from taskgate.core.errors import CallerError, GatewayFault
-from taskgate.core.generations import speaks_tasks
-from taskgate.core.tasks import projections
+from taskgate.core.generations.stateful import speaks_tasks
+from taskgate.core.ids import is_task_id
+from taskgate.core.tasks.projections_vendor import vendor_cancelled, vendor_created, vendor_result, vendor_task
 from taskgate.core.tasks.proof import about
-from taskgate.core.tasks.task import Task, is_task_id
+from taskgate.core.tasks.task import Task
 from taskgate.core.wire import Kind, Members, Message, Raw
 from taskgate.gateway.calls.call_tool import ToolCalls
 from taskgate.gateway.questions.elicitations import CallerAsks, OwnElicitations, listed
@@ -65,7 +66,7 @@ class VendorMethods:
         task = await self._tasks.records.find(request, task_id)
         if wished is not None and task.created_ms < began:
             raise about(task, _exists(wished))
-        return wire.encode(projections.vendor_created(task))
+        return wire.encode(vendor_created(task))
 
     async def _called(self, call: Request) -> Any:
         try:
@@ -87,7 +88,7 @@ class VendorMethods:
             return await methods.get(request)
         await methods.get(_about(request, task.id))
         task = await records.find(request, task.id)
-        return wire.encode(projections.vendor_task(task, await records.result_bytes(task)))
+        return wire.encode(vendor_task(task, await records.result_bytes(task)))
 
     async def _result_of_task(self, request: Request) -> bytes:
         methods = self._tasks.methods
@@ -97,7 +98,7 @@ class VendorMethods:
         if task is None:
             return await methods.result(request)
         result = await methods.result(_about(request, task.id))
-        return projections.vendor_result(await self._tasks.records.find(request, task.id), result)
+        return vendor_result(await self._tasks.records.find(request, task.id), result)
 
     async def _own(self, request: Request) -> Task | None:
         """The task of this gateway that a request names; None for one that its server lists."""
@@ -115,7 +116,7 @@ class VendorMethods:
         if task is None:
             return await methods.cancel(request)
         await methods.cancel(_about(request, task.id))
-        return wire.encode(projections.vendor_cancelled(await self._tasks.records.find(request, task.id)))
+        return wire.encode(vendor_cancelled(await self._tasks.records.find(request, task.id)))
 
     async def _list_tasks(self, request: Request) -> bytes:
         """MCP's list, with the rows of tasks that were made here in the form of their callers."""
@@ -124,7 +125,7 @@ class VendorMethods:
         for place, row in enumerate(listed["tasks"]):
             task = await store.get(row["taskId"]) if is_task_id(row["taskId"]) else None
             if task is not None and task.vendor_id is not None:
-                listed["tasks"][place] = projections.vendor_task(task, None)
+                listed["tasks"][place] = vendor_task(task, None)
         return wire.encode(listed)
 
     async def _made_here(self, request: Request) -> Task | None:

@@ -17,13 +17,15 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from taskgate import clock
-from taskgate.core.addressees import has_conversation
+from taskgate.core.activity import IMMEDIATE, TIMEOUT, pending_on_servers, triggers
 from taskgate.core.catalog.own_tools import ArgumentKind, Family, Parameter, ToolFace, wait_parameter
 from taskgate.core.errors import CallerError
-from taskgate.core.events import ENDED, IMMEDIATE, TIMEOUT, Event, by_server, pending_on_servers, triggers
-from taskgate.core.questions import SAMPLE
-from taskgate.core.tasks import projections
-from taskgate.core.tasks.task import Task, is_ulid
+from taskgate.core.events import ENDED, Event, by_server
+from taskgate.core.identity.addressees import has_conversation
+from taskgate.core.ids import is_ulid
+from taskgate.core.questions.question import SAMPLE
+from taskgate.core.tasks.projections_tools import shown_status, shown_task
+from taskgate.core.tasks.task import Task
 from taskgate.gateway.own_tools.follow_tasks import find, without_conversation
 from taskgate.gateway.own_tools.tool import MAX_SHOWN, OwnTool, TaskParts, ToolReply, hand_over, patience_s, saying
 from taskgate.gateway.questions.feed import Feed
@@ -89,7 +91,7 @@ async def await_activity(parts: TaskParts, request: Request, given: dict[str, An
         "pending_client": _pending_client(parts, request, followed.tasks),
     }
     if followed.tasks:
-        reply["tasks"] = [projections.shown_task(await find(parts, request, task.id), now) for task in followed.tasks]
+        reply["tasks"] = [shown_task(await find(parts, request, task.id), now) for task in followed.tasks]
     if last is not None:
         reply["lastEventId"] = last
     if lost_on_us:
@@ -166,7 +168,7 @@ async def _changed(parts: TaskParts, request: Request, task: Task, patience: flo
         if not await parts.tasks.records.changes.next_change(task.id, left):
             return False
         now, found = parts.tasks.store.now_ms(), await find(parts, request, task.id)
-        if projections.shown_status(found, now) != projections.shown_status(task, now):
+        if shown_status(found, now) != shown_status(task, now):
             return True
     return False
 

@@ -7,17 +7,24 @@ from typing import Any, Final
 
 from taskgate import clock
 from taskgate.core import wire
-from taskgate.core.addressees import NO_CONVERSATION
-from taskgate.core.answers import ACTIONS
 from taskgate.core.catalog.own_tools import ArgumentKind, Family, Parameter, ToolFace, wait_parameter
 from taskgate.core.errors import CallerError
-from taskgate.core.generations import RELATED_TASK
-from taskgate.core.questions import SAMPLE
-from taskgate.core.tasks import projections
-from taskgate.core.tasks.endings import is_gone
+from taskgate.core.generations.generation import RELATED_TASK
+from taskgate.core.identity.addressees import NO_CONVERSATION
+from taskgate.core.ids import is_task_id
+from taskgate.core.meta import with_meta
+from taskgate.core.questions.answers import ACTIONS
+from taskgate.core.questions.question import SAMPLE
+from taskgate.core.tasks.deadlines import is_gone
+from taskgate.core.tasks.projections_tools import (
+    MAX_SHOWN_ARGUMENTS,
+    STATUSES,
+    shown_status,
+    shown_task,
+    states_shown_as,
+)
 from taskgate.core.tasks.state import OPEN, TaskState
-from taskgate.core.tasks.task import Task, is_task_id
-from taskgate.core.wire import with_meta
+from taskgate.core.tasks.task import Task
 from taskgate.gateway.own_tools.tool import OwnTool, TaskParts, ToolReply, patience_s, relayed, saying
 from taskgate.gateway.questions.inbox import FORMS, Inbox
 from taskgate.gateway.questions.waiting import Waiting
@@ -42,10 +49,10 @@ _TASK_ID: Final = Parameter("task_id", ArgumentKind.TEXT, "The id of the task, a
 
 async def list_tasks(parts: TaskParts, request: Request, given: dict[str, Any]) -> ToolReply:
     word = given.get("status")
-    states = projections.states_shown_as(word) if word is not None else (None if given["include_completed"] else OPEN)
+    states = states_shown_as(word) if word is not None else (None if given["include_completed"] else OPEN)
     tasks = await tasks_of(parts, request, states, given.get("server"), also_gone=word == "expired")
     now = parts.tasks.store.now_ms()
-    shown = [projections.shown_task(task, now) for task in tasks]
+    shown = [shown_task(task, now) for task in tasks]
     reply: dict[str, Any] = {"tasks": [row for row in shown if word is None or row["status"] == word]}
     if without_conversation(request):
         reply["note"] = NO_LIST
@@ -78,7 +85,7 @@ async def tasks_of(
             server=server,
             states=states,
             also_gone=also_gone,
-            arguments_up_to=projections.MAX_SHOWN_ARGUMENTS,
+            arguments_up_to=MAX_SHOWN_ARGUMENTS,
         )
         found.extend(page.tasks)
         after = page.after
@@ -100,7 +107,7 @@ async def find(parts: TaskParts, request: Request, task_id: str) -> Task:
 async def get_task(parts: TaskParts, request: Request, given: dict[str, Any]) -> ToolReply:
     task = await find(parts, request, given["task_id"])
     parts.tasks.methods.polled(task)
-    shown = projections.shown_task(task, parts.tasks.store.now_ms())
+    shown = shown_task(task, parts.tasks.store.now_ms())
     inbox = parts.activity.inbox
     asked = inbox.elicitations(request, task.server, task.id)
     reply = {"task": shown, "pending_elicitations_for_server": asked}
@@ -124,7 +131,7 @@ async def get_task_result(parts: TaskParts, request: Request, given: dict[str, A
         parts.tasks.followers.waits_no_more(task.id, request)
         beat.stop()
     now = parts.tasks.store.now_ms()
-    shown = projections.shown_task(task, now)
+    shown = shown_task(task, now)
     if not task.state.is_terminal:
         return saying(_not_yet(task, clock.monotonic() - began), {"task": shown})
     if is_gone(task, now):
@@ -154,7 +161,7 @@ def _not_yet(task: Task, waited_s: float) -> str:
 async def cancel_task(parts: TaskParts, request: Request, given: dict[str, Any]) -> ToolReply:
     task = await find(parts, request, given["task_id"])
     if task.state.is_terminal:
-        status = projections.shown_status(task, parts.tasks.store.now_ms())
+        status = shown_status(task, parts.tasks.store.now_ms())
         return saying({"success": False, "message": f"This task has ended already, as {status}."}, is_error=True)
     task = await parts.tasks.methods.cancel_task(task, None)
     return saying({"success": True, "message": task.status_message or f"Task {task.id} is cancelled."})
@@ -168,7 +175,7 @@ TASK_TOOLS: Final = (
             "are still working.",
             (
                 Parameter("server", ArgumentKind.TEXT, "Only tasks on this server."),
-                Parameter("status", ArgumentKind.TEXT, "Only tasks with this status.", choices=projections.STATUSES),
+                Parameter("status", ArgumentKind.TEXT, "Only tasks with this status.", choices=STATUSES),
                 Parameter("include_completed", ArgumentKind.YES_NO, "Also tasks that have ended.", default=False),
             ),
             Family.HELPER,

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from taskgate.core import wire
-from taskgate.core.audit import AuditEntry
+from taskgate.core.audit.chain import AuditEntry
 from taskgate.core.catalog.entry import CatalogEntry
-from taskgate.core.catalog.own_tools import LISTED, SERVER, ArgumentKind, Parameter, ToolFace
-from taskgate.core.catalog.search import RegexFilter
+from taskgate.core.catalog.own_resources import LISTED, SERVER
+from taskgate.core.catalog.own_tools import ArgumentKind, Parameter, ToolFace
+from taskgate.core.catalog.regex_filter import RegexFilter
 from taskgate.core.errors import CallerError, Executed, TaskgateError
 from taskgate.core.events import EventKind
 from taskgate.core.governance.decision import Forward

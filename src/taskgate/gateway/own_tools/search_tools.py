@@ -14,8 +14,8 @@ from taskgate.core.catalog.own_tools import ArgumentKind, Family, Parameter, Too
 from taskgate.core.catalog.search import MAX_QUERY, MAX_RESULTS, SearchDocument, SearchIndex
 from taskgate.core.delivery import Delivery, Form
 from taskgate.core.errors import CallerError
-from taskgate.core.generations import Generation
-from taskgate.core.tasks import projections
+from taskgate.core.generations.generation import Generation
+from taskgate.core.tasks.projections_tools import proxy_task
 from taskgate.core.tasks.state import TaskState
 from taskgate.core.tasks.task import Task
 from taskgate.core.wire import Raw
@@ -262,10 +262,10 @@ def _promoted(parts: TaskParts, request: Request, feed: Feed, task: Task, timeou
         text = f"{text} {request.delivery.joined.sentence()}"
     others = [other for other in feed.open_tasks.values() if other.server == task.server and other.id != task.id]
     pending = {
-        "tasks": [projections.proxy_task(shown, now) for shown in (task, *others)],
+        "tasks": [proxy_task(shown, now) for shown in (task, *others)],
         "elicitations_for_server": parts.activity.inbox.elicitations(request, task.server),
     }
-    reply = saying(text, {"proxy_task": projections.proxy_task(task, now), "pending_on_server": pending})
+    reply = saying(text, {"proxy_task": proxy_task(task, now), "pending_on_server": pending})
     notice = wire.raw(task_notice(task.id, "working", text))
     return replace(reply, rest={"structuredContent": notice}).encoded(request.generation)
 

@@ -8,12 +8,15 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from taskgate.core import wire
-from taskgate.core.catalog.entry import Audience
 from taskgate.core.catalog.names import NameStyle
-from taskgate.core.catalog.own_tools import LISTED, Family, ToolFace
+from taskgate.core.catalog.own_resources import LISTED
+from taskgate.core.catalog.own_tools import Family, ToolFace
+from taskgate.core.catalog.rendering import Audience
 from taskgate.core.catalog.task_card import CARD_URI, TaskCard
 from taskgate.core.errors import CallerError, TaskgateError
-from taskgate.core.generations import Generation, cached_privately, error_data
+from taskgate.core.generations.error_codes import error_data
+from taskgate.core.generations.generation import Generation
+from taskgate.core.generations.stateless import cached_privately
 from taskgate.core.scoping.scope import FACADE_MODES, HelperTools, ScopeMode, ScopePolicy
 from taskgate.gateway.calls.lookup import Lookup
 from taskgate.gateway.catalog.views import View

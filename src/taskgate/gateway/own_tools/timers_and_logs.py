@@ -11,7 +11,7 @@ from taskgate import clock
 from taskgate.core.catalog.own_tools import LONGEST_WAIT_MS, ArgumentKind, Parameter, ToolFace
 from taskgate.core.errors import CallerError
 from taskgate.core.events import EventKind
-from taskgate.core.tasks.endings import iso
+from taskgate.core.timestamps import iso
 from taskgate.gateway.calls.lookup import Lookup
 from taskgate.gateway.own_tools.tool import OwnTool, ToolReply, saying
 from taskgate.gateway.plan import Live

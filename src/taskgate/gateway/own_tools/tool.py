@@ -11,9 +11,11 @@ from msgspec.structs import replace
 
 from taskgate.core import wire
 from taskgate.core.catalog.own_tools import ArgumentKind, Parameter, ToolFace
-from taskgate.core.events import EventBatch
-from taskgate.core.generations import Generation, complete
-from taskgate.core.wire import META, Kind, Members, Message, Raw
+from taskgate.core.event_log import EventBatch
+from taskgate.core.generations.generation import Generation
+from taskgate.core.generations.stateless import complete
+from taskgate.core.meta import META
+from taskgate.core.wire import Kind, Members, Message, Raw
 from taskgate.gateway.questions.activity import Activity
 from taskgate.gateway.questions.feed import Feed
 from taskgate.gateway.questions.inbox import Inbox

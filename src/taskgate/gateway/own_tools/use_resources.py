@@ -8,13 +8,14 @@ from typing import Any, Final
 
 from taskgate import __version__
 from taskgate.core import wire
-from taskgate.core.catalog.own_tools import DIAGRAMS, DIAGRAMS_ALIAS, STATUS, ArgumentKind, Parameter, ToolFace
+from taskgate.core.activity import pending_on_servers
+from taskgate.core.catalog.own_resources import DIAGRAMS, DIAGRAMS_ALIAS, STATUS
+from taskgate.core.catalog.own_tools import ArgumentKind, Parameter, ToolFace
 from taskgate.core.catalog.task_card import CARD_URI
 from taskgate.core.diagrams import diagrams
 from taskgate.core.errors import CallerError
-from taskgate.core.events import pending_on_servers
 from taskgate.core.patterns import PatternKind
-from taskgate.core.tasks import projections
+from taskgate.core.tasks.projections_tools import shown_status
 from taskgate.core.wire import Raw
 from taskgate.gateway.calls.readings import Readings, permitted
 from taskgate.gateway.own_tools.follow_tasks import tasks_of
@@ -58,9 +59,7 @@ async def _status(parts: ResourceParts, request: Request) -> dict[str, Any]:
     return {
         "version": __version__,
         "servers": [server_row(parts.readings.sending.upstreams.value, view, server) for server in view.subset.servers],
-        "tasks": Counter(
-            projections.shown_status(task, now) for task in await tasks_of(parts.following, request, None, None)
-        ),
+        "tasks": Counter(shown_status(task, now) for task in await tasks_of(parts.following, request, None, None)),
         "pending_server": pending_on_servers(feed.open_tasks.values(), now),
         "pending_client": {
             "elicitations": parts.activity.inbox.elicitations(request),

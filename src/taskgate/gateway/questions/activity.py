@@ -12,11 +12,12 @@ from typing import Any, Final
 
 from taskgate import clock
 from taskgate.core import wire
-from taskgate.core.addressees import has_conversation
 from taskgate.core.errors import GatewayFault, TaskgateError
-from taskgate.core.events import EventKind, EventLog
-from taskgate.core.identity import EVERY, ConversationKey, conversation_of
-from taskgate.core.tasks.endings import iso
+from taskgate.core.event_log import EventLog
+from taskgate.core.events import EventKind
+from taskgate.core.identity.addressees import has_conversation
+from taskgate.core.identity.conversation import EVERY, ConversationKey, conversation_of
+from taskgate.core.timestamps import iso
 from taskgate.core.wire import Raw
 from taskgate.gateway.events import EventHub, SessionEnded, TaskChanged, TaskExpired
 from taskgate.gateway.plan import Limits, Live, Plan, PublicAddress

@@ -10,35 +10,23 @@ from typing import Any, Final
 
 from taskgate import clock
 from taskgate.core import wire
-from taskgate.core.addressees import OPERATORS_INBOX
-from taskgate.core.audit import AuditEntry
-from taskgate.core.choose_model import (
-    Estimate,
-    Model,
-    SamplingAnswer,
-    SpendLedger,
-    SpendLimits,
-    as_result,
-    choose_model,
-    price,
-)
+from taskgate.core.audit.chain import AuditEntry
 from taskgate.core.errors import Executed, TaskgateError
-from taskgate.core.generations import Generation, error_object
-from taskgate.core.identity import OPERATOR, ConversationKey, tenant_of
-from taskgate.core.peer_input import visible
-from taskgate.core.questions import ELICIT, SAMPLE, Answer, Question, accepted, can_answer, not_supported
-from taskgate.core.sampling_request import (
-    Audio,
-    Image,
-    SamplingError,
-    SamplingProblem,
-    SamplingRequest,
-    Text,
-    ToolResult,
-    ToolUse,
-    read_preferences,
-    read_request,
-)
+from taskgate.core.generations.error_codes import error_object
+from taskgate.core.generations.generation import Generation
+from taskgate.core.identity.addressees import OPERATORS_INBOX
+from taskgate.core.identity.caller import OPERATOR
+from taskgate.core.identity.conversation import ConversationKey
+from taskgate.core.identity.identity import tenant_of
+from taskgate.core.questions.capabilities import can_answer
+from taskgate.core.questions.question import ELICIT, SAMPLE, Answer, Question, accepted, not_supported
+from taskgate.core.sampling.answer import SamplingAnswer, as_result, price
+from taskgate.core.sampling.choose_model import Model, choose_model
+from taskgate.core.sampling.errors import SamplingError, SamplingProblem
+from taskgate.core.sampling.read_request import read_preferences, read_request
+from taskgate.core.sampling.request import Audio, Image, SamplingRequest, Text, ToolResult, ToolUse
+from taskgate.core.sampling.spending import Estimate, SpendLedger, SpendLimits
+from taskgate.core.text.plain_text import visible
 from taskgate.gateway.plan import Live, ModelSource, Plan
 from taskgate.gateway.questions.activity import Activity
 from taskgate.gateway.questions.elicitations import UrlElicitations

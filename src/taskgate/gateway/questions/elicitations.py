@@ -11,11 +11,12 @@ from typing import Any, Final, Protocol
 
 from taskgate import clock
 from taskgate.core import wire
-from taskgate.core.audit import AuditEntry
+from taskgate.core.audit.chain import AuditEntry
 from taskgate.core.errors import CallerError, GatewayFault, TaskgateError
-from taskgate.core.generations import Generation, error_object
-from taskgate.core.peer_input import check_peer_url
-from taskgate.core.questions import ELICIT, Answer, Question, no_list_form
+from taskgate.core.generations.error_codes import error_object
+from taskgate.core.generations.generation import Generation
+from taskgate.core.questions.question import ELICIT, Answer, Question, no_list_form
+from taskgate.core.text.peer_url import check_peer_url
 from taskgate.core.wire import Raw
 from taskgate.gateway.events import EventHub, QuestionsChanged, SessionEnded
 from taskgate.gateway.plan import Live, Plan, PublicAddress

@@ -14,10 +14,12 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from taskgate import clock
-from taskgate.core.events import ENDED, SHOWN, Event, EventBatch, EventKind, EventLog
-from taskgate.core.identity import ConversationKey
+from taskgate.core.event_log import EventBatch, EventLog
+from taskgate.core.events import ENDED, SHOWN, Event, EventKind
+from taskgate.core.identity.conversation import ConversationKey
+from taskgate.core.ids import RANDOM_BYTES, ulid
 from taskgate.core.tasks.state import OPEN
-from taskgate.core.tasks.task import RANDOM_BYTES, Task, ulid
+from taskgate.core.tasks.task import Task
 from taskgate.ports.store import Store
 from taskgate.ports.store_answers import StoredEvent
 from taskgate.ports.upstream import LinkKey

@@ -17,13 +17,15 @@ from typing import Any, Final
 
 from taskgate import clock
 from taskgate.core import wire
-from taskgate.core.addressees import NO_CONVERSATION
-from taskgate.core.answers import BY_ACTION, Ending, elicitation_answer, roots_answer, sampling_answer
 from taskgate.core.errors import CallerError
 from taskgate.core.events import EventKind
-from taskgate.core.identity import ConversationKey
-from taskgate.core.questions import CANCELLED, ELICIT, ROOTS, SAMPLE, Answer, Question, bare_params
-from taskgate.core.tasks.task import RANDOM_BYTES, born_ms, ulid
+from taskgate.core.identity.addressees import NO_CONVERSATION
+from taskgate.core.identity.conversation import ConversationKey
+from taskgate.core.ids import RANDOM_BYTES, born_ms, ulid
+from taskgate.core.questions.answers import elicitation_answer, sampling_answer
+from taskgate.core.questions.endings import BY_ACTION, Ending
+from taskgate.core.questions.question import CANCELLED, ELICIT, ROOTS, SAMPLE, Answer, Question, bare_params
+from taskgate.core.questions.roots_form import roots_answer
 from taskgate.gateway.events import EventHub, QuestionsChanged
 from taskgate.gateway.plan import Live, Plan, PublicAddress
 from taskgate.gateway.questions.waiting import KeepAnswer, Waiting, over, told_of

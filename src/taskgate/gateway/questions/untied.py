@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from taskgate.core.addressees import addressee, has_conversation
-from taskgate.core.identity import SESSION, ConversationKey, conversation_of
-from taskgate.core.questions import Answer, Question, not_supported
+from taskgate.core.identity.addressees import addressee, has_conversation
+from taskgate.core.identity.conversation import SESSION, ConversationKey, conversation_of
+from taskgate.core.questions.question import Answer, Question, not_supported
 from taskgate.gateway.questions.asker import Asker
 from taskgate.gateway.questions.separated import SeparatedServers
 from taskgate.gateway.requests.session import Session

@@ -9,12 +9,14 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from taskgate.core import wire
-from taskgate.core.addressees import OPERATORS_INBOX
-from taskgate.core.answers import Ending, roots_form, secret_fields
 from taskgate.core.errors import CallerError
-from taskgate.core.identity import ConversationKey, conversation_of
-from taskgate.core.questions import ELICIT, ROOTS, SAMPLE, Answer
-from taskgate.core.tasks.endings import iso
+from taskgate.core.identity.addressees import OPERATORS_INBOX
+from taskgate.core.identity.conversation import ConversationKey, conversation_of
+from taskgate.core.questions.answers import secret_fields
+from taskgate.core.questions.endings import Ending
+from taskgate.core.questions.question import ELICIT, ROOTS, SAMPLE, Answer
+from taskgate.core.questions.roots_form import roots_form
+from taskgate.core.timestamps import iso
 from taskgate.gateway.requests.request import Request
 from taskgate.ports.replicas import KeptQuestion
 

@@ -15,10 +15,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from taskgate import clock
 from taskgate.core import wire
-from taskgate.core.diagrams import Waterfall
 from taskgate.core.errors import CallerError, Executed, UpstreamError
-from taskgate.core.generations import Generation, strip_result
-from taskgate.core.questions import ELICIT, Answer, Question, bare_params, can_answer
+from taskgate.core.generations.generation import Generation
+from taskgate.core.generations.stateless import strip_result
+from taskgate.core.questions.capabilities import can_answer
+from taskgate.core.questions.question import ELICIT, Answer, Question, bare_params
+from taskgate.core.waterfall import Waterfall
 from taskgate.core.wire import Members, Raw
 from taskgate.gateway.events import ElicitationCompleted, EventHub
 from taskgate.gateway.questions.elicitations import COMPLETE, URL_REQUIRED, UrlElicitations

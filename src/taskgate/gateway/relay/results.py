@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from taskgate.core import wire
-from taskgate.core.generations import CACHEABLE, cached_privately, complete
+from taskgate.core.generations.stateless import CACHEABLE, cached_privately, complete
 from taskgate.ports.upstream import (
     ErrorReply,
     RelayedError,

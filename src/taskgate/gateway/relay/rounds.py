@@ -11,16 +11,8 @@ from typing import Final
 
 from taskgate.core import wire
 from taskgate.core.errors import Executed, UpstreamError
-from taskgate.core.questions import (
-    ELICIT,
-    NO_STATE,
-    ROOTS,
-    SAMPLE,
-    Answer,
-    Question,
-    bare_params,
-    spec_shapes,
-)
+from taskgate.core.questions.question import ELICIT, NO_STATE, ROOTS, SAMPLE, Answer, Question, bare_params
+from taskgate.core.sampling.spec_shapes import spec_shapes
 from taskgate.core.wire import Members, Raw
 from taskgate.gateway.requests.request_state import text_of
 from taskgate.ports.upstream import (

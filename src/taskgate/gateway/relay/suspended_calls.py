@@ -19,13 +19,8 @@ import msgspec
 from taskgate import clock
 from taskgate.core import wire
 from taskgate.core.errors import CallerError, GatewayFault
-from taskgate.core.questions import (
-    CANCELLED,
-    Answer,
-    Question,
-    bare_params,
-    can_answer,
-)
+from taskgate.core.questions.capabilities import can_answer
+from taskgate.core.questions.question import CANCELLED, Answer, Question, bare_params
 from taskgate.core.wire import Raw
 from taskgate.gateway.questions.elicitations import UrlElicitations
 from taskgate.gateway.requests.delivery import StandIn

@@ -12,8 +12,9 @@ from msgspec.structs import replace
 
 from taskgate.core import wire
 from taskgate.core.errors import TaskgateError
+from taskgate.core.meta import META, meta_of, with_meta
 from taskgate.core.tasks.task import Task
-from taskgate.core.wire import META, Members, meta_of, with_meta
+from taskgate.core.wire import Members
 from taskgate.gateway.requests.request import Request
 from taskgate.ports.upstream import (
     ErrorReply,

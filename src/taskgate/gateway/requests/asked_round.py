@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
-from taskgate.core.questions import Answer, Question
+from taskgate.core.questions.question import Answer, Question
 
 Spawn = Callable[[Coroutine[Any, Any, None]], None]
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from taskgate.core.catalog.entry import STATELESS_AUDIENCE, Audience
-from taskgate.core.generations import Generation, speaks_tasks
+from taskgate.core.catalog.rendering import STATELESS_AUDIENCE, Audience
+from taskgate.core.generations.generation import Generation
+from taskgate.core.generations.stateful import speaks_tasks
 from taskgate.gateway.requests.request import Request
 
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from taskgate import clock
-from taskgate.core.budgets import BucketLevel, TokenBucket, share, take
 from taskgate.core.errors import CallerError
-from taskgate.core.identity import tenant_of
+from taskgate.core.identity.identity import tenant_of
+from taskgate.core.token_bucket import BucketLevel, TokenBucket, share, take
 from taskgate.gateway.plan import Plan
 from taskgate.gateway.requests.large_results import truncated
 from taskgate.telemetry.metrics import Gauge

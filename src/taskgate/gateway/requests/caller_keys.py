@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from taskgate.core.addressees import NO_CONVERSATION
 from taskgate.core.delivery import KEY_META
 from taskgate.core.errors import CallerError
+from taskgate.core.identity.addressees import NO_CONVERSATION
+from taskgate.core.meta import meta_of
 from taskgate.core.tasks.task import Task
-from taskgate.core.wire import meta_of
 from taskgate.gateway.requests.request import Request
 
 

@@ -9,7 +9,8 @@ from typing import Any, Final
 
 from taskgate import clock
 from taskgate.core import wire
-from taskgate.core.questions import ELICIT, SAMPLE, Answer, Question, can_answer, not_supported
+from taskgate.core.questions.capabilities import can_answer
+from taskgate.core.questions.question import ELICIT, SAMPLE, Answer, Question, not_supported
 from taskgate.core.wire import Raw
 from taskgate.gateway.requests.request import Request
 from taskgate.gateway.requests.session import QUESTION_TIMEOUT_S, Keep, Session

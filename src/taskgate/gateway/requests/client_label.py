@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from taskgate.core.identity import Caller, ConversationKey
-from taskgate.core.wire import meta_of
+from taskgate.core.identity.caller import Caller
+from taskgate.core.identity.conversation import ConversationKey
+from taskgate.core.meta import meta_of
 
 CLIENT_META: Final = "taskgate/client"
 """Under which key of `_meta` a stateless client says what it calls itself."""

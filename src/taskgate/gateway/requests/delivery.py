@@ -15,10 +15,11 @@ import msgspec
 from taskgate import clock
 from taskgate.core import wire
 from taskgate.core.delivery import Delivery, JoinedCall
-from taskgate.core.diagrams import Span, Waterfall
-from taskgate.core.generations import Envelope
-from taskgate.core.questions import NO_STATE, Answer, Question, can_answer
+from taskgate.core.generations.stateless import Envelope
+from taskgate.core.questions.capabilities import can_answer
+from taskgate.core.questions.question import NO_STATE, Answer, Question
 from taskgate.core.tasks.task import Task
+from taskgate.core.waterfall import Span, Waterfall
 from taskgate.core.wire import Members, Raw
 from taskgate.gateway.requests.asked_round import AskedRound
 from taskgate.gateway.requests.paced_progress import PacedProgress, readdressed

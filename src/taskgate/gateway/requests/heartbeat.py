@@ -6,7 +6,7 @@ import asyncio
 
 from taskgate import clock
 from taskgate.core import wire
-from taskgate.core.generations import PROGRESS_TOKEN
+from taskgate.core.generations.generation import PROGRESS_TOKEN
 from taskgate.gateway.requests.request import Request
 
 

@@ -10,8 +10,9 @@ from typing import Final
 import msgspec
 
 from taskgate.core import wire
-from taskgate.core.budgets import CutResult, cut_string, truncate_result
-from taskgate.core.strict_scan import Hollow, StrictScan
+from taskgate.core.catalog.truncate_result import CutResult, cut_string, truncate_result
+from taskgate.core.hollow import Hollow
+from taskgate.core.strict_scan import StrictScan
 from taskgate.core.wire import DEEPEST, Raw
 from taskgate.turns import LARGE_BYTES, let_others_run
 

@@ -10,7 +10,7 @@ from collections import OrderedDict
 from typing import Final
 
 from taskgate import clock
-from taskgate.core.identity import EVERY, ConversationKey
+from taskgate.core.identity.conversation import EVERY, ConversationKey
 from taskgate.gateway.plan import Live
 from taskgate.gateway.requests.session import Session
 from taskgate.gateway.requests.session_table import SessionTable

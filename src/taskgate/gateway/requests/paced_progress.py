@@ -12,8 +12,8 @@ from typing import Any
 
 from taskgate import clock
 from taskgate.core import wire
-from taskgate.core.delivery import ProgressFlow, ProgressUpdate
-from taskgate.core.generations import PROGRESS_TOKEN
+from taskgate.core.generations.generation import PROGRESS_TOKEN
+from taskgate.core.progress import ProgressFlow, ProgressUpdate
 from taskgate.core.wire import Raw
 
 

@@ -15,7 +15,8 @@ from taskgate.core.errors import (
     UpstreamError,
     stated_executed,
 )
-from taskgate.core.generations import Generation, code_of, error_object
+from taskgate.core.generations.error_codes import code_of, error_object
+from taskgate.core.generations.generation import Generation
 from taskgate.core.wire import Message
 from taskgate.gateway.plan import Plan
 from taskgate.gateway.requests.admission import TooBusy

@@ -15,11 +15,14 @@ from typing import Any, Final
 import msgspec
 
 from taskgate.core import wire
-from taskgate.core.addressees import NO_CONVERSATION
-from taskgate.core.generations import CAPABILITIES, CLIENT_INFO, PROGRESS_TOKEN, Envelope, Generation
-from taskgate.core.identity import ANONYMOUS, Caller, ConversationKey
-from taskgate.core.scoping.registry import NO_WISH, SessionRequest
-from taskgate.core.wire import META, Members, Message, Raw
+from taskgate.core.generations.generation import PROGRESS_TOKEN, Generation
+from taskgate.core.generations.stateless import CAPABILITIES, CLIENT_INFO, Envelope
+from taskgate.core.identity.addressees import NO_CONVERSATION
+from taskgate.core.identity.caller import ANONYMOUS, Caller
+from taskgate.core.identity.conversation import ConversationKey
+from taskgate.core.meta import META
+from taskgate.core.scoping.session_request import NO_WISH, SessionRequest
+from taskgate.core.wire import Members, Message, Raw
 from taskgate.gateway.requests.client_label import CLIENT_META, client_label
 from taskgate.gateway.requests.delivery import ReplyDelivery
 from taskgate.gateway.requests.session import Session

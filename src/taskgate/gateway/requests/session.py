@@ -18,10 +18,12 @@ import msgspec
 from taskgate.core import wire
 from taskgate.core.catalog.apps import supports_apps
 from taskgate.core.errors import CallerError, GatewayFault
-from taskgate.core.generations import Generation, Opening, declares_tasks, speaks_tasks
-from taskgate.core.identity import SESSION, Caller, ConversationKey
-from taskgate.core.questions import Answer
-from taskgate.core.scoping.registry import SessionRequest
+from taskgate.core.generations.generation import Generation
+from taskgate.core.generations.stateful import Opening, declares_tasks, speaks_tasks
+from taskgate.core.identity.caller import Caller
+from taskgate.core.identity.conversation import SESSION, ConversationKey
+from taskgate.core.questions.question import Answer
+from taskgate.core.scoping.session_request import SessionRequest
 from taskgate.core.wire import Kind, Message, Raw
 from taskgate.ports.outlet import CancelNote, Outlet, SessionOutlet
 from taskgate.ports.upstream import ClientProfile, LinkKey

@@ -10,9 +10,10 @@ from typing import Any
 
 from taskgate import clock
 from taskgate.core.errors import GatewayFault
-from taskgate.core.generations import Opening
-from taskgate.core.identity import Caller, tenant_of
-from taskgate.core.scoping.registry import SessionRequest
+from taskgate.core.generations.stateful import Opening
+from taskgate.core.identity.caller import Caller
+from taskgate.core.identity.identity import tenant_of
+from taskgate.core.scoping.session_request import SessionRequest
 from taskgate.gateway.plan import Live, Plan
 from taskgate.gateway.requests.session import UNUSED_S, Session
 

@@ -12,7 +12,8 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from typing import Any, Final
 
-from taskgate.core.governance.digest import AmbiguousJson, digest, digest_of_bytes, digest_of_json, parse_strict
+from taskgate.core.digest import digest, digest_of_bytes, digest_of_json
+from taskgate.core.strict_json import AmbiguousJson, parse_strict
 
 READ_AT_ONCE: Final = 16 * 1024
 """Bytes that are read in one go, within some ten milliseconds whatever is in them."""

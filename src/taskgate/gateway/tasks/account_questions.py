@@ -14,7 +14,8 @@ from collections.abc import Callable
 from typing import Final
 
 from taskgate.core import wire
-from taskgate.core.questions import ELICIT, Answer, Question, accepted, can_answer
+from taskgate.core.questions.capabilities import can_answer
+from taskgate.core.questions.question import ELICIT, Answer, Question, accepted
 from taskgate.core.tasks.task import Task
 from taskgate.gateway.questions.elicitations import UrlElicitations
 from taskgate.gateway.requests.request import Request

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Final
 
 from taskgate import clock
 from taskgate.core import wire
-from taskgate.core.diagrams import Waterfall
 from taskgate.core.errors import CallerError, Executed, UpstreamError
-from taskgate.core.generations import Generation
-from taskgate.core.questions import NO_STATE, Answer, accepted
+from taskgate.core.generations.generation import Generation
+from taskgate.core.questions.question import NO_STATE, Answer, accepted
 from taskgate.core.tasks import endings
 from taskgate.core.tasks.task import Task
 from taskgate.core.tasks.transition import Noted, UpstreamTaskKnown, may_send
+from taskgate.core.waterfall import Waterfall
 from taskgate.core.wire import Members, Raw
 from taskgate.gateway.events import ElicitationCompleted, EventHub, TaskLogged
 from taskgate.gateway.plan import Live

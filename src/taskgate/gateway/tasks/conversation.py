@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from taskgate.core.generations import Generation
+from taskgate.core.generations.generation import Generation
 from taskgate.core.tasks.task import Task
 from taskgate.gateway.events import ConversationIdle, EventHub
 from taskgate.ports.upstream import ClientProfile, LinkKey

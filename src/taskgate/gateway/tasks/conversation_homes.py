@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Set
 from typing import Final
 
 from taskgate import clock
-from taskgate.core.identity import Caller
+from taskgate.core.identity.caller import Caller
 from taskgate.gateway.plan import Live
 from taskgate.ports.replicas import CONVERSATION, KeptSession, SessionStore
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import heapq
 
 from taskgate import clock
-from taskgate.core.tasks.endings import try_until_ms
+from taskgate.core.tasks.deadlines import try_until_ms
 from taskgate.core.tasks.task import Task
 from taskgate.gateway.events import EventHub, TaskChanged
 from taskgate.ports.store import Store

@@ -9,15 +9,17 @@ from typing import Any
 
 from taskgate import clock
 from taskgate.core import wire
-from taskgate.core.audit import AuditEntry
+from taskgate.core.audit.chain import AuditEntry
 from taskgate.core.delivery import JOINED, Form, JoinedCall
 from taskgate.core.errors import CallerError, Executed, GatewayFault
-from taskgate.core.generations import RELATED_TASK, Generation, complete
-from taskgate.core.tasks.endings import Ttl, read_ttl
+from taskgate.core.generations.generation import RELATED_TASK, Generation
+from taskgate.core.generations.stateless import complete
+from taskgate.core.meta import with_meta
+from taskgate.core.tasks.deadlines import Ttl, read_ttl
+from taskgate.core.tasks.origin import AlreadySent
 from taskgate.core.tasks.state import TaskState
-from taskgate.core.tasks.task import AlreadySent, Task, UpstreamHandle
+from taskgate.core.tasks.task import Task, UpstreamHandle
 from taskgate.core.tasks.transition import UpstreamTaskKnown
-from taskgate.core.wire import with_meta
 from taskgate.gateway.events import ApprovalOpened, EventHub
 from taskgate.gateway.plan import Live, Plan, PublicAddress
 from taskgate.gateway.requests.heartbeat import Heartbeat

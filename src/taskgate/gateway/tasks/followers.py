@@ -14,12 +14,16 @@ from typing import Any, Final, Protocol
 
 from taskgate import clock
 from taskgate.core import wire
-from taskgate.core.generations import PROGRESS_TOKEN, RELATED_TASK, speaks_tasks
-from taskgate.core.identity import ANONYMOUS, SESSION
-from taskgate.core.questions import Answer, Question, can_answer
-from taskgate.core.tasks import projections
+from taskgate.core.generations.generation import PROGRESS_TOKEN, RELATED_TASK
+from taskgate.core.generations.stateful import speaks_tasks
+from taskgate.core.identity.caller import ANONYMOUS
+from taskgate.core.identity.conversation import SESSION
+from taskgate.core.meta import with_meta
+from taskgate.core.questions.capabilities import can_answer
+from taskgate.core.questions.question import Answer, Question
+from taskgate.core.tasks.projections_stateful import stateful_task
 from taskgate.core.tasks.task import Task
-from taskgate.core.wire import Raw, with_meta
+from taskgate.core.wire import Raw
 from taskgate.gateway.events import EventHub, ProgressMade, ResultAwaited, TaskChanged, TaskLogged, TaskStreamOpened
 from taskgate.gateway.questions.elicitations import UrlElicitations
 from taskgate.gateway.requests.caller_questions import ask_session
@@ -179,7 +183,7 @@ class Followers:
         params = None
         for session in self._sessions_of(task):
             if speaks_tasks(session.version) and (session.task_aware or session.used_tasks):
-                params = params or wire.encode(projections.stateful_task(task, self._records.poll_ms(task)))
+                params = params or wire.encode(stateful_task(task, self._records.poll_ms(task)))
                 session.notify("notifications/tasks/status", params)
         if self.is_listened_to(task.id):
             self._in_background(self._tell(task))

@@ -7,14 +7,15 @@ from typing import Any, Final
 from taskgate import clock
 from taskgate.core import wire
 from taskgate.core.errors import CallerError, GatewayFault
-from taskgate.core.generations import RELATED_TASK, TASKS_EXTENSION, Generation, missing_capability, strip_result
-from taskgate.core.questions import Answer
-from taskgate.core.tasks import projections
+from taskgate.core.generations.generation import RELATED_TASK, Generation
+from taskgate.core.generations.stateless import TASKS_EXTENSION, missing_capability, strip_result
+from taskgate.core.meta import with_meta
+from taskgate.core.questions.question import Answer
+from taskgate.core.tasks.projections_stateful import stateful_list_row, stateful_status, stateful_task
 from taskgate.core.tasks.proof import about
 from taskgate.core.tasks.state import TaskState
 from taskgate.core.tasks.task import OutcomeKind, RunOn, Task
 from taskgate.core.tasks.transition import Cancelled
-from taskgate.core.wire import with_meta
 from taskgate.gateway.requests.large_results import edited
 from taskgate.gateway.requests.open_conversations import OpenConversations
 from taskgate.gateway.requests.request import Request
@@ -79,7 +80,7 @@ class TaskMethods:
 
     async def _shown(self, request: Request, task: Task) -> dict[str, Any]:
         if request.generation is Generation.STATEFUL:
-            return projections.stateful_task(task, self._records.poll_ms(task))
+            return stateful_task(task, self._records.poll_ms(task))
         return await self._records.detailed(task)
 
     async def _held_if_early(self, request: Request, task: Task) -> Task:
@@ -176,13 +177,13 @@ class TaskMethods:
         if task.state.is_terminal:
             if stateless:
                 return b'{"resultType":"complete"}'
-            text = f"This task has ended already, as {projections.stateful_status(task)}."
+            text = f"This task has ended already, as {stateful_status(task)}."
             raise about(task, CallerError("task_finished", text))
         reason = request.params.get("reason")
         task = await self.cancel_task(task, reason if type(reason) is str else None)
         if stateless:
             return b'{"resultType":"complete"}'
-        return wire.encode(projections.stateful_task(task, self._records.poll_ms(task)))
+        return wire.encode(stateful_task(task, self._records.poll_ms(task)))
 
     async def cancel_task(self, task: Task, reason: str | None) -> Task:
         cancelled = await self._records.advance(task.id, Cancelled(reason[:200] if reason else None))
@@ -220,7 +221,7 @@ class TaskMethods:
         if not server:
             key = request.conversation_key
             page = await own_tasks(self._records.store, self._conversations, key, after=after or None, limit=limit)
-            rows = [projections.stateful_list_row(task, self._records.poll_ms(task)) for task in page.tasks]
+            rows = [stateful_list_row(task, self._records.poll_ms(task)) for task in page.tasks]
             if page.after is not None:
                 return wire.encode({"tasks": rows, "nextCursor": self._cursor(request, "", page.after)})
             after = ""

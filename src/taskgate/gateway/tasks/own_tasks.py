@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from taskgate.core.identity import ConversationKey
+from taskgate.core.identity.conversation import ConversationKey
 from taskgate.core.tasks.task import Task
 from taskgate.gateway.requests.open_conversations import OpenConversations
 from taskgate.ports.store import Store

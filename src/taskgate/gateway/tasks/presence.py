@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Final
 
 from taskgate import clock
-from taskgate.core.identity import ConversationKey
+from taskgate.core.identity.conversation import ConversationKey
 from taskgate.core.tasks.state import TaskState
 from taskgate.core.tasks.task import RunOn, Task
 from taskgate.gateway.events import EventHub, TaskChanged

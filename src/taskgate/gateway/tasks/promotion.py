@@ -19,9 +19,10 @@ from taskgate.core.delivery import (
     delivery,
 )
 from taskgate.core.errors import TaskgateError, UpstreamError
-from taskgate.core.generations import Generation
+from taskgate.core.generations.generation import Generation
 from taskgate.core.tasks import endings
-from taskgate.core.tasks.task import AlreadySent, Task, UpstreamHandle
+from taskgate.core.tasks.origin import AlreadySent
+from taskgate.core.tasks.task import Task, UpstreamHandle
 from taskgate.core.tasks.transition import Cancelled, UpstreamTaskKnown
 from taskgate.gateway.catalog.slow_tools import SlowTools
 from taskgate.gateway.plan import Live, Plan

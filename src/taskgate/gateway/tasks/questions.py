@@ -15,11 +15,12 @@ from functools import partial
 from typing import Final
 
 from taskgate.core import wire
-from taskgate.core.generations import RELATED_TASK
-from taskgate.core.questions import ELICIT, Answer, Question, not_supported, unanswered
+from taskgate.core.generations.generation import RELATED_TASK
+from taskgate.core.meta import with_meta
+from taskgate.core.questions.question import ELICIT, Answer, Question, not_supported, unanswered
 from taskgate.core.tasks.task import Task
 from taskgate.core.tasks.transition import InputAsked, InputSettled
-from taskgate.core.wire import Raw, with_meta
+from taskgate.core.wire import Raw
 from taskgate.gateway.events import EventHub, TaskStreamOpened
 from taskgate.gateway.questions.elicitations import UrlElicitations
 from taskgate.gateway.requests.session import Keep

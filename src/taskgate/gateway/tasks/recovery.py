@@ -13,7 +13,7 @@ from typing import Final, Literal, TypeAlias, assert_never
 from taskgate import clock
 from taskgate.core.errors import CallerError, GatewayFault
 from taskgate.core.tasks import endings
-from taskgate.core.tasks.endings import RecoveryAction
+from taskgate.core.tasks.recovery import RecoveryAction, contact_lost, ends_at_once, next_action
 from taskgate.core.tasks.state import TaskState
 from taskgate.core.tasks.task import RunOn, Task
 from taskgate.core.tasks.transition import ApprovalExpired, InputSettled, TransitionEvent
@@ -135,7 +135,7 @@ class Recovery:
         """Called inside the transaction: a run that began since the task was chosen goes on."""
         if self._runs.is_running(task.id):
             return None
-        return endings.ends_at_once(task, now_ms, restored=self._records.store.is_restored)
+        return ends_at_once(task, now_ms, restored=self._records.store.is_restored)
 
     def _ended(self, page: Recovered) -> None:
         for task in page.ended:
@@ -165,7 +165,7 @@ class Recovery:
     async def _move_on(self, task: Task) -> None:
         store = self._records.store
         self._deadlines.note(task)
-        action = endings.next_action(task, store.now_ms(), restored=store.is_restored)
+        action = next_action(task, store.now_ms(), restored=store.is_restored)
         match action:
             case RecoveryAction.RUN | RecoveryAction.RESEND:
                 self._runs.start(task)
@@ -192,7 +192,7 @@ class Recovery:
             case RecoveryAction.EXPIRE_APPROVAL:
                 await self.expire(task)
             case RecoveryAction.WITHDRAW_THEN_REPORT_UNKNOWN | RecoveryAction.WITHDRAW_THEN_REPORT_FAILED:
-                await self._records.conclude(task.id, endings.contact_lost(await self._withdrawn(task)))
+                await self._records.conclude(task.id, contact_lost(await self._withdrawn(task)))
             case RecoveryAction.LEAVE_TO_A_PERSON | RecoveryAction.REPORT_UNKNOWN | RecoveryAction.REPORT_FAILED:
                 # Its state has changed since it was read; what is due now is decided again with the next look.
                 self._runs.left.add(task.id)

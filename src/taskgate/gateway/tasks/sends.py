@@ -6,7 +6,8 @@ import hashlib
 from typing import Protocol
 
 from taskgate.core import wire
-from taskgate.core.errors import Cure, Executed, GatewayFault, UpstreamError, judge
+from taskgate.core.errors import Executed, GatewayFault, UpstreamError
+from taskgate.core.evidence import Cure, judge
 from taskgate.core.governance.approval import Approval
 from taskgate.core.tasks import endings
 from taskgate.core.tasks.task import Task

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from taskgate.core import wire
-from taskgate.core.questions import Question
+from taskgate.core.questions.question import Question
 from taskgate.core.tasks.task import Task
 from taskgate.core.tasks.transition import (
     Noted,

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from taskgate.core import wire
-from taskgate.core.questions import ELICIT, Answer, Question, bare_params
+from taskgate.core.questions.question import ELICIT, Answer, Question, bare_params
 from taskgate.core.tasks.transition import InputSettled
 from taskgate.gateway.requests.asked_round import AskedRound
 from taskgate.gateway.tasks.task_records import TaskRecords

@@ -14,8 +14,10 @@ from taskgate.core.delivery import (
     held_text,
     promoted_text,
 )
-from taskgate.core.generations import IMMEDIATE_RESPONSE, Generation, complete
-from taskgate.core.tasks import projections
+from taskgate.core.generations.generation import IMMEDIATE_RESPONSE, Generation
+from taskgate.core.generations.stateless import complete
+from taskgate.core.tasks.projections_stateful import stateful_create_result
+from taskgate.core.tasks.projections_stateless import stateless_create_result
 from taskgate.core.tasks.task import RunOn, Task
 from taskgate.gateway.requests.request import Request
 from taskgate.gateway.tasks.task_records import TaskRecords
@@ -51,9 +53,9 @@ def handed_over(
 def task_handle(request: Request, task: Task, records: TaskRecords, page: str | None) -> dict[str, Any]:
     """`page`: where people decide on it, if they must."""
     if request.generation is Generation.STATELESS:
-        handle = projections.stateless_create_result(task, records.poll_ms(task))
+        handle = stateless_create_result(task, records.poll_ms(task))
     else:
-        handle = projections.stateful_create_result(task, records.poll_ms(task))
+        handle = stateful_create_result(task, records.poll_ms(task))
     meta, told = {}, []
     if page is not None:
         meta[APPROVAL] = {"id": task.approval_id, "url": page}

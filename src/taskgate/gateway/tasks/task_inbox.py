@@ -7,8 +7,10 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from taskgate.core.generations import TASKS_EXTENSION, Generation
-from taskgate.core.questions import Answer, Question, can_answer
+from taskgate.core.generations.generation import Generation
+from taskgate.core.generations.stateless import TASKS_EXTENSION
+from taskgate.core.questions.capabilities import can_answer
+from taskgate.core.questions.question import Answer, Question
 from taskgate.core.tasks.task import Task
 from taskgate.core.tasks.transition import InputAsked, InputSettled
 from taskgate.core.wire import raw

@@ -15,15 +15,21 @@ from typing import Any, Final, TypeVar
 
 from taskgate import clock
 from taskgate.core import wire
-from taskgate.core.audit import AuditEntry
+from taskgate.core.audit.chain import AuditEntry
 from taskgate.core.errors import CallerError, Executed, GatewayFault
-from taskgate.core.generations import ENVELOPE_KEYS, PROGRESS_TOKEN, complete
-from taskgate.core.tasks import projections
-from taskgate.core.tasks.endings import is_gone
-from taskgate.core.tasks.state import TaskState, ToolClass, poll_interval_ms
-from taskgate.core.tasks.task import RANDOM_BYTES, AlreadySent, OutcomeKind, RunOn, Task, is_task_id, new_task_id
+from taskgate.core.generations.generation import PROGRESS_TOKEN
+from taskgate.core.generations.stateless import ENVELOPE_KEYS, complete
+from taskgate.core.ids import RANDOM_BYTES, is_task_id, new_task_id
+from taskgate.core.meta import with_meta
+from taskgate.core.tasks.deadlines import is_gone
+from taskgate.core.tasks.origin import AlreadySent
+from taskgate.core.tasks.poll_interval import poll_interval_ms
+from taskgate.core.tasks.projections_stateless import stateless_get_result
+from taskgate.core.tasks.state import TaskState
+from taskgate.core.tasks.task import OutcomeKind, RunOn, Task
 from taskgate.core.tasks.transition import Cancelled, InputSettled, Noted, TransitionEvent
-from taskgate.core.wire import Members, Raw, with_meta
+from taskgate.core.tool_class import ToolClass
+from taskgate.core.wire import Members, Raw
 from taskgate.gateway.events import ProgressMade
 from taskgate.gateway.plan import Live, Plan, pending_limits
 from taskgate.gateway.requests.large_results import edited
@@ -278,7 +284,7 @@ class TaskRecords:
         questions = {}
         if task.state is TaskState.INPUT_REQUIRED:
             questions = {asked.key: asked.request for asked in await self.store.questions(task.id)}
-        return projections.stateless_get_result(task, self.poll_ms(task), outcome=outcome, questions=questions)
+        return stateless_get_result(task, self.poll_ms(task), outcome=outcome, questions=questions)
 
 
 def sent_params(task: Task) -> Members:

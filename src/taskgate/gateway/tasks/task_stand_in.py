@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from taskgate.core.questions import Answer, Question
+from taskgate.core.questions.question import Answer, Question
 from taskgate.core.tasks.task import Task
 from taskgate.core.wire import Members, Raw
 from taskgate.gateway.requests.request import Request

@@ -17,10 +17,10 @@ from typing import Any, Final
 
 from taskgate.core import wire
 from taskgate.core.errors import TaskgateError, UpstreamError
-from taskgate.core.generations import RELATED_TASK, Generation
-from taskgate.core.identity import ANONYMOUS
+from taskgate.core.generations.generation import RELATED_TASK, Generation
+from taskgate.core.identity.caller import ANONYMOUS
+from taskgate.core.meta import with_meta
 from taskgate.core.tasks.task import Task
-from taskgate.core.wire import with_meta
 from taskgate.gateway.events import EventHub, TaskChanged
 from taskgate.gateway.plan import Live
 from taskgate.gateway.requests.caller_questions import ask_caller

@@ -17,14 +17,16 @@ from typing import Any, Final
 
 from taskgate import clock
 from taskgate.core import wire
-from taskgate.core.catalog.tool_listing import supports_tasks
+from taskgate.core.catalog.task_support import supports_tasks
 from taskgate.core.errors import Executed, UpstreamError
-from taskgate.core.generations import RELATED_TASK, TASKS_EXTENSION, Generation
-from taskgate.core.questions import Question
+from taskgate.core.generations.generation import RELATED_TASK, Generation
+from taskgate.core.generations.stateless import TASKS_EXTENSION
+from taskgate.core.meta import with_meta
+from taskgate.core.questions.question import Question
 from taskgate.core.tasks import endings
 from taskgate.core.tasks.task import Task, UpstreamHandle
 from taskgate.core.tasks.transition import ErrorCame, Noted
-from taskgate.core.wire import Members, Raw, with_meta
+from taskgate.core.wire import Members, Raw
 from taskgate.gateway.events import ElicitationCompleted, EventHub, TaskLogged
 from taskgate.gateway.questions.elicitations import COMPLETE
 from taskgate.gateway.relay.rounds import question_in, stateless_answer

@@ -7,10 +7,11 @@ from taskgate.access.arrival import Arrival
 from taskgate.access.authorize import AccessRefused, Authorized, Authorizer
 from taskgate.access.proof import HttpProof
 from taskgate.access.resources import scope_in
-from taskgate.core.access import Access, AccessRefusal
 from taskgate.core.errors import CallerError, GatewayFault, TaskgateError
-from taskgate.core.generations import STATEFUL_REVISIONS, Generation, unsupported_version
-from taskgate.core.identity import Caller
+from taskgate.core.generations.generation import STATEFUL_REVISIONS, Generation
+from taskgate.core.generations.stateless import unsupported_version
+from taskgate.core.identity.access import Access, AccessRefusal
+from taskgate.core.identity.caller import Caller
 from taskgate.gateway.gateway import Gateway
 from taskgate.gateway.plan import Plan
 from taskgate.gateway.requests.replies import CallerReply

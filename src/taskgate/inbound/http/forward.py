@@ -18,8 +18,8 @@ from typing import Any, Final
 from taskgate import clock
 from taskgate.access.authorize import Authorized
 from taskgate.core.errors import CallerError, Executed, GatewayFault, TaskgateError, UpstreamError
-from taskgate.core.generations import Generation
-from taskgate.core.identity import Caller
+from taskgate.core.generations.generation import Generation
+from taskgate.core.identity.caller import Caller
 from taskgate.core.wire import Kind, Message
 from taskgate.gateway.gateway import Gateway
 from taskgate.gateway.methods.shared_sessions import SharedSessions

@@ -16,7 +16,7 @@ from typing import Final
 import msgspec
 
 from taskgate.access.proof import HopProof
-from taskgate.core.identity import Caller, CredentialFacts
+from taskgate.core.identity.caller import Caller, CredentialFacts
 from taskgate.inbound.http.asgi import Headers, Send
 from taskgate.inbound.http.post import Post
 from taskgate.mcp.http.reader import HttpHead, HttpReply

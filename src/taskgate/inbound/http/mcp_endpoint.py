@@ -12,7 +12,7 @@ from taskgate.access.authorize import Authorized, Authorizer
 from taskgate.access.open_responses import OpenResponses
 from taskgate.access.open_stream import CONNECTION, OpenStream
 from taskgate.core.errors import TaskgateError
-from taskgate.core.generations import STATELESS_REVISIONS
+from taskgate.core.generations.generation import STATELESS_REVISIONS
 from taskgate.core.wire import MessageReader
 from taskgate.gateway.events import SessionEnded
 from taskgate.gateway.gateway import Gateway

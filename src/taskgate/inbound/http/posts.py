@@ -20,11 +20,13 @@ from taskgate.access.credentials import NotVerifiedYet
 from taskgate.access.open_responses import Ended, OpenResponses
 from taskgate.core import wire
 from taskgate.core.errors import CallerError, Executed, TaskgateError
-from taskgate.core.generations import STATELESS_REVISIONS, Generation, check_headers, has_envelope, read_envelope
-from taskgate.core.identity import Caller
-from taskgate.core.scoping.registry import NO_WISH, SERVERS_HEADER, TOOLS_HEADER, SessionRequest
-from taskgate.core.strict_scan import reads_quickly
-from taskgate.core.wire import META, InvalidMessage, Kind, Message, MessageReader
+from taskgate.core.generations.generation import STATELESS_REVISIONS, Generation
+from taskgate.core.generations.stateless import check_headers, has_envelope, read_envelope
+from taskgate.core.identity.caller import Caller
+from taskgate.core.meta import META
+from taskgate.core.scoping.session_request import NO_WISH, SERVERS_HEADER, TOOLS_HEADER, SessionRequest
+from taskgate.core.sliced_reading import reads_quickly
+from taskgate.core.wire import InvalidMessage, Kind, Message, MessageReader
 from taskgate.gateway.gateway import Gateway
 from taskgate.gateway.requests.replies import CallerReply, stopped_meanwhile
 from taskgate.gateway.requests.request import Request

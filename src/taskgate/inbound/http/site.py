@@ -21,7 +21,7 @@ from taskgate.access.authorize import AccessRefused, Authorized
 from taskgate.access.resources import WELL_KNOWN
 from taskgate.access.routes import DeclaredRoute, RouteKind
 from taskgate.core import wire
-from taskgate.core.access import Access
+from taskgate.core.identity.access import Access
 from taskgate.gateway.plan import Limits
 from taskgate.inbound.http.asgi import Headers, Receive, Scope, Send, respond, respond_json
 from taskgate.inbound.http.connection import CallerConnection, drop_slow, replies_in_progress

@@ -7,11 +7,13 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from taskgate.core.audit import AuditEntry
+from taskgate.core.audit.chain import AuditEntry
 from taskgate.core.catalog.pin import Pin
 from taskgate.core.governance import approval as approvals
-from taskgate.core.governance.decision import Grant, revoke
-from taskgate.core.identity import ANONYMOUS_LIMIT, tenant_of
+from taskgate.core.governance.grants import Grant, revoke
+from taskgate.core.governance.workflow import Workflow
+from taskgate.core.identity.caller import ANONYMOUS_LIMIT
+from taskgate.core.identity.identity import tenant_of
 from taskgate.core.tasks.task import Task
 from taskgate.core.tasks.transition import apply
 from taskgate.ports.approval_store import (
@@ -130,7 +132,7 @@ def withdraw(tx: Transaction, approval_id: str, reason: str = approvals.CANCELLE
     held = find(tx, approval_id)
     if held is None:
         return
-    workflow = approvals.Workflow(held.approval.workflow)
+    workflow = Workflow(held.approval.workflow)
     outcome = approvals.apply(held.approval, workflow, approvals.Withdrawn(tx.now_ms, reason))
     if outcome.approval is not held.approval:
         moved = replace(held, approval=outcome.approval)
@@ -141,7 +143,7 @@ def withdraw(tx: Transaction, approval_id: str, reason: str = approvals.CANCELLE
 def change_held(
     tx: Transaction,
     approval_id: str,
-    workflow: approvals.Workflow,
+    workflow: Workflow,
     event: approvals.ApprovalEvent,
     *,
     not_before_ms: int,

@@ -10,13 +10,14 @@ from typing import Any
 
 import msgspec
 
-from taskgate.core.audit import GENESIS, Row
-from taskgate.core.governance.decision import Grant
+from taskgate.core.audit.chain import GENESIS, Row
+from taskgate.core.governance.grants import Grant
 from taskgate.core.governance.rehearse import RecordedCall
-from taskgate.core.identity import streams_between
-from taskgate.core.tasks.endings import is_gone
+from taskgate.core.identity.conversation import streams_between
+from taskgate.core.ids import RANDOM_BYTES, new_task_id
+from taskgate.core.tasks.deadlines import is_gone
 from taskgate.core.tasks.state import OPEN, TaskState
-from taskgate.core.tasks.task import RANDOM_BYTES, Task, new_task_id
+from taskgate.core.tasks.task import Task
 from taskgate.ports.approval_store import HeldCall, HeldPage, StoredPin, StoredReceipt
 from taskgate.ports.store import AuditTime, IdentityRecord, KeptCatalog, KeptScope
 from taskgate.ports.store_answers import Due, EventPage, Ownership, TaskFilter, TaskPage, TaskQuestion

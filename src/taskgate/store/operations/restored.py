@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from taskgate.core.audit import AuditEntry
+from taskgate.core.audit.chain import AuditEntry
 from taskgate.ports.replicas import TOKENS
 from taskgate.ports.store import LOGIN_RECORDS
 from taskgate.ports.store_answers import Voided

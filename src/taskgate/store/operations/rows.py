@@ -10,16 +10,18 @@ from typing import Any, Final
 import msgspec
 from msgspec.structs import replace
 
-from taskgate.core.audit import FORMAT, GENESIS, AuditEntry, Row, from_export, row_bytes
+from taskgate.core.audit.chain import FORMAT, GENESIS, AuditEntry, Row, from_export, row_bytes
 from taskgate.core.catalog.pin import Pin
-from taskgate.core.events import entry_of, event_data, event_of
+from taskgate.core.digest import digest_of_bytes
 from taskgate.core.governance.approval import Approval, State
-from taskgate.core.governance.decision import Grant
-from taskgate.core.governance.digest import digest_of_bytes
+from taskgate.core.governance.grants import Grant
 from taskgate.core.governance.rehearse import RecordedCall
-from taskgate.core.tasks.endings import is_gone, kept_until_ms
+from taskgate.core.ids import RANDOM_BYTES, ulid
+from taskgate.core.tasks.deadlines import is_gone, kept_until_ms
 from taskgate.core.tasks.state import TaskState
-from taskgate.core.tasks.task import RANDOM_BYTES, Attempt, Task, ulid
+from taskgate.core.tasks.task import Attempt, Task
+from taskgate.core.tasks.task_audit import entry_of
+from taskgate.core.tasks.task_events import event_data, event_of
 from taskgate.ports.approval_store import HeldCall, StoredPin
 from taskgate.ports.replicas import TASKS
 from taskgate.ports.store import AuditTime

@@ -7,8 +7,8 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from taskgate.core.audit import AuditEntry
-from taskgate.core.identity import streams_between
+from taskgate.core.audit.chain import AuditEntry
+from taskgate.core.identity.conversation import streams_between
 from taskgate.ports.replicas import GRANTS, QUESTIONS, SCOPES, TOKENS
 from taskgate.ports.store import Erased, IdentityRecord, KeptScope
 from taskgate.store.batch import Transaction

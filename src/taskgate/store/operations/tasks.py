@@ -7,14 +7,17 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from taskgate.core.addressees import NO_CONVERSATION
-from taskgate.core.audit import AuditEntry
+from taskgate.core.audit.chain import AuditEntry
 from taskgate.core.errors import Executed
 from taskgate.core.governance import approval as law
-from taskgate.core.identity import ANONYMOUS_LIMIT, tenant_of
-from taskgate.core.tasks.endings import is_gone
+from taskgate.core.governance.workflow import Workflow
+from taskgate.core.identity.addressees import NO_CONVERSATION
+from taskgate.core.identity.caller import ANONYMOUS_LIMIT
+from taskgate.core.identity.identity import tenant_of
+from taskgate.core.tasks.deadlines import is_gone
+from taskgate.core.tasks.origin import AlreadySent, AskingFirst, Birth, born
 from taskgate.core.tasks.state import TaskState
-from taskgate.core.tasks.task import AlreadySent, AskingFirst, Birth, Task, born
+from taskgate.core.tasks.task import Task
 from taskgate.core.tasks.transition import (
     AlreadyOver,
     ApprovalDenied,
@@ -214,7 +217,7 @@ def intend(
     # An approval is spent by the first attempt; later attempts of the same run need no second one.
     is_spent_by_us = held is not None and held.approval.state is law.State.USED and task.attempts > 0
     if held is not None and not is_spent_by_us:
-        workflow = law.Workflow(held.approval.workflow)
+        workflow = Workflow(held.approval.workflow)
         used = law.apply(held.approval, workflow, law.CallDispatched(tx.now_ms))
         if isinstance(used, law.DecisionRefused):
             return ApprovalSpent(used.approval)

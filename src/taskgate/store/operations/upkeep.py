@@ -10,10 +10,10 @@ import json
 from collections.abc import Sequence
 from typing import Final
 
-from taskgate.core.events import TaskEvent, event_data
-from taskgate.core.tasks.endings import SHOWN_AS_EXPIRED_MS
+from taskgate.core.tasks.deadlines import SHOWN_AS_EXPIRED_MS
 from taskgate.core.tasks.state import TaskState
 from taskgate.core.tasks.task import Task
+from taskgate.core.tasks.task_events import TaskEvent, event_data
 from taskgate.core.tasks.transition import apply
 from taskgate.ports.store_answers import Recovered, Swept
 from taskgate.ports.task_store import Decide

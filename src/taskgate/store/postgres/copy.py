@@ -23,9 +23,9 @@ import psycopg
 from psycopg import sql
 
 from taskgate.atomic_files import sync_folder, temporary_name
-from taskgate.core.audit import GENESIS, AuditEntry, Head, Row, beginning
+from taskgate.core.audit.chain import GENESIS, AuditEntry, Head, Row, beginning
+from taskgate.core.digest import digest_of_bytes
 from taskgate.core.errors import GatewayFault
-from taskgate.core.governance.digest import digest_of_bytes
 from taskgate.store.operations import rows as stored
 from taskgate.store.operations.restored import RESTORED
 from taskgate.store.postgres.connection import (

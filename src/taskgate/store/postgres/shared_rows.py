@@ -9,8 +9,8 @@ from typing import Any, Final
 import psycopg
 
 from taskgate import clock
-from taskgate.core.audit import Head, Row, beginning
-from taskgate.core.identity import tenant_of
+from taskgate.core.audit.chain import Head, Row, beginning
+from taskgate.core.identity.identity import tenant_of
 from taskgate.ports.replicas import (
     QUESTIONS,
     SESSIONS,

@@ -8,7 +8,7 @@ from typing import Final
 
 import psycopg
 
-from taskgate.core.audit import GENESIS
+from taskgate.core.audit.chain import GENESIS
 from taskgate.ports.replicas import SERVERS, Replica, SeenRevisions
 from taskgate.ports.store import KeptServer
 from taskgate.ports.store_answers import Ownership

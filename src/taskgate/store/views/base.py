@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 from taskgate import clock
-from taskgate.core.audit import AuditEntry, Row
+from taskgate.core.audit.chain import AuditEntry, Row
 from taskgate.core.errors import GatewayFault
-from taskgate.core.governance.decision import Grant
+from taskgate.core.governance.grants import Grant
 from taskgate.ports.store import AuditTime
 from taskgate.ports.store_answers import EventPage, Ownership, StaleOwner, StoredEvent
 from taskgate.store.batch import NO_LOCKS, DeferredWrite, KeptEvents, Locks, Operation, TakeBack, Transaction

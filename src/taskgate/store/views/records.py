@@ -8,13 +8,14 @@ from typing import Final
 
 import msgspec
 
-from taskgate.core.audit import AuditEntry
-from taskgate.core.budgets import UsageRow, days_before, with_tenant
+from taskgate.core.audit.chain import AuditEntry
 from taskgate.core.catalog.pin import Pin
-from taskgate.core.governance.approval import ApprovalEvent, Workflow
-from taskgate.core.governance.decision import Grant
+from taskgate.core.governance.approval import ApprovalEvent
+from taskgate.core.governance.grants import Grant
 from taskgate.core.governance.rehearse import RecordedCall
+from taskgate.core.governance.workflow import Workflow
 from taskgate.core.tasks.endings import after_approval
+from taskgate.core.usage import UsageRow, days_before, with_tenant
 from taskgate.ports.approval_store import (
     NO_PENDING_LIMITS,
     ApprovalRequest,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from taskgate.core.audit import AuditEntry
+from taskgate.core.audit.chain import AuditEntry
 from taskgate.ports.store_answers import Voided
 from taskgate.store.batch import Locks
 from taskgate.store.operations import restored

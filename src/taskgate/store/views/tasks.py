@@ -10,10 +10,11 @@ from typing import Final
 from msgspec.structs import replace
 
 from taskgate import clock
-from taskgate.core.audit import AuditEntry
+from taskgate.core.audit.chain import AuditEntry
 from taskgate.core.errors import GatewayFault
+from taskgate.core.tasks.origin import AlreadySent
 from taskgate.core.tasks.state import TaskState
-from taskgate.core.tasks.task import AlreadySent, Task
+from taskgate.core.tasks.task import Task
 from taskgate.core.tasks.transition import Dispatched, Noted, ResultCame, TransitionEvent, apply
 from taskgate.ports.approval_store import ApprovalRequest
 from taskgate.ports.replicas import GRANTS

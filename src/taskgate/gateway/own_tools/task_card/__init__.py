@@ -16,13 +16,13 @@ from typing import Any, Final
 
 from taskgate import __version__
 from taskgate.core import wire
-from taskgate.core.addressees import NO_CONVERSATION
 from taskgate.core.catalog.apps import APP_MIME
 from taskgate.core.catalog.own_tools import ArgumentKind, Family, Parameter, ToolFace
 from taskgate.core.catalog.task_card import CARD_URI, SHOW_TASKS
 from taskgate.core.errors import CallerError
-from taskgate.core.tasks import projections
-from taskgate.core.tasks.endings import is_gone
+from taskgate.core.identity.addressees import NO_CONVERSATION
+from taskgate.core.tasks.deadlines import is_gone
+from taskgate.core.tasks.projections_tools import shown_task
 from taskgate.core.tasks.task import Task
 from taskgate.gateway.own_tools.follow_tasks import NO_LIST, find, tasks_of
 from taskgate.gateway.own_tools.tool import OwnTool, TaskParts, ToolReply, json_block
@@ -98,7 +98,7 @@ async def _named(parts: CardParts, request: Request, task_id: str) -> dict[str, 
 
 async def _row(parts: CardParts, request: Request, task: Task) -> dict[str, Any]:
     tasks, now = parts.following.tasks, parts.following.tasks.store.now_ms()
-    row = {key: value for key, value in projections.shown_task(task, now).items() if key not in ("args", "ttl")}
+    row = {key: value for key, value in shown_task(task, now).items() if key not in ("args", "ttl")}
     row["console_url"] = parts.address.task(task.id)
     inbox = parts.following.activity.inbox
     asked = [_question(waiting) for waiting in inbox.elicitations(request, task.server, task.id)]

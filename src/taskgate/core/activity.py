@@ -1,0 +1,34 @@
+"""Why a wait for activity ended, and what is still pending."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+from taskgate.core.events import Event, EventKind
+from taskgate.core.tasks.projections_tools import shown_status
+from taskgate.core.tasks.task import Task
+
+TIMEOUT: Final[dict[str, Any]] = {"type": "timeout"}
+IMMEDIATE: Final[dict[str, Any]] = {"type": "immediate"}
+
+
+def triggers(events: Iterable[Event]) -> list[dict[str, Any]]:
+    """What woke a waiter: each kind of event from each server once, in the order in which they came."""
+    found: dict[tuple[str, str], dict[str, Any]] = {}
+    for event in events:
+        if event.kind == EventKind.SERVER_DISCONNECTED:
+            trigger = {"type": "server_disconnected", "server": event.server}
+        else:
+            trigger = {"type": "event", "server": event.server, "eventType": event.kind}
+        found.setdefault((event.server, event.kind), trigger)
+    return list(found.values())
+
+
+def pending_on_servers(tasks: Iterable[Task], now_ms: int) -> list[dict[str, Any]]:
+    """The tasks that servers still work on, by server."""
+    groups: dict[str, list[dict[str, Any]]] = {}
+    for task in tasks:
+        row = {"taskId": task.id, "toolName": task.tool, "status": shown_status(task, now_ms)}
+        groups.setdefault(task.server, []).append(row)
+    return [{"server": server, "working_tasks": rows} for server, rows in groups.items()]

@@ -1,0 +1,185 @@
+"""The events of one conversation, and which of them have been delivered: each exactly once while it is kept.
+
+Delivery takes three steps. `take` assigns all new events to one reply. `confirm` follows when that reply has been
+written to the transport. `undo` follows when it could not be written; the next reply then carries the same events under
+the same ids. Delivered events are kept for a while, for callers that ask for everything after an id. Events that are
+dropped before delivery are counted, and the count is reported to the caller.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Iterable
+from enum import Enum
+from itertools import islice
+from typing import Final
+
+from taskgate.core.events import Event
+
+KEPT: Final = 1_000
+KEPT_MS: Final = 30 * 60_000
+PER_REPLY: Final = 200
+
+
+class _Place(Enum):
+    NEW = "new"
+    TAKEN = "taken"
+    DONE = "done"
+
+
+class _Entry:
+    __slots__ = ("event", "place")
+
+    def __init__(self, event: Event, place: _Place) -> None:
+        self.event = event
+        self.place = place
+
+
+class EventBatch:
+    """Events on their way to a caller, with how many came before them and are gone."""
+
+    __slots__ = ("_entries", "events", "lost")
+
+    def __init__(self, entries: list[_Entry], lost: int) -> None:
+        self._entries = entries
+        self.events = tuple(entry.event for entry in entries)
+        self.lost = lost
+
+    def __bool__(self) -> bool:
+        return bool(self._entries) or self.lost > 0
+
+
+class EventLog:
+    def __init__(self, kept: int = KEPT, kept_ms: int = KEPT_MS) -> None:
+        self.lost = 0
+        self._kept = kept
+        self._kept_ms = kept_ms
+        self._entries: deque[_Entry] = deque()
+        self._durable: defaultdict[str, deque[_Entry]] = defaultdict(deque)
+        """By stream, durable ones that were not all handed over yet: so that the position is found without a search."""
+        self._new = 0
+        self._count = 0
+
+    def missed(self, count: int) -> None:
+        """Events that were gone before this log began."""
+        self.lost += count
+
+    def adopt(self, kept: int, kept_ms: int) -> None:
+        """Other limits hold from now on; what is over them goes with the next event or look."""
+        self._kept, self._kept_ms = kept, kept_ms
+
+    @property
+    def has_new(self) -> bool:
+        return self._new > 0 or self.lost > 0
+
+    @property
+    def count(self) -> int:
+        """How many were ever added: a position to look back from."""
+        return self._count
+
+    @property
+    def last_id(self) -> str | None:
+        return self._entries[-1].event.id if self._entries else None
+
+    def add(self, event: Event, *, handed_over: bool = False) -> None:
+        """`handed_over` is for what an earlier process delivered and the store still keeps."""
+        entry = _Entry(event, _Place.DONE if handed_over else _Place.NEW)
+        self._entries.append(entry)
+        if event.number:
+            self._durable[event.stream].append(entry)
+        self._new += not handed_over
+        self._count += 1
+        while len(self._entries) > self._kept:
+            self._forget_oldest()
+
+    def trim(self, now_ms: int) -> None:
+        while self._entries and (
+            self._entries[0].event.at_ms < now_ms - self._kept_ms or len(self._entries) > self._kept
+        ):
+            self._forget_oldest()
+
+    def _forget_oldest(self) -> None:
+        entry = self._entries.popleft()
+        durable = self._durable.get(entry.event.stream)
+        if durable and durable[0] is entry:
+            durable.popleft()
+        if entry.place is _Place.NEW:
+            self._new -= 1
+            self.lost += 1
+
+    def since(self, count: int) -> tuple[Event, ...]:
+        """What was added after a position and is still kept."""
+        wanted = min(self._count - count, len(self._entries))
+        return tuple(entry.event for entry in islice(reversed(self._entries), wanted))[::-1]
+
+    def take(self) -> EventBatch:
+        """What is new, for one reply: in order, and not more than fits one."""
+        if not self.has_new:
+            return EventBatch([], 0)
+        return self._hand(self._newest())
+
+    def _newest(self) -> list[_Entry]:
+        """The new ones in order. They stand at the end, so this looks at little else."""
+        found: list[_Entry] = []
+        for entry in reversed(self._entries):
+            if len(found) == self._new:
+                break
+            if entry.place is _Place.NEW:
+                found.append(entry)
+        found.reverse()
+        return found
+
+    def has_after(self, event_id: str) -> bool:
+        return bool(self._after(event_id))
+
+    def take_after(self, event_id: str) -> EventBatch:
+        """Everything kept after an event, whether or not it was handed over before. Unknown ids are placed by their time,
+        which a ULID begins with.
+        """
+        return self._hand(self._after(event_id))
+
+    def _after(self, event_id: str) -> list[_Entry]:
+        entries = list(self._entries)
+        known = next((at for at, entry in enumerate(entries) if entry.event.id == event_id), None)
+        if known is not None:
+            return entries[known + 1 :]
+        return [entry for entry in entries if entry.event.id > event_id]
+
+    def _hand(self, entries: Iterable[_Entry]) -> EventBatch:
+        chosen = list(islice(entries, PER_REPLY))
+        entry: _Entry
+        for entry in chosen:
+            if entry.place is _Place.NEW:
+                self._new -= 1
+            entry.place = _Place.TAKEN
+        batch = EventBatch(chosen, self.lost)
+        self.lost = 0
+        return batch
+
+    def confirm(self, batch: EventBatch) -> dict[str, int]:
+        """It arrived. Returns for each stream the number up to which every event has now been handed over, if that moved."""
+        entry: _Entry
+        for entry in batch._entries:
+            entry.place = _Place.DONE
+        done: dict[str, int] = {}
+        for stream in {entry.event.stream for entry in batch._entries if entry.event.number}:
+            durable = self._durable[stream]
+            while durable and durable[0].place is _Place.DONE:
+                done[stream] = durable.popleft().event.number
+            if not durable:
+                del self._durable[stream]
+        return done
+
+    def undo(self, batch: EventBatch) -> None:
+        """It did not arrive: the same events go into the next reply. One that is forgotten by now counts as lost."""
+        self.lost += batch.lost
+        kept = set(map(id, self._entries))
+        entry: _Entry
+        for entry in batch._entries:
+            if entry.place is not _Place.TAKEN:
+                continue
+            entry.place = _Place.NEW
+            if id(entry) in kept:
+                self._new += 1
+            else:
+                self.lost += 1

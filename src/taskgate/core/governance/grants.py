@@ -1,0 +1,131 @@
+"""Standing grants: approve a tool, or exact arguments, for a scope and for a limited time.
+
+A grant is created from an approval that people gave, is bound to the tool's definition, and covers only callers of the
+same scope and tenant (by default only the same principal). It never widens access: a denied tool stays denied, and an
+approval under another workflow is still required.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from taskgate.core.governance.approval import (
+    Approval,
+    Binding,
+    State,
+    Verdict,
+    count_people,
+)
+from taskgate.core.governance.approver import Approver
+from taskgate.core.governance.workflow import Workflow
+from taskgate.core.identity.identity import tenant_of
+
+# Standing permissions: "approve this tool, or exactly these arguments, for this scope for an hour".
+#
+# A grant is born from an approval that people really gave, is bound to the tool's definition, and covers only callers
+# of the same scope and tenant (and, unless said otherwise, the same principal). It never widens: a denied tool stays
+# denied, and a workflow that the grant was not given under is asked as usual.
+
+MAX_GRANT_MS = 24 * 3_600_000
+DEFAULT_GRANT_MS = 3_600_000
+
+
+class NoGrant(ValueError):
+    """A grant that cannot be given; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """One standing permission. `arguments_digest` None covers any arguments, `principal` None the whole scope."""
+
+    id: str
+    workflow: str
+    server: str
+    tool: str
+    scope: str
+    principal: str | None
+    arguments_digest: str | None
+    definition_digest: str
+    granted_at_ms: int
+    until_ms: int
+    granted_by: tuple[str, ...]
+    approval_id: str
+    revoked_at_ms: int | None = None
+    revoked_by: str = ""
+    tenant: str = ""
+    """Of whoever the approved call was from: the whole scope means those of the same tenant."""
+
+
+def grant_from(
+    approval: Approval,
+    grant_id: str,
+    now_ms: int,
+    *,
+    for_ms: int = DEFAULT_GRANT_MS,
+    longest_ms: int = MAX_GRANT_MS,
+    exact_arguments: bool = False,
+    whole_scope: bool = False,
+) -> Grant:
+    """A grant from an approval that has just been given by as many people as its workflow asks for."""
+    if approval.state not in (State.APPROVED, State.USED):
+        raise NoGrant("only an approved call can be turned into a grant")
+    if not 0 < for_ms <= min(longest_ms, MAX_GRANT_MS):
+        raise NoGrant("a grant may not last that long")
+    people = tuple(dict.fromkeys(vote.approver for vote in approval.votes if vote.verdict is Verdict.APPROVE))
+    if not people:
+        raise NoGrant("nobody approved this call; silence gives no grant")
+    bound = approval.binding
+    return Grant(
+        id=grant_id,
+        workflow=approval.workflow,
+        server=bound.server,
+        tool=bound.tool,
+        scope=bound.scope,
+        principal=None if whole_scope else bound.principal,
+        arguments_digest=bound.arguments_digest if exact_arguments else None,
+        definition_digest=bound.definition_digest,
+        granted_at_ms=now_ms,
+        until_ms=now_ms + for_ms,
+        granted_by=people,
+        approval_id=approval.id,
+        tenant=tenant_of(bound.principal),
+    )
+
+
+def covers(grant: Grant, workflow: Workflow, wanted: Binding, approvers: Mapping[str, Approver], now_ms: int) -> bool:
+    """Whether the grant answers for this call under this workflow, with the people of today."""
+    return (
+        grant.revoked_at_ms is None
+        and grant.granted_at_ms <= now_ms < grant.until_ms
+        and grant.workflow == workflow.name
+        and (grant.server, grant.tool, grant.scope) == (wanted.server, wanted.tool, wanted.scope)
+        and _is_for(grant, wanted.principal)
+        and grant.arguments_digest in (None, wanted.arguments_digest)
+        and grant.definition_digest == wanted.definition_digest
+        and _people_still_count(grant, workflow, wanted, approvers)
+    )
+
+
+def _is_for(grant: Grant, principal: str) -> bool:
+    return grant.tenant == tenant_of(principal) if grant.principal is None else grant.principal == principal
+
+
+def covering(
+    grants: Iterable[Grant], workflow: Workflow, wanted: Binding, approvers: Mapping[str, Approver], now_ms: int
+) -> Grant | None:
+    """The first grant that answers for this call."""
+    return next((grant for grant in grants if covers(grant, workflow, wanted, approvers, now_ms)), None)
+
+
+def revoke(grant: Grant, by: str, now_ms: int) -> Grant:
+    """End a grant now; revoking twice keeps the first."""
+    if grant.revoked_at_ms is not None:
+        return grant
+    return replace(grant, revoked_at_ms=now_ms, revoked_by=by)
+
+
+def _people_still_count(grant: Grant, workflow: Workflow, wanted: Binding, approvers: Mapping[str, Approver]) -> bool:
+    # Judged against *this* requester: nobody's grant may let them run their own call.
+    known = (approvers[person] for person in grant.granted_by if person in approvers)
+    return count_people(workflow, wanted, known) >= workflow.approvals_needed

@@ -1,0 +1,110 @@
+"""The recheck of an approved call before it is sent: is it still the call that was approved, under rules that still allow it?
+
+Runs in the transaction that records the intent to dispatch. Everything in the binding is compared with the present
+state. A policy that was reloaded since is evaluated again, and votes of people who may no longer decide do not count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from taskgate.core.governance.approval import (
+    APPROVAL_REJECTED,
+    Approval,
+    State,
+    approvals_that_count,
+    as_of,
+)
+from taskgate.core.governance.approver import Approver
+from taskgate.core.governance.decision import Denied, NeedsApproval, Settled
+from taskgate.core.governance.workflow import OnTimeout, Workflow
+
+# The recheck before a byte goes upstream: is what people agreed to still what would be sent, and would they still be
+# asked?
+#
+# Called in the transaction that records the intent to dispatch. Everything in the binding is compared with the present;
+# a policy that was reloaded meanwhile is asked again, and people who lost the right to decide no longer count.
+
+POLICY_DRIFT = "policy_drift"
+REQUEST_DRIFT = "request_drift"
+
+
+@dataclass(frozen=True, slots=True)
+class Present:
+    """How things stand at dispatch. `decision` is the gates' answer under the policy of now, with the actual
+    arguments."""
+
+    principal: str
+    server: str
+    tool: str
+    arguments_digest: str
+    definition_digest: str
+    policy_revision: str
+    decision: Settled
+    workflow: Workflow | None
+    approvers: Mapping[str, Approver]
+    now_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Cleared:
+    """Send it, and mark the approval as used in the same transaction."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """Do not send a byte. `reason` is safe for the caller; it names no rule and no argument."""
+
+    error_type: str
+    reason: str
+
+
+Recheck: TypeAlias = Cleared | Stopped
+
+
+def recheck(approval: Approval, present: Present) -> Recheck:
+    """Whether the approved call may be dispatched now."""
+    workflow = present.workflow if present.workflow is not None else Workflow(approval.workflow)
+    current = as_of(approval, workflow, present.now_ms)
+    if current.state is not State.APPROVED:
+        return Stopped(current.error_type or APPROVAL_REJECTED, f"The approval is {current.state.value}.")
+    changed = _what_changed(approval, present)
+    if changed is not None:
+        return Stopped(REQUEST_DRIFT, f"The {changed} changed after the call was approved.")
+    return _by_policy(current, present)
+
+
+def _what_changed(approval: Approval, present: Present) -> str | None:
+    bound = approval.binding
+    pairs = (
+        ("caller", bound.principal, present.principal),
+        ("server", bound.server, present.server),
+        ("tool", bound.tool, present.tool),
+        ("arguments", bound.arguments_digest, present.arguments_digest),
+        ("tool's definition", bound.definition_digest, present.definition_digest),
+    )
+    return next((what for what, then, now in pairs if then != now), None)
+
+
+def _by_policy(approval: Approval, present: Present) -> Recheck:
+    if isinstance(present.decision, Denied):
+        return Stopped(POLICY_DRIFT, "The policy changed after the call was approved and no longer allows it.")
+    if isinstance(present.decision, NeedsApproval) and present.decision.workflow != approval.workflow:
+        return Stopped(POLICY_DRIFT, "The policy changed after the call was approved and now asks other people.")
+    if present.workflow is None:
+        return Stopped(POLICY_DRIFT, "The approval workflow was removed after the call was approved.")
+    if _approved_by_silence(approval):
+        if present.workflow.on_timeout is OnTimeout.APPROVE:
+            return Cleared()
+        return Stopped(POLICY_DRIFT, "The approval workflow no longer approves by silence.")
+    if approvals_that_count(approval, present.workflow, present.approvers) < present.workflow.approvals_needed:
+        return Stopped(
+            POLICY_DRIFT, "Somebody who approved the call may no longer do so, or more people must agree now."
+        )
+    return Cleared()
+
+
+def _approved_by_silence(approval: Approval) -> bool:
+    return approval.decided_at_ms == approval.binding.expires_at_ms

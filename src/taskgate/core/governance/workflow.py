@@ -1,0 +1,32 @@
+"""Approval workflows: who may approve, how many must approve, and what happens on a timeout."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+DEFAULT_WORKFLOW = "default"
+
+
+class OnTimeout(StrEnum):
+    """What silence means. Approving by silence must be spelt `unsafe_on_timeout: approve` in the configuration."""
+
+    DENY = "deny"
+    APPROVE = "approve"
+
+
+@dataclass(frozen=True, slots=True)
+class Workflow:
+    """Who is asked, how many must agree, and for how long. Channels are named here and configured elsewhere."""
+
+    name: str
+    timeout_ms: int = 600_000
+    approvals_needed: int = 1
+    approvers: tuple[str, ...] = ("*",)
+    self_approval: bool = False
+    on_timeout: OnTimeout = OnTimeout.DENY
+    redact_fields: tuple[str, ...] = ()
+    channels: tuple[str, ...] = ("inbox",)
+    decision_valid_ms: int = 900_000
+    max_auth_age_s: int | None = None
+    """How long ago an approver may have logged in; None: it does not matter."""

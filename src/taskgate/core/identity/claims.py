@@ -1,0 +1,155 @@
+"""Check the claims of a token and derive the identity from them.
+
+The claims have a verified signature, or were returned by the issuer itself. The message of every refusal may be shown
+to the sender of the token; none repeats a value from it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from taskgate.core.identity.identity import Identity, claim_at, principal_name
+from taskgate.core.identity.roles import GATEWAY_ROLES
+
+# What the claims of a token must say before they are believed, and which identity they make.
+#
+# Only claims whose signature was verified, or that the issuer itself reported, come here. Every refusal names its
+# reason in words that may be shown to whoever sent the token; none repeats a value out of it.
+
+MAX_SUBJECT: Final = 255
+MAX_WORDS: Final = 500
+FAR_FUTURE: Final = 2**53
+_TENANT: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,62}[A-Za-z0-9])?\Z", re.ASCII)
+
+
+class TokenRefused(Exception):
+    """A token that is not believed. The message says why."""
+
+
+class TokenExpired(TokenRefused):
+    """A token that was good and has expired."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimRules:
+    """What one issuer's tokens must hold, and where its facts stand."""
+
+    issuer: str
+    audiences: frozenset[str] | None = None
+    """Accepted audiences; None: the resource of the scope that is asked for, and nothing else."""
+    skew_s: int = 60
+    required: tuple[tuple[str, frozenset[str]], ...] = ()
+    groups: str = "groups"
+    tenant: str | None = None
+    scopes: str = "scope"
+    roles: tuple[tuple[str, frozenset[str]], ...] = ()
+    """Roles of this gateway, each with the groups that give it."""
+
+
+def identity_in(claims: Mapping[str, Any], rules: ClaimRules, now: float) -> tuple[Identity, float]:
+    """The identity, and until when it is good. Raises TokenRefused."""
+    if claims.get("iss") != rules.issuer:
+        raise TokenRefused("it was issued by somebody else")
+    expires = _in_time(claims, rules.skew_s, now)
+    audiences = _audiences(claims)
+    if rules.audiences is not None:
+        if not audiences & rules.audiences:
+            raise TokenRefused("it was issued for another audience")
+        audiences = frozenset()
+    for path, wanted in rules.required:
+        found = claim_at(claims, path)
+        if not any(_as_word(each) in wanted for each in (found if isinstance(found, list) else [found])):
+            raise TokenRefused("it lacks a claim that is required here")
+    tenant = _tenant(claims, rules.tenant)
+    client = claims.get("client_id", claims.get("azp"))
+    return (
+        Identity(
+            principal_name(tenant, f"{rules.issuer}#{_subject(claims)}"),
+            _roles(words_in(claim_at(claims, rules.groups)), rules.roles),
+            tenant=tenant,
+            audiences=None if rules.audiences is not None else audiences,
+            oauth_scopes=frozenset(words_in(claim_at(claims, rules.scopes), split=True)),
+            client_id=client if isinstance(client, str) else "",
+            authenticated_at=_whole(claims.get("auth_time")),
+            claims=claims,
+        ),
+        expires,
+    )
+
+
+def _roles(groups: tuple[str, ...], given: tuple[tuple[str, frozenset[str]], ...]) -> frozenset[str]:
+    """Groups, and the roles that they give. A group that happens to be called like a role of ours gives none."""
+    earned = {role for role, by in given if by & set(groups)}
+    return frozenset(earned | {group for group in groups if group not in GATEWAY_ROLES})
+
+
+def words_in(value: Any, *, split: bool = False) -> tuple[str, ...]:
+    """The words of a claim that holds one or several. OAuth writes several into one text, with spaces between."""
+    if isinstance(value, str):
+        found = value.split() if split else [value]
+    elif isinstance(value, list):
+        found = [each for each in value if isinstance(each, str)]
+    else:
+        return ()
+    if len(found) > MAX_WORDS:
+        raise TokenRefused(f"one of its claims names more than {MAX_WORDS} things")
+    return tuple(found)
+
+
+def _in_time(claims: Mapping[str, Any], skew_s: int, now: float) -> float:
+    expires = _whole(claims.get("exp"))
+    if expires is None:
+        raise TokenRefused("it does not say until when it is good")
+    if now >= expires + skew_s:
+        raise TokenExpired("it has expired")
+    for name, fault in (("nbf", "it is not good yet"), ("iat", "it was issued in the future")):
+        if name in claims:
+            moment = _whole(claims[name])
+            if moment is None:
+                raise TokenRefused(f"its {name} is not a time")
+            if moment > now + skew_s:
+                raise TokenRefused(fault)
+    return float(expires + skew_s)
+
+
+def _audiences(claims: Mapping[str, Any]) -> frozenset[str]:
+    value = claims.get("aud")
+    found = [value] if isinstance(value, str) else value
+    if not isinstance(found, list) or not found or not all(isinstance(each, str) for each in found):
+        raise TokenRefused("it does not say for whom it was issued")
+    if len(found) > MAX_WORDS:
+        raise TokenRefused("it was issued for too many audiences")
+    return frozenset(found)
+
+
+def _subject(claims: Mapping[str, Any]) -> str:
+    subject = claims.get("sub")
+    if not isinstance(subject, str) or not subject or len(subject) > MAX_SUBJECT or not subject.isprintable():
+        raise TokenRefused("it does not name a subject")
+    return subject
+
+
+def _tenant(claims: Mapping[str, Any], path: str | None) -> str:
+    """Where tenants are told apart a token without one belongs nowhere."""
+    if path is None:
+        return ""
+    tenant = claim_at(claims, path)
+    if not isinstance(tenant, str) or not _TENANT.match(tenant):
+        raise TokenRefused("it does not name a tenant")
+    return tenant
+
+
+def _whole(value: Any) -> int | None:
+    """A moment in whole seconds. Fractions are allowed by the standard; nonsense is None."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    return int(value) if 0 <= value < FAR_FUTURE else None
+
+
+def _as_word(value: Any) -> str | None:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value) if isinstance(value, (str, int)) else None

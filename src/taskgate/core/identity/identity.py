@@ -1,0 +1,108 @@
+"""A verified identity, the tenant it belongs to, and what a scope may require of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from taskgate.core.identity.caller import ANONYMOUS, CredentialFacts
+from taskgate.core.identity.roles import Permission, allows
+
+# An identity: what a verified credential says about whoever holds it, and what a scope may require of it.
+
+TENANT_MARK: Final = "/"
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Whoever a request comes from. Nothing behind the entrance asks how somebody was identified."""
+
+    principal: str = ANONYMOUS
+    roles: frozenset[str] = frozenset()
+    """Roles of a token and groups of an issuer alike; Cedar sees them as the caller's parents."""
+    scope: str | None = None
+    """The only scope that it opens."""
+    may_call: bool = True
+    tenant: str = ""
+    audiences: frozenset[str] | None = None
+    """The resources that the credential was issued for. None: for this gateway as a whole."""
+    oauth_scopes: frozenset[str] = frozenset()
+    client_id: str = ""
+    authenticated_at: int | None = None
+    """When the person behind it logged in, in seconds since 1970, if the issuer says so."""
+    claims: Mapping[str, Any] = field(default_factory=dict, hash=False, compare=False)
+
+    @property
+    def anonymous(self) -> bool:
+        return self.principal == ANONYMOUS
+
+    @property
+    def facts(self) -> CredentialFacts | None:
+        """For policies, beside the roles; None for a credential that no issuer made."""
+        if not self.claims:
+            return None
+        return CredentialFacts(self.oauth_scopes, self.client_id, self.authenticated_at)
+
+    @property
+    def is_operator(self) -> bool:
+        return allows(self.roles, Permission.ACT)
+
+
+NOBODY: Final = Identity()
+
+
+def principal_name(tenant: str, name: str) -> str:
+    """A principal's name begins with its tenant, so that every row that carries a principal keeps tenants apart."""
+    return f"{tenant}{TENANT_MARK}{name}" if tenant else name
+
+
+def tenant_of(principal: str) -> str:
+    """The tenant that a principal belongs to; empty for those of no tenant.
+
+    Issuers are addresses, whose first slash follows a colon; names of tokens and tenants hold neither.
+    """
+    before, mark, _ = principal.partition(TENANT_MARK)
+    return before if mark and ":" not in before else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Requirement:
+    """What a scope requires of who uses it. Groups: any of them; OAuth scopes: all; claims: each with one of its values."""
+
+    groups: frozenset[str] = frozenset()
+    oauth_scopes: frozenset[str] = frozenset()
+    claims: tuple[tuple[str, frozenset[str]], ...] = ()
+
+    def missing_oauth_scopes(self, identity: Identity) -> bool:
+        return not self.oauth_scopes <= identity.oauth_scopes
+
+    def missing_group(self, identity: Identity) -> bool:
+        return bool(self.groups) and not self.groups & identity.roles
+
+    def missing_claim(self, identity: Identity) -> bool:
+        return any(not _holds(claim_at(identity.claims, path), wanted) for path, wanted in self.claims)
+
+
+NO_REQUIREMENT: Final = Requirement()
+
+
+def claim_at(claims: Mapping[str, Any], path: str) -> Any:
+    """The value of a claim by its name or, where there is no such name, by a path such as `realm_access.roles`."""
+    if path in claims:
+        return claims[path]
+    value: Any = claims
+    for part in path.split("."):
+        if not isinstance(value, Mapping) or part not in value:
+            return None
+        value = value[part]
+    return value
+
+
+def _holds(value: Any, wanted: frozenset[str]) -> bool:
+    found = value if isinstance(value, list) else [value]
+    return any(_word(each) in wanted for each in found if isinstance(each, (str, int, bool)))
+
+
+def _word(value: str | int | bool) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

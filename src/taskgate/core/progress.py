@@ -1,0 +1,81 @@
+"""Rate limit and order of progress notifications.
+
+Each progress token has its own token bucket. Updates beyond the rate are held back, and a newer update replaces the
+held one. The last update before the end is always sent. The object has no clock: its owner passes the time and calls
+`due` when a timer fires.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from taskgate.core.token_bucket import BucketLevel, TokenBucket, take
+
+# How often progress is passed on, and that it only rises.
+#
+# Each progress token has its own bucket: a burst, then so many a second; what comes in between is held, and the latest
+# wins. The last update before the end is never dropped. A plain object that is told the time; whoever owns the timer
+# calls `due` when told to.
+
+PROGRESS_RATE = TokenBucket(per_second=10.0, burst=20.0)
+
+
+@dataclass(frozen=True, slots=True)
+class ProgressUpdate:
+    """One update. `payload` is whatever belongs to it and passes through."""
+
+    progress: float
+    total: float | None = None
+    message: str | None = None
+    payload: Any = None
+
+
+@dataclass(slots=True)
+class ProgressFlow:
+    """The updates of one token, from its request until its end."""
+
+    rate: TokenBucket = PROGRESS_RATE
+    _level: BucketLevel | None = None
+    _held: ProgressUpdate | None = None
+    _highest: float = field(default=float("-inf"))
+    _ended: bool = False
+
+    def offer(self, update: ProgressUpdate, now: float) -> tuple[ProgressUpdate | None, float | None]:
+        """Take an update: return what to send now, or when to call `due`.
+
+        MCP requires progress to increase (basic/utilities/progress). A server that repeats a value with a new message violates
+        that, but its message is of use to the caller, as it is over a direct connection: values pass unchanged.
+        """
+        if self._ended:
+            return None, None
+        self._highest = max(self._highest, update.progress)
+        self._held = update
+        return self.due(now)
+
+    def due(self, now: float) -> tuple[ProgressUpdate | None, float | None]:
+        """What to send now, if the rate allows it; else the moment at which it will."""
+        if self._held is None:
+            return None, None
+        self._level, wait = take(self.rate, self._level, now)
+        if wait > 0:
+            return None, now + wait
+        held, self._held = self._held, None
+        return held, None
+
+    def heartbeat(self, message: str, now: float, step: float = 0.001) -> ProgressUpdate | None:
+        """A sign of life of our own, just above the last value; none while an update waits to be sent or after the end."""
+        if self._ended or self._held is not None:
+            return None
+        base = self._highest if self._highest != float("-inf") else 0.0
+        update = ProgressUpdate(base + step, None, message)
+        if not update.progress > self._highest:  # so large that a step is lost in it
+            return None
+        sent, _ = self.offer(update, now)
+        self._held = None  # a sign of life is not worth holding
+        return sent
+
+    def end(self) -> ProgressUpdate | None:
+        """The request is over: the update that was still held, to be sent before the answer. Nothing comes after it."""
+        held, self._held, self._ended = self._held, None, True
+        return held

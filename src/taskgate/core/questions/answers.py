@@ -1,0 +1,107 @@
+"""Check an answer to a question and build the result for the server.
+
+A form is checked against the schema of the question. Nothing is fetched: a schema that refers to another document is
+rejected.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from taskgate.core import wire
+from taskgate.core.errors import CallerError
+from taskgate.core.questions.question import Answer
+from taskgate.core.redaction.looks_secret import looks_secret
+
+# Is this an answer to that question? Forms are checked against the schema that the server asked with.
+#
+# Everything here is decided from values; nothing is fetched, so a schema that points elsewhere is refused, not
+# followed.
+#
+# Roots as a form: how a caller that cannot be asked natively says which folders a server may work in.
+#
+# The tools and blocks of the facade know two kinds of question, and a third would break whoever reads them strictly. So
+# a server that asks for roots is shown as one that asks for a form, and the filled-in form becomes the roots that it
+# gets.
+#
+# How a question that waits in an inbox can end. The inbox moves by this table, and the diagrams are drawn from it.
+
+ACTIONS: Final = ("accept", "decline", "cancel")
+MAX_SCHEMA_BYTES: Final = 64 * 1024
+_SIZE_LIMIT: Final = 1 << 20
+"""Linear in time, whatever the pattern: a server's pattern must not be able to hang us."""
+
+
+def _fetch_nothing(uri: str) -> Any:
+    raise ValueError(f"{uri} is not fetched")
+
+
+def elicitation_answer(params: Mapping[str, Any], action: str, content: Any) -> Answer:
+    """The result to send to the server, or an error that says what is wrong with the answer."""
+    if action != "accept":
+        if content is not None:
+            raise CallerError("invalid_params", f'"content" belongs to action accept only, not to {action}.')
+        return Answer(result=wire.encode({"action": action}))
+    if params.get("mode", "form") == "url":
+        if content is not None:
+            raise CallerError(
+                "invalid_params", 'This question is a page to open, so accept it without "content" once it was opened.'
+            )
+        return Answer(result=b'{"action":"accept"}')
+    if type(content) is not dict:
+        raise CallerError("invalid_params", 'To accept, give "content": an object with the fields that were asked for.')
+    problem = form_problem(params.get("requestedSchema"), content)
+    if problem is not None:
+        raise CallerError("invalid_params", f"The content does not fit what was asked: {problem}. Nothing was sent.")
+    return Answer(result=wire.encode({"action": "accept", "content": content}))
+
+
+def form_problem(schema: Any, content: Mapping[str, Any]) -> str | None:
+    """What is wrong with a filled-in form, or None. A schema that cannot be used asks for nothing."""
+    if type(schema) is not dict or len(wire.encode(schema)) > MAX_SCHEMA_BYTES:
+        return None
+    # Loaded when first needed, because an idle gateway should not carry it.
+    import jsonschema_rs
+
+    patterns = jsonschema_rs.RegexOptions(size_limit=_SIZE_LIMIT, dfa_size_limit=_SIZE_LIMIT)
+    try:
+        validator = jsonschema_rs.Draft202012Validator(
+            schema, pattern_options=patterns, retriever=_fetch_nothing, validate_formats=True
+        )
+    except (ValueError, TypeError):
+        return None
+    for error in validator.iter_errors(content):
+        where = ".".join(str(step) for step in error.instance_path)
+        return f"{where}: {error.message}"[:500] if where else error.message[:500]
+    return None
+
+
+def sampling_answer(role: str, content: Any, model: str, stop_reason: str | None) -> Answer:
+    """A message as the protocol writes it; plain text is taken as a text block."""
+    if type(content) is str:
+        content = {"type": "text", "text": content}
+    blocks = content if type(content) is list else [content]
+    if not blocks or not all(type(block) is dict and type(block.get("type")) is str for block in blocks):
+        raise CallerError(
+            "invalid_params", '"content" must be text, or a block such as {"type": "text", "text": "..."}.'
+        )
+    result: dict[str, Any] = {"role": role, "content": content, "model": model}
+    if stop_reason is not None:
+        result["stopReason"] = stop_reason
+    return Answer(result=wire.encode(result))
+
+
+def secret_fields(params: Mapping[str, Any]) -> list[str]:
+    """Fields of a form that seem to ask for a secret. Forms must not: secrets belong on a page of the server's own."""
+    schema = params.get("requestedSchema")
+    properties = schema.get("properties") if type(schema) is dict else None
+    if type(properties) is not dict:
+        return []
+    found = []
+    for name, field in properties.items():
+        title = field.get("title") if type(field) is dict else None
+        secret = type(field) is dict and (field.get("format") == "password" or field.get("writeOnly") is True)
+        if secret or looks_secret(name, "") or (type(title) is str and looks_secret(title, "")):
+            found.append(name)
+    return found

@@ -1,0 +1,134 @@
+"""Redaction of JSON values by `redact_fields`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from taskgate.core.patterns import Glob, PatternError
+from taskgate.core.text.confusables import fold
+
+HIDDEN = "[hidden]"
+_ANY_DEPTH = None
+_Segment = Glob | None
+_Place = tuple[int, int]
+_Places = frozenset[_Place]
+_NOWHERE: _Places = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Redacted:
+    """A copy safe to show, and the paths of what is missing from it."""
+
+    value: Any
+    hidden: tuple[str, ...]
+
+
+class Redaction:
+    """Compiled `redact_fields`. A place is a path and how many of its segments lie behind; what follows it is worked out once."""
+
+    __slots__ = ("_ends", "_follows", "_paths")
+
+    def __init__(self, paths: tuple[tuple[_Segment, ...], ...]) -> None:
+        self._paths = paths
+        self._ends = frozenset((index, len(path)) for index, path in enumerate(paths))
+        self._follows = {
+            (index, at): (segment, self._settled(index, at if segment is _ANY_DEPTH else at + 1))
+            for index, path in enumerate(paths)
+            for at, segment in enumerate(path)
+        }
+
+    def redact(self, value: Any, *, under: Iterable[str] = ()) -> Redacted:
+        """Copy `value` with every matching field replaced by `[hidden]`. The original is never changed.
+
+        `under` is the path (keys from the top) at which the value sits in its document.
+        """
+        if not self._paths:
+            return Redacted(value, ())
+        places = self._reach(under)
+        if self._done(places):
+            return Redacted(HIDDEN, ("",))
+        walk = _Walk([], {})
+        return Redacted(self._copy(value, places, "", walk), tuple(walk.hidden))
+
+    def _reach(self, path: Iterable[str]) -> _Places:
+        places: _Places = frozenset().union(*(self._settled(index, 0) for index in range(len(self._paths))))
+        for key in path:
+            # A number may be a place in a list, and lists are walked through.
+            places = self._step(places, key) | (places if key.isdigit() else _NOWHERE)
+            if self._done(places):
+                break
+        return places
+
+    def _copy(self, value: Any, places: _Places, path: str, walk: _Walk) -> Any:
+        if isinstance(value, dict):
+            return {key: self._member(key, item, places, path, walk) for key, item in value.items()}
+        if isinstance(value, list):
+            return [self._member(str(i), item, places, path, walk, kept=places) for i, item in enumerate(value)]
+        return value
+
+    def _member(self, key: str, item: Any, places: _Places, path: str, walk: _Walk, *, kept: _Places = _NOWHERE) -> Any:
+        inner = f"{path}.{key}" if path else key
+        reached = walk.steps.get((places, key))
+        if reached is None:
+            reached = walk.steps[(places, key)] = self._step(places, key)
+        reached = reached | kept if kept else reached
+        if self._done(reached):
+            walk.hidden.append(inner)
+            return HIDDEN
+        return self._copy(item, reached, inner, walk)
+
+    def _step(self, places: _Places, key: str) -> _Places:
+        whole = self._consume(places, key)
+        if "." not in key:
+            return whole
+        stepped = places
+        for part in key.split("."):
+            stepped = self._consume(stepped, part)
+        return whole | stepped
+
+    def _consume(self, places: _Places, key: str) -> _Places:
+        folded = fold(key)
+        reached: set[_Place] = set()
+        for place in places - self._ends:
+            segment, follows = self._follows[place]
+            if segment is _ANY_DEPTH or segment.matches(folded):
+                reached |= follows
+        return frozenset(reached)
+
+    def _settled(self, path: int, at: int) -> _Places:
+        """Standing before `**` also means standing behind it."""
+        places = {(path, at)}
+        while at < len(self._paths[path]) and self._paths[path][at] is _ANY_DEPTH:
+            at += 1
+            places.add((path, at))
+        return frozenset(places)
+
+    def _done(self, places: _Places) -> bool:
+        return not places.isdisjoint(self._ends)
+
+
+@dataclass(frozen=True, slots=True)
+class _Walk:
+    """One redaction under way: what was hidden, and where keys led that came before. Documents repeat their keys."""
+
+    hidden: list[str]
+    steps: dict[tuple[_Places, str], _Places]
+
+
+def compile_redaction(fields: Iterable[str]) -> Redaction:
+    """Compile `redact_fields`; an empty segment or a bad glob is a PatternError that quotes the entry."""
+    return Redaction(tuple(_compile_path(text) for text in fields))
+
+
+def _compile_path(text: str) -> tuple[_Segment, ...]:
+    segments = text.split(".")
+    if not all(segments):
+        raise PatternError(text, "has an empty path segment")
+    if segments[-1] == "**":
+        segments.append("*")
+    return tuple(_ANY_DEPTH if part == "**" else Glob.compile(fold(part)) for part in segments)
+
+
+NOTHING_HIDDEN = Redaction(())

@@ -1,0 +1,98 @@
+"""A sampling request as values: messages, tools and preferences.
+
+`read_request` builds these from `sampling/createMessage`; providers translate them into the format of their vendor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+Role = Literal["user", "assistant"]
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    data: str
+    mime_type: str
+
+
+@dataclass(frozen=True, slots=True)
+class Audio:
+    data: str
+    mime_type: str
+
+
+@dataclass(frozen=True, slots=True)
+class ToolUse:
+    """The model asked for a tool."""
+
+    id: str
+    name: str
+    input: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ToolResult:
+    """What the tool answered."""
+
+    tool_use_id: str
+    content: tuple[Text | Image | Audio, ...]
+    is_error: bool = False
+
+
+Block = Text | Image | Audio | ToolUse | ToolResult
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingMessage:
+    role: Role
+    content: tuple[Block, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """A tool the model may ask for. The server runs it, not we."""
+
+    name: str
+    description: str
+    input_schema: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Preferences:
+    """What the server would like: hints in order, and three priorities from 0 to 1."""
+
+    hints: tuple[str, ...] = ()
+    cost: float = 0.0
+    speed: float = 0.0
+    intelligence: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingRequest:
+    """One request to a model."""
+
+    messages: tuple[SamplingMessage, ...]
+    max_tokens: int
+    system: str = ""
+    temperature: float | None = None
+    stop_sequences: tuple[str, ...] = ()
+    tools: tuple[Tool, ...] = ()
+    tool_choice: Literal["auto", "required", "none"] = "auto"
+    preferences: Preferences = Preferences()
+
+    def needs(self, kind: type[Block]) -> bool:
+        """Whether the conversation holds a block of this kind, also inside tool results."""
+        return any(
+            isinstance(block, kind)
+            or (isinstance(block, ToolResult) and any(isinstance(i, kind) for i in block.content))
+            for message in self.messages
+            for block in message.content
+        )

@@ -1,0 +1,162 @@
+"""Spending limits for models, per server and per tenant: tokens and money per hour, requests per minute.
+
+A request is reserved at its estimated cost before it is sent, and settled at its real cost, so that concurrent requests
+cannot exceed the limit together. Windows slide by the minute. The object has no clock and no lock: the caller passes
+the time, and one event loop owns it.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, assert_never
+
+from taskgate.core.sampling.answer import price
+from taskgate.core.sampling.choose_model import Model
+from taskgate.core.sampling.errors import SamplingError, SamplingProblem
+from taskgate.core.sampling.request import Audio, Block, Image, SamplingRequest, Text, ToolResult, ToolUse
+
+_MINUTE_S, _HOUR_S = 60.0, 3600.0
+_TOKENS_PER_MEDIUM = 1600
+_CHARACTERS_PER_TOKEN = 3.5
+
+
+@dataclass(frozen=True, slots=True)
+class SpendLimits:
+    """None means no limit."""
+
+    tokens_per_hour: int | None = None
+    money_per_hour: float | None = None
+    requests_per_minute: int | None = None
+
+    def part(self, among: int) -> SpendLimits:
+        """What each of several gateways may spend that keep books of their own. A request a minute is left to each of them."""
+        tokens, money, requests = self.tokens_per_hour, self.money_per_hour, self.requests_per_minute
+        return SpendLimits(
+            None if tokens is None else tokens // among,
+            None if money is None else money / among,
+            None if requests is None else max(min(requests, 1), requests // among),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """What a request will cost at most. `money` is in the currency of the price table."""
+
+    tokens_in: int
+    tokens_out: int
+    money: float
+
+    @property
+    def tokens(self) -> int:
+        return self.tokens_in + self.tokens_out
+
+
+@dataclass(slots=True, eq=False)
+class Spending:
+    """One request in the books, at its estimate until it is settled."""
+
+    at: float
+    tokens: int
+    money: float
+
+
+@dataclass(slots=True)
+class SpendLedger:
+    """The books of all servers, or of all tenants."""
+
+    limits: SpendLimits
+    whose: str = "This server's"
+    """For the words of a refusal."""
+    _spent: dict[str, list[Spending]] = field(default_factory=dict)
+
+    def adopt(self, limits: SpendLimits) -> None:
+        """Other limits hold from now on; what was spent stays in the books."""
+        self.limits = limits
+
+    def reserve(self, who: str, estimate: Estimate, now: float) -> Spending:
+        """Enter a request, or raise: `sampling_rate_limited` or `sampling_budget_exceeded`, with the time to wait."""
+        spent = self._spent[who] = [entry for entry in self._spent.get(who, ()) if entry.at > now - _HOUR_S]
+        self._check_rate([entry for entry in spent if entry.at > now - _MINUTE_S], now)
+        limits = self.limits
+        self._check_sum("tokens", limits.tokens_per_hour, estimate.tokens, [(e.at, e.tokens) for e in spent], now)
+        self._check_sum("money", limits.money_per_hour, estimate.money, [(e.at, e.money) for e in spent], now)
+        entry = Spending(now, estimate.tokens, estimate.money)
+        spent.append(entry)
+        return entry
+
+    def withdraw(self, who: str, entry: Spending) -> None:
+        """Take a request out of the books again that others have refused."""
+        self._spent[who].remove(entry)
+
+    def settle(self, entry: Spending, tokens: int, money: float) -> None:
+        """Put what it really cost in place of the estimate; zero for a request that never left."""
+        entry.tokens, entry.money = max(0, tokens), max(0.0, money)
+
+    def spent(self, who: str, now: float) -> tuple[int, float]:
+        """Tokens and money of the last hour."""
+        recent = [entry for entry in self._spent.get(who, ()) if entry.at > now - _HOUR_S]
+        return sum(entry.tokens for entry in recent), sum(entry.money for entry in recent)
+
+    def _check_rate(self, recent: list[Spending], now: float) -> None:
+        limit = self.limits.requests_per_minute
+        if limit is None or len(recent) < limit:
+            return
+        wait = recent[-limit].at + _MINUTE_S - now if limit > 0 else _MINUTE_S
+        raise SamplingError(
+            SamplingProblem.RATE_LIMITED, "This server asks its model too often. Try again later.", retry_after_s=wait
+        )
+
+    def _check_sum(
+        self, what: str, limit: float | None, wanted: float, spent: list[tuple[float, float]], now: float
+    ) -> None:
+        if limit is None:
+            return
+        over = sum(amount for _, amount in spent) + wanted - limit
+        if over <= 1e-9:
+            return
+        raise SamplingError(
+            SamplingProblem.OVER_BUDGET,
+            f"{self.whose} budget of {what} for one hour is used up.",
+            retry_after_s=_until_free(over, spent, now),
+        )
+
+
+def _until_free(over: float, spent: Iterable[tuple[float, float]], now: float) -> float | None:
+    """When enough of the hour has passed; None if it never will, because the request alone is too large."""
+    for at, amount in sorted(spent):
+        over -= amount
+        if over <= 1e-9:
+            return at + _HOUR_S - now
+    return None
+
+
+def estimate(request: SamplingRequest, model: Model) -> Estimate:
+    """An upper guess without a tokenizer: characters for text, a flat sum for an image or a sound."""
+    blocks = [block for message in request.messages for block in message.content]
+    tokens_in = math.ceil(len(request.system) / _CHARACTERS_PER_TOKEN) + 4 * len(request.messages)
+    tokens_in += sum(_tokens(block) for block in blocks)
+    for tool in request.tools:
+        tokens_in += math.ceil((len(tool.description) + _json_length(tool.input_schema)) / _CHARACTERS_PER_TOKEN)
+    tokens_out = min(request.max_tokens, model.max_tokens or request.max_tokens)
+    return Estimate(tokens_in, tokens_out, price(model, tokens_in, tokens_out))
+
+
+def _tokens(block: Block) -> int:
+    match block:
+        case Text():
+            return math.ceil(len(block.text) / _CHARACTERS_PER_TOKEN)
+        case Image() | Audio():
+            return _TOKENS_PER_MEDIUM
+        case ToolUse():
+            return math.ceil(_json_length(block.input) / _CHARACTERS_PER_TOKEN)
+        case ToolResult():
+            return sum(_tokens(part) for part in block.content)
+        case _:
+            assert_never(block)
+
+
+def _json_length(value: Mapping[str, Any]) -> int:
+    return len(json.dumps(value, default=str))

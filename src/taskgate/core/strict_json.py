@@ -1,0 +1,147 @@
+"""Strict JSON: parse a document or reject everything ambiguous in it, and encode a value canonically."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from decimal import Decimal
+from functools import cache
+from typing import Any, Final, NoReturn, TypeAlias
+
+from taskgate.core.text.confusables import first_confusable
+
+Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
+
+
+class AmbiguousJson(ValueError):
+    """JSON that two honest programs could read differently, or that is not JSON at all."""
+
+
+@dataclass(frozen=True, slots=True)
+class JsonLimits:
+    """How deep and how many values one document may have."""
+
+    depth: int = 64
+    nodes: int = 15_000
+
+
+DEFAULT_LIMITS = JsonLimits()
+
+
+def parse_strict(raw: bytes | str, limits: JsonLimits = DEFAULT_LIMITS) -> Json:
+    """Read one JSON document, refusing everything ambiguous."""
+    try:
+        text = raw.decode("utf-8") if isinstance(raw, bytes) else raw
+        if text.count("{") > limits.nodes:
+            raise AmbiguousJson(f"it holds more than {limits.nodes} values")
+        value: Json = _decoder().decode(text)
+    except UnicodeDecodeError as error:
+        raise AmbiguousJson("the text is not UTF-8") from error
+    except RecursionError as error:
+        raise AmbiguousJson("it is nested too deeply") from error
+    except AmbiguousJson:
+        raise
+    except ValueError as error:
+        raise AmbiguousJson(f"it is not JSON: {error}") from error
+    check(value, limits)
+    return value
+
+
+@cache
+def _decoder() -> json.JSONDecoder:
+    """Making one costs more than most documents."""
+    return json.JSONDecoder(
+        object_pairs_hook=_unambiguous_object, parse_constant=_refuse_constant, parse_float=_exact_float
+    )
+
+
+def check(value: object, limits: JsonLimits = DEFAULT_LIMITS) -> None:
+    """Refuse a value that was not read by `parse_strict` and breaks its rules. Level by level, so depth cannot exhaust the
+    stack."""
+    count, depth = 0, 0
+    level: list[object] = [value]
+    while level:
+        count += len(level)
+        depth += 1
+        if count > limits.nodes:
+            raise AmbiguousJson(f"it holds more than {limits.nodes} values")
+        deeper: list[object] = []
+        for item in level:
+            if isinstance(item, dict | list):
+                if depth > limits.depth:
+                    raise AmbiguousJson(f"it is nested deeper than {limits.depth} levels")
+                deeper.extend(_children(item))
+            elif type(item) is not int and item is not None:
+                _check_scalar(item)
+        level = deeper
+
+
+_ENCODER: Final = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+
+
+def canonical(value: object) -> bytes:
+    """The bytes that stand for a value: keys sorted, no spaces, UTF-8 as it is. Takes values that passed `check`."""
+    try:
+        return _ENCODER.encode(value).encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise AmbiguousJson("a string holds half of a surrogate pair") from error
+    except ValueError as error:
+        raise AmbiguousJson("a number is not finite") from error
+
+
+def _children(item: dict[Any, Any] | list[Any]) -> list[Any]:
+    if isinstance(item, list):
+        return item
+    if set(map(type, item)) <= {str} and all(map(str.isascii, item)):
+        if len(item) > 1:
+            _refuse_twins(item)
+        return list(item.values())
+    for key in item:
+        if not isinstance(key, str):
+            raise AmbiguousJson("an object has a key that is not a string")
+        _check_scalar(key)
+    if len(item) > 1:
+        _refuse_twins(item)
+    return list(item.values())
+
+
+def _check_scalar(item: object) -> None:
+    if isinstance(item, str):
+        if not item.isascii():
+            try:
+                item.encode("utf-8")
+            except UnicodeEncodeError as error:
+                raise AmbiguousJson("a string holds half of a surrogate pair") from error
+    elif isinstance(item, float):
+        if item != item or item in (float("inf"), float("-inf")):
+            raise AmbiguousJson("a number is not finite")
+    elif item is not None and not isinstance(item, int):
+        raise AmbiguousJson(f"{type(item).__name__} is not a JSON value")
+
+
+def _unambiguous_object(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
+    made = dict(pairs)
+    if len(made) != len(pairs):
+        raise AmbiguousJson("an object has the same key twice")
+    return made
+
+
+def _refuse_twins(item: dict[str, Any]) -> None:
+    found = first_confusable(item)
+    if found is not None:
+        raise AmbiguousJson(f"the keys {found[0]!r} and {found[1]!r} differ only by case or by Unicode form")
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise AmbiguousJson(f"{name} is not a JSON number")
+
+
+def _exact_float(text: str) -> float:
+    number = float(text)
+    if repr(number) == text:
+        return number
+    # 1e400 is infinity here and an error or a big number elsewhere; 0.1000000000000000055 is 0.1 in one language and
+    # itself in another.
+    if number in (float("inf"), float("-inf")) or Decimal(repr(number)) != Decimal(text):
+        raise AmbiguousJson("a number does not fit a 64-bit float exactly")
+    return number

@@ -1,0 +1,72 @@
+"""How a call becomes a task: queued, held for approval, or promoted while it is in flight.
+
+The gateway describes the call as a `Task` without times and owner. The store sets those by its own clock, in the
+transaction that makes the task durable. Only a promoted call has been sent at that time.
+"""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+import msgspec
+from msgspec.structs import replace
+
+from taskgate.core.tasks.state import TaskState
+from taskgate.core.tasks.task import AWAITING_APPROVAL, Attempt, Task
+
+# How a task comes into the world: the three ways a call becomes one.
+#
+# The gateway describes the call as a `Task` without times or owner; the store fills those in by its own clock, inside
+# the transaction that makes the task durable. Nothing has been sent yet, except for a promoted call, which was in
+# flight before.
+
+
+class AlreadySent(msgspec.Struct, frozen=True):
+    """A call that was in flight when it was promoted: when and where to its bytes went. `request_state`: they were a later round
+    of the call, which brought the answers to an earlier one and this state of the server.
+    """
+
+    byte_hash: str
+    upstream: str
+    sent_at_ms: int
+    request_state: bytes | None = None
+
+
+class AskingFirst(msgspec.Struct, frozen=True):
+    """A call that an approver must agree to."""
+
+    approval_id: str
+    approval_timeout_ms: int
+
+
+Birth = AlreadySent | AskingFirst | None
+
+
+def born(draft: Task, how: Birth, *, now_ms: int, owner: str, fence: int) -> Task:
+    """The first durable value of a task."""
+    task = replace(draft, created_ms=now_ms, updated_ms=now_ms, owner=owner, fence=fence, revision=1)
+    match how:
+        case AlreadySent(byte_hash, upstream, sent_at_ms, request_state):
+            attempt = Attempt(1, fence, byte_hash, upstream, sent_at_ms)
+            deadline = sent_at_ms + task.execution_budget_ms
+            return replace(
+                task,
+                state=TaskState.RUNNING,
+                last_attempt=attempt,
+                sends=1,
+                unanswered_sends=1,
+                execution_deadline_ms=deadline,
+                request_state=request_state,
+            )
+        case AskingFirst(approval_id, approval_timeout_ms):
+            return replace(
+                task,
+                state=TaskState.AWAITING_APPROVAL,
+                approval_id=approval_id,
+                approval_deadline_ms=now_ms + approval_timeout_ms,
+                status_message=task.status_message or AWAITING_APPROVAL,
+            )
+        case None:
+            return replace(task, state=TaskState.QUEUED)
+        case _:
+            assert_never(how)

@@ -1,0 +1,131 @@
+"""What a gateway does with an open task that it takes over: after a restart, or from another gateway that stopped."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Final
+
+from taskgate.core.errors import Executed, UpstreamError
+from taskgate.core.generations.generation import Generation
+from taskgate.core.tasks.deadlines import approval_is_over, execution_is_over, may_resend_until_ms
+from taskgate.core.tasks.endings import after_restore, lost
+from taskgate.core.tasks.state import TaskState
+from taskgate.core.tasks.task import Task
+from taskgate.core.tasks.transition import (
+    ContactLost,
+    ErrorCame,
+    TransitionEvent,
+    may_send,
+)
+
+
+class RecoveryAction(StrEnum):
+    """The next owner's move."""
+
+    RUN = "run"
+    KEEP_WAITING_FOR_APPROVAL = "keep_waiting_for_approval"
+    EXPIRE_APPROVAL = "expire_approval"
+    RECHECK_THEN_RUN = "recheck_then_run"
+    POLL_UPSTREAM = "poll_upstream"
+    RESEND = "resend"
+    REPORT_UNKNOWN = "report_unknown"
+    REPORT_FAILED = "report_failed"
+    KEEP_WAITING_FOR_INPUT = "keep_waiting_for_input"
+    WITHDRAW_THEN_RESEND = "withdraw_then_resend"
+    WITHDRAW_THEN_REPORT_UNKNOWN = "withdraw_then_report_unknown"
+    WITHDRAW_THEN_REPORT_FAILED = "withdraw_then_report_failed"
+    TELL_UPSTREAM_CANCELLED = "tell_upstream_cancelled"
+    LEAVE_TO_A_PERSON = "leave_to_a_person"
+    NOTHING = "nothing"
+
+
+_AFTER_WITHDRAWAL: Final = {
+    RecoveryAction.RESEND: RecoveryAction.WITHDRAW_THEN_RESEND,
+    RecoveryAction.REPORT_UNKNOWN: RecoveryAction.WITHDRAW_THEN_REPORT_UNKNOWN,
+    RecoveryAction.REPORT_FAILED: RecoveryAction.WITHDRAW_THEN_REPORT_FAILED,
+}
+
+
+def ends_at_once(task: Task, now_ms: int, *, restored: bool = False) -> TransitionEvent | None:
+    """What ends a task that its next owner can only end; None for one that it runs, follows, asks about or leaves alone."""
+    match next_action(task, now_ms, restored=restored):
+        case RecoveryAction.LEAVE_TO_A_PERSON:
+            return after_restore(task)
+        case RecoveryAction.REPORT_UNKNOWN | RecoveryAction.REPORT_FAILED:
+            return contact_lost(task)
+        case _:
+            return None
+
+
+def contact_lost(task: Task) -> ErrorCame | ContactLost:
+    """The gateway that had sent the call is gone, and with it the answer."""
+    text = f"Contact with {task.server} was lost."
+    return lost(task, UpstreamError("upstream_unreachable", text, executed=Executed.MAYBE))
+
+
+def next_action(task: Task, now_ms: int, *, restored: bool = False) -> RecoveryAction:
+    """The row of the recovery table that fits this task. In a store that was put back from a backup nothing that may run only
+    once is run: it may have run after the backup was made.
+    """
+    if restored and _may_be_outdated(task):
+        return RecoveryAction.LEAVE_TO_A_PERSON
+    match task.state:
+        case TaskState.QUEUED:
+            return RecoveryAction.RUN
+        case TaskState.AWAITING_APPROVAL | TaskState.APPROVED:
+            return _by_approval(task, now_ms)
+        case TaskState.RUNNING:
+            return _by_attempt(task, now_ms)
+        case TaskState.INPUT_REQUIRED:
+            return _by_question(task, now_ms)
+        case TaskState.CANCELLED if task.cancel_owed:
+            return RecoveryAction.TELL_UPSTREAM_CANCELLED
+        case _:
+            return RecoveryAction.NOTHING
+
+
+def _may_be_outdated(task: Task) -> bool:
+    """Whether something after the backup may forbid to go on with the task: it may have run, or its approval been denied."""
+    if task.state.is_terminal or task.upstream_handle is not None:
+        return False
+    return not task.tool_class.may_repeat or task.state in (TaskState.AWAITING_APPROVAL, TaskState.APPROVED)
+
+
+def _by_approval(task: Task, now_ms: int) -> RecoveryAction:
+    if approval_is_over(task, now_ms):
+        return RecoveryAction.EXPIRE_APPROVAL
+    if task.state is TaskState.APPROVED:
+        return RecoveryAction.RECHECK_THEN_RUN
+    return RecoveryAction.KEEP_WAITING_FOR_APPROVAL
+
+
+def _by_attempt(task: Task, now_ms: int) -> RecoveryAction:
+    if task.upstream_handle is not None:
+        return RecoveryAction.POLL_UPSTREAM
+    if task.between_rounds and task.request_state is not None:
+        # Its questions are answered, and the answers have not been sent.
+        return RecoveryAction.KEEP_WAITING_FOR_INPUT
+    return _by_class(task, now_ms)
+
+
+def _by_class(task: Task, now_ms: int) -> RecoveryAction:
+    """The call is out, or may be, and nothing tells us what became of it."""
+    if task.times_unanswered == 0:
+        return RecoveryAction.RESEND
+    if not task.tool_class.may_repeat:
+        return RecoveryAction.REPORT_UNKNOWN
+    until = may_resend_until_ms(task)
+    in_time = until is not None and now_ms < until and not execution_is_over(task, now_ms)
+    return RecoveryAction.RESEND if may_send(task) and in_time else RecoveryAction.REPORT_FAILED
+
+
+def _by_question(task: Task, now_ms: int) -> RecoveryAction:
+    """A stateless upstream does not mind who brings the answer; a stateful one lost its open request with our
+    process.
+    """
+    handle = task.upstream_handle
+    if task.request_state is not None or (handle is not None and handle.generation is Generation.STATELESS):
+        return RecoveryAction.KEEP_WAITING_FOR_INPUT
+    if handle is not None:
+        return RecoveryAction.POLL_UPSTREAM
+    return _AFTER_WITHDRAWAL[_by_class(task, now_ms)]

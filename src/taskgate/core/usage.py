@@ -1,0 +1,97 @@
+"""Usage per day: calls, errors, seconds, bytes and model costs of each principal and tool.
+
+Rows are counted in memory and added up in the store. This module defines a row, how rows are added, and their CSV form.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import Final
+
+import msgspec
+
+from taskgate.core.identity.identity import tenant_of
+
+# Who used what, by day: calls, seconds, bytes and what models cost. Counted in memory, added up in the store.
+#
+# Pure: what a row is, how rows are added up, and how they look as CSV.
+
+OTHERS: Final = "(others)"
+"""Under this name stands what was counted after the table of a round was full."""
+GROUPS: Final = ("day", "principal", "tenant", "server", "tool")
+AMOUNTS: Final = ("calls", "errors", "seconds", "bytes_in", "bytes_out", "cost")
+_DAY_MS: Final = 86_400_000
+
+
+class UsageRow(msgspec.Struct, frozen=True):
+    """What one principal did with one tool on one day, in UTC. `cost` is in the currency of the price table."""
+
+    day: str
+    principal: str
+    server: str
+    tool: str
+    calls: int = 0
+    errors: int = 0
+    seconds: float = 0.0
+    bytes_in: int = 0
+    bytes_out: int = 0
+    cost: float = 0.0
+    tenant: str = ""
+
+    def plus(self, other: UsageRow) -> UsageRow:
+        return msgspec.structs.replace(self, **{name: getattr(self, name) + getattr(other, name) for name in AMOUNTS})
+
+
+def day_of(at_ms: int) -> str:
+    return datetime.fromtimestamp(at_ms / 1000, UTC).date().isoformat()
+
+
+def days_before(at_ms: int, days: int) -> str:
+    """The first of so many days that end with the day of this moment."""
+    return day_of(max(0, at_ms - (days - 1) * _DAY_MS))
+
+
+def with_tenant(row: UsageRow) -> UsageRow:
+    return msgspec.structs.replace(row, tenant=tenant_of(row.principal))
+
+
+def summed(rows: Iterable[UsageRow], by: tuple[str, ...]) -> list[UsageRow]:
+    """Rows added up by some of `GROUPS`; the others are empty. The most calls first, days in order."""
+    wanted = _checked(by)
+    found: dict[tuple[str, ...], UsageRow] = {}
+    for row in rows:
+        key = tuple(getattr(row, name) for name in wanted)
+        blank = {name: "" for name in GROUPS if name not in wanted}
+        kept = msgspec.structs.replace(row, **blank) if blank else row
+        found[key] = found[key].plus(kept) if key in found else kept
+    made = sorted(found.values(), key=lambda row: (-row.calls, row.principal, row.server, row.tool))
+    return sorted(made, key=lambda row: row.day) if "day" in wanted else made
+
+
+def _checked(by: tuple[str, ...]) -> tuple[str, ...]:
+    unknown = [name for name in by if name not in GROUPS]
+    if unknown or not by:
+        raise ValueError(f"by is one or more of {', '.join(GROUPS)}, with commas between them")
+    return tuple(dict.fromkeys(by))
+
+
+def as_csv(rows: Iterable[UsageRow]) -> str:
+    """With a line of headings. Text that a spreadsheet would take for a formula gets a quote in front of it."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\r\n")
+    writer.writerow((*GROUPS, *AMOUNTS))
+    for row in rows:
+        groups = (_harmless(getattr(row, name)) for name in GROUPS)
+        writer.writerow((*groups, *(_number(getattr(row, name)) for name in AMOUNTS)))
+    return out.getvalue()
+
+
+def _harmless(text: str) -> str:
+    return f"'{text}" if text[:1] in ("=", "+", "-", "@", "\t", "\r") else text
+
+
+def _number(value: float) -> str:
+    return str(value) if isinstance(value, int) else f"{value:.6f}".rstrip("0").rstrip(".")

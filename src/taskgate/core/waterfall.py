@@ -1,0 +1,164 @@
+"""Recent requests and the calls to servers that they caused, with start and end times, as a waterfall diagram.
+
+The ring buffer is bounded and takes one small object per request, so it is always enabled. Drawing is pure: spans in,
+SVG out.
+"""
+
+from __future__ import annotations
+
+import html
+import itertools
+from collections import deque
+from collections.abc import Sequence
+from typing import Any, Final
+
+import msgspec
+
+from taskgate.core.text.plain_text import visible
+
+KEPT: Final = 2_000
+DRAWN: Final = 150
+_ROW: Final = 18
+_LABEL: Final = 330
+_WIDTH: Final = 1200
+_RIGHT: Final = 90
+"""Room at the right for how long a bar took."""
+_COLOURS: Final = {
+    "running": "#8a8a8a",
+    "ok": "#2f7d4f",
+    "error": "#b3261e",
+    "cancelled": "#a56a00",
+    "promoted": "#3a5fcd",
+}
+
+
+class Span(msgspec.Struct, gc=False):
+    """One request, or one call to an upstream. `parent` is the number of the request that caused it, or 0."""
+
+    number: int
+    parent: int
+    kind: str
+    method: str
+    name: str
+    server: str
+    caller: str
+    start: float
+    """When it began, in seconds since 1970. That clock can be set meanwhile, so how long it took is measured by another one."""
+    began: float = 0.0
+    """The same moment by the monotonic clock."""
+    end: float = 0.0
+    state: str = "running"
+
+    def over(self, state: str, now: float) -> None:
+        """`now` by the monotonic clock."""
+        self.end = self.start + (now - self.began)
+        self.state = state
+
+    def shown(self) -> dict[str, Any]:
+        return {
+            "id": self.number,
+            "parent": self.parent or None,
+            "kind": self.kind,
+            "method": self.method,
+            "name": self.name,
+            "server": self.server,
+            "caller": self.caller,
+            "start_ms": round(self.start * 1000, 3),
+            "end_ms": round(self.end * 1000, 3) if self.end else None,
+            "state": self.state,
+        }
+
+
+class Waterfall:
+    def __init__(self, kept: int = KEPT) -> None:
+        self._ring: deque[Span] = deque(maxlen=kept)
+        self._numbers = itertools.count(1)
+
+    def begin(
+        self, kind: str, method: str, name: str, server: str, caller: str, *, now: float, began: float, parent: int = 0
+    ) -> Span:
+        """`now` is the time of day, `began` the same moment by the monotonic clock."""
+        span = Span(next(self._numbers), parent, kind, method, name, server, caller, now, began)
+        self._ring.append(span)
+        return span
+
+    def latest(self, limit: int = KEPT) -> list[Span]:
+        """The newest spans, oldest of them first."""
+        return list(self._ring)[-limit:]
+
+
+class Window(msgspec.Struct, frozen=True):
+    """The time that a drawing shows, in seconds since 1970."""
+
+    begin: float
+    end: float
+
+
+def in_window(spans: Sequence[Span], window: Window, now: float) -> list[Span]:
+    """Those of which something falls into the window."""
+    return [span for span in spans if span.start <= window.end and (span.end or now) >= window.begin]
+
+
+def svg(spans: Sequence[Span], now: float, window: Window | None = None) -> str:
+    """One bar for each span on a common time axis; calls stand under the request that caused them.
+
+    Each request's name leads to the drawing of it alone. The attributes say which time lies where, so that a page can let people
+    choose a part of it.
+    """
+    rows = _nested(spans[-DRAWN:])
+    height = _ROW * (len(rows) + 1) + 8
+    head = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" role="group" '
+        'aria-label="The latest requests and their calls" font-size="11"'
+    )
+    if not rows:
+        return (
+            head
+            + f'><text x="8" y="{_ROW}">{"Nothing fits." if window else "Nothing has been asked yet."}</text></svg>'
+        )
+    shown = window or Window(min(span.start for span, _ in rows), max(span.end or now for span, _ in rows))
+    shown = Window(shown.begin, max(shown.end, shown.begin + 0.001))
+    drawn = [_bar(row, span, depth, shown, now) for row, (span, depth) in enumerate(rows)]
+    where = (
+        f' data-begin="{shown.begin * 1000:.1f}" data-end="{shown.end * 1000:.1f}"'
+        f' data-left="{_LABEL}" data-right="{_WIDTH - _RIGHT}" data-width="{_WIDTH}"'
+    )
+    axis = f'<text class="dim" x="{_LABEL}" y="12">0 ms</text><text class="dim" x="{_WIDTH - _RIGHT}" y="12">'
+    return f"{head}{where}>{axis}{_time(shown.end - shown.begin)}</text>{''.join(drawn)}</svg>"
+
+
+def _nested(spans: Sequence[Span]) -> list[tuple[Span, int]]:
+    here = {span.number for span in spans}
+    children: dict[int, list[Span]] = {}
+    for span in spans:
+        if span.parent in here:
+            children.setdefault(span.parent, []).append(span)
+    rows: list[tuple[Span, int]] = []
+    for span in spans:
+        if span.parent not in here:
+            rows.append((span, 0))
+            rows += [(child, 1) for child in children.get(span.number, ())]
+    return rows
+
+
+def _bar(row: int, span: Span, depth: int, shown: Window, now: float) -> str:
+    y = _ROW * (row + 1)
+    scale = (_WIDTH - _LABEL - _RIGHT) / (shown.end - shown.begin)
+    x = _LABEL + (min(max(span.start, shown.begin), shown.end) - shown.begin) * scale
+    to = _LABEL + (min(max(span.end or now, shown.begin), shown.end) - shown.begin) * scale
+    took = (span.end or now) - span.start
+    what = f"{span.server}: {span.name or span.method}" if span.server else f"{span.method} {span.name}".strip()
+    label = html.escape(visible(what[:48]))
+    tip = html.escape(visible(f"{span.kind} {span.method} {span.name} {span.server} ({span.state})"))
+    colour = _COLOURS.get(span.state, "#8a8a8a")
+    name = f'<text x="{8 + depth * 16}" y="{y + 12}">{label}</text>'
+    return (
+        (name if depth else f'<a href="/waterfall?trace={span.number}">{name}</a>')
+        + f'<rect x="{x:.1f}" y="{y + 3}" width="{max(1.0, to - x):.1f}" height="{_ROW - 6}" rx="2" fill="{colour}">'
+        f"<title>{tip}</title></rect>"
+        f'<text class="dim" x="{min(to + 4, _WIDTH - _RIGHT + 6):.1f}" y="{y + 12}">{_time(took)}</text>'
+    )
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds * 1000:.1f} ms" if seconds < 1 else f"{seconds:.1f} s"
