@@ -180,7 +180,7 @@ def was_refused(reply: Reply, route: DeclaredRoute) -> bool:
         if "set-cookie" in reply.headers:
             return False  # Logged out.
         return reply.headers.get("location", "").startswith("/login") or (
-            reply.status in (401, 403, 404) and (reply.status == 401 or b"opens by its own link" in reply.body)
+            reply.status in (401, 403, 404) and (reply.status == 401 or b"data-reason=" in reply.body)
         )
     if route.kind is RouteKind.MCP:
         return reply.status in (401, 403) or (reply.status == 404 and b"There is nothing at this address" in reply.body)

@@ -30,7 +30,7 @@ async def console(chromium: Chromium, tmp_path_factory: pytest.TempPathFactory) 
 @pytest.mark.peers("axe")
 async def test_a_first_visit_is_guided_and_has_no_barrier(console: Console) -> None:
     assert (await console.browser.url()).endswith("/now")
-    assert "Nothing has been called yet" in await console.browser.text("#tour")
+    assert "A fast call" in await console.browser.text("#tour")
     async with a_search_for_barriers(console.browser) as barriers:
         found = [f"first visit {one}" for one in await barriers.on_this_page()]
         for page in ("/inbox", "/usage", "/waterfall", "/login"):
@@ -95,7 +95,7 @@ async def test_the_inbox_is_worked_through_by_keys_alone(console: Console) -> No
     assert states == ["completed", "rejected"]
     approved = next(task for task in tasks if task["state"] == "completed")
     await browser.open(f"{console.base}/tasks/{approved['id']}")
-    assert "Approved by operator" in await browser.text("#life")
+    assert "Approved by operator" in await browser.text("#timeline")
     await console.api("POST", "/api/v1/tools/call", {"tool": "files__greet", "arguments": {}})
     await browser.open(console.base + "/inbox")
     await settled(browser)
@@ -119,7 +119,7 @@ async def test_equal_harmless_calls_are_decided_with_one_click(console: Console)
         while len(await console.api("GET", "/api/v1/approvals")) < 3:
             await console.call("build-agent", "files__list_files", key=next(keys))
         await browser.open(console.base + "/inbox")
-        assert "3 equal ones" in await browser.text("[data-card] h2")
+        assert "3 identical calls" in await browser.text("[data-card] h2")
         await browser.click("[data-card] button[value=approve]")
         assert await console.api("GET", "/api/v1/approvals") == []
 
@@ -140,10 +140,10 @@ async def test_a_page_follows_what_happens_and_goes_on_after_a_restart_of_the_ga
     # While a row is in use nothing moves: a new one is announced, not put there.
     await browser.run("document.querySelector('#running a').focus()")
     await console.call("build-agent", "files__slow_report", seconds=600)
-    await browser.until("document.getElementById('running-held')")
+    await browser.until("document.getElementById('running-pending')")
     assert await browser.run("return document.activeElement.matches('#running a')")
-    await browser.submit("#running-held")
-    await browser.until("!document.getElementById('running-held')")
+    await browser.submit("#running-pending")
+    await browser.until("!document.getElementById('running-pending')")
 
 
 @pytest.mark.peers("axe")

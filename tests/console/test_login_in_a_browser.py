@@ -92,7 +92,7 @@ async def test_a_person_logs_in_decides_after_a_fresh_login_and_logs_out_everywh
         (waiting,) = await console.api("GET", "/api/v1/approvals")
         await browser.open(f"{base}/approvals/{waiting['id']}")
         await browser.click("button.approve")
-        assert "This decision needs a fresh login" in await browser.source()
+        assert 'id="fresh"' in await browser.source()
         assert [one["state"] for one in await console.api("GET", "/api/v1/approvals")] == ["open"]
         await browser.click("#provider")
         assert await browser.all("input[name=password]"), "the provider asks again although she is logged in there"

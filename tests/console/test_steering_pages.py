@@ -58,7 +58,7 @@ async def test_the_log_is_searched_and_the_configuration_read_again(console: Con
     browser = console.browser
     await browser.open(console.base + "/system")
     await browser.click("form[action='/system/reload'] button")
-    assert "in force" in await browser.text("main .note")
+    assert "reloaded" in await browser.text("main .note")
     await browser.open(console.base + "/audit")
     await browser.type("#find-event", "configuration_reloaded")
     await browser.click("form.filter button")
@@ -140,7 +140,7 @@ async def test_a_changed_definition_is_hidden_until_it_is_accepted_on_its_page(c
         refused = json.loads(await console.call("build-agent", "archive__list_files"))
         assert refused["error"]["data"]["error_type"] == "unknown_tool"
         await browser.click("form[action='/definitions/accept'] button.approve")
-        assert "is what it was when it was first seen" in await browser.text("main")
+        assert "No changed definitions" in await browser.text("main")
         assert "readme.txt" in await console.call("build-agent", "archive__list_files")
         (row,) = (await console.api("GET", "/api/v1/audit?event=tool_accepted"))["rows"]
         assert (row["server"], row["name"], row["approvers"]) == ("archive", "list_files", ["operator"])

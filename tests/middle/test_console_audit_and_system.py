@@ -140,7 +140,7 @@ async def test_the_waterfall_shows_only_what_fits() -> None:
         assert {row["name"] for row in rows} == {"wipe", "other__wipe"}
         for query in (f"trace={first['id']}", f"from={first['start_ms'] - 0.1}&to={first['start_ms'] + 0.1}&name=wipe"):
             _, text = await page(gate, f"/waterfall?{query}")
-            assert ("other: wipe" in text, "bank: read" in text, "Show all of it" in text) == (True, False, True)
+            assert ("other: wipe" in text, "bank: read" in text, 'id="reset-zoom"' in text) == (True, False, True)
             assert (await gate.operator("GET", f"/api/v1/waterfall?{query}")).json() == rows
         for bad in ("from=1", "from=x&to=2", "from=3&to=2", "from=nan&to=2", "limit=0"):
             assert (await gate.operator("GET", f"/api/v1/waterfall?{bad}")).status == 400

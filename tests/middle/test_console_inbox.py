@@ -73,7 +73,7 @@ async def test_equal_calls_are_decided_together_but_never_destructive_ones() -> 
         assert page.count("data-card") == 4
         assert page.startswith("<!doctype html>")
         assert "<title>(6) Inbox" in page
-        assert "3 equal ones" in page
+        assert 'data-count="3"' in page
         (ids,) = re.findall(r'name="ids" value="([^"]+)"', page)
         digest = re.search(r'name="digest" value="([^"]+)"><button class="approve" name="verdict"', page)
         assert digest is not None
@@ -92,7 +92,6 @@ async def test_equal_calls_are_decided_together_but_never_destructive_ones() -> 
         assert "data-card" not in await agent.text("/inbox")
         again = await boss.post("/inbox/together", {**mixed, "ids": ids}, token)
         assert again.status == 409
-        assert "somebody was quicker" in again.body.decode()
 
 
 @seam
@@ -101,15 +100,17 @@ async def test_a_card_says_what_a_yes_leads_to() -> None:
         caller = await gate.caller("2025", token=AGENT, capabilities=TASKS)
         made = await caller.call("shop__wipe", {}, task={"ttl": 600000})
         boss = await operator(gate)
-        assert "Runs when the agent asks again; it has not asked since." in await boss.text("/inbox")
+        page = await boss.text("/inbox")
+        assert 'data-starts-on-yes="false"' in page
+        assert "not polled yet" in page
         await caller.request("tasks/get", {"taskId": made.result["task"]["taskId"]})
         await gate.advance(181)
-        assert "it last asked 3 min ago" in await boss.text("/inbox")
+        assert "last polled 3 min ago" in await boss.text("/inbox")
     async with Gateway({**HELD, "tasks": {"execute_on": "approval"}}, {"shop": shop()}) as gate:
         await held(gate, "wipe", 1)
         boss = await operator(gate)
         page = await boss.text("/inbox")
-        assert "Runs at once." in page
+        assert 'data-starts-on-yes="true"' in page
         (approval,) = (await gate.operator("GET", "/api/v1/approvals")).json()
         values = {"back": "inbox", "digest": approval["arguments_digest"]}
         done = await boss.post(f"/approvals/{approval['id']}/approve", values, form_token(page))
@@ -141,7 +142,7 @@ async def test_a_question_is_a_real_form_and_the_first_answer_wins() -> None:
         wrong = await boss.post(question, {"f.size": "small", "f.count": "many"}, token)
         assert (wrong.status, "count must be a whole number" in wrong.body.decode()) == (400, True)
         unfit = await boss.post(question, {"f.size": "huge", "f.count": "1"}, token)
-        assert (unfit.status, "one of those to choose from" in unfit.body.decode()) == (400, True)
+        assert (unfit.status, "must be one of" in unfit.body.decode()) == (400, True)
         good = {"f.size": "large", "f.count": "2", "f.gift": "true", "action": "accept"}
         assert (await boss.post(question, good, token)).headers["location"] == "/inbox?said=answered"
         assert (await boss.post(question, good, token)).status == 409
@@ -180,8 +181,8 @@ async def test_a_tool_is_tried_as_oneself_and_a_slow_or_held_call_becomes_a_task
 async def test_approval_page_states_whom_a_grant_would_cover() -> None:
     anonymous = {"governance": HELD["governance"]}
     for config, covered in (
-        (HELD, "this caller and this tool"),
-        (anonymous, "every anonymous caller in this scope and this tool"),
+        (HELD, "this caller, this tool"),
+        (anonymous, "every anonymous caller in this scope, this tool"),
     ):
         async with Gateway(config, {"shop": shop()}) as gate:
             caller = await gate.caller("2025", token=AGENT if "tokens" in config else None, capabilities=TASKS)

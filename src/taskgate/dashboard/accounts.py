@@ -42,20 +42,18 @@ CONNECT_SHARED: Final = "/servers/{name}/connect"
 COOKIE: Final = "taskgate_connect"
 _PUBLIC: Final = ((b"access-control-allow-origin", b"*"),)
 _LONGEST_NAME: Final = 400
-_WHOSE: Final = closed_object(principal=TEXT)
-_NO_ACCOUNTS: Final = problem(404, "There is no such server, or it has no accounts.")
+_OWNER: Final = closed_object(principal=TEXT)
+_NO_ACCOUNTS: Final = problem(404, "Server not found, or it has no accounts.")
 _NOT_OURS: Final = problem(
-    404, "There is no such principal in your tenant; the shared account is the gateway's operator's."
+    404, "Principal not found in your tenant. Only the gateway's operator manages the shared account."
 )
-_SHARED: Final = (
-    "The shared account is connected on the page of its server in the console, or with: taskgate servers login NAME"
-)
+_SHARED: Final = "Connect the shared account on the server's page in the console, or run: taskgate servers login NAME"
 _NO_LOGIN: Final = (
-    "Anonymous callers have no login here, so no account can be connected for them. Call with an identity."
+    "Anonymous callers cannot log in, so no account can be connected for them. Make the call with a token."
 )
 _NOT_YOURS: Final = (
-    "This page connects an account for another caller than the one you are logged in as. With your account that caller's calls "
-    "would run in your name. If the call was yours, log out and log in as its caller."
+    "This page connects an account for another caller. If you continued, that caller's calls would run under your account. If you "
+    "made the call, log out and log in as its caller."
 )
 _PAGE: Final = """<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{title}</title>{head}
 <link rel="stylesheet" href="/static/style.css"></head><body><main><h1>{title}</h1>{body}</main></body></html>"""
@@ -75,7 +73,7 @@ class AccountPages:
         page, documents = CONNECT + "{ticket}", RouteKind.DOCUMENT
         return (
             page_route(page, Access.LOGIN, self._ask, "Connect your own account at a server."),
-            form_route(page, Access.LOGIN, self._begin, "Go on to the server's login."),
+            form_route(page, Access.LOGIN, self._begin, "Continue to the server's login."),
             form_route(CONNECT_SHARED, Access.ACT, self._begin_shared, "Connect the account that all callers share."),
             Route(
                 method="GET",
@@ -83,7 +81,7 @@ class AccountPages:
                 access=Access.LOGIN,
                 kind=RouteKind.PAGE,
                 handler=self._callback,
-                summary="Where a server's login sends the browser back to.",
+                summary="Redirect target of a server's login.",
                 cookie=LoginCookie.CONNECT,
             ),
             Route(
@@ -128,16 +126,20 @@ class AccountPages:
     async def _begin_shared(self, visit: Visit) -> Answer:
         server = visit.values["name"]
         if not self._records.may_connect(visit.who, ""):
-            return _message(404, "Nothing to connect", "The shared account is the gateway's operator's.")
+            return _message(404, "Not allowed", "Only the gateway's operator can connect the shared account.")
         if await self._accounts.accounts(server) is None:
-            return _message(404, "Nothing to connect", "There is no such server, or it has no accounts.")
+            return _message(404, "Server not found", "It is not configured, or has no accounts.")
         return await self._sent_off(visit.request, lambda browser: self._accounts.begin_shared(server, browser))
 
     async def _own_page(self, visit: Visit) -> ConnectRequest | Answer:
         """What the page asks, if it is for the person who is logged in; otherwise a refusal."""
         asked = await self._accounts.asked(visit.values["ticket"])
         if asked is None or not asked.principal or not visit.who.reaches(asked.principal):
-            return _message(404, "Nothing to connect", "This page is too old, or was never given out.")
+            return _message(
+                404,
+                "Link not valid",
+                "This link has expired or was never issued. Call the tool again to get a new one.",
+            )
         if not self._records.may_connect(visit.who, asked.principal):
             return _message(403, "Not your account", _NOT_YOURS)
         return asked
@@ -147,7 +149,7 @@ class AccountPages:
         try:
             address = await begin(browser)
         except AccountLoginRefused as refusal:
-            return _message(502, "The login cannot be begun", str(refusal))
+            return _message(502, "Login failed", str(refusal))
         return _leads_on(address, (b"set-cookie", self._cookie(browser, 900)), *self._connect_cookies(request))
 
     def _connect_cookies(self, request: WebRequest) -> tuple[tuple[bytes, bytes], ...]:
@@ -170,25 +172,33 @@ class AccountPages:
         except AccountLoginRefused as refusal:
             return _message(400, "Not connected", str(refusal))
         await self._records.note_account("account_connected", who, done.server, done.principal)
-        whose = "Your account" if done.principal else "The shared account"
-        text = f"{whose} at {done.server} is connected. What waited for it goes on now; you can close this page."
+        account = "Your account" if done.principal else "The shared account"
+        text = f"{account} at {done.server} is connected. Waiting calls continue now; you can close this page."
         return _message(200, "Connected", text, (b"set-cookie", self._cookie("", 0)))
 
     # For operators
 
     def routes(self) -> tuple[Route, ...]:
-        path, whose = "/servers/{name}/accounts", {"principal": "whose; none: the one that all share"}
+        path, query = "/servers/{name}/accounts", {"principal": "owner of the account; default: the shared account"}
         return (
-            get(path, Access.SEE, self._list, "Whose accounts at a server are connected, and how they are."),
+            get(path, Access.SEE, self._list, "Connected accounts at a server and their state."),
             post(
                 path,
                 Access.ACT,
                 self._hand_out,
-                "A page on which the person who is logged in as the principal connects an account.",
-                _WHOSE,
+                "Create a link with which a principal connects an account.",
+                _OWNER,
                 status=201,
+                command="taskgate servers login {name}",
             ),
-            delete(path, Access.ACT, self._disconnect, "Forget somebody's account at a server.", query=whose),
+            delete(
+                path,
+                Access.ACT,
+                self._disconnect,
+                "Disconnect an account at a server.",
+                query=query,
+                command="taskgate servers logout {name}",
+            ),
         )
 
     async def _list(self, visit: Visit) -> Answer:
@@ -223,16 +233,16 @@ class AccountPages:
 
 def login_needed() -> Answer:
     """For a callback without the login that its page was opened with."""
-    text = "You are not logged in here any more, or the page was opened in another browser. Log in, and open the page again."
+    text = "Your console session has ended, or the page was opened in another browser. Log in and open the page again."
     return _message(401, "Not connected", text)
 
 
 def _asks(asked: ConnectRequest, who: str, form_token: str, headers: tuple[tuple[bytes, bytes], ...]) -> Answer:
-    more = f"<p>It asks for: <code>{html.escape(asked.scope)}</code></p>" if asked.scope else ""
+    more = f"<p>Requested scopes: <code>{html.escape(asked.scope)}</code></p>" if asked.scope else ""
     body = (
         f"<p>Taskgate will use your account at <strong>{html.escape(asked.server)}</strong> "
         f"(<code>{html.escape(asked.resource)}</code>) for calls of <strong>{html.escape(asked.principal)}</strong>.</p>{more}"
-        f"<p>You are logged in as <strong>{html.escape(who)}</strong>. Go on only if you made the call yourself.</p>"
+        f"<p>You are logged in as <strong>{html.escape(who)}</strong>. Continue only if you made the call yourself.</p>"
         f'<form method="post"><input type="hidden" name="form_token" value="{html.escape(form_token)}">'
         "<button>Connect my account</button></form>"
     )
@@ -243,7 +253,7 @@ def _leads_on(address: str, *headers: tuple[bytes, bytes]) -> Answer:
     """A page that leads on: browsers do not let a form of ours be redirected to somebody else's address."""
     link = html.escape(address)
     refresh = f'<meta http-equiv="refresh" content="0;url={link}">'
-    return _page(200, "Log in", f'<p><a href="{link}">Go on to the login</a></p>', refresh, headers=headers)
+    return _page(200, "Log in", f'<p><a href="{link}">Continue to the login</a></p>', refresh, headers=headers)
 
 
 def _message(status: int, title: str, text: str, *headers: tuple[bytes, bytes]) -> Answer:

@@ -52,11 +52,11 @@ _DECISION: Final = closed_object(
 )
 _DEFINITION: Final = closed_object(("server", "tool", "digest"), server=TEXT, tool=TEXT, digest=TEXT)
 _PAGED: Final = {
-    "after": "where the next page begins, from the header x-next-after",
-    "limit": "how many rows, up to 1000",
+    "after": "start of the next page, from the header x-next-after",
+    "limit": "maximum number of rows, up to 1000",
 }
 _DIGITS: Final = frozenset("0123456789")
-NOTHING_HERE: Final = "There is nothing at this address."
+NOTHING_HERE: Final = "Page not found."
 
 
 class Api:
@@ -100,7 +100,7 @@ class Api:
         try:
             return await found.route.handler(visit)
         except (ValueError, TypeError, msgspec.DecodeError, msgspec.ValidationError) as error:
-            return problem(400, f"The request cannot be read: {error}")
+            return problem(400, f"Invalid request: {error}")
         except CallerError as error:
             return problem(400, error.message)
 
@@ -113,21 +113,74 @@ class Api:
 
     def _routes(self) -> tuple[Route, ...]:
         see, decide = Access.SEE, Access.DECIDE
-        everything = {"all": "1 adds those that are over"}
+        everything = {"all": "1 includes closed ones"}
         return (
-            get("/openapi.json", Access.LOGIN, self._openapi, "This table."),
+            get("/openapi.json", Access.LOGIN, self._openapi, "The OpenAPI document of this API."),
             get(
-                "/approvals", see, self._list, "Calls that wait for a decision.", answer=ROWS, query=everything | _PAGED
+                "/approvals",
+                see,
+                self._list,
+                "Calls that are held for approval.",
+                answer=ROWS,
+                query=everything | _PAGED,
+                command="taskgate approvals list",
             ),
-            get("/inbox", Access.LOGIN, self._inbox_rows, "Approvals and questions that wait for you, in one answer."),
-            get("/approvals/{id}", see, self._show, "One held call with its arguments, hidden fields marked."),
-            post("/approvals/{id}/approve", decide, self._approve, "Agree to a held call.", _DECISION),
-            post("/approvals/{id}/deny", decide, self._deny, "Refuse a held call.", _DECISION),
+            get(
+                "/inbox",
+                Access.LOGIN,
+                self._inbox_rows,
+                "Your open approvals and questions.",
+                command="taskgate approvals list",
+            ),
+            get(
+                "/approvals/{id}",
+                see,
+                self._show,
+                "One held call with its arguments; redacted fields are marked.",
+                command="taskgate approvals show {id}",
+            ),
+            post(
+                "/approvals/{id}/approve",
+                decide,
+                self._approve,
+                "Approve a held call.",
+                _DECISION,
+                command="taskgate approvals approve {id}",
+            ),
+            post(
+                "/approvals/{id}/deny",
+                decide,
+                self._deny,
+                "Deny a held call.",
+                _DECISION,
+                command="taskgate approvals deny {id}",
+            ),
             get("/grants", see, self._grants, "Standing grants.", answer=ROWS, query=everything),
-            post("/grants/{id}/revoke", decide, self._revoke, "End a standing grant.", closed_object()),
-            get("/pins", see, self._pins, "Tool definitions that are not what was pinned.", answer=ROWS),
-            post("/pins/accept", Access.ACT, self._accept_pin, "Accept a changed definition.", _DEFINITION),
-            post("/login-links", see, self._login_link, "A link that logs you into the console once.", closed_object()),
+            post("/grants/{id}/revoke", decide, self._revoke, "Revoke a standing grant.", closed_object()),
+            get(
+                "/pins",
+                see,
+                self._pins,
+                "Tool definitions that differ from their pins.",
+                answer=ROWS,
+                command="taskgate pins list",
+            ),
+            post(
+                "/pins/accept",
+                Access.ACT,
+                self._accept_pin,
+                "Accept a changed definition.",
+                _DEFINITION,
+                command="taskgate pins accept TOOL",
+            ),
+            post(
+                "/login-links",
+                see,
+                self._login_link,
+                "Create a one-time login link for the console.",
+                closed_object(),
+                command="taskgate approvals login",
+            ),
             Route(
                 method="GET",
                 path="/api/tasks",
@@ -135,7 +188,7 @@ class Api:
                 kind=RouteKind.API,
                 handler=self._tasks,
                 answer=ROWS,
-                summary="Tasks of everybody, as version 0.1 listed them; see /api/v1/tasks.",
+                summary="Tasks of all callers in the format of version 0.1; see /api/v1/tasks.",
                 query=_PAGED,
             ),
         )
@@ -163,7 +216,7 @@ class Api:
     async def _show(self, visit: Visit) -> Answer:
         shown = await self._inbox.shown(visit.values["id"], visit.who)
         if shown is None:
-            return problem(404, "There is no such approval.")
+            return problem(404, "Approval not found.")
         unaccepted = self._gateway.pins.changes_of(shown.row["server"], shown.row["name"])
         detail = {**approval_detail(shown.row, shown.card), "unaccepted": unaccepted, "may_decide": shown.may_decide}
         return json_answer(detail)
@@ -179,7 +232,7 @@ class Api:
         said = request.json()
         given = _text(said, "passphrase") or ""
         if request.locked and verdict is Verdict.APPROVE and not await self._passphrase.fits(given):
-            text = "Approving needs the passphrase: set $TASKGATE_PASSPHRASE, or decide on a terminal or on the approval's page."
+            text = "Approving requires the passphrase: set $TASKGATE_PASSPHRASE, or decide on a terminal or on the approval's page."
             return json_answer({"error": "passphrase_needed", "message": text}, 403)
         unknown = set(said) - {"reason", "arguments_digest", "grant", "passphrase"}
         if unknown:
@@ -212,7 +265,7 @@ class Api:
 
     async def _revoke(self, visit: Visit) -> Answer:
         grant = await self._records.revoke_grant(visit.who, visit.values["id"])
-        return json_answer(grant_row(grant)) if grant is not None else problem(404, "There is no such grant.")
+        return json_answer(grant_row(grant)) if grant is not None else problem(404, "Grant not found.")
 
     async def _tasks(self, visit: Visit) -> Answer:
         request = visit.request
@@ -229,10 +282,12 @@ class Api:
         who, said = visit.who, visit.request.json()
         server, tool, digest = _text(said, "server"), _text(said, "tool"), _text(said, "digest")
         if server is None or tool is None or digest is None:
-            return problem(400, "Say which: server, tool and the digest of the definition you saw.")
+            return problem(400, "Send server, tool and the digest of the definition that you reviewed.")
         done = await self._gateway.pins.accept(server, tool, digest, who.id)
         if not done:
-            return problem(409, "There is no such changed definition (any more). Look again.")
+            return problem(
+                409, "No changed definition with this digest. It may have changed again: review the current one."
+            )
         return json_answer({"server": server, "tool": tool, "digest": digest, "accepted_by": who.id})
 
     async def _login_link(self, visit: Visit) -> Answer:
@@ -255,7 +310,7 @@ class Api:
             access=Access.PUBLIC,
             kind=RouteKind.WEBHOOK,
             handler=self._callback,
-            summary="A decision from another service, which the workflow's channel verifies by its signature.",
+            summary="A decision from an external service; the workflow's channel verifies its signature.",
         )
 
     async def _callback(self, visit: Visit) -> Answer:

@@ -22,8 +22,8 @@ from taskgate.ports.approval_channel import UNKNOWN_APPROVAL
 FIRST_LOOK: Final = 20_000
 """So many characters of arguments are shown at once; more of them only when asked for, and approved only then."""
 _THANKS: Final = {
-    "approve": "Your approval is noted.",
-    "deny": "Denied. The tool will not run, and the caller is told.",
+    "approve": "Approval recorded.",
+    "deny": "Denied. The tool will not run; the caller receives the reason.",
 }
 MOST_DIGITS: Final = 15
 
@@ -68,7 +68,11 @@ class ApprovalPages:
         shown = await self._inbox.shown(approval_id, visit.who)
         if shown is None:
             return self._frame.message(
-                visit.request, visit.who, 404, "No such approval", "It may have been forgotten after a while."
+                visit.request,
+                visit.who,
+                404,
+                "Approval not found",
+                "It may have been deleted after its retention period.",
             )
         if note is None and said in _THANKS:
             note, note_kind = _THANKS[said], ""
@@ -80,7 +84,7 @@ class ApprovalPages:
             status=status,
             note=note,
             note_kind=note_kind,
-            command=f"taskgate approvals show {approval_id}",
+            command=self._frame.command_for("GET", "/api/v1/approvals/{id}", id=approval_id),
             api=f"/api/v1/approvals/{approval_id}",
             **self._parts(visit.request, shown),
         )
@@ -164,7 +168,9 @@ class ApprovalPages:
             form.get("server", ""), form.get("tool", ""), form.get("digest", ""), who.id
         )
         if not done:
-            return await self._definitions(visit, "It has changed once more since you looked. Look again.")
+            return await self._definitions(
+                visit, "The definition has changed again since you opened this page. Review the current one."
+            )
         return redirect("/definitions")
 
     def _timed(self, row: Mapping[str, Any]) -> dict[str, Any]:

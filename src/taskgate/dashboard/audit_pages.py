@@ -32,15 +32,15 @@ VERIFIED: Final = 100
 _SLICE: Final = 200
 _WORDS: Final = ("event", "caller", "server", "tool", "decision", "text")
 _QUERY: Final = {
-    "event": "exactly this event",
-    "caller": "exactly this principal",
-    "server": "exactly this server",
-    "tool": "exactly this tool, resource or prompt",
-    "decision": "exactly this decision",
-    "text": "in any field, whatever its case",
+    "event": "name of the event",
+    "caller": "name of the principal",
+    "server": "name of the server",
+    "tool": "name of the tool, resource or prompt",
+    "decision": "the decision",
+    "text": "text in any field, ignoring case",
     "since": "such as 7d",
-    "before": "rows before this number, from next",
-    "limit": "how many, up to 1000",
+    "before": "rows before this number, from `next`",
+    "limit": "maximum number of rows, up to 1000",
 }
 _EXPORT: Final = {"format": "jsonl (default) or cef", "after": "rows after this number", "limit": "up to 5000"}
 
@@ -87,9 +87,23 @@ class Audit:
     def routes(self) -> tuple[Route, ...]:
         see = Access.SEE
         return (
-            get("/audit", see, self._search, "Rows of the audit log, newest first.", query=_QUERY),
-            get("/audit/chain", see, self._chain, "The end of the chain, and whether its last rows are whole."),
-            get("/audit/export", see, self._export, "Rows in order, as JSON lines or CEF.", query=_EXPORT),
+            get(
+                "/audit",
+                see,
+                self._search,
+                "Rows of the audit log, newest first.",
+                query=_QUERY,
+                command="taskgate audit search",
+            ),
+            get("/audit/chain", see, self._chain, "Head of the hash chain, and whether its last rows verify."),
+            get(
+                "/audit/export",
+                see,
+                self._export,
+                "Rows in order, as JSON lines or CEF.",
+                query=_EXPORT,
+                command="taskgate audit export -o audit.jsonl",
+            ),
         )
 
     async def _search(self, visit: Visit) -> Answer:
@@ -102,7 +116,7 @@ class Audit:
     async def _export(self, visit: Visit) -> Answer:
         form = visit.asked("format") or "jsonl"
         if form not in ("jsonl", "cef"):
-            raise ValueError("format is jsonl or cef")
+            raise ValueError("format must be jsonl or cef")
         limit = _number(visit.asked("limit"), EXPORTED)
         after = _number(visit.asked("after"), 0)
         rows, last = await self._records.audit_rows(visit.who, after, min(max(1, limit), EXPORTED))
@@ -125,7 +139,7 @@ class AuditPages:
         try:
             rows, before = await self._audit.found(visit)
         except ValueError as error:
-            return self._frame.message(visit.request, visit.who, 400, "Cannot be read", str(error))
+            return self._frame.message(visit.request, visit.who, 400, "Invalid filter", str(error))
         asked = {name: value for name in (*_WORDS, "since") if (value := visit.asked(name)) is not None}
         options = " ".join(f"--{name} {_quoted(value)}" for name, value in asked.items())
         return await self._frame.page(
@@ -157,7 +171,7 @@ def _number(asked: str | None, otherwise: int) -> int:
     if asked is None:
         return otherwise
     if not (asked.isascii() and asked.isdigit()) or len(asked) > 15:
-        raise ValueError("before, after and limit are whole numbers")
+        raise ValueError("before, after and limit must be whole numbers")
     return int(asked)
 
 
@@ -170,9 +184,9 @@ def _quoted(text: str) -> str:
 MOST_DAYS: Final = 400
 SHOWN: Final = 200
 _USAGE_QUERY: Final = {
-    "days": "how many days back, up to 400; default 7",
-    "by": "what to add up by: day, principal, tenant, server, tool, with commas; default principal,server,tool",
-    "format": "csv for a table; prometheus for metrics of today, by principal,tenant,server,tool unless said otherwise",
+    "days": "number of days, up to 400; default 7",
+    "by": "group by: day, principal, tenant, server, tool, separated by commas; default principal,server,tool",
+    "format": "csv; or prometheus for metrics of today, grouped by principal,tenant,server,tool unless `by` is given",
 }
 MOST_SERIES: Final = 1_000
 _LABELS: Final = "principal,tenant,server,tool"
@@ -192,7 +206,17 @@ class Usage:
         return summed(rows, tuple(part.strip() for part in by.split(","))), days, by
 
     def routes(self) -> tuple[Route, ...]:
-        return (get("/usage", Access.LOGIN, self._json, "Who used what, added up.", answer=ROWS, query=_USAGE_QUERY),)
+        return (
+            get(
+                "/usage",
+                Access.LOGIN,
+                self._json,
+                "Usage by caller, server, tool and day.",
+                answer=ROWS,
+                query=_USAGE_QUERY,
+                command="taskgate usage",
+            ),
+        )
 
     async def _json(self, visit: Visit) -> Answer:
         if visit.asked("format") == "prometheus":
@@ -223,7 +247,7 @@ class UsagePages:
         try:
             rows, days, by = await self._usage.rows(visit)
         except ValueError as error:
-            return self._frame.message(visit.request, visit.who, 400, "Cannot be read", str(error))
+            return self._frame.message(visit.request, visit.who, 400, "Invalid filter", str(error))
         asked = {"days": str(days), "by": by}
         parts = [part for part in GROUPS if part in by.split(",")]
         return await self._frame.page(
@@ -256,17 +280,17 @@ def _days(asked: str | None) -> int:
     if asked is None:
         return 7
     if not (asked.isascii() and asked.isdigit()) or len(asked) > 4 or not 0 < int(asked) <= MOST_DAYS:
-        raise ValueError(f"days is a whole number from 1 to {MOST_DAYS}")
+        raise ValueError(f"days must be a whole number from 1 to {MOST_DAYS}")
     return int(asked)
 
 
 _FAMILIES: Final = (
     ("taskgate_used_calls", "Calls that reached a server.", "calls", ""),
-    ("taskgate_used_errors", "Those of them that failed.", "errors", ""),
-    ("taskgate_used_seconds", "How long they took, added up.", "seconds", ""),
-    ("taskgate_used_bytes", "Bytes of their arguments (in) and results (out).", "bytes_in", "in"),
+    ("taskgate_used_errors", "Calls that failed.", "errors", ""),
+    ("taskgate_used_seconds", "Total duration of the calls in seconds.", "seconds", ""),
+    ("taskgate_used_bytes", "Bytes of arguments (in) and results (out).", "bytes_in", "in"),
     ("taskgate_used_bytes", "", "bytes_out", "out"),
-    ("taskgate_used_sampling_cost", "What models cost that answered servers.", "cost", ""),
+    ("taskgate_used_sampling_cost", "Cost of model calls that answered sampling requests.", "cost", ""),
 )
 
 

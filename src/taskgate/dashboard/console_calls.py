@@ -124,16 +124,18 @@ class ConsoleCalls:
                 "/tools",
                 Access.CALL,
                 self._tools,
-                "What can be called in a scope.",
-                query={"scope": "which; the default one"},
+                "Tools that you can call in a scope.",
+                query={"scope": "name of the scope; default: the default scope"},
+                command="taskgate tools",
                 scope=lambda request: request.query.get("scope"),
             ),
             post(
                 "/tools/call",
                 Access.CALL,
                 self._call,
-                "Call a tool as yourself in a scope.",
+                "Call a tool in a scope, as yourself.",
                 _CALL,
+                command="taskgate call TOOL",
                 scope=lambda request: _text_in(request.json(), "scope"),
             ),
         )
@@ -183,7 +185,7 @@ class ConsoleCalls:
         said = visit.request.json()
         tool, arguments, scope = said.get("tool"), said.get("arguments", {}), said.get("scope")
         if set(said) - set(_CALL["properties"]) or type(tool) is not str or type(arguments) is not dict:
-            return problem(400, 'Send "tool", and if needed "arguments" (an object) and "scope".')
+            return problem(400, 'Send "tool" (a string) and optionally "arguments" (an object) and "scope" (a string).')
         if scope is not None and type(scope) is not str:
             return problem(400, '"scope" must be a string.')
         reply = await self.call(visit.authorized, tool, arguments)

@@ -25,7 +25,7 @@ from taskgate.core.identity.access import Access
 from taskgate.core.identity.roles import Role
 from taskgate.core.text.plain_text import visible
 from taskgate.dashboard.login import Login
-from taskgate.dashboard.routes import Visit
+from taskgate.dashboard.routes import RouteTable, Visit
 from taskgate.dashboard.web import Answer, WebRequest
 
 HERE: Final = Path(__file__).parent
@@ -43,31 +43,26 @@ class About:
     path: str
     access: Access
     api: str
-    command: str
     topics: tuple[str, ...] = ()
-    """What it shows; a change of one of these makes it look again."""
+    """Page content that changes; an update of one of these topics makes an open page fetch itself again."""
     in_menu: bool = True
 
 
 ABOUT: Final[Mapping[str, About]] = {
-    "now": About("Now", "/now", Access.LOGIN, "/api/v1/now", "taskgate status", ("tasks", "inbox", "servers")),
-    "tasks": About("Tasks", "/tasks", Access.LOGIN, "/api/v1/tasks", "taskgate tasks list --all", ("tasks",)),
-    "inbox": About("Inbox", "/inbox", Access.LOGIN, "/api/v1/inbox", "taskgate approvals list", ("inbox", "tasks")),
-    "servers": About("Servers", "/servers", Access.SEE, "/api/v1/servers", "taskgate servers status", ("servers",)),
-    "scopes": About("Scopes", "/scopes", Access.ACT, "/api/v1/scopes", "taskgate scopes list", ("scopes",)),
-    "rules": About("Rules", "/rules", Access.SEE, "/api/v1/rules", "taskgate policy rehearse NEW.yaml", ()),
-    "usage": About("Usage", "/usage", Access.LOGIN, "/api/v1/usage", "taskgate usage"),
-    "waterfall": About("Waterfall", "/waterfall", Access.SEE, "/api/v1/waterfall", "taskgate status --json"),
-    "audit": About("Audit", "/audit", Access.SEE, "/api/v1/audit", "taskgate audit search"),
-    "system": About("System", "/system", Access.SEE, "/api/v1/system", "taskgate status"),
-    "try": About("Try", "/try", Access.LOGIN, "/api/v1/tools", "taskgate call"),
-    "approvals": About(
-        "Approvals", "/approvals", Access.SEE, "/api/v1/approvals", "taskgate approvals list", ("inbox",), False
-    ),
-    "grants": About("Grants", "/grants", Access.SEE, "/api/v1/grants", "taskgate approvals grants", (), False),
-    "definitions": About(
-        "Definitions", "/definitions", Access.SEE, "/api/v1/pins", "taskgate pins list", ("definitions",), False
-    ),
+    "now": About("Now", "/now", Access.LOGIN, "/api/v1/now", ("tasks", "inbox", "servers")),
+    "tasks": About("Tasks", "/tasks", Access.LOGIN, "/api/v1/tasks", ("tasks",)),
+    "inbox": About("Inbox", "/inbox", Access.LOGIN, "/api/v1/inbox", ("inbox", "tasks")),
+    "servers": About("Servers", "/servers", Access.SEE, "/api/v1/servers", ("servers",)),
+    "scopes": About("Scopes", "/scopes", Access.ACT, "/api/v1/scopes", ("scopes",)),
+    "rules": About("Rules", "/rules", Access.SEE, "/api/v1/rules"),
+    "usage": About("Usage", "/usage", Access.LOGIN, "/api/v1/usage"),
+    "waterfall": About("Waterfall", "/waterfall", Access.SEE, "/api/v1/waterfall"),
+    "audit": About("Audit", "/audit", Access.SEE, "/api/v1/audit"),
+    "system": About("System", "/system", Access.SEE, "/api/v1/system"),
+    "try": About("Try", "/try", Access.LOGIN, "/api/v1/tools"),
+    "approvals": About("Approvals", "/approvals", Access.SEE, "/api/v1/approvals", ("inbox",), False),
+    "grants": About("Grants", "/grants", Access.SEE, "/api/v1/grants", (), False),
+    "definitions": About("Definitions", "/definitions", Access.SEE, "/api/v1/pins", ("definitions",), False),
 }
 
 
@@ -101,8 +96,9 @@ async def templates_compiled() -> None:
 class Frame:
     """`served` says whether there is a page at an address: the menu offers nothing else."""
 
-    def __init__(self, login: Login, waiting: Count, served: Callable[[str], bool]) -> None:
+    def __init__(self, login: Login, waiting: Count, served: Callable[[str], bool], api: RouteTable) -> None:
         self._login = login
+        self._api = api
         self._waiting = waiting
         self._served = served
         self._templates = _templates()
@@ -120,7 +116,8 @@ class Frame:
         """A page of the console. `command` and `api` replace those of the page where it is about one thing."""
         waiting = await self._waiting(visit.who)
         about = ABOUT[name]
-        values |= {"command": command or about.command, "api": api or about.api, "topics": about.topics}
+        shown_command = command if command is not None else self._api.command("GET", about.api)
+        values |= {"command": shown_command, "api": api or about.api, "topics": about.topics}
         values["version"] = visit.version
         values.setdefault("title", about.title)
         return self.plain(template, visit.request, visit.who, here=name, waiting=waiting, **values)
@@ -147,12 +144,20 @@ class Frame:
             note_kind=note_kind,
             menu=self._menu(who),
             asset=asset_address,
+            command_for=self._api.command,
             **shown,
         )
         return Answer(status, text.encode("utf-8", "replace"))
 
-    def message(self, request: WebRequest, who: Approver | None, status: int, title: str, text: str) -> Answer:
-        return self.plain("message.html", request, who, status=status, title=title, text=text)
+    def command_for(self, method: str, path: str, **values: str) -> str:
+        """The command that mirrors a route of the API."""
+        return self._api.command(method, path, **values)
+
+    def message(
+        self, request: WebRequest, who: Approver | None, status: int, title: str, text: str, *, reason: str = ""
+    ) -> Answer:
+        """A page with one sentence. `reason` is the machine-readable reason of a refusal."""
+        return self.plain("message.html", request, who, status=status, title=title, text=text, reason=reason)
 
     def _menu(self, who: Approver | None) -> list[tuple[str, About]]:
         if who is None:

@@ -142,13 +142,13 @@ def _object(text: str) -> dict[str, Any]:
     except MalformedJson as problem:
         raise BadForm(problem.message) from None
     if type(value) is not dict:
-        raise BadForm("The whole must be a JSON object.")
+        raise BadForm("Enter a JSON object.")
     return value
 
 
 def _value(one: Field, text: str) -> Any:
     if one.kind == "choice" and text not in (value for value, _ in one.options):
-        raise BadForm(f"{one.label} must be one of those to choose from.")
+        raise BadForm(f"{one.label} must be one of the listed options.")
     try:
         match one.kind:
             case "integer":
@@ -171,9 +171,9 @@ CARDS: Final = 12
 MOST_TOGETHER: Final = 100
 _DONE: Final = {
     "approved": "Approved.",
-    "denied": "Denied. The callers are told.",
-    "answered": "Whoever asked has the answer.",
-    "declined": "Whoever asked has been told no.",
+    "denied": "Denied. The callers receive the reason.",
+    "answered": "Answer sent.",
+    "declined": "Declined.",
 }
 
 
@@ -262,10 +262,14 @@ class InboxPages:
         """What a yes leads to."""
         task_id = shown.held.task_id
         if task_id is None or shown.starts_on_yes:
-            return "Runs at once: its caller waits." if task_id is None else "Runs at once."
+            return (
+                "Runs immediately after approval; the caller is waiting."
+                if task_id is None
+                else "Runs immediately after approval."
+            )
         asked = self._gateway.tasks.methods.polled_ago_s(task_id)
-        since = f"it last asked {span(asked)} ago" if asked is not None else "it has not asked since"
-        return f"Runs when the agent asks again; {since}."
+        since = f"last polled {span(asked)} ago" if asked is not None else "not polled yet"
+        return f"Runs when the caller polls the task ({since})."
 
     def may_go_together(self, held: HeldCall) -> bool:
         """Only a tool that says of itself that it destroys nothing; silence is no such word."""
@@ -297,7 +301,7 @@ class InboxPages:
         waiting = self._questions.find(visit.who, visit.values["id"])
         if waiting is None:
             return await self._list(
-                visit, "This question was answered already, its time is over, or it is not yours.", 409
+                visit, "This question was already answered, has expired, or belongs to another user.", 409
             )
         sent = form_values(visit)
         action = sent.get("action", ["accept"])[0]
@@ -321,7 +325,7 @@ class InboxPages:
         verdict = Verdict.APPROVE if form.get("verdict") == "approve" else Verdict.DENY
         first = await self._inbox.records.held(visit.who, ids[0])
         if first is None or not self.may_go_together(first):
-            return await self._list(visit, "These cannot be decided together. Look at each.", 409)
+            return await self._list(visit, "These calls cannot be decided together. Review each one.", 409)
         refused = 0
         for approval_id in ids:
             held = await self._inbox.records.held(visit.who, approval_id)
@@ -339,7 +343,7 @@ class InboxPages:
             refused += bool(ruling.refusal)
         if refused:
             return await self._list(
-                visit, f"{len(ids) - refused} decided; {refused} were not: somebody was quicker.", 409
+                visit, f"{len(ids) - refused} decided; {refused} were already decided or have changed.", 409
             )
         return redirect(f"/inbox?said={'approved' if verdict is Verdict.APPROVE else 'denied'}")
 

@@ -79,7 +79,7 @@ class Pages:
         self._gateway = gateway
         self._inbox = inbox
         self._api = api
-        self.frame = Frame(login, self._waiting, lambda path: self.table.find("GET", path) is not None)
+        self.frame = Frame(login, self._waiting, lambda path: self.table.find("GET", path) is not None, api.table)
         self._elicitations = Elicitations(gateway, self.frame.plain)
         approvals = ApprovalPages(gateway, inbox, self.frame)
         tasks = TaskPages(gateway, self.frame, tasks=api.tasks, now=api.now, questions=api.questions, inbox=inbox)

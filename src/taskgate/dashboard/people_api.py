@@ -35,8 +35,21 @@ class PeopleApi:
     def routes(self) -> tuple[Route, ...]:
         admin = Access.CONFIGURE
         return (
-            get("/tokens", admin, self._tokens, "The tokens of the configuration, and what was revoked."),
-            post("/tokens/revoke", admin, self._revoke, "End a token before its time.", _REVOKE),
+            get(
+                "/tokens",
+                admin,
+                self._tokens,
+                "Configured tokens and revocations.",
+                command="taskgate tokens list",
+            ),
+            post(
+                "/tokens/revoke",
+                admin,
+                self._revoke,
+                "Revoke a token or a principal.",
+                _REVOKE,
+                command="taskgate tokens revoke NAME",
+            ),
         )
 
     async def _tokens(self, visit: Visit) -> Answer:
@@ -56,14 +69,14 @@ class PeopleApi:
         who, said = visit.who, visit.request.json()
         name, reason = said.get("name"), said.get("reason", "")
         if set(said) - {"name", "reason"} or type(name) is not str or type(reason) is not str or not name:
-            raise ValueError('say "name", the id of a token or the name of a principal, and perhaps "reason"')
+            raise ValueError('send "name" (the id of a token or the name of a principal) and optionally "reason"')
         tokens = self._gateway.plan.value.governing.tokens
         found = [token for token in tokens if name in (token.id, token.principal) and who.reaches(token.principal)]
         for token in found:
             await self._people.revoke(token.sha256, token.principal, who.id, reason[:LONGEST_REASON])
         if not found:
             if "#" not in name or not who.reaches(name):
-                return problem(404, "There is no such token. `taskgate tokens list` names them.")
+                return problem(404, "Token not found. Run `taskgate tokens list` to see the names.")
             await self._people.revoke(name, name, who.id, reason[:LONGEST_REASON])
         return json_answer({"revoked": [token.principal for token in found] or [name], "by": who.id})
 
@@ -95,8 +108,8 @@ LARGE_PAGE: Final = 4 << 20
 ROWS_A_PAGE: Final = 500
 _ERASE: Final = closed_object(("principal",), principal=TEXT, cancel={"type": "boolean"})
 _PAGE: Final = closed_object(("rows", "next"), rows=ROWS, next={"type": ["string", "null"]})
-_QUERY: Final = {"principal": "whose data", "after": "where the next page begins, from `next` of the one before"}
-_NOBODY: Final = f"Say whose data: a principal, which {ANONYMOUS!r} is not."
+_QUERY: Final = {"principal": "name of the principal", "after": "start of the next page, from `next`"}
+_NOBODY: Final = f"Send the name of a principal; {ANONYMOUS!r} is not one."
 _encode: Final = msgspec.json.Encoder().encode
 
 Rows = list[dict[str, Any]]
@@ -121,15 +134,30 @@ class DataApi:
     def routes(self) -> tuple[Route, ...]:
         admin = Access.CONFIGURE
         return (
-            get("/data/export", admin, self._export, "All of one person's data.", answer=_PAGE, query=_QUERY),
-            post("/data/erase", admin, self._erase, "Forget one person's data; the audit chain stays.", _ERASE),
+            get(
+                "/data/export",
+                admin,
+                self._export,
+                "Export the data of one principal.",
+                answer=_PAGE,
+                query=_QUERY,
+                command="taskgate data export --principal NAME",
+            ),
+            post(
+                "/data/erase",
+                admin,
+                self._erase,
+                "Erase the data of one principal; the audit log is kept.",
+                _ERASE,
+                command="taskgate data erase --principal NAME",
+            ),
         )
 
     async def _export(self, visit: Visit) -> Answer:
         principal = _principal(visit, visit.asked("principal"))
         part, _, rest = (visit.asked("after") or "tasks:").partition(":")
         if part not in self._parts:
-            raise ValueError("`after` must be the `next` of the page before")
+            raise ValueError("`after` must be the `next` of the previous page")
         rows, more = await self._parts[part](principal, rest)
         if more is not None:
             following: str | None = f"{part}:{more}"
@@ -222,7 +250,7 @@ class DataApi:
         said = visit.request.json()
         cancel = said.get("cancel", False)
         if set(said) - {"principal", "cancel"} or type(cancel) is not bool:
-            raise ValueError('say "principal", and perhaps "cancel": true')
+            raise ValueError('send "principal" and optionally "cancel": true')
         principal = _principal(visit, said.get("principal"))
         by = visit.who.id
         entry = AuditEntry(0, "data_erased", principal, kind="data", decision="erased", reason=f"by {by}")
@@ -247,7 +275,7 @@ class DataApi:
             if task is None or task.state.is_terminal:
                 continue
             try:
-                await self._gateway.tasks.methods.cancel_task(task, f"by {by}: the data of its caller are erased")
+                await self._gateway.tasks.methods.cancel_task(task, f"by {by}: the caller's data is being erased")
             except CallerError:
                 continue  # it has just ended
 
@@ -261,8 +289,8 @@ def _principal(visit: Visit, name: object) -> str:
 def _not_yet(open_ids: tuple[str, ...]) -> str:
     some = ", ".join(open_ids[:5]) + (", ..." if len(open_ids) > 5 else "")
     return (
-        f"Nothing was erased: {len(open_ids)} of their calls have not ended ({some}). Wait for them, or cancel the tasks "
-        "(--cancel does), and decide the approvals that wait."
+        f"Nothing was erased: {len(open_ids)} calls are still open ({some}). Wait until they finish, or cancel the tasks "
+        "(option --cancel) and decide the open approvals."
     )
 
 

@@ -41,10 +41,18 @@ class QuestionsApi:
                 "/questions",
                 Access.LOGIN,
                 self._list,
-                "Questions that wait: everybody's for who may see, or yours.",
+                "Open questions: yours, or with the permission `see` those of all callers.",
                 answer=ROWS,
+                command="taskgate questions list",
             ),
-            post("/questions/{id}", Access.LOGIN, self._answer, "Answer a question, or refuse to.", _ANSWER),
+            post(
+                "/questions/{id}",
+                Access.LOGIN,
+                self._answer,
+                "Answer or decline a question.",
+                _ANSWER,
+                command="taskgate questions answer {id}",
+            ),
         )
 
     def asked_of(self, who: Approver) -> list[Waiting]:
@@ -70,11 +78,11 @@ class QuestionsApi:
             return problem(400, f"Unknown keys: {', '.join(sorted(unknown))}.")
         waiting = self.find(visit.who, visit.values["id"])
         if waiting is None:
-            return problem(404, f"There is no question {visit.values['id'][:60]!r} waiting.")
+            return problem(404, f"No open question {visit.values['id'][:60]!r}.")
         if said.get("action", "accept") not in ("accept", "decline", "cancel"):
             return problem(400, "action must be accept, decline or cancel.")
         await self.settle(waiting, said)
-        return json_answer({"id": waiting.id, "message": f"{waiting.server} has the answer."})
+        return json_answer({"id": waiting.id, "message": f"Answer sent to {waiting.server}."})
 
     async def settle(self, waiting: Waiting, said: Mapping[str, Any]) -> None:
         """Raises CallerError for an answer that does not fit, and for a question that somebody else was quicker with."""
@@ -126,7 +134,7 @@ def server_rows(gateway: Gateway) -> list[dict[str, Any]]:
 # and a question that a caller or a server asked through us. Opening the page decides nothing; a form of ours does.
 
 Render = Callable[..., Answer]
-_GONE: Final = ("Nothing to answer", "This question was answered already, its time is over, or it is not for you.")
+_GONE: Final = ("Question not open", "It was already answered, has expired, or belongs to another user.")
 
 
 class Elicitations:
@@ -158,9 +166,7 @@ class Elicitations:
                 await page.asker.told()
             except CallerError:
                 return self._message(request, who, 409, *_GONE)
-            return self._message(
-                request, who, 200, "Thank you", "Whoever asked has been told. You can close this page."
-            )
+            return self._message(request, who, 200, "Answer sent", "You can close this page.")
         return self._render(
             "elicitation.html",
             request,
@@ -184,20 +190,20 @@ class Elicitations:
                 await waiting.kept()
             except CallerError:
                 return self._message(request, who, 409, *_GONE)
-            return self._message(request, who, 200, "Thank you", "The server has been told. You can close this page.")
+            return self._message(request, who, 200, "Answer sent", "You can close this page.")
         try:
             loopback = self._gateway.plan.value.features.loopback_urls
             shown = check_peer_url(str(waiting.params.get("url")), allow_loopback=loopback)
         except UnsafeUrl as problem:
-            return self._message(request, who, 403, "Not shown", problem.message)
+            return self._message(request, who, 403, "Unsafe link", problem.message)
         return self._render(
             "elicitation.html",
             request,
             who,
             here="",
             id=waiting.id,
-            asks=f"The server {_clear(waiting.server)}",
-            title="Open a page",
+            asks=f"Server {_clear(waiting.server)}",
+            title="Open a link",
             text=_clear(waiting.message),
             seconds=max(0, (waiting.expires_ms - self._gateway.tasks.store.now_ms()) // 1000),
             url=shown.url,
@@ -206,7 +212,7 @@ class Elicitations:
         )
 
     def _message(self, request: WebRequest, who: Approver, status: int, title: str, text: str) -> Answer:
-        return self._render("message.html", request, who, status=status, here="", title=title, text=text)
+        return self._render("message.html", request, who, status=status, here="", title=title, text=text, reason="")
 
 
 def _clear(text: Any) -> str:

@@ -6,6 +6,7 @@ A request that matches no route gets 404; the access class of its route is check
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -29,8 +30,8 @@ TEXT: Final[Schema] = {"type": "string"}
 
 def refusal(needs: Permission) -> str:
     return (
-        f"You may not do this here: it needs a role that may {needs.value}. Use a token or a login with such a role; the operator "
-        "gives roles in the configuration (`roles` of a token)."
+        f"Permission denied: this requires a role with the permission `{needs.value}`. Use a token or login with such a role; the "
+        "operator assigns roles in the configuration (`roles` of a token)."
     )
 
 
@@ -85,6 +86,8 @@ class Route(DeclaredRoute):
     """Whether the answer is a stream of events."""
     cookie: LoginCookie = LoginCookie.CONSOLE
     """The cookie that proves a login on this route."""
+    command: str = ""
+    """The command that does the same, with the parameters of the path in braces. Pages show it; OpenAPI has it as `x-command`."""
     scope: Callable[[WebRequest], str | None] | None = None
     """For class `call`: the scope that a request names; None: the one its credential is bound to, or the default one."""
 
@@ -130,6 +133,13 @@ class RouteTable:
                 return Found(route, values)
         return None
 
+    def command(self, method: str, path: str, **values: str) -> str:
+        """The command that mirrors a declared route, with these values for its placeholders; empty where there is none."""
+        route = next((route for route in self.routes if (route.method, route.path) == (method, path)), None)
+        if route is None:
+            raise LookupError(f"{method} {path} is not declared")
+        return route.command.format(**{name: shlex.quote(value) for name, value in values.items()})
+
     def openapi(self, version: str) -> dict[str, Any]:
         """The table as an OpenAPI 3.1 document."""
         paths: dict[str, dict[str, Any]] = {}
@@ -148,9 +158,9 @@ class RouteTable:
 
 
 _DESCRIPTION: Final = (
-    "What the console shows and does, for scripts. `x-access` is the access class of a route: `public`; `login`, any credential, "
-    "which gets its own things; `call`, a credential that may call tools in the scope that the request names; or the permission "
-    "that a role must give (also in `x-needs`)."
+    "The data and actions of the console as JSON. `x-access` is the access class of a route: `public`; `login`, any credential, "
+    "which reaches its own data; `call`, a credential that may call tools in the scope that the request names; or the permission "
+    "that a role must grant (also in `x-needs`). `x-command` is the command that does the same."
 )
 
 
@@ -163,11 +173,12 @@ def _operation(route: Route) -> dict[str, Any]:
         "operationId": _operation_id(route),
         "x-access": route.access.value,
         "x-needs": route.access.permission.value if route.access.permission is not None else None,
+        **({"x-command": route.command} if route.command else {}),
         "parameters": places + query,
         "responses": {
             str(route.status): {"description": "Done.", "content": {kind: {"schema": route.answer}}},
             "default": {
-                "description": "What was wrong, in a sentence.",
+                "description": "The error, as a sentence for people.",
                 "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Problem"}}},
             },
         },

@@ -61,7 +61,7 @@ def since_ms(text: str | None, now_ms: int) -> int:
     """`7d`, `12h` or `30m` before now."""
     found = _SINCE.fullmatch(text or f"{DAYS}d")
     if found is None:
-        raise ValueError("since is a length of time such as 7d, 12h or 30m")
+        raise ValueError("since must be a duration such as 7d, 12h or 30m")
     return now_ms - int(found[1]) * _UNITS[found[2]]
 
 
@@ -156,17 +156,25 @@ class RulesApi:
 
     def routes(self) -> tuple[Route, ...]:
         see, body = Access.SEE, closed_object(("governance",), governance=TEXT, since=TEXT)
-        pages = {"since": "such as 7d", "after": "where the next page begins", "limit": "how many, up to 1000"}
+        pages = {"since": "such as 7d", "after": "start of the next page", "limit": "maximum number, up to 1000"}
         return (
-            get("/rules", see, self._list, "The rules in force, and how many recorded calls each decided."),
-            get("/rules/suggestions", see, self._suggestions, "Where to ask less, and where to ask more."),
-            get("/rules/recorded", Access.ACT, self._recorded, "Calls on record, redacted.", query=pages),
+            get("/rules", see, self._list, "Rules in force, with the number of recorded calls that each decided."),
+            get("/rules/suggestions", see, self._suggestions, "Tools that should need approval less or more often."),
+            get(
+                "/rules/recorded",
+                Access.ACT,
+                self._recorded,
+                "Recorded calls, redacted.",
+                query=pages,
+                command="taskgate policy rehearse NEW.yaml",
+            ),
             post(
                 "/rules/rehearse",
                 Access.ACT,
                 self._rehearse,
-                "What a changed `governance` section (YAML) would have said to the recorded calls.",
+                "Evaluate a changed `governance` section (YAML) against recorded calls.",
                 body,
+                command="taskgate policy rehearse NEW.yaml",
             ),
         )
 
@@ -180,7 +188,7 @@ class RulesApi:
         first = since_ms(visit.asked("since"), self._records.now_ms())
         after = visit.asked("after") or "0"
         if not (after.isascii() and after.isdigit()) or len(after) > 15:
-            raise ValueError("after is the number that the last page gave as next")
+            raise ValueError("after must be the `next` of the previous page")
         page = await self._records.recorded_calls(visit.who, first, int(after), limit_of(visit.request))
         return json_answer({"calls": page.calls, "next": page.after, "recording": self._rules.is_recording})
 
@@ -188,7 +196,7 @@ class RulesApi:
         said = visit.request.json()
         governance, since = said.get("governance"), said.get("since")
         if set(said) - {"governance", "since"} or type(governance) is not str or type(since) not in (str, type(None)):
-            raise ValueError('the body holds "governance", the section as YAML text, and perhaps "since", such as 7d')
+            raise ValueError('send "governance" (the section as YAML text) and optionally "since", such as 7d')
         return json_answer((await self._rules.rehearsed(visit.who, governance, since)).rows())
 
 
@@ -241,7 +249,7 @@ def suggestion_row(one: Suggestion) -> dict[str, str]:
 # Scopes for operators, as JSON: hand one over for a time, list, look, end. The paths are in docs/api-reference.md.
 
 DEFAULT_LIFETIME_MS: Final = 60 * 60 * 1000
-_NO_SUCH_SCOPE: Final = "There is no such scope."
+_NO_SUCH_SCOPE: Final = "Scope not found."
 _WISH: Final = closed_object(("config",), config=OBJECT, lifetime_ms={"type": "integer"}, label=TEXT)
 _KEYS: Final = frozenset({"config", "lifetime_ms", "label"})
 
@@ -255,10 +263,18 @@ class ScopesApi:
     def routes(self) -> tuple[Route, ...]:
         act = Access.ACT
         return (
-            get("/scopes", act, self._list, "The scopes in force, and what each comes to."),
-            post("/scopes", act, self._hand_over, "Hand a scope over for a time.", _WISH, status=201),
-            get("/scopes/{name}", act, self._show, "One scope."),
-            delete("/scopes/{name}", act, self._delete, "End a scope that was handed over."),
+            get("/scopes", act, self._list, "Scopes in force with their servers.", command="taskgate scopes served"),
+            post(
+                "/scopes",
+                act,
+                self._hand_over,
+                "Create a temporary scope.",
+                _WISH,
+                status=201,
+                command="taskgate scopes hand-over FILE",
+            ),
+            get("/scopes/{name}", act, self._show, "One scope.", command="taskgate scopes explain {name}"),
+            delete("/scopes/{name}", act, self._delete, "End a temporary scope.", command="taskgate scopes end {name}"),
         )
 
     async def _list(self, visit: Visit) -> Answer:
@@ -278,7 +294,7 @@ class ScopesApi:
         config, label = said.get("config"), said.get("label", "")
         lifetime_ms = said.get("lifetime_ms", DEFAULT_LIFETIME_MS)
         if set(said) - _KEYS or type(config) is not dict or not all(type(text) is str for text in config.values()):
-            raise ValueError('say "config", a map of strings, and perhaps "lifetime_ms" and "label"')
+            raise ValueError('send "config" (a map of strings) and optionally "lifetime_ms" and "label"')
         if type(lifetime_ms) is not int or type(label) is not str:
             raise ValueError("lifetime_ms must be a whole number and label a string")
         try:
@@ -296,7 +312,7 @@ class ScopesApi:
         if await self._temporary.end(name, who.id):
             return json_answer({"scope": name, "ended_by": who.id})
         if self._gateway.has_scope(name):
-            return problem(409, "This scope stands in the configuration file; take it out there.")
+            return problem(409, "This scope is defined in the configuration file; remove it there.")
         return problem(404, _NO_SUCH_SCOPE)
 
     def _row(self, name: str) -> dict[str, Any]:

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 TOOLS_SHOWN: Final = 200
 ACTIONS: Final = {"reconnect": "reconnected", "drain": "drained", "enable": "enabled"}
-_NO_SUCH_SERVER: Final = "There is no such server."
+_NO_SUCH_SERVER: Final = "Server not found."
 
 
 class Servers:
@@ -133,13 +133,41 @@ class Servers:
                 "/servers",
                 Access.SEE,
                 self._list,
-                "State, health, latency and the last words of every server.",
+                "State, health, latency and recent stderr of every server.",
                 answer=ROWS,
+                command="taskgate servers status",
             ),
-            get("/servers/{name}", Access.SEE, self._show, "One server with its tools, lists and budgets."),
-            post("/servers/{name}/reconnect", act, self._reconnect, "Reach it now, whatever the back-off says.", none),
-            post("/servers/{name}/drain", act, self._drain, "Take it out of every scope; calls under way end.", none),
-            post("/servers/{name}/enable", act, self._enable, "Undo drain.", none),
+            get(
+                "/servers/{name}",
+                Access.SEE,
+                self._show,
+                "One server with its tools, lists and budgets.",
+                command="taskgate servers show {name}",
+            ),
+            post(
+                "/servers/{name}/reconnect",
+                act,
+                self._reconnect,
+                "Connect now instead of waiting for the back-off.",
+                none,
+                command="taskgate servers reconnect {name}",
+            ),
+            post(
+                "/servers/{name}/drain",
+                act,
+                self._drain,
+                "Remove a server from every scope; running calls finish.",
+                none,
+                command="taskgate servers drain {name}",
+            ),
+            post(
+                "/servers/{name}/enable",
+                act,
+                self._enable,
+                "Add a drained server back to its scopes.",
+                none,
+                command="taskgate servers enable {name}",
+            ),
         )
 
     async def _list(self, visit: Visit) -> Answer:
@@ -192,9 +220,7 @@ class ServersPages:
         name = visit.values["name"]
         row = await self._servers.one(visit.who, name)
         if row is None:
-            return self._frame.message(
-                visit.request, visit.who, 404, "No such server", "It is not configured any more."
-            )
+            return self._frame.message(visit.request, visit.who, 404, "Server not found", "It is no longer configured.")
         note = wrong or (f"{name} is {ACTIONS[done]}." if done in ACTIONS else None)
         return await self._frame.page(
             visit,
@@ -202,7 +228,7 @@ class ServersPages:
             "server.html",
             title=name,
             api=f"/api/v1/servers/{quote(name, safe='')}",
-            command=f"taskgate servers show {name}",
+            command=self._frame.command_for("GET", "/api/v1/servers/{name}", name=name),
             note=note,
             note_kind="bad" if wrong else "",
             row=row,
@@ -217,7 +243,7 @@ class ServersPages:
         name, action = visit.values["name"], visit.values["action"]
         if action not in ACTIONS:
             return self._frame.message(
-                visit.request, visit.who, 404, "Nothing here", "There is nothing at this address."
+                visit.request, visit.who, 404, "Page not found", "Check the address, or go to the start page."
             )
         try:
             wrong = await self._servers.do(name, action, visit.who.id)

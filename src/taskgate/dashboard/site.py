@@ -68,8 +68,10 @@ START: Final = "/now"
 LOGIN_BEGIN: Final = "/login/oidc"
 LOGIN_CALLBACK: Final = "/login/callback"
 _METHODS: Final = ("GET", "POST")
-_PROVIDER_AWAY: Final = "The provider where people log in cannot be reached or refused; the gateway's log says more."
-_USED_CODE: Final = "This link was used already or is too old. Ask for a new one with: taskgate approvals login"
+_PROVIDER_AWAY: Final = (
+    "Login failed: the identity provider is unavailable or refused the request. The gateway's log has details."
+)
+_USED_CODE: Final = "This link has expired or was already used. Create a new one with: taskgate approvals login"
 Provider = Callable[[], PeopleLogin | None]
 """Where people log in by the configuration of now."""
 
@@ -103,10 +105,8 @@ class Dashboard:
             "/events",
             Access.LOGIN,
             self._events,
-            "Which kinds of things change, as they do.",
-            query={
-                "after": "The version of the page that is open; if anything changed since, the first event comes at once."
-            },
+            "Topics of changes, for open pages.",
+            query={"after": "version of the open page; a change since then is sent immediately"},
             stream=True,
         )
         more = (events, *self._steering.routes(), *self.accounts.routes())
@@ -142,12 +142,12 @@ class Dashboard:
             request = await read_request(scope, receive)
             answer, authorized = await self._answer(request)
         except BodyTooLarge:
-            answer = problem(413, "The request is too large.")
+            answer = problem(413, "The request body is too large.")
         except TaskgateError as error:
             answer = problem(503, error.message)
         except Exception as fault:  # one request: it breaks for this visitor only
             log.error("page failed", path=scope["path"], exc_info=fault)
-            answer = problem(500, "Something went wrong inside the gateway; its log says more.")
+            answer = problem(500, "Internal error. The gateway's log has details.")
         if isinstance(answer, Answer):
             await send_answer(send, answer)
         else:
@@ -166,7 +166,7 @@ class Dashboard:
             found = self._pages.table.find(request.method, path)
         for_people = not is_api and (found is None or found.route.kind in (RouteKind.PAGE, RouteKind.FORM))
         if for_people and _is_meant_for_mcp(request):
-            return problem(404, f"There is nothing at {request.path[:80]}. MCP is served at /mcp."), None
+            return problem(404, f"Not found: {request.path[:80]}. MCP is served at /mcp."), None
         kind = found.route.kind if found is not None else RouteKind.API if is_api else RouteKind.PAGE
         if kind in (RouteKind.PAGE, RouteKind.FORM):
             await templates_compiled()
@@ -208,14 +208,14 @@ class Dashboard:
         if kind is not RouteKind.API:
             if kind is RouteKind.PAGE or self.login.good_form(cookie, request.form().get("form_token")):
                 return None
-            text = "This form is too old or not from here. Open the page again."
-            return self._pages.frame.message(request, None, 403, "Try again", text)
+            text = "This form has expired or did not come from this console. Reload the page and try again."
+            return self._pages.frame.message(request, None, 403, "Form rejected", text)
         if request.method == "POST" and not request.is_json:
-            return problem(415, "Send application/json.")
+            return problem(415, "Send the content type application/json.")
         token = request.headers.get(b"x-form-token", b"").decode("latin-1")
         bearer = request.headers.get(b"authorization")
         if cookie is not None and bearer is None and not self.login.good_form(cookie, token):
-            return problem(403, "A session of the pages needs the header x-form-token for this.")
+            return problem(403, "Requests with a console session need the header x-form-token.")
         return None
 
     async def _handled(self, request: WebRequest, found: Found, authorized: Authorized) -> Answer | EventAnswer:
@@ -238,16 +238,19 @@ class Dashboard:
     def _not_found(self, request: WebRequest, kind: RouteKind, authorized: Authorized) -> Answer:
         if kind is RouteKind.API:
             return problem(404, NOTHING_HERE)
-        return self._pages.frame.message(request, authorized.person, 404, "Nothing here", NOTHING_HERE)
+        return self._pages.frame.message(
+            request, authorized.person, 404, "Page not found", "Check the address, or go to the start page."
+        )
 
     async def _refused(self, request: WebRequest, kind: RouteKind, refused: AccessRefused) -> Answer:
         if kind not in (RouteKind.PAGE, RouteKind.FORM):
             return self._refused_script(refused)
         if refused.reason is AccessRefusal.NO_CREDENTIAL:
             return self._login_page(request, status=401) if request.method == "POST" else _to_login(request)
-        title = "Nothing here" if refused.status == 404 else "Not you"
-        text = f"{refused.text} A page that is meant for you opens by its own link."
-        return self._pages.frame.message(request, await self._visitor(request), refused.status, title, text)
+        title = "Page not found" if refused.status == 404 else "Access denied"
+        return self._pages.frame.message(
+            request, await self._visitor(request), refused.status, title, refused.text, reason=refused.reason.value
+        )
 
     def _refused_script(self, refused: AccessRefused) -> Answer:
         headers: list[tuple[bytes, bytes]] = []
@@ -263,7 +266,7 @@ class Dashboard:
         """The stream of an open page."""
         last_id = visit.request.headers.get(b"last-event-id", b"").decode("latin-1") or visit.asked("after")
         if self.live.is_full:
-            return problem(503, "Too many pages are open at this gateway.")
+            return problem(503, "Too many open console pages. Close some, then try again.")
         return self.live.stream(last_id, visit.who)
 
     # Entry: what is served to people who are not logged in yet, and what leads there and back
@@ -277,16 +280,14 @@ class Dashboard:
                 access=public,
                 kind=RouteKind.DOCUMENT,
                 handler=self._static,
-                summary="Style sheet and script of the pages.",
+                summary="Style sheet and script of the console.",
             ),
             page_route("/login", public, self._log_in, "The login page."),
             form_route("/login", public, self._log_in, "Log in with a token or a one-time code."),
-            page_route(LOGIN_BEGIN, public, self._on_the_way_in, "Begin a login with the OpenID provider."),
-            page_route(
-                LOGIN_CALLBACK, public, self._on_the_way_in, "Where the OpenID provider sends the browser back to."
-            ),
-            form_route("/logout", login, self._log_out, "Log out here, or everywhere."),
-            page_route("/", login, self._home, "Leads to the first page of the console."),
+            page_route(LOGIN_BEGIN, public, self._on_the_way_in, "Start a login with the OpenID provider."),
+            page_route(LOGIN_CALLBACK, public, self._on_the_way_in, "Redirect target of the OpenID provider."),
+            form_route("/logout", login, self._log_out, "Log out of this session, or of all sessions."),
+            page_route("/", login, self._home, "Redirect to the start page of the console."),
             self.api.webhook_route(),
             *self.accounts.page_routes(),
         )
@@ -328,13 +329,13 @@ class Dashboard:
         try:
             return await (self._to_provider if request.path == LOGIN_BEGIN else self._from_provider)(request, provider)
         except LoginRefused as refused:
-            note = f"You are not logged in: {refused}. Try again."
+            note = f"Login failed: {refused}. Try again."
         except IssuerUnavailable as fault:
             log.warning("login with the provider failed", why=str(fault))
             note = _PROVIDER_AWAY
         except AccessRefused as refused:
             log.warning("login with the provider refused", why=refused.why or refused.reason.value)
-            note = f"You are not logged in: {refused.why}. Try again." if refused.why else refused.text
+            note = f"Login failed: {refused.why}. Try again." if refused.why else refused.text
             if refused.reason is AccessRefusal.UNVERIFIABLE:
                 note = _PROVIDER_AWAY
             elif refused.reason is AccessRefusal.TOO_MANY_ATTEMPTS:
@@ -350,7 +351,7 @@ class Dashboard:
         """The browser comes from another site, so it would not send a Strict cookie on a redirect: our own page leads on."""
         pending = self.login.pending(request.cookie(LOGIN_COOKIE))
         if pending is None:
-            raise LoginRefused("it took too long, or began in another browser")
+            raise LoginRefused("the login expired or was started in another browser")
         answer, address = request.query, self._callback_url()
         proof = ProviderProof(lambda: provider.finish(pending, answer, address), request.came)
         credential = (await self._authorizer.authorize(proof, Access.LOGIN)).credential
@@ -360,7 +361,7 @@ class Dashboard:
         log.info("logged in", who=who.id, by="provider")
         facts = self.login.facts_of(credential, self._authorizer.credentials)
         cookies = (await self.login.begin(who, identity.authenticated_at, facts), self.login.no_pending_cookie())
-        page = self._pages.frame.message(request, None, 200, "Logged in", "You are being taken on.")
+        page = self._pages.frame.message(request, None, 200, "Logged in", "Redirecting to the console.")
         on = (b"refresh", f"0; url={pending.back}".encode("ascii", "ignore"))
         return replace(page, headers=(*page.headers, on, *((b"set-cookie", cookie) for cookie in cookies)))
 
@@ -382,7 +383,7 @@ class Dashboard:
             return self._login_page(request, note=_USED_CODE if by_code else refused.text, status=status)
         if self._passphrase.needed_by(who) and not await self._passphrase.fits(form.get("passphrase", "")):
             log.warning("login refused", who=who.id)
-            return self._login_page(request, note="The passphrase does not fit.", status=403)
+            return self._login_page(request, note="Wrong passphrase.", status=403)
         log.info("logged in", who=who.id)
         back = safe_return(form.get("next")) or START
         return redirect(back, (b"set-cookie", await self.login.begin(who, int(clock.wall()), facts)))
@@ -428,5 +429,5 @@ def _to_login(request: WebRequest) -> Answer:
 
 
 def _leads_on(where: str) -> Answer:
-    text = f'<!doctype html><title>Taskgate</title><a href="{html.escape(where)}">Go on</a>'
+    text = f'<!doctype html><title>Taskgate</title><a href="{html.escape(where)}">Continue</a>'
     return Answer(200, text.encode(), headers=((b"refresh", f"0; url={where}".encode("ascii")),))

@@ -46,12 +46,12 @@ TEXT_SHOWN: Final = 20_000
 _FILTERS: Final = ("server", "caller", "name", "state")
 _ZOOM: Final = ("trace", "from", "to")
 _SPANS_QUERY: Final = {
-    **{name: f"only requests that have this in the {name} of one of their calls" for name in _FILTERS},
-    "minutes": "only of the last minutes",
-    "trace": "only the request with this id, and its calls",
-    "from": "only what ran after this time, in milliseconds since 1970; together with to",
-    "to": "only what ran before this time",
-    "limit": f"how many, up to {KEPT}",
+    **{name: f"requests with a call whose {name} contains this text" for name in _FILTERS},
+    "minutes": "of the last minutes",
+    "trace": "the request with this id, and its calls",
+    "from": "ran after this time, in milliseconds since 1970; together with to",
+    "to": "ran before this time",
+    "limit": f"maximum number, up to {KEPT}",
 }
 
 
@@ -99,20 +99,33 @@ class System:
 
     def routes(self) -> tuple[Route, ...]:
         return (
-            get("/system", Access.SEE, self._show, "Versions, store, replicas, limits in use, and problems."),
+            get(
+                "/system",
+                Access.SEE,
+                self._show,
+                "Versions, store, replicas, limits and configuration problems.",
+                command="taskgate status",
+            ),
             post(
                 "/system/reload",
                 Access.CONFIGURE,
                 self._reload,
-                "Read the configuration file again.",
+                "Reload the configuration file.",
                 closed_object(),
+                command="taskgate reload",
             ),
-            get("/scopes/{name}/tools", Access.ACT, self._scope, "What a scope sees, in bytes, and why not more."),
+            get(
+                "/scopes/{name}/tools",
+                Access.ACT,
+                self._scope,
+                "Tools of a scope, their size in tools/list, and what is excluded.",
+                command="taskgate scopes explain {name}",
+            ),
             get(
                 "/waterfall",
                 Access.SEE,
                 self._waterfall,
-                "The latest requests and their calls.",
+                "Recent requests and their server calls.",
                 answer=ROWS,
                 query=_SPANS_QUERY,
             ),
@@ -127,7 +140,7 @@ class System:
 
     async def _scope(self, visit: Visit) -> Answer:
         found = await self.scope(visit.who, visit.values["name"])
-        return json_answer(found) if found is not None else problem(404, "There is no such scope.")
+        return json_answer(found) if found is not None else problem(404, "Scope not found.")
 
     async def _waterfall(self, visit: Visit) -> Answer:
         asked = visit.asked("limit") or str(KEPT)
@@ -207,7 +220,7 @@ class SystemPages:
     async def _show(self, visit: Visit, note: str | None = None, note_kind: str = "") -> Answer:
         shown = self._system.configuration.shown()
         if note is None and visit.asked("done") == "reload":
-            note = "The configuration was read again and is in force."
+            note = "Configuration reloaded."
         return await self._frame.page(
             visit,
             "system",
@@ -234,14 +247,14 @@ class SystemPages:
         name = visit.values["name"]
         row = await self._system.scope(visit.who, name)
         if row is None:
-            return self._frame.message(visit.request, visit.who, 404, "No such scope", "It is not there any more.")
+            return self._frame.message(visit.request, visit.who, 404, "Scope not found", "It may have ended.")
         return await self._frame.page(
             visit,
             "scopes",
             "scope.html",
             title=name,
             api=f"/api/v1/scopes/{quote(name, safe='')}/tools",
-            command=f"taskgate scopes explain {name}",
+            command=self._frame.command_for("GET", "/api/v1/scopes/{name}/tools", name=name),
             row=row,
             tools=row["tools"][:TOOLS_SHOWN],
             left_out=row["left_out"][:TOOLS_SHOWN],
@@ -251,7 +264,7 @@ class SystemPages:
         try:
             spans = self._system.spans(visit)
         except ValueError as error:
-            return self._frame.message(visit.request, visit.who, 400, "Cannot be read", str(error))
+            return self._frame.message(visit.request, visit.who, 400, "Invalid filter", str(error))
         asked = {name: visit.asked(name) or "" for name in (*_FILTERS, "minutes")}
         given = {**asked, **{name: visit.asked(name) or "" for name in _ZOOM}}
         drawing = svg(spans, clock.wall(), chosen_window(visit))
@@ -277,7 +290,7 @@ def chosen_window(visit: Visit) -> Window | None:
     except ValueError:
         window = Window(0, 0)
     if not 0 < window.begin < window.end < 1e11:
-        raise ValueError("from and to are times in milliseconds since 1970, from before to")
+        raise ValueError("from and to must be times in milliseconds since 1970, from before to")
     return window
 
 
@@ -285,5 +298,5 @@ def _minutes(asked: str | None) -> float:
     if asked is None:
         return 24 * 60
     if not (asked.isascii() and asked.isdigit()) or len(asked) > 4 or int(asked) < 1:
-        raise ValueError("minutes is a whole number from 1 to 9999")
+        raise ValueError("minutes must be a whole number from 1 to 9999")
     return int(asked)

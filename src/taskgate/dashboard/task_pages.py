@@ -24,18 +24,18 @@ FIRST_LOOK: Final = 4_000
 MOST_SHOWN: Final = 1_000_000
 _FIELDS: Final = ("state", "server", "tool", "caller", "scope", "since", "until", "text")
 _WORDS: Final = {
-    TaskState.QUEUED: "waits for its turn",
-    TaskState.AWAITING_APPROVAL: "waits for an approval",
-    TaskState.APPROVED: "approved; runs when its caller asks again",
-    TaskState.RUNNING: "waits for its server",
-    TaskState.INPUT_REQUIRED: "waits for an answer",
+    TaskState.QUEUED: "queued",
+    TaskState.AWAITING_APPROVAL: "waiting for approval",
+    TaskState.APPROVED: "approved; runs when the caller polls the task",
+    TaskState.RUNNING: "waiting for the server",
+    TaskState.INPUT_REQUIRED: "waiting for input",
 }
 
 
 _ATTEMPTS: Final = {
-    AttemptState.DISPATCHING: "no answer yet",
-    AttemptState.VOID: "it was not executed",
-    AttemptState.ANSWERED: "it answered",
+    AttemptState.DISPATCHING: "no reply yet",
+    AttemptState.VOID: "not executed",
+    AttemptState.ANSWERED: "reply received",
 }
 
 
@@ -97,6 +97,7 @@ class TaskPages:
             rows=[task_line(task) for task in page.tasks] if page is not None else [],
             next=with_query("/tasks", asked, after=page.after) if page is not None and page.after else None,
             states=[state.value for state in TaskState],
+            filtered=any(asked.values()),
             api=with_query("/api/v1/tasks", wanted),
             command=command_for(asked),
             servers=sorted(self._gateway.upstreams.value) if visit.only is None else [],
@@ -109,8 +110,8 @@ class TaskPages:
                 visit.request,
                 visit.who,
                 404,
-                "No such task",
-                "It may have been forgotten after a while, or is not yours.",
+                "Task not found",
+                "It may have expired, or belongs to another caller.",
             )
         limit = MOST_SHOWN if visit.asked("full") == "1" else FIRST_LOOK
         arguments, hidden = self._tasks.shown_arguments(task)
@@ -124,7 +125,7 @@ class TaskPages:
             note=note,
             note_kind="bad" if status >= 400 else "",
             task=task_line(task),
-            life=await self._life(task),
+            timeline=await self._timeline(task),
             arguments=excerpt(show_json(arguments), limit),
             hidden=hidden,
             result=_shown_result(result, limit) if result is not None else None,
@@ -132,45 +133,47 @@ class TaskPages:
             may_cancel=not task.state.is_terminal and self._tasks.may_cancel(visit.who, task),
             may_decide=visit.who.may(Permission.SEE),
             api=f"/api/v1/tasks/{task.id}",
-            command=f"taskgate tasks show {task.id}",
+            command=self._frame.command_for("GET", "/api/v1/tasks/{id}", id=task.id),
         )
 
-    async def _life(self, task: Task) -> list[dict[str, Any]]:
-        """What happened to it, oldest first."""
+    async def _timeline(self, task: Task) -> list[dict[str, Any]]:
+        """The events of a task, oldest first."""
         promoted = task.last_attempt is not None and task.last_attempt.sent_at_ms <= task.created_ms
-        word = "Became a task" if promoted else "Accepted"
-        life = [_step(task.created_ms, word, f"from {clear(task.principal)} in scope {clear(task.scope)}")]
+        word = "Promoted to a task" if promoted else "Created"
+        timeline = [_step(task.created_ms, word, f"from {clear(task.principal)} in scope {clear(task.scope)}")]
         held = await self._store.held(task.approval_id) if task.approval_id is not None else None
         if held is not None:
-            life.append(_step(held.approval.asked_at_ms, "Approval asked for", f"by {clear(held.approval.rule)}"))
+            timeline.append(
+                _step(held.approval.asked_at_ms, "Approval requested", f"rule: {clear(held.approval.rule)}")
+            )
             for vote in held.approval.votes:
                 word = "Approved" if vote.verdict.value == "approve" else "Denied"
-                life.append(_step(vote.at_ms, f"{word} by {clear(vote.approver)}", clear(vote.reason)))
+                timeline.append(_step(vote.at_ms, f"{word} by {clear(vote.approver)}", clear(vote.reason)))
         if task.last_attempt is not None:
             number = f"attempt {task.last_attempt.number}, " if task.last_attempt.number > 1 else ""
             said = f"{number}{_ATTEMPTS[task.last_attempt.state]}"
-            life.append(_step(task.last_attempt.sent_at_ms, f"Sent to {clear(task.last_attempt.upstream)}", said))
-        for answered, word in ((True, "Question answered"), (False, "Question asked")):
+            timeline.append(_step(task.last_attempt.sent_at_ms, f"Sent to {clear(task.last_attempt.upstream)}", said))
+        for answered, word in ((True, "Question answered"), (False, "Question open")):
             asked = await self._store.questions(task.id, answered=answered)
-            life += [_step(question.asked_ms, word, question.method) for question in asked]
+            timeline += [_step(question.asked_ms, word, question.method) for question in asked]
         if task.finished_ms is not None:
-            life.append(_step(task.finished_ms, f"Ended: {task.state.value}", clear(task.status_message or "")))
+            timeline.append(_step(task.finished_ms, f"Finished: {task.state.value}", clear(task.status_message or "")))
         elif task.progress is not None:
-            life.append(_step(task.updated_ms, "Progress", clear(task.status_message or "")))
-        return sorted(life, key=lambda step: step["at"])
+            timeline.append(_step(task.updated_ms, "Progress", clear(task.status_message or "")))
+        return sorted(timeline, key=lambda step: step["at"])
 
     async def _cancel(self, visit: Visit) -> Answer:
         task = await self._tasks.find(visit, visit.values["id"])
         if task is None or not self._tasks.may_cancel(visit.who, task):
-            return await self._show(visit, "You may not cancel this task.", 403)
+            return await self._show(visit, "You do not have permission to cancel this task.", 403)
         if task.state.is_terminal:
-            return await self._show(visit, f"It has ended already, as {task.state.value}.", 409)
+            return await self._show(visit, f"This task has already finished with state {task.state.value}.", 409)
         await self._tasks.cancel(visit.who, task, visit.request.form().get("reason", "").strip()[:500] or None)
         return redirect(f"/tasks/{task.id}")
 
 
-def _step(at: int | None, what: str, more: str = "") -> dict[str, Any]:
-    return {"at": at or 0, "what": what, "more": more}
+def _step(at: int | None, event: str, detail: str = "") -> dict[str, Any]:
+    return {"at": at or 0, "event": event, "detail": detail}
 
 
 def _shown_result(result: bytes, limit: int) -> Any:

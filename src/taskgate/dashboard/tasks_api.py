@@ -30,20 +30,20 @@ from taskgate.ports.store_answers import TaskFilter, TaskPage
 PING_S: Final = 15.0
 LONGEST_WAIT_S: Final = 20
 """How long a request for a result waits for the task's end at most; less than clients and proxies wait for a reply."""
-_NO_SUCH_TASK: Final = "There is no such task."
+_NO_SUCH_TASK: Final = "Task not found."
 _PAGE: Final = closed_object(("tasks", "next"), tasks=ROWS, next={"type": ["string", "null"]})
 _REASON: Final = closed_object(reason=TEXT)
 FILTERS: Final = {
     "state": "open, all, or one state",
-    "server": "of this server",
-    "tool": "with this in the name of its tool",
-    "caller": "of this principal",
-    "scope": "made in this scope",
-    "since": "made since then: 30m, 24h, 7d, or a date or time",
-    "until": "made before then",
-    "text": "with this anywhere in its record, apart from arguments and result; A to Z count as a to z",
-    "after": "where the next page begins, from `next` of the one before",
-    "limit": "how many rows, up to 1000",
+    "server": "name of the server",
+    "tool": "part of the tool's name",
+    "caller": "principal that made the call",
+    "scope": "scope of the call",
+    "since": "created since: 30m, 24h, 7d, or a date or time",
+    "until": "created before",
+    "text": "text in any field except arguments and result; ASCII case is ignored",
+    "after": "start of the next page, from `next`",
+    "limit": "maximum number of rows, up to 1000",
 }
 
 
@@ -59,28 +59,32 @@ class TasksApi:
                 "/tasks",
                 Access.LOGIN,
                 self._page,
-                "Tasks, newest first: everybody's, or yours.",
+                "Tasks, newest first: those of all callers, or yours.",
                 answer=_PAGE,
+                command="taskgate tasks list --all",
                 query=FILTERS,
             ),
             get(
                 "/tasks/{id}",
                 Access.LOGIN,
                 self._show,
-                "One task with its arguments (hidden fields marked) and questions.",
+                "One task with its arguments (redacted fields are marked), timeline and questions.",
+                command="taskgate tasks show {id}",
             ),
             get(
                 "/tasks/{id}/result",
                 Access.LOGIN,
                 self._result,
-                "Its result or error once it has ended; until then `ended` is false.",
-                query={"wait": "wait up to so many seconds (20 at most) for the end"},
+                "The result or error of a finished task; `ended` is false until then.",
+                command="taskgate tasks result {id}",
+                query={"wait": "seconds to wait for the task to finish, 20 at most"},
             ),
             get(
                 "/tasks/{id}/events",
                 Access.LOGIN,
                 self._events,
-                "Its status as it changes.",
+                "Status changes of a task.",
+                command="taskgate tasks watch {id}",
                 stream=True,
                 anonymous=True,
             ),
@@ -88,8 +92,9 @@ class TasksApi:
                 "/tasks/{id}/cancel",
                 Access.LOGIN,
                 self._cancel,
-                "Cancel it: yours, or anybody's for who may act.",
+                "Cancel a task: your own, or with the permission `act` any task.",
                 _REASON,
+                command="taskgate tasks cancel {id}",
             ),
         )
 
@@ -144,7 +149,7 @@ class TasksApi:
             return json_answer({**row, "result": {"content": [{"type": "text", "text": text}], "isError": True}})
         body = await self._gateway.tasks.records.result_bytes(task)
         if body is None:
-            return problem(410, f"This task ended as {task.state.value}; its result is not kept any more.")
+            return problem(410, f"This task ended as {task.state.value}; its result has expired.")
         name = "error" if task.outcome.kind is OutcomeKind.ERROR else "result"
         return json_answer({**row, name: msgspec.Raw(body)})
 
@@ -179,14 +184,14 @@ class TasksApi:
         said = visit.request.json()
         reason = said.get("reason")
         if set(said) - {"reason"} or (reason is not None and type(reason) is not str):
-            return problem(400, 'The body may hold "reason", a string, and nothing else.')
+            return problem(400, 'The body may contain only "reason", a string.')
         task = await self.find(visit, visit.values["id"])
         if task is None:
             return problem(404, _NO_SUCH_TASK)
         if not self.may_cancel(visit.who, task):
             return problem(403, refusal(Permission.ACT))
         if task.state.is_terminal:
-            return problem(409, f"This task has ended already, as {task.state.value}.")
+            return problem(409, f"This task has already finished with state {task.state.value}.")
         return json_answer(operator_row(await self.cancel(visit.who, task, reason)))
 
     def may_cancel(self, who: Approver, task: Task) -> bool:
@@ -289,7 +294,8 @@ class NowApi:
                 "/now",
                 Access.LOGIN,
                 self._now,
-                "What runs, waits and has just failed; for who may see, traffic by server.",
+                "Open and recently failed tasks; with the permission `see`, traffic by server.",
+                command="taskgate tasks list",
             ),
         )
 

@@ -3,6 +3,7 @@ that the call became."""
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -57,7 +58,7 @@ class TryPages:
         sent: str = "",
         note: str | None = None,
     ) -> Answer:
-        command = f"taskgate call {tool['name']}" if tool is not None else "taskgate call"
+        command = f"taskgate call {shlex.quote(tool['name'])}" if tool is not None else "taskgate tools"
         return await self._frame.page(
             visit,
             "try",
@@ -81,7 +82,9 @@ class TryPages:
         wanted = sent.get("tool", [""])[0]
         tool = next((tool for tool in tools if tool["name"] == wanted), None)
         if tool is None:
-            return await self._page(visit, scope, tools, None, note="There is no such tool in this scope any more.")
+            return await self._page(
+                visit, scope, tools, None, note="This tool is no longer in the scope. Choose another one."
+            )
         whole = sent.get(WHOLE, [""])[0]
         try:
             arguments = filled_in(tool.get("inputSchema"), sent)

@@ -127,7 +127,7 @@ def limit_of(request: WebRequest) -> int:
 
 
 def redirect(where: str, *headers: tuple[bytes, bytes]) -> Answer:
-    text = f'<a href="{html.escape(where)}">Go on</a>'.encode()
+    text = f'<a href="{html.escape(where)}">Continue</a>'.encode()
     return Answer(303, text, headers=((b"location", where.encode("latin-1")), *headers))
 
 

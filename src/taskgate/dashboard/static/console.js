@@ -1,5 +1,5 @@
-// Life for the console's pages. Every page works without this script; with it, pages follow what happens by themselves.
-// The server sends only which kinds of things changed; the page then asks for itself again and takes over what is different.
+// Live updates of the console. Every page works without this script; with it, an open page updates itself.
+// The event stream names only the topics that changed; the page then fetches itself again and applies the differences.
 "use strict";
 (() => {
   const body = document.body;
@@ -9,12 +9,12 @@
     : { createHTML: (text) => text };
   const parse = (text) => new DOMParser().parseFromString(policy.createHTML(text), "text/html");
 
-  // Times in the reader's own zone and language.
+  // Times in the user's time zone and language.
   const full = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
   const span = (s) =>
     s < 60 ? `${Math.floor(s)} s` : s < 3600 ? `${Math.floor(s / 60)} min`
     : s < 86400 ? `${Math.floor(s / 3600)} h ${Math.floor((s % 3600) / 60)} min` : `${Math.floor(s / 86400)} days`;
-  const tellTimes = (root) => {
+  const updateTimes = (root) => {
     const now = Date.now();
     for (const time of root.querySelectorAll("time[datetime]")) {
       const at = Date.parse(time.dateTime);
@@ -27,25 +27,25 @@
     }
   };
 
-  // Taking over what is different, element by element, so that focus, selection, open details and half-filled forms stay.
+  // Apply differences element by element, so that focus, selection, open details and partly filled forms are kept.
   const keyOf = (node) => (node.nodeType === 1 && node.id ? `#${node.id}` : null);
-  const alike = (a, b) => a.nodeType === b.nodeType && a.nodeName === b.nodeName && keyOf(a) === keyOf(b);
-  const takeAttributes = (old, fresh) => {
+  const sameElement = (a, b) => a.nodeType === b.nodeType && a.nodeName === b.nodeName && keyOf(a) === keyOf(b);
+  const copyAttributes = (old, fresh) => {
     for (const { name, value } of fresh.attributes) if (old.getAttribute(name) !== value) old.setAttribute(name, value);
     for (const { name } of [...old.attributes])
       if (!fresh.hasAttribute(name) && !(name === "open" && old.tagName === "DETAILS") && name !== "data-at") old.removeAttribute(name);
   };
-  const takeOver = (old, fresh) => {
+  const patch = (old, fresh) => {
     if (old.nodeType !== 1) {
       if (old.nodeValue !== fresh.nodeValue) old.nodeValue = fresh.nodeValue;
       return;
     }
     if (old.tagName === "TIME") {
-      takeAttributes(old, fresh);
+      copyAttributes(old, fresh);
       return;
     }
     if (["INPUT", "TEXTAREA", "SELECT"].includes(old.tagName)) return;
-    takeAttributes(old, fresh);
+    copyAttributes(old, fresh);
     const known = new Map();
     for (const child of old.childNodes) if (keyOf(child)) known.set(keyOf(child), child);
     const wanted = new Set([...fresh.childNodes].map(keyOf));
@@ -53,11 +53,11 @@
     let place = old.firstChild;
     for (const child of [...fresh.childNodes]) {
       const key = keyOf(child);
-      const same = key ? known.get(key) : place && !keyOf(place) && alike(place, child) ? place : null;
-      if (same && alike(same, child)) {
+      const same = key ? known.get(key) : place && !keyOf(place) && sameElement(place, child) ? place : null;
+      if (same && sameElement(same, child)) {
         if (same !== place) old.insertBefore(same, place);
         else place = place.nextSibling;
-        takeOver(same, child);
+        patch(same, child);
         known.delete(key);
       } else {
         old.insertBefore(document.importNode(child, true), place);
@@ -70,7 +70,7 @@
     }
   };
 
-  // Nothing moves under somebody's eyes: a list that is being read or used changes its rows, and holds new ones back.
+  // A list in use (hovered, focused or selected) updates its rows in place; additions and removals wait for a click.
   const inUse = (region) =>
     region.matches(":hover") || region.contains(document.activeElement) ||
     (!getSelection().isCollapsed && region.contains(getSelection().anchorNode));
@@ -79,7 +79,7 @@
     for (const row of fresh.children) {
       const own = row.id && document.getElementById(row.id);
       if (own && region.contains(own)) {
-        takeOver(own, row);
+        patch(own, row);
         kept.add(own.id);
       }
     }
@@ -90,23 +90,23 @@
       for (const control of row.querySelectorAll("button")) control.disabled = true;
       waiting += 1;
     }
-    tellHeld(region, waiting);
+    showPending(region, waiting);
   };
-  const tellHeld = (region, waiting) => {
-    let told = document.getElementById(`${region.id}-held`);
+  const showPending = (region, waiting) => {
+    let button = document.getElementById(`${region.id}-pending`);
     if (!waiting) {
-      if (told) told.remove();
+      if (button) button.remove();
       return;
     }
-    if (!told) {
-      told = document.createElement("button");
-      told.id = `${region.id}-held`;
-      told.type = "button";
-      told.className = "held";
-      told.addEventListener("click", () => look(true));
-      region.before(told);
+    if (!button) {
+      button = document.createElement("button");
+      button.id = `${region.id}-pending`;
+      button.type = "button";
+      button.className = "pending";
+      button.addEventListener("click", () => reload(true));
+      region.before(button);
     }
-    told.textContent = `${waiting} ${waiting === 1 ? "change" : "changes"}: show`;
+    button.textContent = `Show ${waiting} ${waiting === 1 ? "change" : "changes"}`;
   };
   const refresh = (page, now) => {
     if (document.title !== page.title) document.title = page.title;
@@ -115,17 +115,17 @@
       if (!old) continue;
       if ("hold" in old.dataset && !now && inUse(old)) hold(old, fresh);
       else {
-        tellHeld(old, 0);
-        takeOver(old, fresh);
+        showPending(old, 0);
+        patch(old, fresh);
       }
     }
-    tellTimes(document);
+    updateTimes(document);
     notify(page);
   };
 
-  // One look at a time; whatever changes meanwhile causes one more.
+  // One reload at a time; a change during a reload causes one more.
   const line = document.getElementById("connection");
-  const say = (text, link) => {
+  const showStatus = (text, link) => {
     line.hidden = !text;
     line.textContent = text;
     if (link) {
@@ -135,39 +135,39 @@
       line.append(" ", a);
     }
   };
-  let looking = false, again = false, last = 0, over = false, down = false;
+  let loading = false, again = false, last = 0, stopped = false, unreachable = false;
   const PAUSE_MS = 100;
   const assets = (page) => [...page.querySelectorAll("script[src], link[rel=stylesheet]")].map((one) => one.getAttribute("src") || one.getAttribute("href")).join(" ");
   const own = assets(document);
-  // A page from before an upgrade loads itself again, unless somebody has written into it, or has just seen that happen.
+  // After an upgrade of the gateway the page reloads itself, unless a form has unsaved input or it reloaded within the last minute.
   const written = () => [...document.querySelectorAll("input:not([type=hidden]), textarea")].some((field) => field.value !== field.defaultValue);
   const upgraded = () => {
-    over = true;
+    stopped = true;
     stop();
-    say("The gateway was upgraded.", { href: location.href, text: "Load this page again" });
+    showStatus("The gateway was upgraded.", { href: location.href, text: "Reload this page" });
     const before = Number(sessionStorage.getItem("taskgate-loaded-again") || 0);
     if (written() || Date.now() - before < 60000) return;
     sessionStorage.setItem("taskgate-loaded-again", String(Date.now()));
     location.reload();
   };
-  const look = async (now) => {
-    if (over) return;
-    if (looking) {
+  const reload = async (now) => {
+    if (stopped) return;
+    if (loading) {
       again = true;
       return;
     }
     const wait = now ? 0 : Math.max(0, last + PAUSE_MS - Date.now());
-    looking = true;
+    loading = true;
     if (wait) await new Promise((done) => setTimeout(done, wait));
     last = Date.now();
     try {
       const reply = await fetch(location.href, { headers: { accept: "text/html" }, cache: "no-store" });
       const page = parse(await reply.text());
-      if (down) say("");
-      down = false;
-      if (reply.redirected && new URL(reply.url).pathname === "/login") ended("You are no longer logged in.");
-      else if (reply.status === 403) ended(page.querySelector("main p")?.textContent || "You may no longer see this page.");
-      else if (reply.status === 404) say("What this page shows is gone.");
+      if (unreachable) showStatus("");
+      unreachable = false;
+      if (reply.redirected && new URL(reply.url).pathname === "/login") ended("Your session has ended.");
+      else if (reply.status === 403) ended(page.querySelector("main p")?.textContent || "You no longer have access to this page.");
+      else if (reply.status === 404) showStatus("This item no longer exists.");
       else if (reply.ok) {
         const theirs = assets(page);
         if (theirs && theirs !== own) upgraded();
@@ -177,23 +177,23 @@
         }
       }
     } catch {
-      down = true;
-      say("The gateway does not answer just now; this page looks again by itself.");
+      unreachable = true;
+      showStatus("The gateway is unreachable. Retrying automatically.");
     } finally {
-      looking = false;
+      loading = false;
       if (again) {
         again = false;
-        look(false);
+        reload(false);
       }
     }
   };
   const ended = (text) => {
-    over = true;
+    stopped = true;
     stop();
-    say(text, { href: `/login?next=${encodeURIComponent(location.pathname + location.search)}`, text: "Log in" });
+    showStatus(text, { href: `/login?next=${encodeURIComponent(location.pathname + location.search)}`, text: "Log in" });
   };
 
-  // The stream of events; where it cannot be had, looking every five seconds.
+  // The event stream; without one, the page polls every five seconds.
   let source = null, failures = 0, poll = 0, closeTimer = 0;
   const stop = () => {
     source?.close();
@@ -202,50 +202,50 @@
     poll = 0;
   };
   const startPolling = () => {
-    if (!poll) poll = setInterval(() => { if (!document.hidden) look(false); }, 5000);
+    if (!poll) poll = setInterval(() => { if (!document.hidden) reload(false); }, 5000);
   };
-  const listen = () => {
-    if (over || source) return;
+  const subscribe = () => {
+    if (stopped || source) return;
     if (!window.EventSource) return startPolling();
-    // With the version of this page: what changed between its rendering and this request is announced at once.
+    // Sends the version of this page, so that the stream immediately reports changes made since it was rendered.
     source = new EventSource(`/api/v1/events?after=${encodeURIComponent(body.dataset.version || "")}`);
     source.addEventListener("open", () => {
-      if (failures) look(true);
+      if (failures) reload(true);
       failures = 0;
       clearInterval(poll);
       poll = 0;
       body.dataset.live = "yes";
-      say("");
+      showStatus("");
     });
     source.addEventListener("change", (event) => {
       const changed = JSON.parse(event.data).topics;
-      if (changed.some((topic) => topics.has(topic) || topic === "inbox")) look(false);
+      if (changed.some((topic) => topics.has(topic) || topic === "inbox")) reload(false);
     });
-    source.addEventListener("ended", () => look(true));
+    source.addEventListener("ended", () => reload(true));
     source.addEventListener("error", () => {
       failures += 1;
       body.dataset.live = "no";
-      if (failures > 1) look(true);
+      if (failures > 1) reload(true);
       if (source && source.readyState === EventSource.CLOSED) {
         source = null;
         startPolling();
-        setTimeout(listen, Math.min(15000, 1000 * failures));
+        setTimeout(subscribe, Math.min(15000, 1000 * failures));
       }
       if (failures > 3) startPolling();
     });
   };
 
-  // The browser tells of a new entry in the inbox, if it may.
-  let told = null;
+  // Browser notification for a new inbox entry, if permitted.
+  let notifiedCount = null;
   const countOf = (page) => Number(/^\((\d+)\)/.exec(page.title)?.[1] || 0);
   const notify = (page) => {
     const count = countOf(page);
-    if (told !== null && count > told && document.hidden && window.Notification && Notification.permission === "granted")
+    if (notifiedCount !== null && count > notifiedCount && document.hidden && window.Notification && Notification.permission === "granted")
       new Notification("Taskgate", { body: `${count} waiting in the inbox`, tag: "taskgate-inbox" });
-    told = count;
+    notifiedCount = count;
   };
 
-  // Copying, marking, and the keys of lists.
+  // Copy buttons, dialogs and keyboard shortcuts.
   for (const button of document.querySelectorAll("[data-copy]")) button.hidden = !navigator.clipboard;
   document.addEventListener("click", async (event) => {
     const target = event.target.closest("[data-copy], [data-notify], [data-close]");
@@ -286,7 +286,7 @@
     event.preventDefault();
   });
 
-  // A part of the time axis of a drawing is chosen by dragging over it.
+  // Dragging across the waterfall zooms its time axis.
   const drawing = document.querySelector(".drawing svg[data-begin]");
   if (drawing) {
     const [begin, end, left, right, width] = ["begin", "end", "left", "right", "width"].map((name) => Number(drawing.dataset[name]));
@@ -330,20 +330,20 @@
     document.addEventListener("keydown", (event) => { if (event.key === "Escape") drop(); });
   }
 
-  tellTimes(document);
-  setInterval(() => tellTimes(document), 5000);
-  told = countOf(document);
+  updateTimes(document);
+  setInterval(() => updateTimes(document), 5000);
+  notifiedCount = countOf(document);
   if (body.dataset.formToken) {
-    listen();
-    if ("every" in body.dataset) setInterval(() => { if (!document.hidden) look(false); }, Number(body.dataset.every) * 1000);
-    // A page that nobody sees needs no stream; it catches up when it is looked at.
+    subscribe();
+    if ("every" in body.dataset) setInterval(() => { if (!document.hidden) reload(false); }, Number(body.dataset.every) * 1000);
+    // A hidden page closes its stream after a minute; it reconnects and reloads when it becomes visible.
     document.addEventListener("visibilitychange", () => {
       clearTimeout(closeTimer);
       if (document.hidden && !(window.Notification && Notification.permission === "granted"))
         closeTimer = setTimeout(stop, 60000);
-      else if (!source && !over) {
-        listen();
-        look(true);
+      else if (!source && !stopped) {
+        subscribe();
+        reload(true);
       }
     });
   }

@@ -1,0 +1,116 @@
+"""Commands and routes of the API agree: each command requests declared routes, and each route names an existing command."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import typer.main
+from tests.seam import Gateway, seam
+
+from taskgate.access.routes import RouteKind
+from taskgate.cli.main import build_app
+
+CLI = Path(__file__).parents[2] / "src" / "taskgate" / "cli"
+METHODS = {"get": "GET", "post": "POST", "delete": "DELETE"}
+VALUE = "\0"
+"""Stands for an interpolated value in a path."""
+
+
+def text_of(node: ast.AST) -> str | None:
+    """A literal or formatted string with `VALUE` in place of each interpolation; None for any other expression."""
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        return node.value
+    if isinstance(node, ast.JoinedStr):
+        return "".join(text_of(part) or VALUE for part in node.values)
+    return None
+
+
+def requests_in(tree: ast.AST) -> Iterator[tuple[str, str]]:
+    """Method and path of every request: `api.get(PATH)`, and `to_thread(api.get, PATH)`."""
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Call):
+            continue
+        for function, path in (
+            (node.func, node.args[:1]),
+            *zip(node.args, ([arg] for arg in node.args[1:]), strict=False),
+        ):
+            if isinstance(function, ast.Attribute) and function.attr in METHODS and path:
+                text = text_of(path[0])
+                if text is not None and text.startswith("/api/"):
+                    yield METHODS[function.attr], text.partition("?")[0]
+
+
+def every_request() -> dict[tuple[str, str], str]:
+    found: dict[tuple[str, str], str] = {}
+    for file in sorted(CLI.glob("*.py")):
+        tree = ast.parse(file.read_text())
+        found |= dict.fromkeys(requests_in(tree), file.name)
+        paths = [text_of(node) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr | ast.Constant)]
+        found |= {
+            ("", path.partition("?")[0]): file.name for path in paths if path is not None and path.startswith("/api/")
+        }
+    return found
+
+
+def commands(command: Any, words: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
+    if hasattr(command, "commands"):
+        for name, child in command.commands.items():
+            yield from commands(child, (*words, name))
+    else:
+        yield words, command
+
+
+@seam
+async def test_every_request_of_a_command_names_a_declared_route() -> None:
+    asked = every_request()
+    assert len(asked) > 40
+    async with Gateway({}, {}) as gate:
+        declared = [route for route in gate.life.site.routes if route.kind is RouteKind.API]
+
+        def is_served(method: str, path: str) -> bool:
+            versioned = path if path.startswith("/api/v1/") else path.replace("/api/", "/api/v1/", 1)
+            # A value may hold a query that the command has built (`/api/approvals{query}`), or one of several actions.
+            parts = tuple(part for part in versioned.split("/") if part)
+            for route in declared:
+                pattern = [part if part.startswith("{") else re.escape(part) for part in route.parts]
+                same = len(parts) == len(pattern) and all(
+                    own.startswith("{") or VALUE in given or re.fullmatch(own, given)
+                    for own, given in zip(pattern, parts, strict=True)
+                )
+                if same and method in ("", route.method):
+                    return True
+            return False
+
+        unknown = {f"{method} {path}": file for (method, path), file in asked.items() if not is_served(method, path)}
+        assert unknown == {}
+
+
+@seam
+async def test_every_command_that_a_route_names_exists_with_its_options() -> None:
+    known = dict(commands(typer.main.get_command(build_app()), ("taskgate",)))
+    async with Gateway({}, {}) as gate:
+        named = {route.command: route for route in gate.life.site.routes if getattr(route, "command", "")}
+        assert len(named) > 25
+        for text, route in named.items():
+            words = text.split()
+            found = next((known[tuple(words[:n])] for n in (3, 2) if tuple(words[:n]) in known), None)
+            assert found is not None, f"{route.method} {route.path}: there is no command {text!r}"
+            options = {option for parameter in found.params for option in parameter.opts}
+            given = {word for word in words if word.startswith("-")}
+            assert given <= options, (text, given - options)
+            assert set(re.findall(r"{(\w+)}", text)) <= set(route.places), (text, route.path)
+
+
+@seam
+async def test_each_page_has_json_that_exists() -> None:
+    from taskgate.dashboard.frame import ABOUT
+
+    async with Gateway({}, {}) as gate:
+        routes = {(route.kind, route.method, route.path): route for route in gate.life.site.routes}
+        for page in ABOUT.values():
+            assert (RouteKind.PAGE, "GET", page.path) in routes, page.title
+            assert (RouteKind.API, "GET", page.api) in routes, page.title
