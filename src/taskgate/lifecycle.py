@@ -75,7 +75,7 @@ class Lifecycle:
         self.app = app
         self._workers = WorkerSockets(workers, app.store.ownership.owner) if workers is not None else None
         self.endpoint = McpEndpoint(
-            app.gateway,
+            app.gateway.transports,
             app.authorizer,
             app.responses,
             app.intake.reader,
@@ -121,13 +121,13 @@ class Lifecycle:
         chores = [asyncio.create_task(chore) for chore in work]
         self.app.open_channels()
         await self.app.audit.start()
-        await self.app.gateway.start()
-        await self.app.gateway.take_over()
-        self.app.gateway.others.start()
+        await self.app.gateway.lifecycle.start()
+        await self.app.gateway.lifecycle.recover()
+        self.app.gateway.lifecycle.others.start()
         serving = asyncio.create_task(self._server.serve(sockets=[listening]))
         try:
             await self._server.opened.wait()
-            chores.append(asyncio.create_task(self.app.gateway.tasks.recovery.go_on()))
+            chores.append(asyncio.create_task(self.app.gateway.lifecycle.tasks.recovery.go_on()))
             if self._internal is not None:
                 self._internal.start()
             if self._workers is not None:
@@ -150,7 +150,7 @@ class Lifecycle:
 
     def _internal_listener(self) -> InternalListener | None:
         """What other gateways on the same store reach us by, if it is configured."""
-        app, shared = self.app, self.app.gateway.shared_sessions
+        app, shared = self.app, self.app.gateway.lifecycle.shared_sessions
         if app.internal is None or app.hop_key is None or shared is None:
             return None
         verifier = HopVerifier(app.hop_key, shared.rows.owner, shared.rows.now_ms)
@@ -170,10 +170,9 @@ class Lifecycle:
         )
 
     def _dashboard(self, host: str, port: int) -> Dashboard:
-        gateway = self.app.gateway
-        gateway.address.listening_at(_address(host, port, self._tls is not None))
+        self.app.gateway.lifecycle.address.listening_at(_address(host, port, self._tls is not None))
         self.dashboard = Dashboard(
-            gateway,
+            self.app.gateway.console,
             self.app.keys.secret,
             self.app.authorizer,
             self.app.responses,
@@ -200,10 +199,7 @@ class Lifecycle:
         assert self._server is not None
         if self._workers is not None:
             self._workers.close()
-        self.app.gateway.tasks.drain()
-        log.info("draining", sessions=len(self.app.gateway.sessions))
-        self.app.gateway.subscriptions.end_all()
-        self.app.gateway.session_ends.end_streams()
+        self.app.gateway.lifecycle.drain()
         self.dashboard.live.end_all()
         if self.endpoint.forwarder is not None:
             self.endpoint.forwarder.end_streams()
@@ -217,14 +213,14 @@ class Lifecycle:
             await self._internal.close(max(1.0, began + drain_s - clock.monotonic()))
         handing_over.cancel()
         await asyncio.gather(handing_over, return_exceptions=True)
-        if self._internal is not None and self.app.gateway.shared_sessions is not None:
-            await self.app.gateway.shared_sessions.release_all()
+        if self._internal is not None and self.app.gateway.lifecycle.shared_sessions is not None:
+            await self.app.gateway.lifecycle.shared_sessions.release_all()
         await _settle_tasks(self.app, began + drain_s - clock.monotonic(), self._hurry)
 
     async def _hand_over(self) -> None:
         """Other gateways on the store go on with our sessions now, instead of when our lease has ended."""
-        if self._internal is not None and self.app.gateway.shared_sessions is not None:
-            await self.app.gateway.shared_sessions.hand_over()
+        if self._internal is not None and self.app.gateway.lifecycle.shared_sessions is not None:
+            await self.app.gateway.lifecycle.shared_sessions.hand_over()
 
     async def close(self) -> None:
         await self._side.close()
@@ -233,7 +229,7 @@ class Lifecycle:
         if self._server is not None:
             await self.dashboard.api.calls.close()
         await self.app.responses.close()
-        await self.app.gateway.close()
+        await self.app.gateway.lifecycle.close()
         await asyncio.gather(*(server.close() for server in self.app.servers.values()), return_exceptions=True)
         await self.app.close_retired()
         await self.app.http.close()
@@ -255,8 +251,8 @@ class Lifecycle:
         servers = {name: server.status().state.value for name, server in self.app.servers.items()}
         lost = self._what_is_lost()
         trouble = lost or self.app.store.trouble
-        sessions = len(self.app.gateway.sessions)
-        catalogs = {name: self.app.gateway.catalogs.report(name) for name in servers}
+        sessions = len(self.app.gateway.lifecycle.sessions)
+        catalogs = {name: self.app.gateway.lifecycle.catalogs.report(name) for name in servers}
         readiness = judge_readiness(
             serving=self.ready and lost is None,
             store_away=trouble is not None,
@@ -294,7 +290,7 @@ class Lifecycle:
         """Whatever is past its time, until the end."""
         app = self.app
         retention = Retention(
-            (app.gateway.tasks.sweep, app.forget_audit, app.gateway.call_log.forget_old),
+            (app.gateway.lifecycle.tasks.sweep, app.forget_audit, app.gateway.lifecycle.call_log.forget_old),
             app.store.sweep_leftovers,
             lambda: app.loaded.root.tasks.sweep_interval_ms / 1000,
         )
@@ -429,7 +425,7 @@ def bind(host: str, port: int) -> socket.socket:
 
 async def _settle_tasks(app: App, left_s: float, hurry: asyncio.Event) -> None:
     """Runs of tasks that are out may end in what is left of the time to drain, unless somebody is in a hurry."""
-    settling = asyncio.create_task(app.gateway.tasks.runs.settle(max(0.0, left_s)))
+    settling = asyncio.create_task(app.gateway.lifecycle.tasks.runs.settle(max(0.0, left_s)))
     hurried = asyncio.create_task(hurry.wait())
     await asyncio.wait({settling, hurried}, return_when=asyncio.FIRST_COMPLETED)
     for waited in (settling, hurried):
@@ -439,17 +435,13 @@ async def _settle_tasks(app: App, left_s: float, hurry: asyncio.Event) -> None:
 
 async def mind_tasks(app: App, rounds: int) -> None:
     """Around one background loop: a store in trouble must not end the house-keeping."""
-    tasks = app.gateway.tasks
+    gateway = app.gateway.lifecycle
     try:
         log.report_left_out()
-        app.gateway.write_down_calls()
+        gateway.flush_call_log()
         await app.audit.tend()
-        await app.gateway.task_metrics.refresh()
-        tasks.presence.tend()
-        await tasks.recovery.enforce_clocks()
-        await tasks.recovery.pick_up()
-        await app.gateway.temporary_scopes.end_expired()
+        await gateway.refresh()
         if rounds % REAP_EVERY == 0:
-            await app.gateway.reap()
+            await gateway.reap()
     except Exception as fault:  # one round of a background loop: without the next ones tasks would never expire
         log.error("house-keeping failed; it will be tried again", exc_info=fault)

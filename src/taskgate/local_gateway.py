@@ -91,7 +91,7 @@ class OwnStreams:
 
     def __init__(self, scope: str | None, app: App, stop: Callable[[], None]) -> None:
         caller = local_caller(app, LocalProof(local_principal(os.geteuid()), proved=True), scope)
-        self._door = StdioEndpoint(app.gateway, caller, SessionRequest(), app.intake.reader)
+        self._door = StdioEndpoint(app.gateway.transports, caller, SessionRequest(), app.intake.reader)
         self._stop = stop
         self._serving: asyncio.Task[None] | None = None
 
@@ -125,7 +125,7 @@ def local_caller(app: App, proof: LocalProof, asked: str | None) -> Caller:
         if refused.reason is AccessRefusal.NO_SUCH_SCOPE:
             path = app.loaded.path
             file = str(path) if path is not None else "none, the bundled demo"
-            hint = app.gateway.scope_hint(asked or app.gateway.default_scope)
+            hint = app.gateway.transports.scope_hint(asked or app.gateway.transports.default_scope)
             text = f"{hint} (configuration: {file})"
         raise CallerError("scope_refused", text) from None
 
@@ -139,7 +139,7 @@ class LocalGateway:
         self._stop = stop
         listening = address.bind(os.environ)
         self.endpoint = LocalEndpoint(
-            app.gateway,
+            app.gateway.transports,
             app.intake.reader,
             listening,
             address.key,
@@ -224,7 +224,7 @@ class LocalGateway:
         return self._app.loaded.root.local.end_after.total_seconds()
 
     async def _is_needed(self) -> bool:
-        return bool(len(self.endpoint) or len(self._app.gateway.sessions)) or await self._has_work()
+        return bool(len(self.endpoint) or len(self._app.gateway.lifecycle.sessions)) or await self._has_work()
 
     async def _let_go(self, present: frozenset[str]) -> None:
         await asyncio.gather(*(server.keep_places(present) for server in self._app.servers.values()))

@@ -379,13 +379,13 @@ async def test_no_method_shows_or_touches_what_is_another_tenants() -> None:
         servers = {"shop": shop(), "notes": Notes(issuer).upstream()}
         async with Gateway(two_tenants(issuer), servers) as gate:
             own = await seeded(gate, issuer)
-            gateway = gate.life.app.gateway
+            requests = gate.life.app.gateway.transports.requests
             mine = await gate.caller("2025", token=secret(MARK, "agent"), capabilities=TASKS)
             seen = [fault async for fault in faults_of_method(gate, mine, "tasks/get", own.tasks[-1], own, set())]
             assert len(seen) > 1, "the walk finds nothing even where there is something"
             await gate.advance(1)
             before = await state(gate)
-            tables = {"2025": {**gateway.stateful, **gateway.vendor.methods}, "2026": gateway.stateless}
+            tables = {"2025": {**requests.stateful, **requests.vendor.methods}, "2026": requests.stateless}
             wrong: list[str] = []
             for generation, table in tables.items():
                 plain: set[str] = set()

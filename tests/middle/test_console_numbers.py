@@ -25,7 +25,7 @@ PAGES += ("/waterfall", "/audit", "/system", "/try", "/try?tool=shop__look", "/a
 
 
 async def fill(gate: Gateway, count: int) -> None:
-    store = gate.life.app.gateway.tasks.store
+    store = gate.life.app.gateway.console.tasks.store
     for number in range(count):
         assert isinstance(await store.accept(a_call(f"caller-{number % 50}")), Change)
 

@@ -154,18 +154,20 @@ async def test_a_stateless_client_that_has_just_made_a_task_elsewhere_is_there()
     async with Gateway(CONFIG, {"notes": server()}) as gate:
         caller = await gate.caller("2026", token=TOKEN)
         task_id = await promoted(caller, _meta={"taskgate/client": "mine"})
-        app = gate.life.app.gateway
-        task = await app.tasks.store.get(task_id)
+        console = gate.life.app.gateway.console
+        task = await console.tasks.store.get(task_id)
         assert task is not None
         just_now, before = (
-            replace(task, conversation=f"{task.conversation}-{age_ms}", created_ms=app.tasks.store.now_ms() - age_ms)
+            replace(
+                task, conversation=f"{task.conversation}-{age_ms}", created_ms=console.tasks.store.now_ms() - age_ms
+            )
             for age_ms in (900, 60_000)
         )
         for one in (just_now, before):
-            assert not app.activity.conversations.is_open(one.asked_in)
-            app.tasks.records.changes.changed(replace(one, updated_ms=one.created_ms + 800))
-        assert app.activity.conversations.is_open(just_now.asked_in)
-        assert not app.activity.conversations.is_open(before.asked_in)
+            assert not console.activity.conversations.is_open(one.asked_in)
+            console.tasks.records.changes.changed(replace(one, updated_ms=one.created_ms + 800))
+        assert console.activity.conversations.is_open(just_now.asked_in)
+        assert not console.activity.conversations.is_open(before.asked_in)
 
 
 @seam

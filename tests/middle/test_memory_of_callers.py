@@ -109,8 +109,8 @@ async def test_values_of_an_ended_session_are_forgotten() -> None:
     async with Gateway({}, {"notes": server()}) as gate:
         caller = await gate.caller("2025")
         events, place = EventHub(), CompletionPlace("notes", "echo", "project")
-        completions = Completions(gate.life.app.gateway.plan, events)
-        (session,) = gate.life.app.gateway.sessions
+        completions = Completions(gate.life.app.gateway.console.plan, events)
+        (session,) = gate.life.app.gateway.lifecycle.sessions
         for key in (session.key, "ann"):
             completions.note(key, "notes", "echo", {"project": "merger-falcon"})
             assert list(completions.used(key, place)) == ["merger-falcon"]

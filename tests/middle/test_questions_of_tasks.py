@@ -102,7 +102,7 @@ async def test_a_question_of_somebody_elses_task_is_neither_shown_nor_answered()
 async def test_looking_for_answers_of_other_gateways_never_refuses_a_question() -> None:
     """They are looked for at any moment: before the question is stored, and while its answer is being stored elsewhere."""
     async with Gateway(QUICK, {"notes": server()}) as gate:
-        tasks = gate.life.app.gateway.others
+        tasks = gate.life.app.gateway.lifecycle.others
         questions, records = tasks._questions, tasks._records
         store = records.store
         advance, read, seen = store.advance, store.questions, list[str]()

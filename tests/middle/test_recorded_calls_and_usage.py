@@ -34,7 +34,7 @@ def notes() -> Upstream:
 
 async def recorded(gate: Gateway) -> list[RecordedCall]:
     await gate.advance(2)
-    return list((await gate.life.app.gateway.tasks.store.recorded_calls(0)).calls)
+    return list((await gate.life.app.gateway.console.tasks.store.recorded_calls(0)).calls)
 
 
 def config(**record: Any) -> dict[str, Any]:
@@ -111,7 +111,7 @@ async def test_what_is_past_its_time_goes_and_all_of_it_when_it_is_switched_off(
 
 async def used(gate: Gateway) -> list[UsageRow]:
     await gate.advance(12)
-    return summed(await gate.life.app.gateway.tasks.store.usage("2000-01-01", "2999-01-01"), ("server", "tool"))
+    return summed(await gate.life.app.gateway.console.tasks.store.usage("2000-01-01", "2999-01-01"), ("server", "tool"))
 
 
 @seam

@@ -47,7 +47,7 @@ async def shown(gate: Gateway, task_id: str) -> dict[str, Any]:
 
 
 def tasks_of(gate: Gateway) -> Any:
-    return gate.life.app.gateway.tasks
+    return gate.life.app.gateway.console.tasks
 
 
 @seam
@@ -67,7 +67,7 @@ async def test_a_run_whose_task_another_gateway_has_gives_its_place_back_and_end
             return msgspec.structs.replace(task, owner="gw_other") if task is not None and task_id == first else task
 
         monkeypatch.setattr(tasks.store, "get", taken_over)
-        await gate.life.app.gateway.others._look_at(first, announced=True)
+        await gate.life.app.gateway.lifecycle.others._look_at(first, announced=True)
         await gate.advance(1)
         assert (await shown(gate, second))["status"] == "completed", "its turn has come"
         assert not tasks.runs.is_running(first)

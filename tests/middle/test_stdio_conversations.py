@@ -39,7 +39,9 @@ class Lines(asyncio.WriteTransport):
 class Conversation:
     def __init__(self, gate: Gateway) -> None:
         self.reader, self.lines = asyncio.StreamReader(), Lines()
-        endpoint = StdioEndpoint(gate.life.app.gateway, Caller("local:ann"), SessionRequest(), MessageReader())
+        endpoint = StdioEndpoint(
+            gate.life.app.gateway.transports, Caller("local:ann"), SessionRequest(), MessageReader()
+        )
         self.task = asyncio.ensure_future(endpoint.converse(self.reader, LineOutlet(self.lines)))
 
     def write(self, *messages: bytes) -> None:
@@ -82,7 +84,7 @@ async def test_a_conversation_is_opened_once_however_quickly_it_is_asked_for() -
         assert "result" in talk.lines.answers("a")[0]
         assert "initialized already" in talk.lines.answers("b")[0]["error"]["message"]
         await talk.end()
-        assert len(gate.life.app.gateway.sessions) == 0
+        assert len(gate.life.app.gateway.lifecycle.sessions) == 0
 
 
 @seam

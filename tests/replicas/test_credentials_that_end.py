@@ -98,7 +98,7 @@ async def test_a_forwarded_request_is_authorized_again_where_it_arrives(tmp_path
         client.url = stage.b.url
         assert "result" in (await client.request("ping")).reply
         assert stage.b.life is not None
-        people = stage.b.life.app.gateway.people
+        people = stage.b.life.app.gateway.console.people
         people.is_revoked = lambda _digest: False  # type: ignore[method-assign]
         said = await stage.a.operator("POST", "/api/v1/tokens/revoke", {"name": "agent"})
         assert said.status_code == 200, said.text

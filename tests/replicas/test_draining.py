@@ -33,7 +33,7 @@ async def test_sessions_go_on_elsewhere_while_their_gateway_still_drains(tmp_pat
             a.stop()
             idle.url = stage.b.url
             assert "error" not in (await idle.call("books__once", {"call": "after"})).reply
-            session = b.app.gateway.sessions.get(idle.headers["mcp-session-id"])
+            session = b.app.gateway.lifecycle.sessions.get(idle.headers["mcp-session-id"])
             assert session is not None, "adopted"
             assert (session.moves, session.log_level) == (1, "error")
             assert stage.a.store.sessions.is_fresh, "its lease still runs"

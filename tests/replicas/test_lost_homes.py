@@ -106,7 +106,7 @@ async def test_a_session_goes_on_although_another_gateway_has_the_address_of_its
         answer = await client.call("books__once", {"call": "after"})
         assert "result" in answer.reply, answer.reply
         assert stage.a.life is not None
-        session = stage.a.life.app.gateway.sessions.get("before")
+        session = stage.a.life.app.gateway.lifecycle.sessions.get("before")
         assert session is not None
         assert session.moves == 1
         assert stage.ledger.count("after") == 1

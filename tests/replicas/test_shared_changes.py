@@ -146,7 +146,7 @@ async def test_whoever_becomes_the_home_of_a_session_knows_its_caller_as_the_fir
     facts = CredentialFacts(frozenset({"read"}), "client", 1_700_000_000)
     caller = Caller("ann", frozenset({"approver"}), "default", "", "", facts)
     async with gateways(tmp_path) as stage:
-        shared = [one.life.app.gateway.shared_sessions for one in stage.gateways if one.life is not None]
+        shared = [one.life.app.gateway.lifecycle.shared_sessions for one in stage.gateways if one.life is not None]
         assert shared[0] is not None
         assert shared[1] is not None
         session = Session("of-ann", caller, Opening("2025-11-25", {}, {}), SessionRequest())
@@ -159,7 +159,7 @@ async def test_whoever_becomes_the_home_of_a_session_knows_its_caller_as_the_fir
 async def test_somebody_who_is_erased_at_one_gateway_may_decide_at_none(tmp_path: Path) -> None:
     """Known at both from a credential that was shown at one."""
     async with gateways(tmp_path) as stage:
-        a, b = [one.life.app.gateway for one in stage.gateways if one.life is not None]
+        a, b = [one.life.app.gateway.console for one in stage.gateways if one.life is not None]
         a.people.note(Identity("ann", frozenset({"approver"})))
 
         async def known() -> bool:

@@ -128,7 +128,7 @@ async def test_view_that_was_overtaken_by_a_change_is_not_used(monkeypatch: pyte
     async with Gateway({}, {"a": upstream}) as gate:
         caller = await gate.caller("2025")
         await caller.tools()
-        usual, builds, revision = views.build_view, 0, gate.life.app.gateway.catalogs.revision
+        usual, builds, revision = views.build_view, 0, gate.life.app.gateway.console.catalogs.revision
 
         def built(*args: Any, **more: Any) -> Any:
             nonlocal builds

@@ -155,7 +155,7 @@ async def test_a_killed_gateway_does_nothing_more_and_its_store_is_what_was_comm
             await call.done()
         await gate.advance(300)
         assert len(gate.log) == lines
-        assert gate.life.app.gateway.stopping is False
+        assert gate.life.app.gateway.lifecycle.status.stopping is False
         await gate.start()
         (task,) = (await gate.operator("GET", "/api/tasks")).json()
         assert server.count("slow") == 2

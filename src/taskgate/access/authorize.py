@@ -21,8 +21,8 @@ from taskgate.core.governance.approver import Approver
 from taskgate.core.identity.access import Access, AccessRefusal, TargetScope, decide
 from taskgate.core.identity.caller import Caller
 from taskgate.core.identity.identity import NO_REQUIREMENT, Identity
-from taskgate.gateway.gateway import Gateway
 from taskgate.gateway.plan import Plan
+from taskgate.gateway.services.access import AccessServices
 from taskgate.ports.credentials import Credential, IssuerUnavailable
 from taskgate.telemetry.logs import log
 
@@ -92,7 +92,7 @@ _Question = tuple[Credential, Access, str, bool, str]
 
 
 class Authorizer:
-    def __init__(self, gateway: Gateway, credentials: Credentials, arrivals: Arrivals, guard: Guard) -> None:
+    def __init__(self, gateway: AccessServices, credentials: Credentials, arrivals: Arrivals, guard: Guard) -> None:
         self._gateway = gateway
         self._attempts = FailedAttempts(MOST_FAILURES, WITHIN_S)
         self._denials = gateway.denials

@@ -13,13 +13,13 @@ from urllib.parse import quote, unquote
 
 from taskgate.access.credentials import Credentials
 from taskgate.core import wire
-from taskgate.gateway.gateway import Gateway
+from taskgate.gateway.services.access import AccessServices
 
 WELL_KNOWN: Final = "/.well-known/oauth-protected-resource"
 
 
 class ProtectedResources:
-    def __init__(self, gateway: Gateway, credentials: Credentials) -> None:
+    def __init__(self, gateway: AccessServices, credentials: Credentials) -> None:
         self._gateway = gateway
         self._credentials = credentials
 

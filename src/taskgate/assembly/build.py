@@ -43,7 +43,7 @@ from taskgate.core.questions.question import Answer, Question, not_supported
 from taskgate.core.redaction.sent_secrets import configured_secrets
 from taskgate.core.wire import MessageReader, Raw
 from taskgate.gateway.dynamic_servers import NewServer
-from taskgate.gateway.events import CredentialsChanged, TemporaryScopesChanged
+from taskgate.gateway.events import CredentialsChanged, EventHub, TemporaryScopesChanged
 from taskgate.gateway.gateway import Gateway
 from taskgate.gateway.plan import Limits, Live, Plan, PublicAddress
 from taskgate.gateway.wiring import wire_gateway
@@ -167,7 +167,7 @@ class App:
         plan = build_plan(loaded, self.plan)
         channels = None
         if loaded.root.approval != self.loaded.root.approval:
-            channels = self._channels(loaded.root, self.gateway.address.base(plan))
+            channels = self._channels(loaded.root, self.gateway.configuration.address.base(plan))
         specs = server_specs(loaded, self.accounts, self.owner)
         fresh: dict[str, Server] = {}
         changed: set[str] = set()
@@ -178,7 +178,12 @@ class App:
                 known.adopt(spec)
             else:
                 fresh[name] = Server(
-                    spec, self.gateway.notifications, self.http, self.reaper, self.intake, spec_at=self.places.spec
+                    spec,
+                    self.gateway.configuration.listener,
+                    self.http,
+                    self.reaper,
+                    self.intake,
+                    spec_at=self.places.spec,
                 )
                 changed.add(name)
         self.retired.extend(server for name, server in self.servers.items() if fresh.get(name) is not server)
@@ -191,18 +196,23 @@ class App:
         log.hide_also(loaded.secret_values.text)
         self.places.adopt(loaded)
         self.accounts.adopt(loaded.root)
-        scope_of_token = self.gateway.temporary_scopes.scope_of_token
+        scope_of_token = self.gateway.configuration.temporary_scopes.scope_of_token
         credentials = build_credentials(
-            loaded.root, self.keys.operator_token, verifier, scope_of_token, self.gateway.people, local=self.local
+            loaded.root,
+            self.keys.operator_token,
+            verifier,
+            scope_of_token,
+            self.gateway.configuration.people,
+            local=self.local,
         )
         self.intake.adopt(plan.limits.result_bytes, plan.limits.json_depth, plan.limits.json_nodes)
         self.http.set_max_reply_bytes(plan.limits.result_bytes)
-        self.gateway.adopt(plan, fresh, frozenset(changed))
+        self.gateway.configuration.adopt(plan, fresh, frozenset(changed))
         self.authorizer.adopt(credentials, arrivals_by(loaded.root), guard(loaded.root))
         self.responses.look_again()
         self.store.reconfigured(shared_store.configuration_digest(loaded))
         if channels is not None:
-            self.gateway.approvals.announcer.adopt(channels)
+            self.gateway.configuration.announcer.adopt(channels)
 
     def _channels(self, root: GatewayFile, base: str) -> dict[str, tuple[ApprovalChannel, ...]]:
         return build_channels(
@@ -215,8 +225,8 @@ class App:
 
     def open_channels(self) -> None:
         """Once the address is known under which answers may come back."""
-        base = self.gateway.address.base()
-        self.gateway.approvals.announcer.adopt(self._channels(self.loaded.root, base))
+        base = self.gateway.configuration.address.base()
+        self.gateway.configuration.announcer.adopt(self._channels(self.loaded.root, base))
 
     async def forget_audit(self, portions: int) -> bool:
         """Forget so many portions of the audit rows past `audit.keep`; whether there may be more."""
@@ -274,11 +284,11 @@ def build(
         loaded.root,
         keys.operator_token,
         verifier,
-        gateway.temporary_scopes.scope_of_token,
-        gateway.people,
+        gateway.configuration.temporary_scopes.scope_of_token,
+        gateway.configuration.people,
         local=local,
     )
-    authorizer = Authorizer(gateway, credentials, arrivals_by(loaded.root), guard(loaded.root))
+    authorizer = Authorizer(gateway.access, credentials, arrivals_by(loaded.root), guard(loaded.root))
     return App(
         loaded,
         plan,
@@ -287,7 +297,7 @@ def build(
         http,
         reaper,
         authorizer,
-        open_responses(authorizer, gateway),
+        open_responses(authorizer, store, base.events),
         store,
         metrics,
         keys,
@@ -299,17 +309,17 @@ def build(
         outbound,
         verifier,
         accounts,
-        Replicas(store, gateway.budgets, metrics),
+        Replicas(store, base.budgets, metrics),
         internal,
         state,
     )
 
 
-def open_responses(authorizer: Authorizer, gateway: Gateway) -> OpenResponses:
-    """Responses that stay open; they are checked whenever credentials, roles or scopes change."""
-    responses = OpenResponses(authorizer, shared_store=gateway.tasks.store.revisions is not None)
-    gateway.events.subscribe(CredentialsChanged, lambda _: responses.look_again())
-    gateway.events.subscribe(TemporaryScopesChanged, lambda _: responses.look_again())
+def open_responses(authorizer: Authorizer, store: Store, events: EventHub) -> OpenResponses:
+    """Return the registry of open responses. Each is authorized again whenever credentials, roles or scopes change."""
+    responses = OpenResponses(authorizer, shared_store=store.revisions is not None)
+    events.subscribe(CredentialsChanged, lambda _: responses.look_again())
+    events.subscribe(TemporaryScopesChanged, lambda _: responses.look_again())
     return responses
 
 

@@ -35,8 +35,8 @@ from taskgate.dashboard.routes import (
 from taskgate.dashboard.rules_pages import ScopesApi
 from taskgate.dashboard.tasks_api import NowApi, TasksApi
 from taskgate.dashboard.web import Answer, EventAnswer, WebRequest, json_answer, limit_of, problem
-from taskgate.gateway.gateway import Gateway
 from taskgate.gateway.governance.standing_grants import GrantWish
+from taskgate.gateway.services.console import ConsoleServices
 from taskgate.ports.approval_channel import CallbackChannel
 from taskgate.ports.store_answers import TaskFilter
 
@@ -62,7 +62,7 @@ NOTHING_HERE: Final = "Page not found."
 class Api:
     def __init__(
         self,
-        gateway: Gateway,
+        gateway: ConsoleServices,
         inbox: Inbox,
         login: Login,
         passphrase: Passphrase,

@@ -15,8 +15,8 @@ from taskgate.dashboard.frame import Frame, clear, span
 from taskgate.dashboard.records import Inbox, Shown, grant_row, vote_row
 from taskgate.dashboard.routes import Route, Visit, form_route, page_route
 from taskgate.dashboard.web import PAGE, Answer, WebRequest, redirect
-from taskgate.gateway.gateway import Gateway
 from taskgate.gateway.governance.standing_grants import GrantWish
+from taskgate.gateway.services.console import ConsoleServices
 from taskgate.ports.approval_channel import UNKNOWN_APPROVAL
 
 FIRST_LOOK: Final = 20_000
@@ -29,7 +29,7 @@ MOST_DIGITS: Final = 15
 
 
 class ApprovalPages:
-    def __init__(self, gateway: Gateway, inbox: Inbox, frame: Frame) -> None:
+    def __init__(self, gateway: ConsoleServices, inbox: Inbox, frame: Frame) -> None:
         self._gateway = gateway
         self._inbox = inbox
         self._frame = frame

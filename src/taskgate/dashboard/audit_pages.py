@@ -20,7 +20,7 @@ from taskgate.dashboard.records import Records
 from taskgate.dashboard.routes import ROWS, Route, Visit, get, page_route
 from taskgate.dashboard.rules_pages import since_ms
 from taskgate.dashboard.web import Answer, json_answer, limit_of
-from taskgate.gateway.gateway import Gateway
+from taskgate.gateway.services.console import ConsoleServices
 
 if TYPE_CHECKING:
     from taskgate.dashboard.frame import Frame
@@ -46,7 +46,7 @@ _EXPORT: Final = {"format": "jsonl (default) or cef", "after": "rows after this 
 
 
 class Audit:
-    def __init__(self, gateway: Gateway, records: Records) -> None:
+    def __init__(self, gateway: ConsoleServices, records: Records) -> None:
         self._records = records
         self._store = gateway.tasks.store
 

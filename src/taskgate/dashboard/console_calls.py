@@ -24,8 +24,8 @@ from taskgate.core.meta import META
 from taskgate.core.wire import Kind, Message, Raw
 from taskgate.dashboard.routes import OBJECT, TEXT, Route, Visit, closed_object, get, post
 from taskgate.dashboard.web import Answer, json_answer, problem
-from taskgate.gateway.gateway import Gateway
 from taskgate.gateway.requests.request import Request
+from taskgate.gateway.services.console import ConsoleServices
 from taskgate.ports.outlet import CancelNote
 
 MOST_PAGES: Final = 20
@@ -66,7 +66,7 @@ class Outcome:
 class CallInProgress:
     """A request of the console until its reply is there."""
 
-    def __init__(self, gateway: Gateway, authorized: Authorized, request: Request, outcome: Outcome) -> None:
+    def __init__(self, gateway: ConsoleServices, authorized: Authorized, request: Request, outcome: Outcome) -> None:
         self._gateway = gateway
         self._authorized = authorized
         self._request = request
@@ -79,7 +79,7 @@ class CallInProgress:
         """Goes on after the reply, where the call became a task."""
         self._request.delivery.use_inbox()
         try:
-            reply = await self._gateway.answer(self._request)
+            reply = await self._gateway.requests.answer(self._request)
             if reply is not None:
                 await self._outcome.finish(reply.status, reply.body)
                 self._request.delivery.settled(True)
@@ -96,7 +96,7 @@ class CallInProgress:
         request = self._request
         executed = Executed.MAYBE if request.delivery.sent else Executed.NO
         problem = CallerError(ended.reason.value, ended.text, executed=executed)
-        reply = self._gateway.failure(problem, request.message.id, Generation.STATELESS, request.message)
+        reply = self._gateway.requests.failure(problem, request.message.id, Generation.STATELESS, request.message)
         if not self._outcome.reply.done():
             self._outcome.reply.set_result(reply.body)
             self.running.cancel(CancelNote(ended.text))
@@ -109,7 +109,7 @@ class CallInProgress:
 class ConsoleCalls:
     """Requests that the console makes on behalf of the person who is logged in, or of the bearer of a token."""
 
-    def __init__(self, gateway: Gateway) -> None:
+    def __init__(self, gateway: ConsoleServices) -> None:
         self._gateway = gateway
         self._running: set[asyncio.Task[None]] = set()
         self._in_progress: set[CallInProgress] = set()

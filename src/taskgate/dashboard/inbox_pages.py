@@ -26,8 +26,8 @@ from taskgate.dashboard.questions_api import KINDS, QuestionsApi, may_answer
 from taskgate.dashboard.records import Inbox, Shown
 from taskgate.dashboard.routes import Route, Visit, form_route, page_route
 from taskgate.dashboard.web import MOST_FORM_FIELDS, PAGE, Answer, read_json, redirect
-from taskgate.gateway.gateway import Gateway
 from taskgate.gateway.questions.waiting import Waiting
+from taskgate.gateway.services.console import ConsoleServices
 from taskgate.ports.approval_store import HeldCall
 
 # Forms for people, made from JSON schemas: which fields to show, and what a filled-in form means.
@@ -201,7 +201,7 @@ def sameness(held: HeldCall) -> tuple[str, ...]:
 
 
 class InboxPages:
-    def __init__(self, gateway: Gateway, frame: Frame, inbox: Inbox, questions: QuestionsApi) -> None:
+    def __init__(self, gateway: ConsoleServices, frame: Frame, inbox: Inbox, questions: QuestionsApi) -> None:
         self._gateway = gateway
         self._frame = frame
         self._inbox = inbox

@@ -41,13 +41,13 @@ from taskgate.gateway.events import (
     TaskExpired,
     TemporaryScopesChanged,
 )
-from taskgate.gateway.gateway import Gateway
+from taskgate.gateway.services.console import ConsoleServices
 
 # The sections of the console that steer the gateway, put together: their routes of the API, and their pages.
 
 
 class Steering:
-    def __init__(self, gateway: Gateway, records: Records, configuration: Configuration) -> None:
+    def __init__(self, gateway: ConsoleServices, records: Records, configuration: Configuration) -> None:
         self._rules = Rules(gateway, records, configuration)
         self._usage = Usage(records)
         self._servers = Servers(gateway, records, configuration)
@@ -75,7 +75,7 @@ class Steering:
 
 
 class Pages:
-    def __init__(self, gateway: Gateway, inbox: Inbox, login: Login, api: Api, steering: Steering) -> None:
+    def __init__(self, gateway: ConsoleServices, inbox: Inbox, login: Login, api: Api, steering: Steering) -> None:
         self._gateway = gateway
         self._inbox = inbox
         self._api = api

@@ -17,9 +17,9 @@ from taskgate.dashboard.records import grant_row, task_row
 from taskgate.dashboard.routes import ROWS, TEXT, Route, Visit, closed_object, get, post
 from taskgate.dashboard.web import Answer, json_answer, problem
 from taskgate.gateway.events import DataErased
-from taskgate.gateway.gateway import Gateway
 from taskgate.gateway.governance.standing_grants import REVOKED, Revoked
 from taskgate.gateway.plan import KnownToken
+from taskgate.gateway.services.console import ConsoleServices
 from taskgate.ports.store import CONSOLE_SESSION, Unfinished
 from taskgate.ports.store_answers import TaskQuestion
 
@@ -28,7 +28,7 @@ _REVOKE: Final = closed_object(("name",), name=TEXT, reason=TEXT)
 
 
 class PeopleApi:
-    def __init__(self, gateway: Gateway) -> None:
+    def __init__(self, gateway: ConsoleServices) -> None:
         self._gateway = gateway
         self._people = gateway.people
 
@@ -118,7 +118,7 @@ Part = Callable[[str, str], Awaitable[tuple[Rows, str | None]]]
 
 
 class DataApi:
-    def __init__(self, gateway: Gateway) -> None:
+    def __init__(self, gateway: ConsoleServices) -> None:
         self._gateway = gateway
         self._store = gateway.tasks.store
         self._parts: dict[str, Part] = {

@@ -15,10 +15,10 @@ from taskgate.core.questions.question import ELICIT, ROOTS, SAMPLE
 from taskgate.core.text.peer_url import UnsafeUrl, check_peer_url
 from taskgate.dashboard.routes import ROWS, TEXT, Route, Visit, closed_object, get, post
 from taskgate.dashboard.web import Answer, WebRequest, json_answer, problem
-from taskgate.gateway.gateway import Gateway
 from taskgate.gateway.questions.elicitations import ElicitationPage
 from taskgate.gateway.questions.inbox import FORMS
 from taskgate.gateway.questions.waiting import Waiting
+from taskgate.gateway.services.console import ConsoleServices
 
 _ANSWER: Final = closed_object(
     action={"enum": ["accept", "decline", "cancel"]}, content={}, role=TEXT, model=TEXT, stop_reason=TEXT, reason=TEXT
@@ -31,7 +31,7 @@ def question_row(waiting: Waiting) -> dict[str, Any]:
 
 
 class QuestionsApi:
-    def __init__(self, gateway: Gateway) -> None:
+    def __init__(self, gateway: ConsoleServices) -> None:
         self._gateway = gateway
         self._inbox = gateway.activity.inbox
 
@@ -107,7 +107,7 @@ def may_answer(who: Approver, waiting: Waiting) -> bool:
     return who.reaches(waiting.caller) and (mine or who.may(Permission.ACT))
 
 
-def server_rows(gateway: Gateway) -> list[dict[str, Any]]:
+def server_rows(gateway: ConsoleServices) -> list[dict[str, Any]]:
     """State, health and the last words of every server, for the operator."""
     rows = []
     for name, upstream in gateway.upstreams.value.items():
@@ -138,7 +138,7 @@ _GONE: Final = ("Question not open", "It was already answered, has expired, or b
 
 
 class Elicitations:
-    def __init__(self, gateway: Gateway, render: Render) -> None:
+    def __init__(self, gateway: ConsoleServices, render: Render) -> None:
         self._gateway = gateway
         self._render = render
 

@@ -25,9 +25,9 @@ from taskgate.core.timestamps import iso
 from taskgate.core.usage import UsageRow
 from taskgate.core.waterfall import Span
 from taskgate.dashboard.web import PAGE
-from taskgate.gateway.gateway import Gateway
 from taskgate.gateway.governance.approvals import Approvals
 from taskgate.gateway.governance.standing_grants import GrantWish, Ruling
+from taskgate.gateway.services.console import ConsoleServices
 from taskgate.ports.approval_channel import OTHER_ARGUMENTS, UNKNOWN_APPROVAL
 from taskgate.ports.approval_store import HeldCall, HeldPage
 from taskgate.ports.store import RecordedPage
@@ -38,7 +38,7 @@ MOST_PAGES: Final = 20
 
 
 class Records:
-    def __init__(self, gateway: Gateway) -> None:
+    def __init__(self, gateway: ConsoleServices) -> None:
         self._gateway = gateway
         self._store = gateway.tasks.store
 

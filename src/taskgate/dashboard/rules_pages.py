@@ -39,9 +39,9 @@ from taskgate.dashboard.routes import (
 )
 from taskgate.dashboard.web import Answer, json_answer, limit_of, problem
 from taskgate.gateway.dynamic_servers import facts_of
-from taskgate.gateway.gateway import Gateway
 from taskgate.gateway.governance.evaluate import rule_book
 from taskgate.gateway.plan import Plan, ToolTrait
+from taskgate.gateway.services.console import ConsoleServices
 from taskgate.ports.store import RecordedPage
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def since_ms(text: str | None, now_ms: int) -> int:
 class Rules:
     """What the page and the API both need."""
 
-    def __init__(self, gateway: Gateway, records: Records, configuration: Configuration) -> None:
+    def __init__(self, gateway: ConsoleServices, records: Records, configuration: Configuration) -> None:
         self._gateway = gateway
         self._store = gateway.tasks.store
         self.records = records
@@ -255,7 +255,7 @@ _KEYS: Final = frozenset({"config", "lifetime_ms", "label"})
 
 
 class ScopesApi:
-    def __init__(self, gateway: Gateway, records: Records) -> None:
+    def __init__(self, gateway: ConsoleServices, records: Records) -> None:
         self._gateway = gateway
         self._records = records
         self._temporary = gateway.temporary_scopes

@@ -29,7 +29,7 @@ from taskgate.dashboard.routes import (
     post,
 )
 from taskgate.dashboard.web import Answer, json_answer, problem, redirect
-from taskgate.gateway.gateway import Gateway
+from taskgate.gateway.services.console import ConsoleServices
 
 if TYPE_CHECKING:
     from taskgate.dashboard.frame import Frame
@@ -40,7 +40,7 @@ _NO_SUCH_SERVER: Final = "Server not found."
 
 
 class Servers:
-    def __init__(self, gateway: Gateway, records: Records, configuration: Configuration) -> None:
+    def __init__(self, gateway: ConsoleServices, records: Records, configuration: Configuration) -> None:
         self._gateway = gateway
         self._records = records
         self._configuration = configuration

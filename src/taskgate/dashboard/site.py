@@ -56,7 +56,7 @@ from taskgate.dashboard.web import (
     send_answer,
     send_stream,
 )
-from taskgate.gateway.gateway import Gateway
+from taskgate.gateway.services.console import ConsoleServices
 from taskgate.ports.credentials import IssuerUnavailable, LoginRefused, PeopleLogin
 from taskgate.telemetry.logs import log
 
@@ -81,7 +81,7 @@ class Dashboard:
 
     def __init__(
         self,
-        gateway: Gateway,
+        gateway: ConsoleServices,
         secret: bytes,
         authorizer: Authorizer,
         responses: OpenResponses,

@@ -34,7 +34,7 @@ from taskgate.dashboard.routes import (
     post,
 )
 from taskgate.dashboard.web import Answer, json_answer, problem, redirect, with_query
-from taskgate.gateway.gateway import Gateway
+from taskgate.gateway.services.console import ConsoleServices
 
 if TYPE_CHECKING:
     from taskgate.dashboard.frame import Frame
@@ -56,7 +56,7 @@ _SPANS_QUERY: Final = {
 
 
 class System:
-    def __init__(self, gateway: Gateway, records: Records, configuration: Configuration) -> None:
+    def __init__(self, gateway: ConsoleServices, records: Records, configuration: Configuration) -> None:
         self._gateway = gateway
         self._records = records
         self._store = gateway.tasks.store

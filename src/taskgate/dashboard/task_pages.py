@@ -17,7 +17,7 @@ from taskgate.dashboard.records import Inbox
 from taskgate.dashboard.routes import Route, Visit, form_route, page_route
 from taskgate.dashboard.tasks_api import NowApi, TasksApi
 from taskgate.dashboard.web import PAGE, Answer, redirect, with_query
-from taskgate.gateway.gateway import Gateway
+from taskgate.gateway.services.console import ConsoleServices
 from taskgate.ports.store_answers import TaskFilter
 
 FIRST_LOOK: Final = 4_000
@@ -48,7 +48,14 @@ def sparkline(counts: Sequence[int]) -> str:
 
 class TaskPages:
     def __init__(
-        self, gateway: Gateway, frame: Frame, *, tasks: TasksApi, now: NowApi, questions: QuestionsApi, inbox: Inbox
+        self,
+        gateway: ConsoleServices,
+        frame: Frame,
+        *,
+        tasks: TasksApi,
+        now: NowApi,
+        questions: QuestionsApi,
+        inbox: Inbox,
     ) -> None:
         self._gateway = gateway
         self._frame = frame

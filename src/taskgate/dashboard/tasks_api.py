@@ -24,7 +24,7 @@ from taskgate.core.waterfall import Span
 from taskgate.dashboard.records import Records, status_event, task_row
 from taskgate.dashboard.routes import ROWS, TEXT, Route, Visit, closed_object, get, post, refusal
 from taskgate.dashboard.web import Answer, EventAnswer, json_answer, limit_of, problem
-from taskgate.gateway.gateway import Gateway
+from taskgate.gateway.services.console import ConsoleServices
 from taskgate.ports.store_answers import TaskFilter, TaskPage
 
 PING_S: Final = 15.0
@@ -48,7 +48,7 @@ FILTERS: Final = {
 
 
 class TasksApi:
-    def __init__(self, gateway: Gateway, records: Records) -> None:
+    def __init__(self, gateway: ConsoleServices, records: Records) -> None:
         self._gateway = gateway
         self._records = records
         self._store = gateway.tasks.store
@@ -284,7 +284,7 @@ SLICES: Final = 30
 class NowApi:
     """What is going on, as JSON, for the page and for scripts."""
 
-    def __init__(self, gateway: Gateway, records: Records) -> None:
+    def __init__(self, gateway: ConsoleServices, records: Records) -> None:
         self._gateway = gateway
         self._records = records
 

@@ -10,14 +10,16 @@ from functools import partial
 
 from taskgate.core.audit.chain import AuditEntry
 from taskgate.core.catalog.entry import EntryKind
+from taskgate.gateway.caller_sessions import CallerSessions
 from taskgate.gateway.calls.tool_facts import ToolFacts
-from taskgate.gateway.catalog.catalogs import Catalogs, Offer, Quarantine
-from taskgate.gateway.catalog.offer import CatalogMemory
+from taskgate.gateway.catalog.catalogs import Catalogs, Quarantine
+from taskgate.gateway.catalog.offer import CatalogMemory, Offer
 from taskgate.gateway.catalog.slow_tools import SlowTools
 from taskgate.gateway.catalog.unseen import UnseenNames
 from taskgate.gateway.catalog.validate import HandedOut, Validation
 from taskgate.gateway.catalog.views import Views
 from taskgate.gateway.changes import Configured, OtherGateways, Reload, SharedCaches, shared_caches
+from taskgate.gateway.dispatch import RequestDispatcher
 from taskgate.gateway.dynamic_servers import DynamicServers, ScopeRecord
 from taskgate.gateway.gateway import Gateway
 from taskgate.gateway.governance.announce import audit_of
@@ -30,6 +32,7 @@ from taskgate.gateway.governance.pinned_contents import PinnedContents
 from taskgate.gateway.governance.pins import Annotations, Pins
 from taskgate.gateway.governance.record_calls import Denials
 from taskgate.gateway.governance.standing_grants import StandingGrants
+from taskgate.gateway.lifecycle_steps import LifecycleSteps
 from taskgate.gateway.method_tables import MethodTables
 from taskgate.gateway.methods.temporary_scopes import TemporaryScopes
 from taskgate.gateway.methods.upstream_notifications import UpstreamNotifications
@@ -46,6 +49,12 @@ from taskgate.gateway.questions.untied import UntiedQuestions
 from taskgate.gateway.relay.relay import Relay
 from taskgate.gateway.relay.suspended_calls import SuspendedCalls
 from taskgate.gateway.requests.admission import Admission
+from taskgate.gateway.services.access import AccessServices
+from taskgate.gateway.services.configuration import ConfigurationServices
+from taskgate.gateway.services.console import ConsoleServices
+from taskgate.gateway.services.lifecycle import GatewayLifecycle
+from taskgate.gateway.services.transports import TransportServices
+from taskgate.gateway.status import GatewayStatus
 from taskgate.gateway.tasks.account_questions import AccountQuestions
 from taskgate.gateway.tasks.attempts import Attempts
 from taskgate.gateway.tasks.conversation import Conversations
@@ -108,44 +117,106 @@ def wire_gateway(base: Foundation, servers: Servers, accounts: AccountConnector,
     methods = use_cases(base, lists, asking, tasks, governed, relay=_relay(base, asking, suspended), reload=reload)
     shared = shared_sessions(base, methods.following, session_ends, asking.activity)
     tables = MethodTables(methods, shared)
-    return Gateway(
+    status = GatewayStatus()
+    requests = RequestDispatcher(
         plan=base.plan,
-        upstreams=base.upstreams,
-        lookup=methods.lookup,
-        sessions=base.sessions,
+        status=status,
         tasks=tasks,
-        activity=asking.activity,
         metrics=base.metrics,
         budgets=base.budgets,
-        call_log=base.call_log,
-        tracing=base.tracing,
-        waterfall=base.waterfall,
-        address=base.address,
-        accounts=accounts,
-        events=base.events,
-        subscriptions=base.subscriptions,
-        session_ends=session_ends,
-        shared_sessions=shared,
         admission=reload.admission,
-        denials=denials,
-        task_metrics=_task_metrics(base, running, asking),
-        pins=lists.pins,
-        approvals=governed.approvals,
-        others=_others(running, governed, tasks, caches, lists),
         caches=caches,
-        ask_caller=governed.ask_caller,
-        pages=asking.pages,
-        shared_inbox=shared_inbox(base, asking),
+        denials=denials,
         vendor=VendorMethods(methods.tool_calls, tasks, asking.own_pages),
-        notifications=notifications,
-        reload=reload,
-        temporary_scopes=temporary_scopes,
-        people=base.people,
-        separated=base.separated,
-        close_first=(lists.contents.close,),
-        close_last=(suspended.close, asking.models.close, asking.server_pages.close),
+        waterfall=base.waterfall,
+        tracing=base.tracing,
         stateful=tables.stateful(),
         stateless=tables.stateless(),
+    )
+    sessions = CallerSessions(
+        plan=base.plan,
+        status=status,
+        upstreams=base.upstreams,
+        lookup=methods.lookup,
+        table=base.sessions,
+        ends=session_ends,
+        shared=shared,
+        activity=asking.activity,
+        metrics=base.metrics,
+        denials=denials,
+    )
+    others = _others(running, governed, tasks, caches, lists)
+    inbox = shared_inbox(base, asking)
+    steps = LifecycleSteps(
+        base=base,
+        lists=lists,
+        asking=asking,
+        running=running,
+        governed=governed,
+        tasks=tasks,
+        task_metrics=_task_metrics(base, running, asking),
+        temporary_scopes=temporary_scopes,
+        caches=caches,
+        session_ends=session_ends,
+        shared_sessions=shared,
+        shared_inbox=inbox,
+        others=others,
+        suspended=suspended,
+        dynamic_servers=dynamic_servers,
+    )
+    return Gateway(
+        transports=TransportServices(
+            plan=base.plan, status=status, requests=requests, sessions=sessions, events=base.events
+        ),
+        access=AccessServices(plan=base.plan, temporary_scopes=temporary_scopes, address=base.address, denials=denials),
+        console=ConsoleServices(
+            plan=base.plan,
+            address=base.address,
+            events=base.events,
+            requests=requests,
+            tasks=tasks,
+            approvals=governed.approvals,
+            pins=lists.pins,
+            activity=asking.activity,
+            pages=asking.pages,
+            lookup=methods.lookup,
+            upstreams=base.upstreams,
+            reload=reload,
+            temporary_scopes=temporary_scopes,
+            people=base.people,
+            accounts=accounts,
+            waterfall=base.waterfall,
+            sessions=base.sessions,
+            budgets=base.budgets,
+            admission=reload.admission,
+        ),
+        configuration=ConfigurationServices(
+            address=base.address,
+            people=base.people,
+            temporary_scopes=temporary_scopes,
+            announcer=governed.approvals.announcer,
+            listener=notifications,
+            reload=reload,
+        ),
+        lifecycle=GatewayLifecycle(
+            plan=base.plan,
+            status=status,
+            address=base.address,
+            tasks=tasks,
+            catalogs=lists.catalogs,
+            sessions=base.sessions,
+            session_ends=session_ends,
+            shared_sessions=shared,
+            subscriptions=base.subscriptions,
+            others=others,
+            people=base.people,
+            call_log=base.call_log,
+            denials=denials,
+            start_steps=steps.start(),
+            refresh_steps=steps.refresh(),
+            reap_steps=steps.reap(),
+            close_steps=steps.close(),
+        ),
     )
 
 

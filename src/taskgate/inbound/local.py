@@ -43,7 +43,7 @@ from taskgate.core.identity.caller import Caller
 from taskgate.core.scoping.session_request import SessionRequest
 from taskgate.core.wire import MessageReader
 from taskgate.folders import socket_folder
-from taskgate.gateway.gateway import Gateway
+from taskgate.gateway.services.transports import TransportServices
 from taskgate.held_folder import lost
 from taskgate.inbound.stdio import LineOutlet, StdioEndpoint
 from taskgate.telemetry.logs import log
@@ -75,7 +75,7 @@ class LocalEndpoint:
 
     def __init__(
         self,
-        gateway: Gateway,
+        gateway: TransportServices,
         reader: MessageReader,
         listening: socket.socket,
         key: str,

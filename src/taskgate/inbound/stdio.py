@@ -21,10 +21,10 @@ from taskgate.core.generations.stateless import has_envelope, read_envelope
 from taskgate.core.identity.caller import Caller
 from taskgate.core.scoping.session_request import SessionRequest
 from taskgate.core.wire import InvalidMessage, Kind, Message, MessageReader
-from taskgate.gateway.gateway import Gateway
 from taskgate.gateway.requests.replies import going_down, stopped_meanwhile
 from taskgate.gateway.requests.request import Request
 from taskgate.gateway.requests.session import Session
+from taskgate.gateway.services.transports import TransportServices
 from taskgate.mcp.lines import LineSplitter, Oversize
 from taskgate.mcp.turn_budget import TurnBudget
 from taskgate.ports.outlet import CancelNote
@@ -107,7 +107,9 @@ class LineOutlet:
 
 
 class StdioEndpoint:
-    def __init__(self, gateway: Gateway, caller: Caller, narrowing: SessionRequest, reader: MessageReader) -> None:
+    def __init__(
+        self, gateway: TransportServices, caller: Caller, narrowing: SessionRequest, reader: MessageReader
+    ) -> None:
         self._gateway = gateway
         self._caller = caller
         self._narrowing = narrowing
@@ -170,7 +172,7 @@ class StdioEndpoint:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         if self._session is not None:
-            await self._gateway.end_session(self._session)
+            await self._gateway.sessions.end(self._session)
 
     async def _take(self, line: bytes | Oversize, outlet: LineOutlet) -> None:
         if isinstance(line, Oversize):
@@ -189,7 +191,7 @@ class StdioEndpoint:
             self._dispatch(message, outlet)
 
     def _refuse(self, problem: TaskgateError, outlet: LineOutlet, message_id: bytes | None = None) -> None:
-        outlet.send(self._gateway.failure(problem, message_id, Generation.STATEFUL).body)
+        outlet.send(self._gateway.requests.failure(problem, message_id, Generation.STATEFUL).body)
 
     def _dispatch(self, message: Message, outlet: LineOutlet) -> None:
         if message.kind is Kind.RESPONSE:
@@ -213,7 +215,7 @@ class StdioEndpoint:
             if task is not None:
                 task.cancel(CancelNote.read(message.params))
         elif self._session is not None:
-            self._spawn(self._gateway.notified(self._session, message))
+            self._spawn(self._gateway.sessions.notified(self._session, message))
 
     def _spawn(self, work: object) -> asyncio.Task[None]:
         task: asyncio.Task[None] = asyncio.get_running_loop().create_task(work)  # type: ignore[arg-type]
@@ -231,7 +233,7 @@ class StdioEndpoint:
 
     def _fail(self, problem: TaskgateError, message: Message, outlet: LineOutlet) -> None:
         generation = Generation.STATELESS if has_envelope(message.params) else Generation.STATEFUL
-        outlet.send(self._gateway.failure(problem, message.id, generation, message).body)
+        outlet.send(self._gateway.requests.failure(problem, message.id, generation, message).body)
 
     async def _answer_in_time(self, message: Message, outlet: LineOutlet) -> None:
         try:
@@ -245,7 +247,7 @@ class StdioEndpoint:
             self._fail(problem, message, outlet)
             return
         with outlet.creating() if "task" in request.params else contextlib.nullcontext():
-            reply = await self._gateway.answer(request)
+            reply = await self._gateway.requests.answer(request)
             if reply is not None:
                 outlet.send(reply.body)
         if reply is not None:
@@ -273,7 +275,7 @@ class StdioEndpoint:
             self._opened.set()
 
     async def _open_session(self, message: Message, outlet: LineOutlet) -> None:
-        session, reply = await self._gateway.initialize(message, self._caller, self._narrowing, old_stdio=True)
+        session, reply = await self._gateway.sessions.initialize(message, self._caller, self._narrowing, old_stdio=True)
         session.attach(outlet)
         session.stream_opened()
         self._session = session

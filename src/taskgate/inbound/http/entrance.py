@@ -12,10 +12,10 @@ from taskgate.core.generations.generation import STATEFUL_REVISIONS, Generation
 from taskgate.core.generations.stateless import unsupported_version
 from taskgate.core.identity.access import Access, AccessRefusal
 from taskgate.core.identity.caller import Caller
-from taskgate.gateway.gateway import Gateway
 from taskgate.gateway.plan import Plan
 from taskgate.gateway.requests.replies import CallerReply
 from taskgate.gateway.requests.session import Session
+from taskgate.gateway.services.transports import TransportServices
 from taskgate.inbound.http.asgi import Headers
 
 
@@ -30,12 +30,12 @@ class HttpRefused(Exception):
 
 
 class Entrance:
-    def __init__(self, gateway: Gateway, authorizer: Authorizer) -> None:
+    def __init__(self, gateway: TransportServices, authorizer: Authorizer) -> None:
         self.gateway = gateway
         self.authorizer = authorizer
         self._plan = gateway.plan
-        self._sessions = gateway.sessions
-        self._shared = gateway.shared_sessions
+        self._sessions = gateway.sessions.table
+        self._shared = gateway.sessions.shared
         self._admitted: tuple[Plan, dict[_Known, Authorized]] = (self._plan.value, {})
 
     def admit(self, path: bytes, headers: dict[bytes, bytes], arrival: Arrival, every_header: Headers) -> Authorized:
@@ -131,7 +131,7 @@ class Entrance:
 
     def refused(self, status: int, text: str, headers: Headers | None = None) -> HttpRefused:
         fault = GatewayFault("invalid_request", text)
-        return HttpRefused(status, self.gateway.failure(fault, None, Generation.STATEFUL).body, headers)
+        return HttpRefused(status, self.gateway.requests.failure(fault, None, Generation.STATEFUL).body, headers)
 
     def failed(
         self,
@@ -140,7 +140,7 @@ class Entrance:
         generation: Generation = Generation.STATEFUL,
         status: int | None = None,
     ) -> HttpRefused:
-        reply = self.gateway.failure(problem, message_id, generation)
+        reply = self.gateway.requests.failure(problem, message_id, generation)
         return HttpRefused(status or reply.status, reply.body, retry_after(reply))
 
 

@@ -21,12 +21,12 @@ from taskgate.core.errors import CallerError, Executed, GatewayFault, TaskgateEr
 from taskgate.core.generations.generation import Generation
 from taskgate.core.identity.caller import Caller
 from taskgate.core.wire import Kind, Message
-from taskgate.gateway.gateway import Gateway
 from taskgate.gateway.methods.shared_sessions import SharedSessions
 from taskgate.gateway.own_tools.timers_and_logs import KEPT_BY_ONE_GATEWAY
 from taskgate.gateway.requests.client_label import stateless_stream
 from taskgate.gateway.requests.replies import stopped_meanwhile
 from taskgate.gateway.requests.session import Session
+from taskgate.gateway.services.transports import TransportServices
 from taskgate.inbound.http.asgi import Headers, Send
 from taskgate.inbound.http.connection import CallerConnection
 from taskgate.inbound.http.handover import WorkerSockets, request_bytes
@@ -95,7 +95,7 @@ class _NotYet(Exception):
 class Forwarder:
     def __init__(
         self,
-        gateway: Gateway,
+        gateway: TransportServices,
         shared: SharedSessions,
         signer: HopSigner,
         attach: Callable[[Session], None],
@@ -149,7 +149,7 @@ class Forwarder:
         # A lease that was given back is gone at once; that of a gateway we take for alive may have been since we looked.
         if kept.internal is not None and self._rows.is_alive(kept.home):
             return self._remember(session_id, kept.home, caller) if kept.internal else None
-        adopted = await self._gateway.adopt_session(session_id, kept.home)
+        adopted = await self._gateway.sessions.adopt(session_id, kept.home)
         if adopted is None:
             raise _NotYet
         self._attach(adopted)
@@ -176,7 +176,7 @@ class Forwarder:
         """The session, if it certainly is ours. Raises GatewayFault where that cannot be known."""
         if not self._shared.certain:
             await self._shared.verify()
-        return self._gateway.sessions.find(session_id, caller, clock.monotonic())
+        return self._gateway.sessions.table.find(session_id, caller, clock.monotonic())
 
     # Messages
 
@@ -295,7 +295,9 @@ class Forwarder:
     def _last_words(self, relay: PostRelay, message: Message | None, problem: TaskgateError) -> None:
         post = relay.post
         generation = Generation.STATEFUL if b"mcp-session-id" in post.headers else Generation.STATELESS
-        reply = self._gateway.failure(problem, message.id if message is not None else None, generation, message)
+        reply = self._gateway.requests.failure(
+            problem, message.id if message is not None else None, generation, message
+        )
         if relay.begun:
             relay.end(reply.body)
         else:

@@ -15,9 +15,9 @@ from taskgate.core.errors import TaskgateError
 from taskgate.core.generations.generation import STATELESS_REVISIONS
 from taskgate.core.wire import MessageReader
 from taskgate.gateway.events import SessionEnded
-from taskgate.gateway.gateway import Gateway
 from taskgate.gateway.plan import Limits
 from taskgate.gateway.requests.session import Session
+from taskgate.gateway.services.transports import TransportServices
 from taskgate.inbound.http.asgi import SSE_HEADERS, Receive, Scope, Send, respond, respond_json
 from taskgate.inbound.http.connection import CallerConnection
 from taskgate.inbound.http.entrance import Entrance, HttpRefused
@@ -34,7 +34,7 @@ _PAUSE_S: Final = 0.1
 class McpEndpoint:
     def __init__(
         self,
-        gateway: Gateway,
+        gateway: TransportServices,
         authorizer: Authorizer,
         responses: OpenResponses,
         reader: MessageReader,
@@ -54,7 +54,7 @@ class McpEndpoint:
         gateway.events.subscribe(SessionEnded, lambda event: self._streams.forget(event.session))
 
     def _forwarder(self, hop_key: bytes | None, workers: WorkerSockets | None) -> Forwarder | None:
-        shared = self.gateway.shared_sessions
+        shared = self.gateway.sessions.shared
         if hop_key is None or shared is None:
             return None
         signer = HopSigner(hop_key, shared.rows.owner, shared.rows.now_ms)
@@ -111,7 +111,7 @@ class McpEndpoint:
         if scope["method"] == "GET":
             await self._get(scope, send, headers, session, authorized)
         else:
-            await self.gateway.end_session(session)
+            await self.gateway.sessions.end(session)
             await respond(send, 200)
 
     async def _elsewhere(
@@ -198,7 +198,7 @@ class McpEndpoint:
                 await self._follow(scope, send, authorized, stream, after, primes=session.version == PRIMING_REVISION)
             finally:
                 session.stream_closed()
-                self.gateway.touch(session)
+                self.gateway.sessions.touch(session)
 
     async def _follow(
         self, scope: Scope, send: Send, authorized: Authorized, stream: EventStream, after: int, *, primes: bool

@@ -27,10 +27,10 @@ from taskgate.core.meta import META
 from taskgate.core.scoping.session_request import NO_WISH, SERVERS_HEADER, TOOLS_HEADER, SessionRequest
 from taskgate.core.sliced_reading import reads_quickly
 from taskgate.core.wire import InvalidMessage, Kind, Message, MessageReader
-from taskgate.gateway.gateway import Gateway
 from taskgate.gateway.requests.replies import CallerReply, stopped_meanwhile
 from taskgate.gateway.requests.request import Request
 from taskgate.gateway.requests.session import Session
+from taskgate.gateway.services.transports import TransportServices
 from taskgate.inbound.http.entrance import Entrance, HttpRefused, retry_after
 from taskgate.inbound.http.event_stream import SessionStreams
 from taskgate.inbound.http.forward import Forwarder
@@ -68,7 +68,7 @@ _STATELESS: Final = frozenset(revision.encode("ascii") for revision in STATELESS
 class PostHandler:
     def __init__(
         self,
-        gateway: Gateway,
+        gateway: TransportServices,
         entrance: Entrance,
         streams: SessionStreams,
         reader: MessageReader,
@@ -187,7 +187,7 @@ class PostHandler:
             check_headers(message.method, message.params, envelope.version, post.headers)
             narrowing = narrowing_of(post.query, post.headers, post.every_header)
             if narrowing is not NO_WISH:
-                self._gateway.admit(caller, narrowing)
+                self._gateway.sessions.admit(caller, narrowing)
         except TaskgateError as problem:
             raise self._entrance.failed(problem, message.id, Generation.STATELESS) from None
         request = Request.opened(
@@ -205,7 +205,7 @@ class PostHandler:
         if message.method == LISTEN:
             post.bind(self._responses, survives_expiry=False)
         try:
-            reply = await self._gateway.answer(request)
+            reply = await self._gateway.requests.answer(request)
         except asyncio.CancelledError:
             cut_short = self._cut_short(post, request)
             if post.disconnected or cut_short is None:
@@ -245,9 +245,9 @@ class PostHandler:
             message, caller, post, session, headers=post.headers, carrier=post.work, arrived=post.arrived
         )
         try:
-            reply = await self._gateway.answer(request)
+            reply = await self._gateway.requests.answer(request)
         except asyncio.CancelledError:
-            if self._gateway.stopping:
+            if self._gateway.status.stopping:
                 raise
             reply = self._cut_short(post, request)
             if reply is None:
@@ -268,8 +268,10 @@ class PostHandler:
         if post.withdrawn is not None:
             executed = Executed.MAYBE if request.delivery.sent else Executed.NO
             return self._withdrawal(post.withdrawn, request.message, generation, executed)
-        if self._gateway.tasks.draining:
-            return self._gateway.failure(stopped_meanwhile(request.message), message_id, generation, request.message)
+        if self._gateway.requests.tasks.draining:
+            return self._gateway.requests.failure(
+                stopped_meanwhile(request.message), message_id, generation, request.message
+            )
         return None
 
     def _withdrawal(
@@ -281,7 +283,7 @@ class PostHandler:
         been executed.
         """
         problem = CallerError(ended.reason.value, ended.text, executed=executed)
-        return self._gateway.failure(problem, message.id if message is not None else None, generation, message)
+        return self._gateway.requests.failure(problem, message.id if message is not None else None, generation, message)
 
     async def _elsewhere(self, post: Post, caller: Caller, message: Message | None) -> Session | None:
         """The session, if it is ours after all; None if its home has answered. Raises HttpRefused."""
@@ -321,12 +323,12 @@ class PostHandler:
             if keep is not None:
                 await keep()
         else:
-            await self._gateway.notified(session, message)
+            await self._gateway.sessions.notified(session, message)
 
     async def _initialize(self, post: Post, caller: Caller, message: Message) -> None:
         try:
             narrowing = narrowing_of(post.query, post.headers, post.every_header)
-            session, reply = await self._gateway.initialize(message, caller, narrowing)
+            session, reply = await self._gateway.sessions.initialize(message, caller, narrowing)
         except TaskgateError as problem:
             raise self._entrance.failed(problem, message.id, status=200) from None
         self._streams.attach(session)
@@ -354,7 +356,7 @@ class PostHandler:
         together = _Together(post)
         opened = [Request.opened(message, caller, together, session) for message in requests]
         try:
-            replies = await asyncio.gather(*(self._gateway.answer(request) for request in opened))
+            replies = await asyncio.gather(*(self._gateway.requests.answer(request) for request in opened))
         except asyncio.CancelledError:
             if post.withdrawn is None:
                 raise

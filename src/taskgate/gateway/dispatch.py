@@ -1,0 +1,174 @@
+"""Dispatch a request to its use case, and turn every outcome into a reply.
+
+Each protocol generation has its own table of methods. A method that is not in the table does not exist in that generation, even
+if an upstream server supports it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from taskgate import clock
+from taskgate.core import wire
+from taskgate.core.errors import CallerError, TaskgateError
+from taskgate.core.generations.generation import Generation
+from taskgate.core.scoping.scope import FACADE_MODES
+from taskgate.core.text.confusables import JUDGED, imitated_member
+from taskgate.core.waterfall import Waterfall
+from taskgate.core.wire import Message
+from taskgate.gateway.changes import SharedCaches
+from taskgate.gateway.governance.record_calls import Denials
+from taskgate.gateway.method_tables import no_such_method
+from taskgate.gateway.methods.vendor_methods import VendorMethods
+from taskgate.gateway.plan import Live, Plan
+from taskgate.gateway.relay.traced_calls import answer_traced
+from taskgate.gateway.requests.admission import Admission
+from taskgate.gateway.requests.budgets import CHARGED, Budgets
+from taskgate.gateway.requests.replies import CallerReply, broken, going_down, refused, relayed
+from taskgate.gateway.requests.request import Request
+from taskgate.gateway.status import GatewayStatus
+from taskgate.gateway.tasks.engine import TaskEngine
+from taskgate.ports.upstream import RelayedError
+from taskgate.telemetry.metrics import Metrics
+
+if TYPE_CHECKING:
+    from taskgate.telemetry.tracing import Tracing
+
+UseCase = Callable[[Request], Awaitable[bytes]]
+Answer = Callable[[Request], Coroutine[Any, Any, CallerReply | None]]
+
+PASSED_ON: Final = CHARGED | {"resources/subscribe", "resources/unsubscribe"}
+"""Methods whose parameters are forwarded to an upstream server."""
+
+USUAL: Final = JUDGED - {"ref"}
+"""Parameters that cannot imitate a judged one. `ref` is excluded because it has members of its own."""
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class RequestDispatcher:
+    plan: Live[Plan]
+    status: GatewayStatus
+    tasks: TaskEngine
+    metrics: Metrics
+    budgets: Budgets
+    admission: Admission
+    caches: SharedCaches | None
+    """None when no other gateway shares the store."""
+    denials: Denials
+    vendor: VendorMethods
+    waterfall: Waterfall
+    tracing: Tracing | None
+    stateful: Mapping[str, UseCase]
+    stateless: Mapping[str, UseCase]
+    answer: Answer = field(init=False)
+    """Return the reply to a request; None if it was answered early because the call continues as a task. Never raises, except
+    CancelledError."""
+
+    def __post_init__(self) -> None:
+        tracing, untraced = self.tracing, self._answer
+        self.answer = partial(answer_traced, tracing, untraced) if tracing is not None else untraced
+
+    async def _answer(self, request: Request) -> CallerReply | None:
+        message, session = request.message, request.session
+        assert message.id is not None
+        methods = self.stateful if session is not None else self.stateless
+        use_case = methods.get(message.method)
+        span = request.delivery.begin(message.method, request.params, request.caller.principal, self.waterfall)
+        state = "error"
+        try:
+            if session is not None and self.plan.value.features.vendor_methods:
+                use_case = self.vendor.methods.get(message.method, use_case)
+            if use_case is None:
+                raise no_such_method(message.method)
+            self._admit(request, message.id)
+            try:
+                result = await use_case(request)
+            finally:
+                if session is not None and not request.delivery.answered:
+                    session.end(message.id)
+            state = "ok"
+            return CallerReply(wire.success(message.id, result)) if not request.delivery.answered else None
+        except RelayedError as error:
+            return relayed(request, error)
+        except TaskgateError as problem:
+            state = problem.error_type
+            self.denials.request_refused(request, problem)
+            return refused(self.plan.value, problem, message.id, request.generation, message, facts=_facts(request))
+        except Exception as fault:  # a fault fails this request only; the reply refers to the log entry
+            return broken(fault, message, request.generation)
+        except asyncio.CancelledError:
+            state = "cancelled"
+            if (
+                self.tasks.draining
+                and not request.delivery.sent
+                and message.method in CHARGED
+                and not request.delivery.answered
+            ):
+                # The request was still queued, or waiting for a connection, when the drain timeout expired.
+                return self.failure(going_down(message), message.id, request.generation, message)
+            raise
+        finally:
+            if request.delivery.answered:
+                state = "promoted"
+            else:
+                request.delivery.over()
+                span.over(state, clock.monotonic())
+            # Callers choose the method name: an unknown one must not become a metric label.
+            self.metrics.answered(message.method if use_case else "other", state, clock.monotonic() - span.began)
+
+    def _admit(self, request: Request, message_id: bytes) -> None:
+        """Check the limits and register the request, so that it can be cancelled. Raises TaskgateError if it is not admitted."""
+        if self.status.stopping:
+            raise going_down(request.message)
+        params = request.message.params
+        if params is not None and request.message.method in PASSED_ON and not params.keys() <= USUAL:
+            _refuse_imitations(params)
+        if request.message.method in CHARGED:
+            if self.budgets.limit_callers:
+                self.budgets.admit(request)
+            self.admission.enter(request)
+            if self.caches is not None:
+                self.caches.check()
+        if request.session is not None:
+            request.session.begin(message_id, request.delivery.carrier or request.delivery.carried())
+            return
+        # A stateless request declares the client's capabilities itself, and upstream servers rely on them (-32021). Only the
+        # facade modes add the inbox.
+        scope = self.plan.value.scopes.get(request.caller.scope)
+        if scope is not None and scope.mode in FACADE_MODES:
+            request.delivery.use_inbox()
+
+    def failure(
+        self,
+        problem: TaskgateError,
+        message_id: bytes | None,
+        generation: Generation,
+        message: Message | None = None,
+    ) -> CallerReply:
+        """Return the error reply. `message` is the request, if it could be parsed; the error then makes no statement about an
+        earlier call that the request refers to."""
+        return refused(self.plan.value, problem, message_id, generation, message)
+
+
+def _refuse_imitations(params: Mapping[str, Any]) -> None:
+    """Servers receive all parameters, and a lenient one could read a parameter that was not judged as one that was."""
+    unjudged = imitated_member(params)
+    if unjudged is not None:
+        raise CallerError(
+            "invalid_params", f"The member {unjudged[0][:80]!r} imitates {unjudged[1]!r}. The request was not executed."
+        )
+
+
+def _facts(request: Request) -> dict[str, object]:
+    """The caller and the target of a request, for the log."""
+    target = request.params.get("name") or request.params.get("uri") or request.params.get("taskId")
+    facts = {
+        "method": request.message.method[:80],
+        "principal": request.caller.principal,
+        "scope": request.caller.scope,
+    }
+    return {**facts, "name": target[:200]} if type(target) is str else dict(facts)

@@ -1,0 +1,109 @@
+"""The steps of starting, maintaining and closing a gateway, in the order in which they must run."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+from taskgate import clock
+from taskgate.gateway.changes import OtherGateways, SharedCaches
+from taskgate.gateway.dynamic_servers import DynamicServers
+from taskgate.gateway.methods.session_ends import SessionEnds
+from taskgate.gateway.methods.shared_sessions import SharedSessions
+from taskgate.gateway.methods.temporary_scopes import TemporaryScopes
+from taskgate.gateway.questions.shared_inbox import SharedInbox
+from taskgate.gateway.relay.suspended_calls import SuspendedCalls
+from taskgate.gateway.services.lifecycle import Step
+from taskgate.gateway.tasks.engine import TaskEngine
+from taskgate.gateway.tasks.task_metrics import TaskMetrics
+from taskgate.gateway.wiring_parts import Asking, Foundation, Governed, Lists, Running
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LifecycleSteps:
+    base: Foundation
+    lists: Lists
+    asking: Asking
+    running: Running
+    governed: Governed
+    tasks: TaskEngine
+    task_metrics: TaskMetrics
+    temporary_scopes: TemporaryScopes
+    caches: SharedCaches | None
+    session_ends: SessionEnds
+    shared_sessions: SharedSessions | None
+    shared_inbox: SharedInbox | None
+    others: OtherGateways
+    suspended: SuspendedCalls
+    dynamic_servers: DynamicServers
+
+    def start(self) -> tuple[Step, ...]:
+        """What the store holds is loaded first: catalogs and shared sessions depend on it."""
+        return (
+            self.temporary_scopes.start,
+            self.base.people.load,
+            self.base.separated.load,
+            self.lists.pins.load,
+            self.governed.approvals.start,
+            *((self.caches.load_all,) if self.caches is not None else ()),
+            self.lists.catalogs.start,
+            self._start_sharing,
+        )
+
+    async def _start_sharing(self) -> None:
+        if self.shared_sessions is not None:
+            self.shared_sessions.start()
+        if self.shared_inbox is not None:
+            self.shared_inbox.start()
+
+    def refresh(self) -> tuple[Step, ...]:
+        return (
+            self.task_metrics.refresh,
+            self._refresh_presence,
+            self.tasks.recovery.enforce_clocks,
+            self.tasks.recovery.pick_up,
+            self.temporary_scopes.end_expired,
+        )
+
+    async def _refresh_presence(self) -> None:
+        self.running.presence.tend()
+
+    def reap(self) -> tuple[Step, ...]:
+        return (self._end_idle, self._refresh_shared_rows)
+
+    async def _end_idle(self) -> None:
+        await self.session_ends.reap(clock.monotonic())
+        self.asking.activity.reap(clock.monotonic())
+        for upstream in self.base.upstreams.value.values():
+            await upstream.end_idle()
+
+    async def _refresh_shared_rows(self) -> None:
+        if self.shared_sessions is not None:
+            await self.shared_sessions.tend(self.base.store.now_ms())
+        if self.shared_inbox is not None:
+            await self.shared_inbox.tend(self.base.store.now_ms())
+
+    def close(self) -> tuple[Step, ...]:
+        """Tasks and sessions are closed before what they may still need: suspended calls, models, elicitation pages, catalogs."""
+        return (
+            self.lists.contents.close,
+            self.lists.pins.close,
+            self.governed.ask_caller.close,
+            self.others.close,
+            *((self.shared_sessions.close,) if self.shared_sessions is not None else ()),
+            *((self.shared_inbox.close,) if self.shared_inbox is not None else ()),
+            self.governed.approvals.close,
+            self.tasks.close,
+            self.session_ends.close,
+            self.suspended.close,
+            self.asking.models.close,
+            self.asking.server_pages.close,
+            self._close_tracing,
+            self.asking.activity.close,
+            self.dynamic_servers.close,
+            self.lists.catalogs.close,
+        )
+
+    async def _close_tracing(self) -> None:
+        if self.base.tracing is not None:
+            await asyncio.to_thread(self.base.tracing.close)

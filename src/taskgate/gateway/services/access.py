@@ -1,0 +1,24 @@
+"""What access control uses: the scopes in force, the address in OAuth metadata, and where refusals are recorded."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from taskgate.gateway.governance.record_calls import Denials
+from taskgate.gateway.methods.temporary_scopes import TemporaryScopes
+from taskgate.gateway.plan import Live, Plan, PublicAddress
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class AccessServices:
+    plan: Live[Plan]
+    temporary_scopes: TemporaryScopes
+    address: PublicAddress
+    denials: Denials
+
+    @property
+    def default_scope(self) -> str:
+        return self.plan.value.default_scope
+
+    def has_scope(self, scope: str) -> bool:
+        return scope in self.plan.value.scopes

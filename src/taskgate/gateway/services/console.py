@@ -1,0 +1,61 @@
+"""What the console and the JSON API use. Its members are the parts that the pages show or change."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from taskgate.core.waterfall import Waterfall
+from taskgate.gateway.calls.lookup import Lookup
+from taskgate.gateway.catalog.catalogs import Catalogs
+from taskgate.gateway.changes import Reload
+from taskgate.gateway.dispatch import RequestDispatcher
+from taskgate.gateway.events import EventHub
+from taskgate.gateway.governance.approvals import Approvals
+from taskgate.gateway.governance.pins import Pins
+from taskgate.gateway.governance.standing_grants import KnownPeople
+from taskgate.gateway.methods.temporary_scopes import TemporaryScopes
+from taskgate.gateway.plan import Limits, Live, Plan, PublicAddress
+from taskgate.gateway.questions.activity import Activity
+from taskgate.gateway.questions.elicitations import ElicitationPages
+from taskgate.gateway.requests.admission import Admission
+from taskgate.gateway.requests.budgets import Budgets
+from taskgate.gateway.requests.session_table import SessionTable
+from taskgate.gateway.tasks.engine import TaskEngine
+from taskgate.ports.credentials import AccountConnector
+from taskgate.ports.upstream import Upstream
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class ConsoleServices:
+    plan: Live[Plan]
+    address: PublicAddress
+    events: EventHub
+    requests: RequestDispatcher
+    """Runs the calls that are made from the console."""
+    tasks: TaskEngine
+    approvals: Approvals
+    pins: Pins
+    activity: Activity
+    pages: ElicitationPages
+    lookup: Lookup
+    upstreams: Live[Mapping[str, Upstream]]
+    reload: Reload
+    temporary_scopes: TemporaryScopes
+    people: KnownPeople
+    accounts: AccountConnector
+    waterfall: Waterfall
+    sessions: SessionTable
+    budgets: Budgets
+    admission: Admission
+
+    @property
+    def catalogs(self) -> Catalogs:
+        return self.lookup.catalogs
+
+    @property
+    def limits(self) -> Limits:
+        return self.plan.value.limits
+
+    def has_scope(self, scope: str) -> bool:
+        return scope in self.plan.value.scopes

@@ -1,0 +1,102 @@
+"""What the process lifecycle uses: start, recovery, housekeeping, drain and close.
+
+The order of the steps matters and is defined where the parts are made (`wiring`). A step that closes something comes after every
+step whose work may still need it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from taskgate.gateway.catalog.catalogs import Catalogs
+from taskgate.gateway.changes import OtherGateways
+from taskgate.gateway.governance.call_log import CallLog
+from taskgate.gateway.governance.record_calls import Denials
+from taskgate.gateway.governance.standing_grants import KnownPeople
+from taskgate.gateway.methods.session_ends import SessionEnds
+from taskgate.gateway.methods.shared_sessions import SharedSessions
+from taskgate.gateway.methods.subscriptions import Subscriptions
+from taskgate.gateway.plan import Live, Plan, PublicAddress
+from taskgate.gateway.requests.session_table import SessionTable
+from taskgate.gateway.status import GatewayStatus
+from taskgate.gateway.tasks.engine import TaskEngine
+from taskgate.telemetry.logs import log
+
+Step = Callable[[], Awaitable[object]]
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class GatewayLifecycle:
+    plan: Live[Plan]
+    status: GatewayStatus
+    address: PublicAddress
+    tasks: TaskEngine
+    catalogs: Catalogs
+    sessions: SessionTable
+    session_ends: SessionEnds
+    shared_sessions: SharedSessions | None
+    """None when no other gateway can continue a session of this one."""
+    subscriptions: Subscriptions
+    others: OtherGateways
+    people: KnownPeople
+    call_log: CallLog
+    denials: Denials
+    start_steps: tuple[Step, ...]
+    """Load what the store holds, and start to fetch the servers' lists."""
+    refresh_steps: tuple[Step, ...]
+    """Run every second."""
+    reap_steps: tuple[Step, ...]
+    """Release what is idle. Run twice a minute."""
+    close_steps: tuple[Step, ...]
+
+    async def start(self) -> None:
+        """Prepare for callers. Call it before the gateway listens."""
+        for step in self.start_steps:
+            await step()
+
+    async def recover(self) -> None:
+        """Take over the tasks of gateways that have died. Call it before the gateway listens.
+
+        On a store restored from a backup, log which tokens are valid that may have been revoked since.
+        """
+        restored = self.tasks.store.is_restored
+        await self.tasks.recovery.take_over()
+        if not restored:
+            return
+        await self.people.load()
+        tokens = [token.id for token in self.plan.value.governing.tokens if not self.people.is_revoked(token.sha256)]
+        log.warning(
+            "tokens revoked after the backup are valid again: review them and revoke those again (`taskgate tokens revoke NAME`)",
+            tokens=tokens,
+        )
+
+    def flush_call_log(self) -> None:
+        """Write the plain calls and denials since the last flush to the audit log."""
+        self.call_log.flush(self.plan.value.gates.revision, last=self.status.stopping)
+        self.denials.flush()
+
+    async def refresh(self) -> None:
+        """Do what is due every second."""
+        for step in self.refresh_steps:
+            await step()
+
+    async def reap(self) -> None:
+        """End idle sessions, feeds and connections."""
+        for step in self.reap_steps:
+            await step()
+
+    def drain(self) -> None:
+        """Accept no new work. Requests in progress continue; long-lived streams end with their final result."""
+        self.tasks.drain()
+        log.info("draining", sessions=len(self.sessions))
+        self.subscriptions.end_all()
+        self.session_ends.end_streams()
+
+    async def close(self) -> None:
+        self.status.stop()
+        self.subscriptions.end_all()
+        self.flush_call_log()
+        for step in self.close_steps:
+            await step()
+        self.session_ends.end_streams()
