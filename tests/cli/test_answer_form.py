@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from taskgate.cli.questions import NotValid, answer_question, choices_of, read_value
-from taskgate.cli.say import clean
+from taskgate.cli.printing import clean
+from taskgate.cli.question_prompt import NotValid, answer_question, choices_of, read_value
 from taskgate.client import Question
 
 

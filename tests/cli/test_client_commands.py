@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from tests.harness.terminal import PATIENCE, Terminal
 
-from taskgate.cli.say import ExitCode
+from taskgate.cli.exit_codes import ExitCode
 
 pytestmark = pytest.mark.timeout(60)
 ROOT = Path(__file__).resolve().parents[2]

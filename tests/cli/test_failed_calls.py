@@ -14,8 +14,9 @@ from tests.client.scripted import Request, call_script, http, scripted
 from typer.testing import CliRunner
 
 from taskgate import client
+from taskgate.cli.exit_codes import ExitCode
 from taskgate.cli.main import build_app
-from taskgate.cli.say import ExitCode, exit_code_for
+from taskgate.cli.printing import exit_code_for
 
 
 def server_error(**data: Any) -> client.ServerError:

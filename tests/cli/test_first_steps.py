@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from taskgate.cli.say import ExitCode
+from taskgate.cli.exit_codes import ExitCode
 
 pytestmark = [pytest.mark.timeout(90), pytest.mark.fresh_interpreter]
 PATIENCE_S = 120.0

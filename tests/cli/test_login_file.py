@@ -5,7 +5,7 @@ from __future__ import annotations
 import stat
 from pathlib import Path
 
-from taskgate.cli.target import LoginFile
+from taskgate.cli.browser_login import LoginFile
 
 
 def test_two_commands_that_log_in_at_once_keep_both_logins(tmp_path: Path) -> None:

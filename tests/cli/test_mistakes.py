@@ -16,7 +16,7 @@ from tests.harness.gateway import running_gateway
 from tests.harness.programs import run_to_end
 
 from taskgate.cli import main as command_line
-from taskgate.cli.doctor import PRINTS
+from taskgate.cli.doctor_servers import PRINTS
 
 SERVER = {
     "a": {"command": sys.executable, "args": ["-c", "import sys; sys.stderr.write('no licence\\n'); sys.exit(3)"]}

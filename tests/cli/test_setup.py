@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from taskgate import cli
+from taskgate.cli.exit_codes import ExitCode
 from taskgate.cli.main import COMMANDS, build_app, file_of
-from taskgate.cli.say import ExitCode
 from taskgate.config import load_text
 
 PATIENCE_S = 120.0

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from taskgate.cli import approvals, call, say
-from taskgate.cli.follow import Display
+from taskgate.cli import approvals, printing, tools
+from taskgate.cli.display import Display
 from taskgate.cli.target import Target
 from taskgate.client import ServerError, TaskStatus, TaskUpdate, Tool
 
@@ -38,16 +38,16 @@ def test_the_id_of_an_approval_is_not_broken(capsys: pytest.CaptureFixture[str])
 
 def test_the_name_of_a_tool_is_not_broken(capsys: pytest.CaptureFixture[str]) -> None:
     tool = Tool.from_wire({"name": LONG, "description": "Moves. " * 40, "inputSchema": {"type": "object"}})
-    call._print_table([tool], Target("http://127.0.0.1:7467/mcp", None, None))
+    tools._print_table([tool], Target("http://127.0.0.1:7467/mcp", None, None))
     assert LONG in capsys.readouterr().out
 
 
 def test_a_column_that_would_be_empty_is_left_out(capsys: pytest.CaptureFixture[str]) -> None:
     target = Target("http://127.0.0.1:7467/mcp", None, None)
     described: dict[str, Any] = {"name": "look", "description": "Looks.", "inputSchema": {"type": "object"}}
-    call._print_table([Tool.from_wire(described)], target)
+    tools._print_table([Tool.from_wire(described)], target)
     assert "As a task" not in capsys.readouterr().out
-    call._print_table([Tool.from_wire({**described, "execution": {"taskSupport": "optional"}})], target)
+    tools._print_table([Tool.from_wire({**described, "execution": {"taskSupport": "optional"}})], target)
     assert "optional" in capsys.readouterr().out
 
 
@@ -62,14 +62,14 @@ def test_a_message_and_its_progress_are_one_line(capsys: pytest.CaptureFixture[s
 
 def test_a_failure_says_what_it_is_once(capsys: pytest.CaptureFixture[str]) -> None:
     unknown = {"error_type": "outcome_unknown"}
-    say.failure(ServerError(-32000, "Outcome unknown. It may have run.", unknown), as_json=False, executed=None)
-    say.failure(ServerError(-32000, "It may have run.", unknown), as_json=False, executed=None)
+    printing.failure(ServerError(-32000, "Outcome unknown. It may have run.", unknown), as_json=False, executed=None)
+    printing.failure(ServerError(-32000, "It may have run.", unknown), as_json=False, executed=None)
     said = ["Outcome unknown. It may have run. (-32000)", "Outcome unknown: It may have run. (-32000)"]
     assert capsys.readouterr().err.splitlines() == said
 
 
 def test_what_stands_first_in_a_row_is_not_broken(capsys: pytest.CaptureFixture[str]) -> None:
-    say.table(["Scope", "Address"], [[LONG, f"http://127.0.0.1:7467/mcp/{LONG}"]])
+    printing.table(["Scope", "Address"], [[LONG, f"http://127.0.0.1:7467/mcp/{LONG}"]])
     assert LONG in capsys.readouterr().out
 
 
@@ -79,7 +79,7 @@ def test_times_are_shown_by_the_readers_clock(monkeypatch: pytest.MonkeyPatch, z
         patched.setenv("TZ", zone)
         time.tzset()
         try:
-            assert say.local_time("2026-07-28T10:00:00.000Z") == f"2026-07-28 {shown}"
+            assert printing.local_time("2026-07-28T10:00:00.000Z") == f"2026-07-28 {shown}"
         finally:
             patched.undo()
             time.tzset()

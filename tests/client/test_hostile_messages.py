@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 from tests.harness.any_json import any_json, any_object
 
 from taskgate.client import ClientError, Options
-from taskgate.client.dialects import Stateful, Stateless
+from taskgate.client.messages import decode_messages, encode, is_reply_to
 from taskgate.client.results import Listed, Tool, ToolResult, read_questions
 from taskgate.client.session import Session
-from taskgate.client.transport import decode_messages, encode, is_reply_to
+from taskgate.client.stateful import Stateful
+from taskgate.client.stateless import Stateless
 from taskgate.mcp.param_headers import InvalidParamHeader, param_headers_of
 
 WORDS = """

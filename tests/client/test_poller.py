@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from taskgate.client import TaskStatus
-from taskgate.client.poller import GREATEST_INTERVAL, LEAST_INTERVAL, Poller, back_off, next_delay
+from taskgate.client.poll_delays import GREATEST_INTERVAL, LEAST_INTERVAL, back_off, next_delay
+from taskgate.client.poller import Poller
 
 PATIENCE = 120.0
 

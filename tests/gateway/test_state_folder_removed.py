@@ -10,7 +10,7 @@ import pytest
 from tests.harness.gateway import Gateway
 from tests.harness.programs import free_port
 
-from taskgate.cli.run_gateway import END_WITHIN_S
+from taskgate.cli.start_conditions import END_WITHIN_S
 from taskgate.lifecycle import STATE_LOOK_S
 
 HANGING = (str(Path(__file__).with_name("gateway_that_hangs.py")),)

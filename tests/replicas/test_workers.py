@@ -31,7 +31,7 @@ from tests.replicas.chaos import LEASE_LOST
 from tests.replicas.test_two_gateways import DEADLINE_S, TASKS, operator
 
 from taskgate.assembly.shared_store import Succession
-from taskgate.cli.run_gateway import Inherited, internal_of
+from taskgate.cli.workers import Inherited, internal_of
 from taskgate.inbound.http.handover import MOST_BYTES
 
 WORKERS = 2

@@ -1,4 +1,4 @@
-"""`taskgate approvals` and `taskgate pins`: the inbox on the command line, and definitions that changed."""
+"""`taskgate approvals`: list, show, approve and deny calls that wait for approval."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Annotated, Any
 
 import typer
 
-from taskgate.cli import say
-from taskgate.cli.gateways import ApiProblem, GatewayApi, ask_gateway, print_rows, whole_id
-from taskgate.cli.say import ExitCode
+from taskgate.cli import printing
+from taskgate.cli.exit_codes import ExitCode
+from taskgate.cli.gateway_api import ApiProblem, GatewayApi, ask_gateway, print_rows, whole_id
 from taskgate.cli.target import Gateway, Json, Token
 
 ApprovalId = Annotated[str, typer.Argument(metavar="ID", help="The approval's id; its beginning or end is enough.")]
@@ -19,7 +19,7 @@ Reason = Annotated[str, typer.Option("--reason", help="Why; a denial's reason is
 _MANY = 1000
 
 
-def register_approvals(app: typer.Typer) -> None:
+def register(app: typer.Typer) -> None:
     """Put the group of commands on the application."""
     group = typer.Typer(help="See and decide calls that wait for a person.", no_args_is_help=True)
     for name, command in (("list", list_), ("show", show), ("approve", approve), ("deny", deny), ("login", login)):
@@ -116,11 +116,11 @@ def passphrase() -> None:
     from taskgate.inbound.identity import set_passphrase
 
     if not sys.stdin.isatty():
-        say.note("Run this on a terminal: a passphrase is typed, never passed on a command line.")
+        printing.note("Run this on a terminal: a passphrase is typed, never passed on a command line.")
         raise typer.Exit(ExitCode.USAGE)
     given = typer.prompt("New passphrase", hide_input=True, confirmation_prompt=True)
     set_passphrase(state_directory(os.environ), given)
-    say.note("It is asked for from the next start of the gateway on.")
+    printing.note("It is asked for from the next start of the gateway on.")
 
 
 def _approved(api: GatewayApi, approval_id: str, body: dict[str, Any]) -> dict[str, Any]:
@@ -158,17 +158,17 @@ def _full_id(api: GatewayApi, given: str) -> str:
 
 
 def _say(answer: dict[str, Any], as_json: bool) -> None:
-    print(json.dumps(answer, ensure_ascii=False) if as_json else say.clean(answer.get("message", "Done.")))
+    print(json.dumps(answer, ensure_ascii=False) if as_json else printing.clean(answer.get("message", "Done.")))
 
 
 def _table(rows: list[dict[str, Any]]) -> None:
     headings = ("Id", "State", "Tool", "Asked by", "Asked", "Decide by", "Rule")
-    say.table(headings, [_cells(row) for row in rows])
+    printing.table(headings, [_cells(row) for row in rows])
 
 
 def _cells(row: dict[str, Any]) -> tuple[str, ...]:
     given = f" {row['approvals_given']}/{row['approvals_needed']}" if row["approvals_needed"] > 1 else ""
-    times = say.local_time(row["asked_at"]), say.local_time(row["expires_at"])
+    times = printing.local_time(row["asked_at"]), printing.local_time(row["expires_at"])
     return row["id"], row["state"] + given, row["tool"], row["requester"], *times, row["rule"]
 
 
@@ -176,8 +176,8 @@ def _page(detail: dict[str, Any]) -> str:
     lines = [
         f"{detail['name']} on {detail['server']}  [{detail['state']}]",
         f"  id          {detail['id']}",
-        f"  asked by    {detail['requester']} in scope {detail['scope']}, {say.local_time(detail['asked_at'])}",
-        f"  decide by   {say.local_time(detail['expires_at'])}",
+        f"  asked by    {detail['requester']} in scope {detail['scope']}, {printing.local_time(detail['asked_at'])}",
+        f"  decide by   {printing.local_time(detail['expires_at'])}",
         f"  rule        {detail['rule']} (workflow {detail['workflow']})",
         f"  approvals   {detail['approvals_given']} of {detail['approvals_needed']}",
         *_after_a_yes(detail),
@@ -198,8 +198,8 @@ def _page(detail: dict[str, Any]) -> str:
     lines += ["", *_changes(detail["changes"])]
     for vote in detail["votes"]:
         why = f": {vote['reason']}" if vote["reason"] else ""
-        lines.append(f"  {vote['approver']} said {vote['verdict']} at {say.local_time(vote['at'])}{why}")
-    return "\n".join(say.clean(line) for line in lines)
+        lines.append(f"  {vote['approver']} said {vote['verdict']} at {printing.local_time(vote['at'])}{why}")
+    return "\n".join(printing.clean(line) for line in lines)
 
 
 def _after_a_yes(detail: dict[str, Any]) -> list[str]:
@@ -221,89 +221,3 @@ def _changes(changes: dict[str, Any] | None) -> list[str]:
     if changes["left_out"]:
         lines.append(f"  and {changes['left_out']} more differences")
     return lines
-
-
-# `taskgate pins`: tool definitions that changed since they were first seen, and accepting them.
-
-
-def register_pins(app: typer.Typer) -> None:
-    """Put the group of commands on the application."""
-    group = typer.Typer(
-        help="See and accept changed definitions of tools, interfaces and skills.", no_args_is_help=True
-    )
-    group.command("list")(list_pins)
-    group.command("accept")(accept)
-    app.add_typer(group, name="pins")
-
-
-def list_pins(gateway: Gateway = None, token: Token = None, as_json: Json = False) -> None:
-    """List tools, interfaces and skills that changed and were not accepted yet."""
-
-    def work(api: GatewayApi) -> None:
-        nothing = "Every tool, interface and skill is what it was when it was first seen or last accepted."
-        print_rows(api.get("/api/pins").value, as_json, nothing, _print_pages)
-
-    ask_gateway(work, gateway, token, as_json)
-
-
-def accept(
-    tool: Annotated[
-        str, typer.Argument(metavar="SERVER:TOOL", help="What to accept, as `taskgate pins list` names it.")
-    ],
-    digest: Annotated[
-        str | None, typer.Option("--digest", help="Accept only exactly this definition; needed without a terminal.")
-    ] = None,
-    gateway: Gateway = None,
-    token: Token = None,
-    as_json: Json = False,
-) -> None:
-    """Accept a changed definition. On a terminal the difference is shown first, and you are asked."""
-
-    def work(api: GatewayApi) -> None:
-        server, _, name = tool.partition(":")
-        row = next((r for r in api.get("/api/pins").value if (r["server"], r["tool"]) == (server, name)), None)
-        if row is None:
-            raise ApiProblem(ExitCode.NOT_FOUND, f"{tool} has no definition that waits to be accepted.")
-        if digest is None:
-            _confirm(row)
-        body = {"server": server, "tool": name, "digest": digest or row["digest"]}
-        done = api.post("/api/pins/accept", body).value
-        print(json.dumps(done) if as_json else f"Accepted {tool} as {done['digest']}.")
-
-    ask_gateway(work, gateway, token, as_json)
-
-
-def _confirm(row: dict[str, Any]) -> None:
-    if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        text = f"Without a terminal say which definition you accept: --digest {row['digest']}"
-        raise ApiProblem(ExitCode.USAGE, text)
-    print(_pin_page(row))
-    if not typer.confirm("Accept this definition?"):
-        raise ApiProblem(ExitCode.CANCELLED, "Nothing was accepted.")
-
-
-def _print_pages(rows: list[dict[str, Any]]) -> None:
-    for row in rows:
-        print(_pin_page(row))
-
-
-def _pin_page(row: dict[str, Any]) -> str:
-    state = "hidden until accepted" if row["quarantined"] else "changed"
-    lines = [f"{row['server']}:{row['tool']}  [{state}]", f"  digest {row['digest']}"]
-    lines.extend(
-        f"  suspicious: {flag['kind']} at {flag['where'] or 'the whole definition'}: {flag['what']}"
-        for flag in row["flags"]
-    )
-    for change in row["changes"]["list"]:
-        before, after = (json.dumps(change[side]) for side in ("before", "after"))
-        lines.append(f"  {change['path'] or '(everything)'}: {change['kind']}")
-        lines.append(f"    - {before}" if change["kind"] != "added" else "    - (nothing)")
-        lines.append(f"    + {after}" if change["kind"] != "removed" else "    + (nothing)")
-    if row["changes"]["left_out"]:
-        lines.append(f"  and {row['changes']['left_out']} more differences")
-    return "\n".join(say.clean(line) for line in lines)
-
-
-def register(app: typer.Typer) -> None:
-    register_approvals(app)
-    register_pins(app)

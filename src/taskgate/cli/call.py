@@ -1,4 +1,4 @@
-"""`taskgate tools` and `taskgate call`: what tools a gateway or any MCP server offers, and calling one."""
+"""`taskgate call`: call a tool of a gateway or of any MCP server."""
 
 from __future__ import annotations
 
@@ -12,14 +12,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from taskgate.cli import say
-from taskgate.cli.follow import Answer, Display, ServerQuestions, answerer, follow_task, interrupts, show_approval
-from taskgate.cli.say import ExitCode
+from taskgate.cli import printing
+from taskgate.cli.display import Display
+from taskgate.cli.exit_codes import ExitCode
+from taskgate.cli.follow import answerer, follow_task, interrupts, show_approval
+from taskgate.cli.operator_tasks import is_operator, questions_api
+from taskgate.cli.server_questions import Answer, ServerQuestions
 from taskgate.cli.target import TakesCommand, Target, Timeout, aimed
-from taskgate.cli.tasks import is_operator, questions_api
 
 if TYPE_CHECKING:
-    from taskgate.client import Question, ServerError, Session, Tool
+    from taskgate.client import Question, ServerError, Session
+
 
 Name = Annotated[str, typer.Argument(metavar="TOOL", help="The tool's name, as `taskgate tools` lists it.")]
 Arguments = Annotated[str | None, typer.Argument(metavar="JSON", help="Its arguments: JSON, `@file.json`, or `-`.")]
@@ -46,7 +49,7 @@ class Wish:
     """The call is made with the operator's own token."""
 
 
-def register_call(app: typer.Typer) -> None:
+def register(app: typer.Typer) -> None:
     """Put the command on the application."""
     app.command("call", cls=TakesCommand)(aimed(call))
 
@@ -129,7 +132,7 @@ async def _call(
                     await _suggest(session, wish.name)
                 raise
     except ClientError as error:
-        return say.failure(error, as_json=wish.as_json, executed=error.executed, gateway=target.is_gateway)
+        return printing.failure(error, as_json=wish.as_json, executed=error.executed, gateway=target.is_gateway)
 
 
 def is_unknown_tool(error: ServerError) -> bool:
@@ -148,18 +151,18 @@ async def _suggest(session: Session, name: str) -> None:
         one for one in known if one.endswith(f"__{name}")
     ]
     if near:
-        say.note(f"Did you mean {' or '.join(say.one_line(one) for one in near[:3])}?")
+        printing.note(f"Did you mean {' or '.join(printing.one_line(one) for one in near[:3])}?")
 
 
 async def _task_call(session: Session, wish: Wish, display: Display, beside: ServerQuestions) -> ExitCode:
     handle = await session.call_tool_as_task(wish.name, wish.arguments, ttl=wish.ttl, timeout=wish.timeout)
     if handle.task_id is None:
-        return say.result(await handle.result(), as_json=wish.as_json)
+        return printing.result(await handle.result(), as_json=wish.as_json)
     show_approval(handle, as_operator=wish.as_operator, as_json=wish.as_json)
     if wish.as_task and not wish.watch:
         return _started(handle.task_id, as_json=wish.as_json)
     if handle.immediate_response and handle.approval is None and not wish.as_json:
-        say.note(say.clean(handle.immediate_response))
+        printing.note(printing.clean(handle.immediate_response))
     return await follow_task(
         handle, display, beside, as_json=wish.as_json, timeout=wish.timeout, attended=wish.attended
     )
@@ -176,83 +179,14 @@ async def _plain_call(session: Session, wish: Wish, display: Display, beside: Se
             task.cancel()
         await asyncio.gather(work, stopping, looking, return_exceptions=True)
     if stopped:
-        say.note("Interrupted; the call was withdrawn, but the tool may have run.")
+        printing.note("Interrupted; the call was withdrawn, but the tool may have run.")
         return ExitCode.INTERRUPTED
-    return say.result(work.result(), as_json=wish.as_json)
+    return printing.result(work.result(), as_json=wish.as_json)
 
 
 def _started(task_id: str, *, as_json: bool) -> ExitCode:
     if as_json:
-        say.event("created", taskId=task_id)
+        printing.event("created", taskId=task_id)
     else:
         print(task_id, flush=True)
     return ExitCode.OK
-
-
-# `taskgate tools`: what tools a gateway or any MCP server offers.
-
-Format = Annotated[str, typer.Option("--format", help="`table`, or `openai` for definitions a model can be given.")]
-OnlyServers = Annotated[
-    bool, typer.Option("--only-servers", help="Leave out the gateway's own tools, with which clients follow tasks.")
-]
-
-
-def register_tools(app: typer.Typer) -> None:
-    """Put the command on the application."""
-    app.command("tools", cls=TakesCommand)(aimed(tools))
-
-
-def tools(target: Target, as_json: bool, output: Format = "table", only_servers: OnlyServers = False) -> None:
-    """List the tools that a client gets of a gateway (default), of any server (--url), or of a program (-- COMMAND)."""
-    if output not in ("table", "openai"):
-        raise typer.BadParameter("--format is `table` or `openai`")
-    raise typer.Exit(asyncio.run(_list(target, output, as_json=as_json, only_servers=only_servers)))
-
-
-async def _list(target: Target, output: str, *, as_json: bool, only_servers: bool) -> ExitCode:
-    from taskgate.client import ClientError, connect, openai_tools
-
-    try:
-        async with connect(target.address, **target.settings()) as session:
-            listed = await session.list_tools()
-    except ClientError as error:
-        return say.failure(error, as_json=as_json, executed=None, gateway=target.is_gateway)
-    if target.is_gateway and only_servers:
-        listed = without_helpers(listed)
-    if output == "openai":
-        print(json.dumps(openai_tools.definitions(listed), indent=2, ensure_ascii=False))
-    elif as_json:
-        for tool in listed:
-            print(json.dumps(tool.raw, ensure_ascii=False))
-    else:
-        _print_table(listed, target)
-    return ExitCode.OK
-
-
-def without_helpers(listed: list[Tool]) -> list[Tool]:
-    """The servers' tools, or the gateway's own where a client gets no others."""
-    from taskgate.gateway.own_tools.table import TOOLS
-
-    kept = [tool for tool in listed if tool.name not in TOOLS]
-    return kept or listed
-
-
-def _print_table(listed: list[Tool], target: Target) -> None:
-    if not listed:
-        say.note(f"{target.name} offers no tools.")
-        return
-    rows = []
-    for tool in sorted(listed, key=lambda tool: tool.name):
-        words = say.one_line(tool.description)
-        shown = words if len(words) <= 100 else words[:99] + "…"
-        rows.append((tool.name, "" if tool.task_support == "forbidden" else tool.task_support, shown))
-    if any(task_support for _, task_support, _ in rows):
-        say.table(("Tool", "As a task", "What it does"), rows)
-    else:
-        # Only 2025 servers say it of each tool.
-        say.table(("Tool", "What it does"), [(name, words) for name, _, words in rows])
-
-
-def register(app: typer.Typer) -> None:
-    register_tools(app)
-    register_call(app)

@@ -1,133 +1,29 @@
-"""`taskgate import`, `install` and `wrap`: the gateway in front of the servers that other clients use."""
+"""`taskgate install`: replace a client's servers by the gateway, until `--undo`."""
 
 from __future__ import annotations
 
 import difflib
-import json
 import os
-import shutil
-import signal
-import subprocess
-import sys
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from taskgate.cli.say import ExitCode
-from taskgate.cli.target import Json
+from taskgate.cli.exit_codes import ExitCode
+from taskgate.cli.import_servers import (
+    CLIENT_NAMES,
+    Config,
+    DryRun,
+    chosen_clients,
+    planned,
+    stop,
+    write_config,
+)
 from taskgate.folders import user_config
 
 if TYPE_CHECKING:
     from taskgate.config.clients.client import Client, Gateway, Host, Reach
-    from taskgate.config.clients.found_servers import Gathered
-    from taskgate.config.clients.import_plan import ImportPlan
     from taskgate.config.clients.install_plan import FileChange
-
-# `taskgate import`: take the servers that other clients already use into `taskgate.yaml`.
-
-CLIENT_NAMES = "claude-code, claude-desktop, cursor, vscode, codex, zed, windsurf, opencode, cline"
-Names = Annotated[
-    list[str] | None, typer.Argument(help=f"Clients to read: {CLIENT_NAMES}. Default: all.", metavar="CLIENT")
-]
-Config = Annotated[
-    Path | None, typer.Option("--config", "-c", help="File to write; default: the one that serve finds.")
-]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would change, and change nothing.")]
-
-
-def register_import_clients(app: typer.Typer) -> None:
-    """Put the command on the application."""
-    app.command("import")(import_servers)
-
-
-def import_servers(
-    clients: Names = None, config: Config = None, dry_run: DryRun = False, as_json: Json = False
-) -> None:
-    """Copy the servers of Claude Code, Cursor, VS Code and others into taskgate.yaml. Their files stay as they are."""
-    from taskgate.config.clients.client import Host
-    from taskgate.config.clients.found_servers import gather
-    from taskgate.config.load import find
-
-    chosen = chosen_clients(clients)
-    target = config or find() or Path("taskgate.yaml")
-    gathered = gather(chosen, Host.here())
-    plan = planned(gathered, target)
-    changed = bool(plan.added) and not dry_run
-    if changed:
-        write_config(target, plan)
-    if as_json:
-        typer.echo(json.dumps(_answer(plan, gathered, target, changed=changed), ensure_ascii=False))
-    else:
-        _tell(plan, gathered, target, changed=changed)
-
-
-def chosen_clients(names: list[str] | None) -> list[Client]:
-    """The clients of these names, or all."""
-    from taskgate.config.clients.known import CLIENTS, UnknownClient, client_named
-
-    try:
-        return [client_named(name) for name in names] if names else list(CLIENTS.values())
-    except UnknownClient as error:
-        raise stop(str(error)) from None
-
-
-def planned(gathered: Gathered, target: Path) -> ImportPlan:
-    """The change to the file, or the end of the command with a reason."""
-    from taskgate.config.clients.found_servers import read_settings
-    from taskgate.config.clients.import_plan import CannotImport, plan_import
-    from taskgate.config.clients.settings_text import SettingsError
-
-    try:
-        return plan_import(gathered.found, read_settings(target), str(target))
-    except (CannotImport, SettingsError) as error:
-        raise stop(str(error)) from None
-
-
-def write_config(target: Path, plan: ImportPlan) -> Path | None:
-    """Write the file and return the copy that is kept of what was there. New files may hold secrets: they are their owner's."""
-    from taskgate.config.clients.change_records import backup_of, write_file
-
-    backup = backup_of(target) if target.exists() else None
-    if backup is not None:
-        write_file(backup, plan.before, mode=0o600)
-    write_file(target, plan.after)
-    return backup
-
-
-def stop(message: str, code: ExitCode = ExitCode.USAGE) -> typer.Exit:
-    """Say why on stderr; the value is raised by the caller."""
-    typer.echo(message, err=True)
-    return typer.Exit(code)
-
-
-def _answer(plan: ImportPlan, gathered: Gathered, target: Path, *, changed: bool) -> dict[str, object]:
-    return {
-        "file": str(target),
-        "changed": changed,
-        "added": [{"id": k, "client": item.client, "from": str(item.path)} for k, item in plan.added.items()],
-        "passed_over": [{"name": item.name, "client": item.client, "reason": why} for item, why in plan.passed_over],
-        "notes": gathered.notes,
-        "read": [str(path) for path in gathered.files],
-    }
-
-
-def _tell(plan: ImportPlan, gathered: Gathered, target: Path, *, changed: bool) -> None:
-    for note in gathered.notes:
-        typer.echo(f"note: {note}", err=True)
-    if not gathered.files:
-        typer.echo("No client settings found on this machine.")
-        return
-    typer.echo(plan.diff(str(target)), nl=False)
-    for item, reason in plan.passed_over:
-        typer.echo(f'"{item.name}" of {item.client} passed over: {reason}')
-    if changed:
-        typer.echo(f"Wrote {len(plan.added)} server(s) to {target}. Next: taskgate check -c {target}")
-    elif plan.added:
-        typer.echo(f"Nothing was changed. Without --dry-run, {len(plan.added)} server(s) go into {target}.")
-    else:
-        typer.echo("Nothing new to take over.")
 
 
 Name = Annotated[str, typer.Argument(help=f"One of {CLIENT_NAMES}.", metavar="CLIENT")]
@@ -143,7 +39,7 @@ Project = Annotated[
 Undo = Annotated[bool, typer.Option("--undo", help="Put the client's own servers back.")]
 
 
-def register_install(app: typer.Typer) -> None:
+def register(app: typer.Typer) -> None:
     """Put the command on the application."""
     app.command("install")(install)
 
@@ -266,127 +162,3 @@ def _summary(change: FileChange, moved: list[str]) -> str:
     gone, come = sum(line.startswith("- ") for line in delta), sum(line.startswith("+ ") for line in delta)
     names = f"; its servers {', '.join(moved)} go behind the gateway" if moved else ""
     return f"{change.path}: {come} line(s) in, {gone} line(s) out{names}\n"
-
-
-# `taskgate wrap -- AGENT`: run an agent with the gateway in front of its servers, and put everything back afterwards.
-#
-# Put back on a normal end, on SIGTERM, SIGHUP and SIGINT, and, after a crash of this process, at the next start of the
-# command.
-
-Agent = Annotated[list[str] | None, typer.Argument(help="The agent and its arguments, after --.", metavar="-- AGENT")]
-ClientName = Annotated[
-    str | None, typer.Option("--client", help="Whose settings the agent uses; default: told by its name.")
-]
-WrapConfig = Annotated[
-    Path | None, typer.Option("--config", "-c", help="Rules and further servers; default: the file serve finds.")
-]
-Recover = Annotated[bool, typer.Option("--recover", help="Only put back what a crash left behind.")]
-_SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
-
-
-def register_wrap(app: typer.Typer) -> None:
-    """Put the command on the application."""
-    app.command("wrap", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})(wrap)
-
-
-def wrap(
-    agent: Agent = None, client: ClientName = None, config: WrapConfig = None, recover_only: Recover = False
-) -> None:
-    """Run an agent with the gateway in front of its servers; its settings are put back when it ends."""
-    from taskgate.config.clients.takeover import recover
-    from taskgate.config.load import find, state_directory
-
-    folder = state_directory(os.environ) / "wraps"
-    for note in recover(folder):
-        typer.echo(note, err=True)
-    if recover_only:
-        return
-    if not agent:
-        raise stop("Name the agent to run: taskgate wrap -- claude")
-    program = shutil.which(agent[0])
-    if program is None:
-        raise stop(f'"{agent[0]}" was not found; give the path of the program')
-    changes = _planned(_client(agent[0], client), config or find(), folder)
-    raise typer.Exit(_run_in_front([program, *agent[1:]], changes, folder))
-
-
-def _client(program: str, name: str | None) -> Client:
-    from taskgate.config.clients.known import UnknownClient, client_named, client_of_program
-
-    try:
-        return client_named(name) if name else client_of_program(program)
-    except UnknownClient as error:
-        raise stop(str(error)) from None
-
-
-def _planned(client: Client, config: Path | None, folder: Path) -> list[FileChange]:
-    from taskgate.config.clients.client import CannotInstall, Host, Reach
-    from taskgate.config.clients.found_servers import gather
-    from taskgate.config.clients.import_plan import CannotImport
-    from taskgate.config.clients.install_plan import AlreadyInFront
-    from taskgate.config.clients.settings_text import SettingsError
-    from taskgate.config.clients.wrap_plan import NothingToWrap, plan_wrap
-
-    host = Host.here()
-    shared = dict.fromkeys(item.path for item in gather([client], host, Reach.SHARED).found)
-    until = "is shared; its servers are taken out while the agent runs and put back afterwards, so do not commit it meanwhile"
-    for note in (*gather([client], host).notes, *(f"{path} {until}" for path in shared)):
-        typer.echo(f"note: {note}", err=True)
-    try:
-        return plan_wrap(client, host, config, folder)
-    except (AlreadyInFront, CannotImport, CannotInstall, NothingToWrap, SettingsError) as error:
-        raise stop(str(error)) from None
-
-
-class _Signalled(BaseException):
-    """A signal came while there was no agent to pass it to."""
-
-    def __init__(self, number: int) -> None:
-        self.number = number
-
-
-def _run_in_front(command: list[str], changes: list[FileChange], folder: Path) -> int:
-    from taskgate.config.clients.takeover import AlreadyWrapped, Takeover
-
-    takeover = Takeover(folder)
-    runner = _Runner()
-    for number in _SIGNALS:
-        signal.signal(number, runner.on_signal)
-    try:
-        takeover.begin(changes)
-        return runner.run(command)
-    except AlreadyWrapped as error:
-        raise stop(str(error)) from None
-    except _Signalled as signalled:
-        return 128 + signalled.number
-    finally:
-        # Nothing may interrupt the putting back, not even an impatient second Ctrl-C.
-        for number in _SIGNALS:
-            signal.signal(number, signal.SIG_IGN)
-        for note in takeover.end():
-            typer.echo(note, err=True)
-
-
-class _Runner:
-    """One agent process, and what signals mean for it."""
-
-    def __init__(self) -> None:
-        self._process: subprocess.Popen[bytes] | None = None
-
-    def run(self, command: list[str]) -> int:
-        self._process = subprocess.Popen(command)
-        code = self._process.wait()
-        return code if code >= 0 else 128 - code
-
-    def on_signal(self, number: int, frame: FrameType | None) -> None:
-        if self._process is None:
-            raise _Signalled(number)
-        # On a terminal Ctrl-C has reached the agent already; it decides what it means.
-        if number != signal.SIGINT or not sys.stdin.isatty():
-            self._process.send_signal(number)
-
-
-def register(app: typer.Typer) -> None:
-    register_import_clients(app)
-    register_install(app)
-    register_wrap(app)

@@ -19,28 +19,35 @@ OLDEST_PYTHON = (3, 11)
 DEBUG_VARIABLE = "TASKGATE_DEBUG"
 COMPLETE_VARIABLE = "_TASKGATE_COMPLETE"
 USAGE, INTERNAL = 2, 70
-# Files of this folder and the commands that each registers, under the headings of `taskgate --help`.
+# Modules of this package and the commands that each registers, by heading of `taskgate --help`.
 COMMANDS: dict[str, dict[str, tuple[str, ...]]] = {
     "Run the gateway": {
-        "setup": ("init", "schema", "completion", "demo"),
-        "serve": ("serve", "stdio", "check"),
+        "init": ("init", "schema"),
+        "completion": ("completion",),
+        "demo": ("demo",),
+        "serve": ("serve", "stdio"),
+        "check": ("check",),
         "gateways": ("status", "stop", "reload"),
         "doctor": ("doctor",),
     },
-    "Put it in front of your agents": {"install": ("import", "install", "wrap")},
-    "Use tools": {"call": ("tools", "call"), "tasks": ("tasks",)},
-    "Decide and answer": {"approvals": ("approvals", "pins"), "questions": ("questions",)},
-    "Set up and look back": {
-        "policy": ("scopes", "policy"),
-        "people": ("usage", "tokens", "token", "data"),
-        "servers": ("servers", "store"),
+    "Connect your agents": {"import_servers": ("import",), "install": ("install",), "wrap": ("wrap",)},
+    "Use tools": {"tools": ("tools",), "call": ("call",), "tasks": ("tasks",)},
+    "Approve and answer": {"approvals": ("approvals",), "pins": ("pins",), "questions": ("questions",)},
+    "Administer": {
+        "scopes": ("scopes",),
+        "policy": ("policy",),
+        "tokens": ("tokens", "token"),
+        "usage": ("usage",),
+        "data": ("data",),
+        "servers": ("servers",),
+        "store": ("store",),
         "audit": ("audit",),
     },
 }
 
 
 def _epilog() -> str:
-    from taskgate.cli.say import MEANINGS
+    from taskgate.cli.exit_codes import MEANINGS
 
     return "Exit codes: " + "; ".join(f"{code.value} {text}" for code, text in MEANINGS.items()) + "."
 

@@ -1,30 +1,26 @@
-"""`taskgate scopes` and `taskgate policy`: what each scope sees and why not more, and rules tried before they are in force."""
+"""`taskgate policy`: evaluate rules and policies for one call, or for recorded calls."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
-from urllib.parse import quote
 
 import typer
 
-from taskgate.cli import say
-from taskgate.cli.gateways import ApiProblem, GatewayApi, ask_gateway, print_rows
-from taskgate.cli.say import ExitCode
-from taskgate.cli.serve import ConfigOption, loaded_or_exit
+from taskgate.cli import printing
+from taskgate.cli.configuration import ConfigOption, loaded_or_exit
+from taskgate.cli.exit_codes import ExitCode
+from taskgate.cli.gateway_api import GatewayApi
 from taskgate.cli.target import Gateway, Json, Token
 
 if TYPE_CHECKING:
-    from taskgate.assembly.explain_scope import Explained, ScopeSummary
     from taskgate.assembly.try_call import Tried
     from taskgate.config.load import LoadedConfig
     from taskgate.gateway.plan import Plan
 
 
-def register_policy(app: typer.Typer) -> None:
+def register(app: typer.Typer) -> None:
     """Put the group of commands on the application."""
     group = typer.Typer(help="Try rules and policies.", no_args_is_help=True)
     group.command("test")(test)
@@ -74,11 +70,11 @@ def test(
     try:
         tried = asyncio.run(try_call(loaded, plan, name, arguments.encode(), who, connect=connect))
     except TaskgateError as problem:
-        say.note(say.clean(loaded.secret_values.text(problem.message)))
+        printing.note(printing.clean(loaded.secret_values.text(problem.message)))
         found = problem.error_type not in ("unknown_tool", "scope_refused")
         raise typer.Exit(ExitCode.USAGE if found else ExitCode.NOT_FOUND) from None
     for note in tried.notes:
-        say.note(say.clean(f"note: {loaded.secret_values.text(note)}"))
+        printing.note(printing.clean(f"note: {loaded.secret_values.text(note)}"))
     _tell(tried, expect, as_json)
 
 
@@ -99,7 +95,7 @@ def rehearse(
     as_json: Json = False,
 ) -> None:
     """Say what a changed configuration would have done to the calls on record (governance.record). Changes nothing."""
-    from taskgate.cli.gateways import ask_gateway
+    from taskgate.cli.gateway_api import ask_gateway
 
     plan = _plan(new)
 
@@ -137,7 +133,7 @@ def _rehearsed(api: GatewayApi, plan: Plan, since: str) -> dict[str, Any]:
 def _tell_rehearsal(found: dict[str, Any]) -> None:
     if not found["calls"]:
         hint = "" if found["recording"] else " The gateway records none: set governance.record."
-        say.note(f"There are no calls on record for that time.{hint}")
+        printing.note(f"There are no calls on record for that time.{hint}")
         return
     print(f"{found['calls']} calls: {found['changed']} would change, {found['cannot_tell']} cannot be told.")
     for row in found["outcomes"]:
@@ -147,7 +143,7 @@ def _tell_rehearsal(found: dict[str, Any]) -> None:
     for row in found["tools"]:
         name = f"{row['server']}:{row['tool']}" if row["server"] else "(calls that were not recorded)"
         why = f" ({row['why']})" if row["why"] else ""
-        print(say.clean(f"  {row['calls']:>8}  {name}: {row['before']} -> {row['after']}{why}"))
+        print(printing.clean(f"  {row['calls']:>8}  {name}: {row['before']} -> {row['after']}{why}"))
 
 
 def _tell(tried: Tried, expect: str | None, as_json: bool) -> None:
@@ -165,13 +161,13 @@ def _tell(tried: Tried, expect: str | None, as_json: bool) -> None:
         print(json.dumps(row, ensure_ascii=False))
     else:
         print(action)
-        print(say.clean(f"  {describe(first)}"))
+        print(printing.clean(f"  {describe(first)}"))
         if last is not first:
-            print(say.clean(f"  then: {describe(last)}"))
+            print(printing.clean(f"  then: {describe(last)}"))
         if isinstance(last, Forward) and last.reason:
-            print(say.clean(f"  because: {last.reason}"))
+            print(printing.clean(f"  because: {last.reason}"))
     if expect is not None and expect != action:
-        say.note(f"Expected {expect}.")
+        printing.note(f"Expected {expect}.")
         raise typer.Exit(ExitCode.FAILED)
 
 
@@ -186,195 +182,5 @@ def _built(loaded: LoadedConfig) -> Plan:
     try:
         return build_plan(loaded)
     except ConfigError as error:
-        say.note(str(error))
+        printing.note(str(error))
         raise typer.Exit(ExitCode.USAGE) from None
-
-
-# `taskgate scopes list|explain`: what each scope of a configuration sees, and why not more.
-#
-# These work from the file alone; `--connect` also asks the servers for their tools. `hand-over`, `served` and `end`
-# talk to a running gateway, about scopes that come and go while it runs.
-
-Connect = Annotated[bool, typer.Option("--connect", help="Also ask the servers for their tools.")]
-Servers = Annotated[str | None, typer.Option("--servers", help="As a session would ask: comma list of servers.")]
-Tools = Annotated[str | None, typer.Option("--tools", help="As a session would ask: patterns, `-pattern` denies.")]
-
-
-def register_scopes(app: typer.Typer) -> None:
-    """Put the commands on the application."""
-    group = typer.Typer(no_args_is_help=True, help="What each scope sees, and why not more.")
-    group.command("list")(list_all)
-    group.command("explain")(explain)
-    group.command("hand-over")(hand_over)
-    group.command("served")(served)
-    group.command("end")(end)
-    app.add_typer(group, name="scopes")
-
-
-def list_all(config: ConfigOption = None, as_json: Json = False) -> None:
-    """List the scopes of a configuration."""
-    from taskgate.assembly.explain_scope import list_scopes
-
-    summaries = list_scopes(loaded_or_exit(config))
-    if as_json:
-        for summary in summaries:
-            print(json.dumps(_summary(summary), ensure_ascii=False))
-        return
-    rows = [_summary(summary) for summary in summaries]
-    say.table(
-        ["Scope", "Address", "Mode", "Names", "Servers"],
-        [[r["scope"], r["address"], r["mode"], r["names"], ", ".join(r["servers"]) or "none"] for r in rows],
-    )
-    for row in rows:
-        for problem in row["problems"]:
-            say.note(f"warning: {problem}")
-
-
-def explain(
-    name: Annotated[str, typer.Argument(help="The scope, as in the configuration file.")],
-    *,
-    config: ConfigOption = None,
-    connect: Connect = False,
-    servers: Servers = None,
-    tools: Tools = None,
-    as_json: Json = False,
-) -> None:
-    """Say which servers and tools a scope sees, and the reason each other one fell out."""
-    from taskgate.assembly.explain_scope import explain_scope
-    from taskgate.core.errors import TaskgateError
-    from taskgate.core.scoping.session_request import SessionRequest
-    from taskgate.telemetry import logs
-
-    loaded = loaded_or_exit(config)
-    logs.set_up("error")
-    try:
-        wish = SessionRequest.parse(servers, tools)
-        found = asyncio.run(explain_scope(loaded, name, wish, connect=connect))
-    except TaskgateError as problem:
-        if as_json:
-            say.event("error", error_type=problem.error_type, message=problem.message, **problem.data)
-        say.note(problem.message)
-        codes = {"scope_refused": ExitCode.NOT_FOUND, "not_allowed": ExitCode.REFUSED}
-        raise typer.Exit(codes.get(problem.error_type, ExitCode.USAGE)) from None
-    _print(found, connect=connect, as_json=as_json)
-
-
-def hand_over(
-    file: Annotated[Path, typer.Argument(help="A JSON object of strings with `mcp.*` keys; - reads standard input.")],
-    *,
-    lifetime: Annotated[str, typer.Option("--for", help="How long it is served, such as 30m or 8h.")] = "1h",
-    label: Annotated[str, typer.Option("--label", help="For people: whose task it is.")] = "",
-    gateway: Gateway = None,
-    token: Token = None,
-    as_json: Json = False,
-) -> None:
-    """Give a running gateway a scope for one task. Prints its address and its token, which is told only now."""
-    from taskgate.config.model.durations import milliseconds
-
-    def work(api: GatewayApi) -> None:
-        try:
-            config = json.loads(sys.stdin.read() if str(file) == "-" else file.read_text(encoding="utf-8"))
-            body = {"config": config, "lifetime_ms": milliseconds(lifetime), "label": label}
-        except (OSError, ValueError) as problem:
-            raise ApiProblem(ExitCode.USAGE, f"{file} cannot be handed over: {problem}") from None
-        made = api.post("/api/v1/scopes", body).value
-        if as_json:
-            print(json.dumps(made, ensure_ascii=False))
-            return
-        print(f"address  {made['url']}\ntoken    {made['token']}")
-        say.note(f"Servers: {', '.join(made['servers']) or 'none'}. It ends at {say.local_time(made['expires_at'])}.")
-        for warning in made["problems"]:
-            say.note(f"warning: {say.clean(warning)}")
-
-    ask_gateway(work, gateway, token, as_json)
-
-
-def served(gateway: Gateway = None, token: Token = None, as_json: Json = False) -> None:
-    """List the scopes that a running gateway serves now, also those that were handed over."""
-
-    def show(rows: list[dict[str, Any]]) -> None:
-        cells = [
-            [
-                row["scope"],
-                row.get("label", ""),
-                say.local_time(row["expires_at"]) if row["temporary"] else "never",
-                ", ".join(row["servers"]) or "none",
-            ]
-            for row in rows
-        ]
-        say.table(["Scope", "Label", "Ends", "Servers"], cells)
-
-    def work(api: GatewayApi) -> None:
-        print_rows(api.get("/api/v1/scopes").value["scopes"], as_json, "No scope is served.", show)
-
-    ask_gateway(work, gateway, token, as_json)
-
-
-def end(
-    name: Annotated[str, typer.Argument(help="A scope that was handed over.")],
-    gateway: Gateway = None,
-    token: Token = None,
-    as_json: Json = False,
-) -> None:
-    """End a scope that was handed over: its token and its sessions are over at once."""
-
-    def work(api: GatewayApi) -> None:
-        done = api.delete(f"/api/v1/scopes/{quote(name, safe='')}").value
-        print(json.dumps(done, ensure_ascii=False) if as_json else f"Ended {name}.")
-
-    ask_gateway(work, gateway, token, as_json)
-
-
-def _print(found: Explained, *, connect: bool, as_json: bool) -> None:
-    rows: list[dict[str, Any]] = [
-        {
-            "server": row.server,
-            "tool": row.tool or None,
-            "seen": row.seen,
-            "name": found.names.get((row.server, row.tool)) if row.seen else None,
-            "reason": row.reason or None,
-            "detail": row.detail or None,
-        }
-        for row in found.rows
-    ]
-    if as_json:
-        for fact in rows:
-            print(json.dumps(fact, ensure_ascii=False))
-        return
-    count = len(found.subset.servers)
-    say.note(f"Scope {found.policy.name}: {count} server(s), revision {found.subset.revision}.")
-    say.table(
-        ["", "Server", "Tool", "Shown as", "Reason"],
-        [
-            [
-                "yes" if row["seen"] else "no",
-                row["server"],
-                row["tool"] or "",
-                row["name"] or "",
-                ": ".join(str(part) for part in (row["reason"], row["detail"]) if part),
-            ]
-            for row in rows
-        ],
-    )
-    for problem in found.problems:
-        say.note(f"warning: {problem.message}")
-    if not connect:
-        say.note("The servers were not asked for their tools; add --connect for that.")
-
-
-def _summary(summary: ScopeSummary) -> dict[str, Any]:
-    policy = summary.policy
-    return {
-        "scope": policy.name,
-        "address": "/mcp" if policy.name == "default" else f"/mcp/{policy.name}",
-        "enabled": policy.enabled,
-        "mode": policy.mode.value if policy.enabled else "off",
-        "names": policy.names.value,
-        "servers": list(summary.servers),
-        "problems": [problem.message for problem in summary.problems],
-    }
-
-
-def register(app: typer.Typer) -> None:
-    register_scopes(app)
-    register_policy(app)

@@ -1,4 +1,4 @@
-"""`taskgate serve`, `taskgate check`: the gateway over HTTP, and the same path without opening."""
+"""`taskgate serve` and `taskgate stdio`: run the gateway over HTTP, or on standard input and output."""
 
 from __future__ import annotations
 
@@ -8,21 +8,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from taskgate.cli.say import ExitCode
+from taskgate.cli.configuration import ConfigOption, loaded_or_exit
 
 if TYPE_CHECKING:
-    from taskgate.config.load import LeftOut, LoadedConfig
-
-NO_SERVERS = "No server is configured, so there is nothing to call. Add one under `servers`, or run: taskgate import"
-ConfigOption = Annotated[
-    str | None, typer.Option("-c", "--config", help="Configuration file; default: taskgate.yaml here or in ~/.config.")
-]
+    from taskgate.config.load import LoadedConfig
 
 
 def register(app: typer.Typer) -> None:
     app.command("serve")(serve)
     app.command("stdio")(stdio)
-    app.command("check")(check)
 
 
 def serve(
@@ -42,11 +36,11 @@ def serve(
     if on_demand:
         run_on_demand(config)
     elif inherited is not None:
-        from taskgate.cli.run_gateway import Inherited, run_worker
+        from taskgate.cli.workers import Inherited, run_worker
 
         run_worker(loaded_or_exit(config), host, Inherited.read(inherited))
     elif workers > 1:
-        from taskgate.cli.run_gateway import run_workers
+        from taskgate.cli.workers import run_workers
 
         run_workers(loaded_or_exit(config), host, port, workers, announce)
     else:
@@ -73,97 +67,6 @@ def stdio(
         from taskgate.bridge.main import bridge
 
         raise typer.Exit(bridge(config, scope))
-
-
-def check(config: ConfigOption = None) -> None:
-    """Build everything that `serve` would start, and say whether it is in order."""
-    from taskgate.assembly.build import build_for_check
-    from taskgate.config.problems import ConfigError
-    from taskgate.core.errors import TaskgateError
-
-    loaded = loaded_or_exit(config)
-    try:
-        count = build_for_check(loaded)
-    except ConfigError as error:
-        raise _wrong(loaded.secret_values.text(str(error))) from None
-    except TaskgateError as problem:
-        raise _wrong(loaded.secret_values.text(problem.message)) from None
-    for warning in loaded.warnings:
-        typer.echo(f"warning: {warning}", err=True)
-    for left_out in loaded.left_out:
-        typer.echo(f"{left_out.server} skipped: {why_left_out(left_out)}", err=True)
-    if count == 0:
-        raise _wrong(NO_SERVERS)
-    _note_missing_programs(loaded)
-    _note_busy_port(loaded)
-    what = "The configuration" if loaded.path is not None else "No file was found; the bundled demo"
-    typer.echo(f"{what} is in order: {count} server(s).")
-
-
-def why_left_out(gone: LeftOut) -> str:
-    """Why a server of the file is not served."""
-    if gone.reason == "env_missing":
-        return f"{gone.detail} is not set"
-    return f"{gone.reason} {gone.detail}".strip()
-
-
-def _wrong(why: str) -> typer.Exit:
-    typer.echo(why, err=True)
-    return typer.Exit(ExitCode.USAGE)
-
-
-def _note_missing_programs(loaded: LoadedConfig) -> None:
-    """A program that is not there keeps its server from starting and nobody else, so it is no reason to refuse the file."""
-    from taskgate.mcp.failures import ChildFailure
-    from taskgate.mcp.stdio.process import ChildSpec, child_environment, find_program
-
-    for name, server in loaded.root.servers.items():
-        if server.command is None or not server.enabled:
-            continue
-        folder = loaded.path.parent if loaded.path is not None else None
-        cwd = str(folder / server.cwd) if folder is not None and server.cwd is not None else server.cwd
-        spec = ChildSpec(server.command, env=server.env, cwd=cwd)
-        try:
-            find_program(spec, child_environment(spec))
-        except ChildFailure as missing:
-            said = loaded.secret_values.text(missing.message)
-            typer.echo(f"warning: servers.{name}: {said}; this server would not start here", err=True)
-
-
-def _note_busy_port(loaded: LoadedConfig) -> None:
-    """A port that is taken is no mistake of the file: it may be this very gateway that is running."""
-    host, port = loaded.root.listen.host, loaded.root.listen.port
-    why = why_not_free(host, port)
-    if why is not None:
-        typer.echo(f"note: {host}:{port} cannot be listened on at the moment: {why}", err=True)
-
-
-def why_not_free(host: str, port: int) -> str | None:
-    """Why nobody could listen there now; None if somebody could."""
-    import socket
-
-    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((host, port))
-        except OSError as problem:
-            return str(problem.strerror)
-    return None
-
-
-def loaded_or_exit(config: str | None) -> LoadedConfig:
-    """Read the configuration, or print every problem and leave."""
-    from taskgate.config.load import load_or_default
-    from taskgate.config.problems import ConfigError
-    from taskgate.telemetry.logs import log
-
-    try:
-        loaded = load_or_default(config)
-    except ConfigError as error:
-        typer.echo(str(error), err=True)
-        raise typer.Exit(ExitCode.USAGE) from None
-    log.hide(loaded.secret_values.text)
-    return loaded
 
 
 def announce(loaded: LoadedConfig, host: str, port: int, login_url: str = "") -> None:

@@ -33,11 +33,10 @@ from taskgate.client.errors import (
     VersionUnsupported,
 )
 from taskgate.client.gathering import gather
+from taskgate.client.options import Generation, Options
 from taskgate.client.questions import accept, cancel, decline
 from taskgate.client.results import (
-    Generation,
     Listed,
-    Options,
     PendingApproval,
     Progress,
     Task,

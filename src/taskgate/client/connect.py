@@ -12,18 +12,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
-from taskgate.client.dialects import (
-    CAPABILITY_MISSING,
-    GATEWAY,
-    HEADER_MISMATCH,
-    VERSION,
-    VERSION_UNSUPPORTED,
-    Dialect,
-    Stateful,
-    Stateless,
-    discover,
-    shake_hands,
-)
+from taskgate.client.dialect import Dialect
 from taskgate.client.errors import (
     CannotConnect,
     ClientError,
@@ -35,10 +24,21 @@ from taskgate.client.errors import (
     Unauthorized,
     VersionUnsupported,
 )
-from taskgate.client.results import Generation, Options
+from taskgate.client.options import Generation, Options
 from taskgate.client.session import Session
+from taskgate.client.stateful import Stateful, shake_hands
+from taskgate.client.stateless import (
+    CAPABILITY_MISSING,
+    GATEWAY,
+    HEADER_MISMATCH,
+    VERSION,
+    VERSION_UNSUPPORTED,
+    Stateless,
+    discover,
+)
+from taskgate.client.stdio import Stdio
 from taskgate.client.streamable_http import StreamableHttp
-from taskgate.client.transport import Login, Stdio, Transport
+from taskgate.client.transport import Login, Transport
 
 
 async def negotiate(transport: Transport, options: Options) -> Dialect:

@@ -14,11 +14,11 @@ from typing import Any
 import msgspec
 
 from taskgate.client.conversation import Conversation
-from taskgate.client.dialects import GATEWAY
 from taskgate.client.errors import ClientError, Question, Refused, ServerError, TasksNotSupported
 from taskgate.client.poller import Poller
 from taskgate.client.questions import ELICITATION, SAMPLING, cancel
 from taskgate.client.results import Task, ToolResult
+from taskgate.client.stateless import GATEWAY
 
 LOOK_SECONDS = 2.0
 MOST_ANSWERED = 1000

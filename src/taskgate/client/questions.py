@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from taskgate.client.errors import InputNeeded, Question, Refused, ServerError
-from taskgate.client.results import Answerer, Options
+from taskgate.client.options import Answerer, Options
 
 ELICITATION, SAMPLING, ROOTS = "elicitation/create", "sampling/createMessage", "roots/list"
 

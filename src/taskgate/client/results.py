@@ -1,30 +1,18 @@
-"""The settings of one session, what comes back from a server as values, and what the end of a task means."""
+"""Values that a server returns: tasks, tools, results, progress and listed entries."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 
 import msgspec
 
-from taskgate import __version__, clock
-from taskgate.client.errors import (
-    ClientError,
-    InvalidReply,
-    Question,
-    ServerError,
-    TaskCancelled,
-    TaskExpired,
-    TaskFailed,
-    TaskVanished,
-)
+from taskgate.client.errors import InvalidReply, Question
 
 IMMEDIATE_RESPONSE = "io.modelcontextprotocol/model-immediate-response"
 RELATED_TASK = "io.modelcontextprotocol/related-task"
-
 PROGRESS_META = "taskgate/progress"
 APPROVAL_META = "taskgate/approval"
 
@@ -268,140 +256,3 @@ def _duration(value: Any) -> int | None:
     if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
         return None
     return int(min(value, 10**15))
-
-
-# The settings of one session: deadlines, limits and the callbacks that answer a server's questions.
-#
-# One frozen value, made by `connect`, read everywhere. All durations are seconds.
-
-Answer = Mapping[str, Any] | Awaitable[Mapping[str, Any]]
-Answerer = Callable[[Question], Answer]
-OnProgress = Callable[[Progress], None]
-OnNotification = Callable[[str, Mapping[str, Any]], Any]
-Roots = Sequence[str | Mapping[str, Any]] | Callable[[], Sequence[str | Mapping[str, Any]]]
-
-
-class Generation(StrEnum):
-    """The two ways MCP is spoken: with a handshake and a session (2025-11-25 and older), or without (2026-07-28)."""
-
-    STATEFUL = "stateful"
-    STATELESS = "stateless"
-
-
-@dataclass(frozen=True, slots=True)
-class Options:
-    """See `connect` for what each setting means."""
-
-    generation: Generation | None = None
-    elicitation: Answerer | None = None
-    sampling: Answerer | None = None
-    sampling_tools: bool = False
-    roots: Roots | None = None
-    answer_by_hand: bool = False
-    tasks: bool = True
-    keep_session: bool = False
-    on_notification: OnNotification | None = None
-    on_expiry: Callable[[TaskUpdate], Any] | None = None
-    client_name: str = "taskgate-client"
-    client_version: str = __version__
-    connect_timeout: float = 10.0
-    probe_timeout: float = 5.0
-    request_timeout: float = 60.0
-    call_timeout: float = 600.0
-    task_timeout: float = 86_400.0
-    question_timeout: float = 600.0
-    give_up_after: float = 120.0
-    expiry_grace: float = 5.0
-    expiry_warning: float = 30.0
-    default_poll_interval: float = 5.0
-    max_reply_bytes: int = 64 * 1024 * 1024
-    max_connections: int = 100
-    max_rounds: int = 10
-    max_pages: int = 1000
-    max_hosted_tasks: int = 100
-    poll_concurrency: int = 32
-    meta: Mapping[str, Any] = field(default_factory=dict)
-
-
-# How a task ends: when its server may forget it, and what its end means (a result, an error, something still to be
-# fetched).
-#
-# Time counts from the moment this client learnt of the task, because the clocks of two machines differ; only a resumed
-# task has to be counted from the server's own time of creation. Used by the task handle.
-
-
-class Expiry:
-    """The life of one task, seen from here."""
-
-    __slots__ = ("_begun", "_warned")
-
-    def __init__(self) -> None:
-        self._begun = clock.monotonic()
-        self._warned = False
-
-    def began_at(self, created_at: str | None) -> None:
-        """The task began earlier, at this time of its server's clock."""
-        try:
-            created = datetime.fromisoformat(created_at or "")
-        except ValueError:
-            return
-        age = datetime.now(UTC) - (created if created.tzinfo else created.replace(tzinfo=UTC))
-        self._begun = clock.monotonic() - max(0.0, age.total_seconds())
-
-    def remaining(self, task: Task | None) -> float | None:
-        """Seconds until the server may forget the task; None if it never may."""
-        if task is None or task.ttl is None:
-            return None
-        return self._begun + task.ttl / 1000 - clock.monotonic()
-
-    def note_warning(self) -> None:
-        """There is one warning only."""
-        self._warned = True
-
-    def until_warning(self, task: Task | None, earliest: float) -> float | None:
-        """Seconds until a warning is due (0: now), None if none will be. A short life gets a short notice."""
-        remaining = self.remaining(task)
-        if remaining is None or task is None or task.ttl is None or self._warned:
-            return None
-        return max(0.0, remaining - min(earliest, task.ttl / 1000 * 0.2))
-
-
-UNKNOWN_TASK = -32602
-
-
-def ending_of(task: Task, generation: Generation) -> ToolResult | ClientError | None:
-    """The outcome of a task in a terminal status; None where the result has to be asked for separately."""
-    if task.status is TaskStatus.CANCELLED:
-        return TaskCancelled(task.task_id, f"task {task.task_id} was cancelled{_detail(task)}")
-    if generation is Generation.STATEFUL:
-        return None
-    if task.status is TaskStatus.COMPLETED and task.result is not None:
-        return ToolResult(dict(task.result))
-    if task.status is TaskStatus.FAILED and task.error is not None:
-        code = task.error.get("code")
-        return ServerError(code if isinstance(code, int) else 0, str(task.error.get("message")), task.error.get("data"))
-    if task.status is TaskStatus.FAILED:
-        return failed(task)
-    return InvalidReply(f"the server says task {task.task_id} is completed but gives no result")
-
-
-def checked(task: Task, fetched: ToolResult) -> ToolResult:
-    """A result that was fetched for a terminal task. Some servers hand over an empty success for work that crashed."""
-    if task.status is TaskStatus.FAILED and not fetched.is_error and not fetched.content:
-        raise failed(task)
-    return fetched
-
-
-def failed(task: Task) -> TaskFailed:
-    return TaskFailed(task.task_id, f"task {task.task_id} failed{_detail(task)}")
-
-
-def gone(task_id: str, remaining: float | None, grace: float) -> ClientError:
-    """Why a server no longer knows a task that had `remaining` seconds to live."""
-    if remaining is not None and remaining <= grace:
-        return TaskExpired(task_id, f"task {task_id} expired before its result was collected")
-    return TaskVanished(task_id, f"the server no longer knows task {task_id}")
-
-
-def _detail(task: Task) -> str:
-    return f": {task.message}" if task.message else ""

@@ -11,23 +11,18 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from taskgate.client.conversation import Conversation
-from taskgate.client.dialects import HEADER_MISMATCH, Dialect, Stateless
+from taskgate.client.dialect import Dialect
 from taskgate.client.errors import ClientError, Question, ServerError, TaskNotFound, TasksNotSupported
-from taskgate.client.following import Following, converse
+from taskgate.client.following import Following
 from taskgate.client.inbound import Listener
-from taskgate.client.results import (
-    UNKNOWN_TASK,
-    Generation,
-    Listed,
-    OnProgress,
-    Options,
-    Task,
-    TaskSupport,
-    Tool,
-    ToolResult,
-)
+from taskgate.client.messages import Message
+from taskgate.client.options import Generation, OnProgress, Options
+from taskgate.client.results import Listed, Task, TaskSupport, Tool, ToolResult
+from taskgate.client.rounds import converse
+from taskgate.client.stateless import HEADER_MISMATCH, Stateless
+from taskgate.client.task_ending import UNKNOWN_TASK
 from taskgate.client.task_handle import TaskHandle
-from taskgate.client.transport import Message, Transport
+from taskgate.client.transport import Transport
 from taskgate.mcp.param_headers import InvalidParamHeader, param_headers_of
 
 ASK_FOR_TASK = "taskgate/task"

@@ -16,19 +16,10 @@ from urllib.parse import urlsplit
 
 from taskgate import clock
 from taskgate.client.errors import CannotConnect, ClientError, ConnectionLost, DeadlineExceeded, SessionClosed
-from taskgate.client.results import Options
-from taskgate.client.transport import (
-    Deliver,
-    Header,
-    Login,
-    Message,
-    MessageStream,
-    Outgoing,
-    is_event_stream,
-    read_answer,
-    read_failure,
-    refusal,
-)
+from taskgate.client.http_replies import MessageStream, is_event_stream, read_answer, read_failure, refusal
+from taskgate.client.messages import Message
+from taskgate.client.options import Options
+from taskgate.client.transport import Deliver, Header, Login, Outgoing
 from taskgate.mcp.failures import HttpFailure, Stage
 from taskgate.mcp.http.client import HttpClient
 from taskgate.mcp.http.reader import HttpReply

@@ -16,7 +16,8 @@ from typing import Any, TypeVar
 
 from taskgate.client import connect as asynchronous
 from taskgate.client.errors import Question
-from taskgate.client.results import Answerer, Listed, OnProgress, Task, TaskStatus, TaskUpdate, Tool, ToolResult
+from taskgate.client.options import Answerer, OnProgress
+from taskgate.client.results import Listed, Task, TaskStatus, TaskUpdate, Tool, ToolResult
 from taskgate.client.session import Session as AsyncSession
 from taskgate.client.task_handle import TaskHandle as AsyncTaskHandle
 

@@ -22,23 +22,21 @@ from taskgate.client.errors import (
     SessionClosed,
     TaskError,
 )
-from taskgate.client.poller import Follower, Patience, TaskQuestions, UpdateReaders, next_delay
+from taskgate.client.follower import Follower
+from taskgate.client.options import Generation, OnProgress
+from taskgate.client.poll_delays import Patience, next_delay
 from taskgate.client.results import (
     IMMEDIATE_RESPONSE,
-    UNKNOWN_TASK,
-    Expiry,
-    Generation,
-    OnProgress,
     PendingApproval,
     Progress,
     Task,
     TaskStatus,
     TaskUpdate,
     ToolResult,
-    checked,
-    ending_of,
-    gone,
 )
+from taskgate.client.task_ending import UNKNOWN_TASK, Expiry, checked, ending_of, gone
+from taskgate.client.task_questions import TaskQuestions
+from taskgate.client.update_readers import UpdateReaders
 
 POLL_TIMEOUT = 30.0
 # A task is worth a push subscription once it was looked at this often, or at once if polls are this many ms apart.

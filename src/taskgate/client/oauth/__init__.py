@@ -5,6 +5,7 @@ the user agrees in a browser, and the client gets tokens for this one server. No
 that take a fixed token.
 """
 
-from taskgate.client.oauth.login import OAuth, browser_login
+from taskgate.client.oauth.browser import browser_login
+from taskgate.client.oauth.login import OAuth
 
 __all__ = ["OAuth", "browser_login"]

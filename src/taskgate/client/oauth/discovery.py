@@ -1,109 +1,18 @@
-"""What a server says when it refuses a token: the `WWW-Authenticate` header of a 401 or 403. Pure.
+"""Find the authorization server of an MCP server from the metadata of both.
 
-One small HTTP request to an address that a server or an authorization server named.
-
-Only https, or http on this machine; no redirects; a few seconds and one megabyte at most. Used by the rest of this
-package.
-
-Finds the authorization server of an MCP server: first what the server says about itself, then what that one
-says.
-
-Follows MCP's order of well-known addresses (2025-11-25 and 2026-07-28, authorization, discovery) and refuses
-answers that are about somebody else. Servers of 2025-03-26 said nothing about themselves: their own origin is
-tried then.
+Follows the order of well-known addresses that MCP specifies (2025-11-25 and 2026-07-28) and rejects metadata about another
+resource or issuer. Servers of 2025-03-26 publish no metadata; their own origin is tried.
 """
 
 from __future__ import annotations
 
-import re
-import ssl
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import urlsplit
 
-from taskgate.client.errors import InvalidReply, LoginFailed
-from taskgate.client.transport import decode, encode, read_failure
-from taskgate.mcp.failures import HttpFailure
-from taskgate.mcp.http.client import HttpClient
-from taskgate.mcp.http.reader import HttpReply
-from taskgate.mcp.http.target import Target
-
-_PARAMETER = re.compile(r'([a-zA-Z_]+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^\s,"]+))')
-
-
-@dataclass(frozen=True, slots=True)
-class Challenge:
-    """The parts of a challenge that matter to the client."""
-
-    resource_metadata: str | None = None
-    scope: str | None = None
-    error: str | None = None
-
-    @classmethod
-    def from_header(cls, header: str) -> Challenge:
-        scheme, _, rest = header.partition(" ")
-        if scheme.lower() != "bearer":
-            return cls()
-        found = {name.lower(): quoted or plain for name, quoted, plain in _PARAMETER.findall(rest)}
-        return cls(found.get("resource_metadata"), found.get("scope"), found.get("error"))
-
-
-LOOPBACK = ("127.0.0.1", "::1", "localhost")
-SECONDS, MOST_BYTES = 10.0, 1_048_576
-
-
-class Fetcher:
-    """Sends the requests of one login."""
-
-    def __init__(self, tls: ssl.SSLContext | None = None) -> None:
-        self._tls = tls
-
-    async def get_json(self, url: str) -> dict[str, Any] | None:
-        """The JSON object at `url`, or None if there is none."""
-        reply = await self._send(b"GET", url, {}, b"")
-        return read_object(reply) if reply.status == 200 else None
-
-    async def post_json(self, url: str, body: Mapping[str, Any]) -> HttpReply:
-        return await self._send(b"POST", url, {"content-type": "application/json"}, encode(dict(body)))
-
-    async def post_form(self, url: str, form: Mapping[str, str], headers: Mapping[str, str]) -> HttpReply:
-        kind = {"content-type": "application/x-www-form-urlencoded", **headers}
-        return await self._send(b"POST", url, kind, urlencode(form).encode())
-
-    async def _send(self, verb: bytes, url: str, headers: Mapping[str, str], body: bytes) -> HttpReply:
-        parts = urlsplit(url)
-        secure = parts.scheme == "https"
-        if not parts.hostname or not (secure or (parts.scheme == "http" and parts.hostname in LOOPBACK)):
-            raise LoginFailed(f"{url!r} is not a safe address to log in at: https is needed")
-        try:
-            target = Target.parse(url, {"accept": "application/json", **headers})
-        except ValueError as error:
-            raise LoginFailed(f"{url!r} cannot be asked for: {error}") from error
-        client = HttpClient(connect_timeout_s=SECONDS, max_response_bytes=MOST_BYTES, ssl_context=self._tls)
-        try:
-            return await client.exchange(target, verb, (), body, deadline_s=SECONDS)
-        except HttpFailure as failure:
-            raise read_failure(failure, target) from failure
-        finally:
-            await client.close()
-
-
-def may_be_opened(address: str) -> bool:
-    """Whether a browser may be sent there: a server must not make it open files or run scripts."""
-    try:
-        parts = urlsplit(address)
-    except ValueError:
-        return False
-    return parts.scheme in ("http", "https") and bool(parts.hostname) and address.isprintable() and " " not in address
-
-
-def read_object(reply: HttpReply) -> dict[str, Any] | None:
-    try:
-        value = decode(reply.body)
-    except InvalidReply:
-        return None
-    return value if isinstance(value, dict) else None
+from taskgate.client.errors import LoginFailed
+from taskgate.client.oauth.challenge import Challenge
+from taskgate.client.oauth.fetcher import Fetcher
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,119 +1,28 @@
-"""Who this client is to one authorization server: credentials given beforehand, an address that describes it, or a
-registration.
+"""Log in to one MCP server: authorization code with PKCE, refresh, and storage of the tokens.
 
-Credentials belong to the issuer that gave them and are never shown to another.
-
-One login to one MCP server: sends the user to the authorization server and keeps the tokens that come of it.
-
-The transport shows it each refusal; it answers with a new token or with an error. Logins are serialised, so many
-requests that fail at once cause one. Tokens go to the server they were asked for and nowhere else.
-
-Lets the user log in with a browser on this machine: opens the page and waits for it to come back to a local
-port.
-
-The little server takes one request, says that the window may be closed, and is gone. Used by programs with a
-person in front of them.
+The transport passes each refusal to `OAuth.answer`, which returns a new token or raises. Logins are serialised, so that
+many requests that fail together cause one. A token is sent only to the server it was issued for.
 """
 
 from __future__ import annotations
 
 import asyncio
 import base64
-import contextlib
 import hashlib
 import hmac
 import secrets
-import socket
 import ssl
-import webbrowser
 from collections.abc import Awaitable, Callable, MutableMapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
-from urllib.parse import parse_qs, quote, urlencode, urlsplit
+from urllib.parse import parse_qs, urlencode, urlsplit
 
 from taskgate import clock
 from taskgate.client.errors import LoginFailed
-from taskgate.client.oauth.discovery import (
-    Authority,
-    Challenge,
-    Fetcher,
-    discover_authority,
-    may_be_opened,
-    read_object,
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Introduction:
-    """What the program says about itself to an authorization server."""
-
-    client_name: str
-    redirect_uri: str
-    metadata_url: str | None = None
-    client_id: str | None = None
-    client_secret: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Credentials:
-    """A client id and how it is proved at the token endpoint."""
-
-    client_id: str
-    client_secret: str | None
-    method: str
-
-    def sign(self, form: dict[str, str]) -> dict[str, str]:
-        """Add the proof to a token request; returns the headers it needs."""
-        if self.method == "client_secret_basic" and self.client_secret is not None:
-            pair = f"{quote(self.client_id, safe='')}:{quote(self.client_secret, safe='')}"
-            return {"authorization": f"Basic {base64.b64encode(pair.encode()).decode()}"}
-        form["client_id"] = self.client_id
-        if self.method == "client_secret_post" and self.client_secret is not None:
-            form["client_secret"] = self.client_secret
-        return {}
-
-
-async def obtain(fetcher: Fetcher, authority: Authority, introduction: Introduction) -> Credentials:
-    """Credentials for this authorization server, in MCP's order of preference."""
-    if introduction.client_id is not None:
-        secret = introduction.client_secret
-        return Credentials(introduction.client_id, secret, _method(authority) if secret else "none")
-    if authority.takes_metadata_urls and introduction.metadata_url is not None:
-        return Credentials(introduction.metadata_url, None, "none")
-    if authority.registration_endpoint is None:
-        raise LoginFailed(f"{authority.issuer} takes no unknown clients: give client_id, or a metadata_url it accepts")
-    return await _register(fetcher, authority, introduction)
-
-
-async def _register(fetcher: Fetcher, authority: Authority, introduction: Introduction) -> Credentials:
-    wanted = _method(authority)
-    body: dict[str, Any] = {
-        "client_name": introduction.client_name,
-        "redirect_uris": [introduction.redirect_uri],
-        "grant_types": ["authorization_code", "refresh_token"],
-        "response_types": ["code"],
-        "token_endpoint_auth_method": wanted,
-        "application_type": "native",
-    }
-    reply = await fetcher.post_json(str(authority.registration_endpoint), body)
-    given = read_object(reply) if reply.status in (200, 201) else None
-    if given is None or not isinstance(given.get("client_id"), str):
-        raise LoginFailed(f"{authority.issuer} refused to register this client (HTTP {reply.status})")
-    secret, method = given.get("client_secret"), given.get("token_endpoint_auth_method")
-    return Credentials(
-        given["client_id"],
-        secret if isinstance(secret, str) else None,
-        method if isinstance(method, str) else wanted,
-    )
-
-
-def _method(authority: Authority) -> str:
-    """The lightest proof the server takes; a native program cannot keep a secret anyway."""
-    for method in ("none", "client_secret_basic", "client_secret_post"):
-        if method in authority.auth_methods:
-            return method
-    return "client_secret_basic" if not authority.auth_methods else authority.auth_methods[0]
-
+from taskgate.client.oauth.challenge import Challenge
+from taskgate.client.oauth.credentials import Credentials, Introduction, obtain
+from taskgate.client.oauth.discovery import Authority, discover_authority
+from taskgate.client.oauth.fetcher import Fetcher, may_be_opened, read_object
 
 Visit = Callable[[str], Awaitable[str]]
 
@@ -281,43 +190,3 @@ def read_code(returned: str, state: str, authority: Authority) -> str:
     if not answer.get("code"):
         raise LoginFailed("the login came back without a code")
     return answer["code"]
-
-
-LOGIN_SECONDS = 300.0
-_PAGE = b"<!doctype html><title>Logged in</title><p>You can close this window and go back to your program."
-
-
-def browser_login(
-    *,
-    port: int = 0,
-    show: Callable[[str], Any] = webbrowser.open,
-    storage: MutableMapping[str, Any] | None = None,
-    **identity: Any,
-) -> OAuth:
-    """An `OAuth` that uses the user's browser. `show` is told the address to open; `identity` is what `OAuth` takes."""
-    listener = socket.create_server(("127.0.0.1", port))
-    redirect = f"http://127.0.0.1:{listener.getsockname()[1]}/callback"
-
-    async def visit(address: str) -> str:
-        came_back: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-
-        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            with contextlib.suppress(OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, IndexError):
-                path = (await reader.readuntil(b"\r\n\r\n")).split()[1].decode("ascii", "replace")
-                head = b"HTTP/1.1 200 OK\r\ncontent-type: text/html\r\nconnection: close\r\ncontent-length: %d\r\n\r\n"
-                writer.write(head % len(_PAGE) + _PAGE)
-                if path.startswith("/callback") and not came_back.done():
-                    came_back.set_result(redirect.removesuffix("/callback") + path)
-            writer.close()
-
-        server = await asyncio.start_server(serve, sock=listener.dup())
-        try:
-            show(address)
-            async with asyncio.timeout(LOGIN_SECONDS):
-                return await came_back
-        except TimeoutError as error:
-            raise LoginFailed("nobody logged in within 5 minutes") from error
-        finally:
-            server.close()
-
-    return OAuth(visit, redirect, storage=storage, **identity)

@@ -1,9 +1,7 @@
-"""The one table of exit codes. Scripts rely on it; `taskgate --help` prints it.
+"""Print results and messages: text for people, or one JSON object per line for scripts.
 
-What the commands print: for people, or one JSON object a line for scripts.
-
-Everything that a server said passes `clean` on its way to a terminal, so that it cannot move the cursor, change
-colours or hide text. Results go to standard output, everything else to standard error.
+Text from servers passes `clean` before it reaches a terminal, so that it cannot move the cursor, change colours or hide
+text. Results go to stdout, everything else to stderr.
 """
 
 from __future__ import annotations
@@ -13,51 +11,13 @@ import sys
 import unicodedata
 from collections.abc import Iterable, Sequence
 from datetime import datetime
-from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
+from taskgate.cli.exit_codes import ExitCode
 from taskgate.telemetry.logs import log
 
 if TYPE_CHECKING:
     from taskgate.client import ClientError, ToolResult
-
-
-class ExitCode(IntEnum):
-    OK = 0
-    FAILED = 1
-    """The tool answered with an error, or the task failed."""
-    USAGE = 2
-    """The command line or the configuration is wrong."""
-    CANNOT_CONNECT = 3
-    """The gateway or server cannot be reached, or the port cannot be bound."""
-    REFUSED = 4
-    """A rule, a policy or an approver said no, or the token is not accepted."""
-    TIMED_OUT = 5
-    CANCELLED = 6
-    OUTCOME_UNKNOWN = 7
-    """The call may or may not have taken effect."""
-    NOT_FOUND = 8
-    """There is no such tool, task or approval."""
-    UNHEALTHY = 9
-    """`taskgate doctor` or `taskgate audit verify` found something wrong."""
-    INTERNAL = 70
-    INTERRUPTED = 130
-
-
-MEANINGS = {
-    ExitCode.OK: "done",
-    ExitCode.FAILED: "the tool answered with an error, or the task failed",
-    ExitCode.USAGE: "the command line or the configuration is wrong",
-    ExitCode.CANNOT_CONNECT: "the gateway or server cannot be reached, or the port cannot be bound",
-    ExitCode.REFUSED: "a rule, a policy or an approver said no, or the token is not accepted",
-    ExitCode.TIMED_OUT: "it took too long",
-    ExitCode.CANCELLED: "the call or task was cancelled",
-    ExitCode.OUTCOME_UNKNOWN: "the call may or may not have taken effect",
-    ExitCode.NOT_FOUND: "there is no such tool, task or approval",
-    ExitCode.UNHEALTHY: "doctor or audit verify found something wrong",
-    ExitCode.INTERNAL: "a bug in taskgate",
-    ExitCode.INTERRUPTED: "interrupted by Ctrl-C",
-}
 
 
 _KEPT = "\n\t"

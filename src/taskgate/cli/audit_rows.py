@@ -1,0 +1,130 @@
+"""Read the rows of the audit log: from the database, or from an export."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+import typer
+
+from taskgate.cli import printing
+from taskgate.cli.configuration import loaded_or_exit
+from taskgate.cli.exit_codes import ExitCode
+
+if TYPE_CHECKING:
+    from taskgate.core.audit.chain import Head as NoteOfRow
+    from taskgate.core.audit.chain import Row
+    from taskgate.store.sealing import Marks
+
+
+_PAGE = 2_000
+
+
+class Chains(Protocol):
+    """Several chains, as `assembly.shared_store.SharedChains` has them."""
+
+    def chains(self) -> Iterator[tuple[str, Row | None, Iterator[Row]]]: ...
+
+    def anchored(self) -> Iterator[NoteOfRow]: ...
+
+
+class ExportedChains:
+    """An export in which the lines of several chains may be mixed."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+
+    def chains(self) -> Iterator[tuple[str, Row | None, Iterator[Row]]]:
+        """Raises ValueError. An export may begin after rows that were forgotten on purpose: the first row is believed."""
+        rows: dict[str, list[Row]] = {}
+        with self._file.open("rb") as lines:
+            for chain, row in map(_parse_line, lines):
+                rows.setdefault(chain, []).append(row)
+        for chain, found in rows.items():
+            yield chain, (found[0] if found[0].number > 1 else None), iter(found)
+
+    def anchored(self) -> Iterator[NoteOfRow]:
+        return iter(())
+
+
+def several_chains(config: str | None, file: Path | None) -> Chains | None:
+    """None where the log is one chain."""
+    if file is not None:
+        with file.open("rb") as lines:
+            return ExportedChains(file) if b'"chain":' in lines.readline() else None
+    from taskgate.assembly.shared_store import SharedChains, shared_url
+    from taskgate.core.errors import TaskgateError
+
+    loaded = loaded_or_exit(config)
+    url = shared_url(loaded)
+    try:
+        return None if url is None else SharedChains(loaded, url)
+    except TaskgateError as problem:
+        printing.note(problem.message)
+        raise typer.Exit(ExitCode.UNHEALTHY) from None
+
+
+def anchored(config: str | None) -> Marks:
+    """What the gateway noted outside the table. Raises ValueError if that is gone or somebody else's."""
+    from taskgate.assembly.stores import store_path
+    from taskgate.inbound.identity import house_secret
+    from taskgate.store.sealing import AuditAnchor, BadAnchor, Marks, anchor_path, audit_key
+
+    loaded = loaded_or_exit(config)
+    path = store_path(loaded)
+    if not path.exists():
+        return Marks()
+    anchor = anchor_path(path)
+    try:
+        marks = AuditAnchor(anchor, audit_key(house_secret(loaded.state_dir))).read()
+    except BadAnchor as error:
+        raise ValueError(f"the anchor {anchor} cannot be believed: {error}") from None
+    if marks is None:
+        raise ValueError(f"its anchor {anchor} is missing, so a cut or rewritten log would not be noticed")
+    return marks
+
+
+def stored_rows(config: str | None, after: int = 0) -> Iterator[Row]:
+    """The rows in the database, also while a gateway has it open. Raises ValueError if it is damaged."""
+    import sqlite3
+
+    from taskgate.assembly.stores import store_path
+    from taskgate.core.errors import TaskgateError
+    from taskgate.store.batch import KeptEvents
+    from taskgate.store.operations.reader import Reader
+    from taskgate.store.sealing import Sealing
+    from taskgate.store.sqlite.connection import connect_reader
+    from taskgate.store.sqlite.store import statements_of
+
+    path = store_path(loaded_or_exit(config))
+    if not path.exists():
+        printing.note(f"There is no database at {path}; has the gateway been started with this configuration?")
+        raise typer.Exit(ExitCode.NOT_FOUND)
+    try:
+        with closing(connect_reader(path)) as connection:
+            reader = Reader(statements_of(connection), KeptEvents(), Sealing(()))
+            while rows := reader.audit_rows(after, _PAGE):
+                yield from rows
+                after = rows[-1].number
+    except (TaskgateError, sqlite3.Error) as problem:
+        raise ValueError(f"the database {path} is damaged: {problem}") from None
+
+
+def exported_rows(file: Path) -> Iterator[Row]:
+    with file.open("rb") as lines:
+        for line in lines:
+            yield _parse_line(line)[1]
+
+
+def _parse_line(line: bytes) -> tuple[str, Row]:
+    """The chain of a row, empty where there is one, and the row. Raises ValueError."""
+    from taskgate.core.audit.chain import from_export
+
+    try:
+        said = json.loads(line)
+        return str(said.get("chain", "")), from_export(said)
+    except (KeyError, TypeError, AttributeError) as problem:
+        raise ValueError(f"a line is not a row of the log ({problem})") from None

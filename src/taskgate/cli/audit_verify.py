@@ -1,0 +1,183 @@
+"""`taskgate audit verify`: check the hash chain of the audit log against its anchor and a noted row."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from taskgate.cli import printing
+from taskgate.cli.audit_rows import Chains, anchored, exported_rows, several_chains, stored_rows
+from taskgate.cli.configuration import ConfigOption
+from taskgate.cli.exit_codes import ExitCode
+from taskgate.cli.target import Json
+
+if TYPE_CHECKING:
+    from taskgate.core.audit.chain import Row
+    from taskgate.store.sealing import Marks
+
+
+ExportFile = Annotated[
+    Path | None, typer.Option("--file", help="Verify an export (JSON lines) instead of the database.")
+]
+Head = Annotated[
+    str | None, typer.Option("--head", metavar="N:HASH", help="A row you noted earlier; it must still be there.")
+]
+
+
+def verify(config: ConfigOption = None, file: ExportFile = None, head: Head = None, as_json: Json = False) -> None:
+    """Check that no row was changed, removed or inserted. Note the printed head to notice a shortened log later."""
+    from taskgate.core.audit.chain import Whole
+    from taskgate.core.audit.chain import verify as walk
+
+    chains = several_chains(config, file)
+    if chains is not None:
+        _verify_chains(chains, head, as_json)
+        return
+    watched = _Watch(head)
+    try:
+        if file is not None:
+            found = walk(watched.each(exported_rows(file)))
+        else:
+            marks = anchored(config)
+            watched.expect(marks)
+            found = walk(watched.each(stored_rows(config, watched.cut)), after=watched.before())
+    except ValueError as error:
+        printing.note(f"The log cannot be read: {error}")
+        raise typer.Exit(ExitCode.UNHEALTHY) from None
+    problem = watched.problem()
+    if isinstance(found, Whole) and problem is None:
+        if as_json:
+            print(json.dumps({"whole": True, "rows": found.rows, "head": f"{found.rows}:{found.head}"}))
+        else:
+            print(f"The chain is whole: {found.rows} rows. Head {found.rows}:{found.head}")
+            watched.explain()
+        return
+    number = watched.number if isinstance(found, Whole) else found.number
+    text = problem if isinstance(found, Whole) else found.problem
+    if as_json:
+        print(json.dumps({"whole": False, "row": number, "problem": text}))
+    else:
+        printing.note(f"The chain is broken at row {number}: {text}.")
+    raise typer.Exit(ExitCode.UNHEALTHY)
+
+
+def _verify_chains(several: Chains, head: str | None, as_json: bool) -> None:
+    """Each chain must be whole, and hold every row that another chain, or a file here, says it has."""
+    if head is not None:
+        raise typer.BadParameter("--head is for a log of one chain; this one has several.")
+    try:
+        whole, broken = _walked(several)
+    except ValueError as error:
+        printing.note(f"The log cannot be read: {error}")
+        raise typer.Exit(ExitCode.UNHEALTHY) from None
+    if as_json:
+        print(json.dumps({"whole": not broken, "chains": whole, "problems": broken}))
+    else:
+        for chain, number in whole.items():
+            print(f"{chain}: whole, up to row {number}.")
+        for problem in broken:
+            printing.note(f"The chain {problem['chain']} is broken at row {problem['row']}: {problem['problem']}.")
+        if not broken:
+            print(f"All {len(whole)} chains are whole, and so are the places where they name each other.")
+    if broken:
+        raise typer.Exit(ExitCode.UNHEALTHY)
+
+
+def _walked(several: Chains) -> tuple[dict[str, int], list[dict[str, object]]]:
+    """How far each chain is whole, and what is wrong with the others."""
+    from taskgate.core.audit.chain import Broken, heads_named, verify_beside
+
+    named: dict[str, dict[int, str]] = {}
+    seen: set[str] = set()
+    for chain, _, rows in several.chains():
+        seen.add(chain)
+        first = next(rows, None)
+        for noted in heads_named(first.entry) if first is not None else ():
+            named.setdefault(noted.chain_id, {})[noted.number] = noted.hash
+    for noted in several.anchored():
+        named.setdefault(noted.chain_id, {})[noted.number] = noted.hash
+    lost = {chain for chain in named if chain not in seen}
+    broken: list[dict[str, object]] = [
+        {"chain": chain, "row": min(named[chain]), "problem": "another chain names it, and it is gone"}
+        for chain in sorted(lost)
+    ]
+    whole: dict[str, int] = {}
+    for chain, cut, rows in several.chains():
+        found = verify_beside(
+            (row for row in rows if cut is None or row.number > cut.number), named.get(chain, {}), after=cut
+        )
+        if isinstance(found, Broken):
+            broken.append({"chain": chain, "row": found.number, "problem": found.problem})
+        else:
+            whole[chain] = found.rows
+    return whole, broken
+
+
+class _Watch:
+    """Looks out for rows noted earlier, by you or by the gateway's anchor, while the chain is walked."""
+
+    def __init__(self, head: str | None) -> None:
+        number, _, digest = (head or "").partition(":")
+        if head is not None and not (number.isdigit() and digest):
+            raise typer.BadParameter("write --head as verify printed it: NUMBER:HASH")
+        self.number = int(number) if number else 0
+        self._digest = digest
+        self._found = ""
+        self._marks: Marks | None = None
+        self._anchored = ""
+
+    def each(self, rows: Iterator[Row]) -> Iterator[Row]:
+        for row in rows:
+            if row.number == self.number:
+                self._found = row.hash
+            if self._marks is not None and self._marks.head is not None and row.number == self._marks.head.number:
+                self._anchored = row.hash
+            yield row
+
+    def expect(self, marks: Marks) -> None:
+        """What the anchor says must be there."""
+        self._marks = marks
+
+    @property
+    def cut(self) -> int:
+        return self._marks.cut.number if self._marks is not None and self._marks.cut is not None else 0
+
+    def before(self) -> Row | None:
+        """The last row that was forgotten on purpose: the chain goes on from it."""
+        from taskgate.core.audit.chain import AuditEntry, Row
+
+        cut = self._marks.cut if self._marks is not None else None
+        return None if cut is None else Row(cut.number, "", cut.hash, AuditEntry(cut.at_ms, "cut"))
+
+    def explain(self) -> None:
+        began = self._marks.began if self._marks is not None else None
+        if self.cut:
+            print(f"Rows up to {self.cut} were forgotten on purpose (audit.keep).")
+        if began is not None and began.number:
+            print(f"The anchor begins at row {began.number}; it does not vouch for what was before.")
+
+    def problem(self) -> str | None:
+        return self._anchor_problem() or self._noted_problem()
+
+    def _anchor_problem(self) -> str | None:
+        marks = self._marks
+        if marks is None or marks.head is None:
+            return None
+        if marks.problems:
+            return f"the gateway found at a start that {marks.problems[0].note}"
+        if marks.head.number <= self.cut:
+            return None
+        if not self._anchored:
+            return f"row {marks.head.number}, which the anchor has, is gone"
+        return None if self._anchored == marks.head.hash else f"row {marks.head.number} is not the one the anchor has"
+
+    def _noted_problem(self) -> str | None:
+        if not self.number:
+            return None
+        if not self._found:
+            return f"row {self.number}, which you noted, is gone"
+        return None if self._found == self._digest else f"row {self.number} is not the one you noted"

@@ -1,0 +1,39 @@
+"""The `--config` option, and loading the configuration of a command."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from taskgate.cli.exit_codes import ExitCode
+
+if TYPE_CHECKING:
+    from taskgate.config.load import LeftOut, LoadedConfig
+
+
+ConfigOption = Annotated[
+    str | None, typer.Option("-c", "--config", help="Configuration file; default: taskgate.yaml here or in ~/.config.")
+]
+
+
+def why_left_out(gone: LeftOut) -> str:
+    """Why a server of the file is not served."""
+    if gone.reason == "env_missing":
+        return f"{gone.detail} is not set"
+    return f"{gone.reason} {gone.detail}".strip()
+
+
+def loaded_or_exit(config: str | None) -> LoadedConfig:
+    """Read the configuration, or print every problem and leave."""
+    from taskgate.config.load import load_or_default
+    from taskgate.config.problems import ConfigError
+    from taskgate.telemetry.logs import log
+
+    try:
+        loaded = load_or_default(config)
+    except ConfigError as error:
+        typer.echo(str(error), err=True)
+        raise typer.Exit(ExitCode.USAGE) from None
+    log.hide(loaded.secret_values.text)
+    return loaded

@@ -1,0 +1,79 @@
+"""`taskgate data`: export or erase everything that is stored for one principal."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Annotated
+from urllib.parse import urlencode
+
+import typer
+
+from taskgate.cli import printing
+from taskgate.cli.exit_codes import ExitCode
+from taskgate.cli.gateway_api import ApiProblem, GatewayApi, ask_gateway
+from taskgate.cli.target import Gateway, Json, Token
+
+Principal = Annotated[
+    str, typer.Option("--principal", help="Whose: the id of a token, or ISSUER#SUBJECT.", show_default=False)
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Put the group of commands on the application."""
+    group = typer.Typer(help="Export or erase what is kept under one person's name.", no_args_is_help=True)
+    group.command("export")(export)
+    group.command("erase")(erase)
+    app.add_typer(group, name="data")
+
+
+def export(principal: Principal, gateway: Gateway = None, token: Token = None, as_json: Json = False) -> None:
+    """Print all of it: tasks with arguments, results and answers, approvals, grants, usage, sessions, accounts."""
+
+    def work(api: GatewayApi) -> None:
+        after: str | None = ""
+        count = 0
+        while after is not None:
+            page = api.get(f"/api/v1/data/export?{urlencode({'principal': principal, 'after': after})}").value
+            for row in page["rows"]:
+                print(json.dumps(row, ensure_ascii=False, indent=None if as_json else 2))
+            count += len(page["rows"])
+            after = page["next"]
+        if not count:
+            printing.note(f"Nothing is kept under the name {printing.clean(principal)}.")
+
+    ask_gateway(work, gateway, token, as_json)
+
+
+def erase(
+    *,
+    principal: Principal,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask; needed without a terminal.")] = False,
+    cancel: Annotated[bool, typer.Option("--cancel", help="Cancel their tasks that have not ended.")] = False,
+    gateway: Gateway = None,
+    token: Token = None,
+    as_json: Json = False,
+) -> None:
+    """Forget all of it. The audit chain stays whole: it keeps the person's name and digests, nothing that was said."""
+
+    def work(api: GatewayApi) -> None:
+        if not yes:
+            _confirm(principal)
+        done = api.post("/api/v1/data/erase", {"principal": principal, "cancel": cancel}).value
+        if as_json:
+            print(json.dumps(done, ensure_ascii=False))
+            return
+        counts = [f"{count} {name.replace('_', ' ')}" for name, count in done["erased"].items() if count]
+        counts += [f"the account at {printing.clean(server)}" for server in done["accounts"]]
+        printing.note(f"Erased: {', '.join(counts) or 'there was nothing'}.")
+
+    ask_gateway(work, gateway, token, as_json)
+
+
+def _confirm(principal: str) -> None:
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise ApiProblem(ExitCode.USAGE, "Without a terminal say --yes. Nothing was erased.")
+    if not typer.confirm(
+        f"Erase everything that is kept under the name {printing.clean(principal)}? It cannot be undone."
+    ):
+        raise ApiProblem(ExitCode.CANCELLED, "Nothing was erased.")

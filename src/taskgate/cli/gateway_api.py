@@ -1,0 +1,133 @@
+"""A small synchronous client for the HTTP API of a gateway, on the standard library.
+
+Commands authenticate as the operator or with `--token`. The operator's token is sent to loopback addresses only.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+import typer
+
+from taskgate.cli import printing
+from taskgate.cli.exit_codes import ExitCode
+from taskgate.cli.local_gateways import SeveralGateways, default_gateway, operator_token
+
+TIMEOUT_S = 30
+
+
+class ApiProblem(Exception):
+    """What went wrong, and the exit code it deserves."""
+
+    def __init__(self, code: ExitCode, text: str) -> None:
+        super().__init__(text)
+        self.code = code
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    status: int
+    value: Any
+    next_after: str | None = None
+
+
+_EXITS = {
+    401: ExitCode.REFUSED,
+    403: ExitCode.REFUSED,
+    404: ExitCode.NOT_FOUND,
+    409: ExitCode.REFUSED,
+    410: ExitCode.REFUSED,
+}
+
+
+class GatewayApi:
+    def __init__(self, gateway: str | None, token: str | None) -> None:
+        try:
+            self._address = gateway or os.environ.get("TASKGATE_URL") or default_gateway()
+        except SeveralGateways as problem:
+            raise ApiProblem(ExitCode.USAGE, str(problem)) from None
+        parts = urlsplit(self._address if "://" in self._address else f"http://{self._address}")
+        if parts.hostname is None or parts.scheme not in ("http", "https"):
+            raise ApiProblem(ExitCode.USAGE, f"{self._address} is not the address of a gateway.")
+        self._https = parts.scheme == "https"
+        self._host, self._port = parts.hostname, parts.port
+        self._token = token or os.environ.get("TASKGATE_TOKEN") or operator_token(self._host)
+
+    def get(self, path: str) -> Reply:
+        return self._ask("GET", path, None)
+
+    def post(self, path: str, body: dict[str, Any]) -> Reply:
+        return self._ask("POST", path, json.dumps(body).encode())
+
+    def delete(self, path: str) -> Reply:
+        return self._ask("DELETE", path, None)
+
+    def _ask(self, method: str, path: str, body: bytes | None) -> Reply:
+        kind = http.client.HTTPSConnection if self._https else http.client.HTTPConnection
+        connection = kind(self._host, self._port, timeout=TIMEOUT_S)
+        headers = {"Content-Type": "application/json", "Accept": "application/json"}
+        if self._token is not None:
+            headers["Authorization"] = f"Bearer {self._token}"
+        try:
+            connection.request(method, path, body, headers)
+            answer = connection.getresponse()
+            raw, status, after = answer.read(), answer.status, answer.getheader("x-next-after")
+        except (OSError, http.client.HTTPException) as problem:
+            hint = "Is it running? Start it with: taskgate serve"
+            raise ApiProblem(
+                ExitCode.CANNOT_CONNECT, f"No gateway answers at {self._address} ({problem}). {hint}"
+            ) from None
+        finally:
+            connection.close()
+        return self._read(raw, status, after)
+
+    def _read(self, raw: bytes, status: int, after: str | None) -> Reply:
+        try:
+            value = json.loads(raw) if raw else {}
+        except ValueError:
+            raise ApiProblem(ExitCode.CANNOT_CONNECT, f"{self._address} is not a Taskgate gateway.") from None
+        if status >= 400:
+            said = value if isinstance(value, dict) else {}
+            text = said.get("message") or said.get("error") or f"the gateway answered {status}"
+            if status == 401:
+                text = "The gateway wants a token: set $TASKGATE_TOKEN, or run this as the user who runs the gateway."
+            raise ApiProblem(_EXITS.get(status, ExitCode.FAILED), printing.clean(text))
+        return Reply(status, value, after)
+
+
+def ask_gateway(work: Callable[[GatewayApi], None], gateway: str | None, token: str | None, as_json: bool) -> None:
+    """Run one command against a gateway, and turn what goes wrong into words and an exit code."""
+    try:
+        work(GatewayApi(gateway, token))
+    except ApiProblem as problem:
+        if as_json:
+            print(json.dumps({"error": str(problem), "exit_code": int(problem.code)}, ensure_ascii=False))
+        else:
+            printing.note(str(problem))
+        raise typer.Exit(problem.code) from None
+
+
+def print_rows(rows: list[Any], as_json: bool, nothing: str, show: Callable[[list[Any]], None]) -> None:
+    """A list for a script, one object a line, or for a person, who is told so when it is empty."""
+    if as_json:
+        for row in rows:
+            print(json.dumps(row, ensure_ascii=False))
+    elif not rows:
+        printing.note(nothing)
+    else:
+        show(rows)
+
+
+def whole_id(known: list[str], given: str, what: str) -> str:
+    """The one id that begins or ends with what was given; `what` names the things in plural, such as "questions"."""
+    found = [one for one in known if one.startswith(given) or one.endswith(given)]
+    if len(found) != 1:
+        text = f"No {what.removesuffix('s')} has" if not found else f"{len(found)} {what} have"
+        raise ApiProblem(ExitCode.NOT_FOUND, f"{text} an id that begins or ends with {given!r}.")
+    return found[0]

@@ -1,0 +1,120 @@
+"""`taskgate import`: add the servers of other clients to `taskgate.yaml`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from taskgate.cli.exit_codes import ExitCode
+from taskgate.cli.target import Json
+
+if TYPE_CHECKING:
+    from taskgate.config.clients.client import Client
+    from taskgate.config.clients.found_servers import Gathered
+    from taskgate.config.clients.import_plan import ImportPlan
+
+
+CLIENT_NAMES = "claude-code, claude-desktop, cursor, vscode, codex, zed, windsurf, opencode, cline"
+Names = Annotated[
+    list[str] | None, typer.Argument(help=f"Clients to read: {CLIENT_NAMES}. Default: all.", metavar="CLIENT")
+]
+Config = Annotated[
+    Path | None, typer.Option("--config", "-c", help="File to write; default: the one that serve finds.")
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would change, and change nothing.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Put the command on the application."""
+    app.command("import")(import_servers)
+
+
+def import_servers(
+    clients: Names = None, config: Config = None, dry_run: DryRun = False, as_json: Json = False
+) -> None:
+    """Copy the servers of Claude Code, Cursor, VS Code and others into taskgate.yaml. Their files stay as they are."""
+    from taskgate.config.clients.client import Host
+    from taskgate.config.clients.found_servers import gather
+    from taskgate.config.load import find
+
+    chosen = chosen_clients(clients)
+    target = config or find() or Path("taskgate.yaml")
+    gathered = gather(chosen, Host.here())
+    plan = planned(gathered, target)
+    changed = bool(plan.added) and not dry_run
+    if changed:
+        write_config(target, plan)
+    if as_json:
+        typer.echo(json.dumps(_answer(plan, gathered, target, changed=changed), ensure_ascii=False))
+    else:
+        _tell(plan, gathered, target, changed=changed)
+
+
+def chosen_clients(names: list[str] | None) -> list[Client]:
+    """The clients of these names, or all."""
+    from taskgate.config.clients.known import CLIENTS, UnknownClient, client_named
+
+    try:
+        return [client_named(name) for name in names] if names else list(CLIENTS.values())
+    except UnknownClient as error:
+        raise stop(str(error)) from None
+
+
+def planned(gathered: Gathered, target: Path) -> ImportPlan:
+    """The change to the file, or the end of the command with a reason."""
+    from taskgate.config.clients.found_servers import read_settings
+    from taskgate.config.clients.import_plan import CannotImport, plan_import
+    from taskgate.config.clients.settings_text import SettingsError
+
+    try:
+        return plan_import(gathered.found, read_settings(target), str(target))
+    except (CannotImport, SettingsError) as error:
+        raise stop(str(error)) from None
+
+
+def write_config(target: Path, plan: ImportPlan) -> Path | None:
+    """Write the file and return the copy that is kept of what was there. New files may hold secrets: they are their owner's."""
+    from taskgate.config.clients.change_records import backup_of, write_file
+
+    backup = backup_of(target) if target.exists() else None
+    if backup is not None:
+        write_file(backup, plan.before, mode=0o600)
+    write_file(target, plan.after)
+    return backup
+
+
+def stop(message: str, code: ExitCode = ExitCode.USAGE) -> typer.Exit:
+    """Say why on stderr; the value is raised by the caller."""
+    typer.echo(message, err=True)
+    return typer.Exit(code)
+
+
+def _answer(plan: ImportPlan, gathered: Gathered, target: Path, *, changed: bool) -> dict[str, object]:
+    return {
+        "file": str(target),
+        "changed": changed,
+        "added": [{"id": k, "client": item.client, "from": str(item.path)} for k, item in plan.added.items()],
+        "passed_over": [{"name": item.name, "client": item.client, "reason": why} for item, why in plan.passed_over],
+        "notes": gathered.notes,
+        "read": [str(path) for path in gathered.files],
+    }
+
+
+def _tell(plan: ImportPlan, gathered: Gathered, target: Path, *, changed: bool) -> None:
+    for note in gathered.notes:
+        typer.echo(f"note: {note}", err=True)
+    if not gathered.files:
+        typer.echo("No client settings found on this machine.")
+        return
+    typer.echo(plan.diff(str(target)), nl=False)
+    for item, reason in plan.passed_over:
+        typer.echo(f'"{item.name}" of {item.client} passed over: {reason}')
+    if changed:
+        typer.echo(f"Wrote {len(plan.added)} server(s) to {target}. Next: taskgate check -c {target}")
+    elif plan.added:
+        typer.echo(f"Nothing was changed. Without --dry-run, {len(plan.added)} server(s) go into {target}.")
+    else:
+        typer.echo("Nothing new to take over.")

@@ -1,0 +1,134 @@
+"""`taskgate init` and `taskgate schema`: create a configuration file, and print its JSON schema."""
+
+from __future__ import annotations
+
+import json
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from taskgate.atomic_files import create_file
+from taskgate.cli.import_servers import chosen_clients, stop, write_config
+from taskgate.cli.install import install
+from taskgate.cli.target import Json
+
+if TYPE_CHECKING:
+    from taskgate.config.clients.found_servers import Gathered
+    from taskgate.config.clients.import_plan import ImportPlan
+
+
+_HEAD = """\
+{comment}
+# Made by `taskgate init`. Every key is explained in docs/configuration.md; `taskgate check` says whether the file is right.
+schema: 1
+"""
+_DEMO = """\
+servers:
+  files: {command: python, args: ["-m", "taskgate.demo.files"]}
+"""
+_CHANGING = ("*delete*", "*remove*", "*drop*", "*write*", "*send*")
+_ASK_FIRST = f"""\
+governance:
+  rules:
+{"".join(f'    - {{match: "{pattern}", action: approve, approval: people}}' + chr(10) for pattern in _CHANGING)}approval:
+  people: {{channels: [inbox], timeout: 10m}}
+"""
+FilePath = Annotated[Path, typer.Option("--config", "-c", help="File to make.")]
+Yes = Annotated[
+    bool, typer.Option("--yes", "-y", help="Ask nothing: take all servers, hold nothing back, leave the clients alone.")
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Put the commands on the application."""
+    app.command("init")(init)
+    app.command("schema")(schema)
+
+
+def init(config: FilePath = Path("taskgate.yaml"), yes: Yes = False, as_json: Json = False) -> None:
+    """Make a taskgate.yaml: finds the clients on this machine and asks three questions."""
+    if config.exists():
+        raise stop(f"{config} is there already; `taskgate import` adds servers to it, `taskgate check` reads it")
+    asks = not yes and not as_json and sys.stdin.isatty()
+    gathered = _found()
+    if gathered.found and asks and not typer.confirm(_first_question(gathered), default=True):
+        gathered.found.clear()
+    text = _starting_text(
+        ask_first=asks
+        and typer.confirm("2. Hold tools that delete, write or send until a person approves?", default=True),
+        demo=not gathered.found,
+    )
+    plan = _plan(gathered, text, config)
+    write_config(config, plan)
+    _write_schema(config.parent)
+    clients = sorted({item.client for item in plan.added.values()})
+    chosen = clients if clients and asks and typer.confirm(_third_question(clients), default=False) else []
+    if as_json:
+        typer.echo(json.dumps({"file": str(config), "servers": sorted(_servers(plan)), "clients": clients}))
+        return
+    typer.echo(f"Wrote {config} with {', '.join(sorted(_servers(plan)))}.")
+    for name in chosen:
+        install(client=name, config=config)
+    typer.echo(f"Next: taskgate check -c {config}, then taskgate serve -c {config}")
+
+
+def schema() -> None:
+    """Print the JSON schema of a configuration file, for editors."""
+    typer.echo(_schema_text(), nl=False)
+
+
+def _schema_text() -> str:
+    from taskgate.config.json_schema import configuration_schema
+
+    return json.dumps(configuration_schema(), indent=2) + "\n"
+
+
+def _write_schema(folder: Path) -> None:
+    """Beside the file, whose first line names it to editors; one that is there may be a person's own."""
+    from taskgate.config.json_schema import SCHEMA_FILE
+
+    with suppress(FileExistsError):
+        create_file(folder / SCHEMA_FILE, _schema_text().encode(), 0o644)
+
+
+def _found() -> Gathered:
+    from taskgate.config.clients.client import Host
+    from taskgate.config.clients.found_servers import gather
+
+    gathered = gather(chosen_clients(None), Host.here())
+    for note in gathered.notes:
+        typer.echo(f"note: {note}", err=True)
+    return gathered
+
+
+def _first_question(gathered: Gathered) -> str:
+    names = ", ".join(f"{item.name} ({item.client})" for item in gathered.found)
+    return f"1. These servers were found: {names}. Take them into the file?"
+
+
+def _third_question(clients: list[str]) -> str:
+    return f"3. Put Taskgate in front of {', '.join(clients)} now? (`taskgate install NAME --undo` takes it back)"
+
+
+def _starting_text(*, ask_first: bool, demo: bool) -> str:
+    from taskgate.config.json_schema import EDITOR_COMMENT
+
+    return _HEAD.format(comment=EDITOR_COMMENT) + (_ASK_FIRST if ask_first else "") + (_DEMO if demo else "")
+
+
+def _plan(gathered: Gathered, text: str, config: Path) -> ImportPlan:
+    from taskgate.config.clients.import_plan import CannotImport, ImportPlan, plan_import
+
+    if not gathered.found:
+        return ImportPlan("", text, text, {})
+    try:
+        return plan_import(gathered.found, text, str(config))
+    except CannotImport as error:
+        raise stop(str(error)) from None
+
+
+def _servers(plan: ImportPlan) -> list[str]:
+    return list(plan.added) or ["the demo server"]

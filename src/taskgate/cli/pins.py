@@ -1,0 +1,92 @@
+"""`taskgate pins`: list and accept changed definitions of tools, apps and skills."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Annotated, Any
+
+import typer
+
+from taskgate.cli import printing
+from taskgate.cli.exit_codes import ExitCode
+from taskgate.cli.gateway_api import ApiProblem, GatewayApi, ask_gateway, print_rows
+from taskgate.cli.target import Gateway, Json, Token
+
+
+def register(app: typer.Typer) -> None:
+    """Put the group of commands on the application."""
+    group = typer.Typer(
+        help="See and accept changed definitions of tools, interfaces and skills.", no_args_is_help=True
+    )
+    group.command("list")(list_pins)
+    group.command("accept")(accept)
+    app.add_typer(group, name="pins")
+
+
+def list_pins(gateway: Gateway = None, token: Token = None, as_json: Json = False) -> None:
+    """List tools, interfaces and skills that changed and were not accepted yet."""
+
+    def work(api: GatewayApi) -> None:
+        nothing = "Every tool, interface and skill is what it was when it was first seen or last accepted."
+        print_rows(api.get("/api/pins").value, as_json, nothing, _print_pages)
+
+    ask_gateway(work, gateway, token, as_json)
+
+
+def accept(
+    tool: Annotated[
+        str, typer.Argument(metavar="SERVER:TOOL", help="What to accept, as `taskgate pins list` names it.")
+    ],
+    digest: Annotated[
+        str | None, typer.Option("--digest", help="Accept only exactly this definition; needed without a terminal.")
+    ] = None,
+    gateway: Gateway = None,
+    token: Token = None,
+    as_json: Json = False,
+) -> None:
+    """Accept a changed definition. On a terminal the difference is shown first, and you are asked."""
+
+    def work(api: GatewayApi) -> None:
+        server, _, name = tool.partition(":")
+        row = next((r for r in api.get("/api/pins").value if (r["server"], r["tool"]) == (server, name)), None)
+        if row is None:
+            raise ApiProblem(ExitCode.NOT_FOUND, f"{tool} has no definition that waits to be accepted.")
+        if digest is None:
+            _confirm(row)
+        body = {"server": server, "tool": name, "digest": digest or row["digest"]}
+        done = api.post("/api/pins/accept", body).value
+        print(json.dumps(done) if as_json else f"Accepted {tool} as {done['digest']}.")
+
+    ask_gateway(work, gateway, token, as_json)
+
+
+def _confirm(row: dict[str, Any]) -> None:
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        text = f"Without a terminal say which definition you accept: --digest {row['digest']}"
+        raise ApiProblem(ExitCode.USAGE, text)
+    print(_pin_page(row))
+    if not typer.confirm("Accept this definition?"):
+        raise ApiProblem(ExitCode.CANCELLED, "Nothing was accepted.")
+
+
+def _print_pages(rows: list[dict[str, Any]]) -> None:
+    for row in rows:
+        print(_pin_page(row))
+
+
+def _pin_page(row: dict[str, Any]) -> str:
+    state = "hidden until accepted" if row["quarantined"] else "changed"
+    lines = [f"{row['server']}:{row['tool']}  [{state}]", f"  digest {row['digest']}"]
+    lines.extend(
+        f"  suspicious: {flag['kind']} at {flag['where'] or 'the whole definition'}: {flag['what']}"
+        for flag in row["flags"]
+    )
+    for change in row["changes"]["list"]:
+        before, after = (json.dumps(change[side]) for side in ("before", "after"))
+        lines.append(f"  {change['path'] or '(everything)'}: {change['kind']}")
+        lines.append(f"    - {before}" if change["kind"] != "added" else "    - (nothing)")
+        lines.append(f"    + {after}" if change["kind"] != "removed" else "    + (nothing)")
+    if row["changes"]["left_out"]:
+        lines.append(f"  and {row['changes']['left_out']} more differences")
+    return "\n".join(printing.clean(line) for line in lines)

@@ -1,0 +1,207 @@
+"""`taskgate scopes`: which tools each scope exposes, and temporary scopes of a running gateway.
+
+`list` and `explain` work from the file alone; `--connect` also fetches the servers' tools. `hand-over`, `served` and `end`
+use a running gateway.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+from urllib.parse import quote
+
+import typer
+
+from taskgate.cli import printing
+from taskgate.cli.configuration import ConfigOption, loaded_or_exit
+from taskgate.cli.exit_codes import ExitCode
+from taskgate.cli.gateway_api import ApiProblem, GatewayApi, ask_gateway, print_rows
+from taskgate.cli.target import Gateway, Json, Token
+
+if TYPE_CHECKING:
+    from taskgate.assembly.explain_scope import Explained, ScopeSummary
+
+
+Connect = Annotated[bool, typer.Option("--connect", help="Also ask the servers for their tools.")]
+Servers = Annotated[str | None, typer.Option("--servers", help="As a session would ask: comma list of servers.")]
+Tools = Annotated[str | None, typer.Option("--tools", help="As a session would ask: patterns, `-pattern` denies.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Put the commands on the application."""
+    group = typer.Typer(no_args_is_help=True, help="What each scope sees, and why not more.")
+    group.command("list")(list_all)
+    group.command("explain")(explain)
+    group.command("hand-over")(hand_over)
+    group.command("served")(served)
+    group.command("end")(end)
+    app.add_typer(group, name="scopes")
+
+
+def list_all(config: ConfigOption = None, as_json: Json = False) -> None:
+    """List the scopes of a configuration."""
+    from taskgate.assembly.explain_scope import list_scopes
+
+    summaries = list_scopes(loaded_or_exit(config))
+    if as_json:
+        for summary in summaries:
+            print(json.dumps(_summary(summary), ensure_ascii=False))
+        return
+    rows = [_summary(summary) for summary in summaries]
+    printing.table(
+        ["Scope", "Address", "Mode", "Names", "Servers"],
+        [[r["scope"], r["address"], r["mode"], r["names"], ", ".join(r["servers"]) or "none"] for r in rows],
+    )
+    for row in rows:
+        for problem in row["problems"]:
+            printing.note(f"warning: {problem}")
+
+
+def explain(
+    name: Annotated[str, typer.Argument(help="The scope, as in the configuration file.")],
+    *,
+    config: ConfigOption = None,
+    connect: Connect = False,
+    servers: Servers = None,
+    tools: Tools = None,
+    as_json: Json = False,
+) -> None:
+    """Say which servers and tools a scope sees, and the reason each other one fell out."""
+    from taskgate.assembly.explain_scope import explain_scope
+    from taskgate.core.errors import TaskgateError
+    from taskgate.core.scoping.session_request import SessionRequest
+    from taskgate.telemetry import logs
+
+    loaded = loaded_or_exit(config)
+    logs.set_up("error")
+    try:
+        wish = SessionRequest.parse(servers, tools)
+        found = asyncio.run(explain_scope(loaded, name, wish, connect=connect))
+    except TaskgateError as problem:
+        if as_json:
+            printing.event("error", error_type=problem.error_type, message=problem.message, **problem.data)
+        printing.note(problem.message)
+        codes = {"scope_refused": ExitCode.NOT_FOUND, "not_allowed": ExitCode.REFUSED}
+        raise typer.Exit(codes.get(problem.error_type, ExitCode.USAGE)) from None
+    _print(found, connect=connect, as_json=as_json)
+
+
+def hand_over(
+    file: Annotated[Path, typer.Argument(help="A JSON object of strings with `mcp.*` keys; - reads standard input.")],
+    *,
+    lifetime: Annotated[str, typer.Option("--for", help="How long it is served, such as 30m or 8h.")] = "1h",
+    label: Annotated[str, typer.Option("--label", help="For people: whose task it is.")] = "",
+    gateway: Gateway = None,
+    token: Token = None,
+    as_json: Json = False,
+) -> None:
+    """Give a running gateway a scope for one task. Prints its address and its token, which is told only now."""
+    from taskgate.config.model.durations import milliseconds
+
+    def work(api: GatewayApi) -> None:
+        try:
+            config = json.loads(sys.stdin.read() if str(file) == "-" else file.read_text(encoding="utf-8"))
+            body = {"config": config, "lifetime_ms": milliseconds(lifetime), "label": label}
+        except (OSError, ValueError) as problem:
+            raise ApiProblem(ExitCode.USAGE, f"{file} cannot be handed over: {problem}") from None
+        made = api.post("/api/v1/scopes", body).value
+        if as_json:
+            print(json.dumps(made, ensure_ascii=False))
+            return
+        print(f"address  {made['url']}\ntoken    {made['token']}")
+        printing.note(
+            f"Servers: {', '.join(made['servers']) or 'none'}. It ends at {printing.local_time(made['expires_at'])}."
+        )
+        for warning in made["problems"]:
+            printing.note(f"warning: {printing.clean(warning)}")
+
+    ask_gateway(work, gateway, token, as_json)
+
+
+def served(gateway: Gateway = None, token: Token = None, as_json: Json = False) -> None:
+    """List the scopes that a running gateway serves now, also those that were handed over."""
+
+    def show(rows: list[dict[str, Any]]) -> None:
+        cells = [
+            [
+                row["scope"],
+                row.get("label", ""),
+                printing.local_time(row["expires_at"]) if row["temporary"] else "never",
+                ", ".join(row["servers"]) or "none",
+            ]
+            for row in rows
+        ]
+        printing.table(["Scope", "Label", "Ends", "Servers"], cells)
+
+    def work(api: GatewayApi) -> None:
+        print_rows(api.get("/api/v1/scopes").value["scopes"], as_json, "No scope is served.", show)
+
+    ask_gateway(work, gateway, token, as_json)
+
+
+def end(
+    name: Annotated[str, typer.Argument(help="A scope that was handed over.")],
+    gateway: Gateway = None,
+    token: Token = None,
+    as_json: Json = False,
+) -> None:
+    """End a scope that was handed over: its token and its sessions are over at once."""
+
+    def work(api: GatewayApi) -> None:
+        done = api.delete(f"/api/v1/scopes/{quote(name, safe='')}").value
+        print(json.dumps(done, ensure_ascii=False) if as_json else f"Ended {name}.")
+
+    ask_gateway(work, gateway, token, as_json)
+
+
+def _print(found: Explained, *, connect: bool, as_json: bool) -> None:
+    rows: list[dict[str, Any]] = [
+        {
+            "server": row.server,
+            "tool": row.tool or None,
+            "seen": row.seen,
+            "name": found.names.get((row.server, row.tool)) if row.seen else None,
+            "reason": row.reason or None,
+            "detail": row.detail or None,
+        }
+        for row in found.rows
+    ]
+    if as_json:
+        for fact in rows:
+            print(json.dumps(fact, ensure_ascii=False))
+        return
+    count = len(found.subset.servers)
+    printing.note(f"Scope {found.policy.name}: {count} server(s), revision {found.subset.revision}.")
+    printing.table(
+        ["", "Server", "Tool", "Shown as", "Reason"],
+        [
+            [
+                "yes" if row["seen"] else "no",
+                row["server"],
+                row["tool"] or "",
+                row["name"] or "",
+                ": ".join(str(part) for part in (row["reason"], row["detail"]) if part),
+            ]
+            for row in rows
+        ],
+    )
+    for problem in found.problems:
+        printing.note(f"warning: {problem.message}")
+    if not connect:
+        printing.note("The servers were not asked for their tools; add --connect for that.")
+
+
+def _summary(summary: ScopeSummary) -> dict[str, Any]:
+    policy = summary.policy
+    return {
+        "scope": policy.name,
+        "address": "/mcp" if policy.name == "default" else f"/mcp/{policy.name}",
+        "enabled": policy.enabled,
+        "mode": policy.mode.value if policy.enabled else "off",
+        "names": policy.names.value,
+        "servers": list(summary.servers),
+        "problems": [problem.message for problem in summary.problems],
+    }

@@ -1,0 +1,132 @@
+"""What a gateway process needs before it starts: open files, disk space, the state folder; and how errors at startup exit."""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+import tempfile
+import threading
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+from typing import Any, Final, NoReturn
+
+import typer
+
+from taskgate import clock
+from taskgate.cli.exit_codes import ExitCode
+from taskgate.config.load import LoadedConfig
+from taskgate.config.problems import ConfigError
+from taskgate.core.errors import GatewayFault, TaskgateError
+from taskgate.inbound.local import SERVE, AddressTaken, claim
+from taskgate.lifecycle import StateLost
+from taskgate.local_gateway import LocalGateway, NoSide, OpenSide, meeting_of
+from taskgate.telemetry import logs
+
+MANY_FILES = 65_536
+ROOM_BYTES = 4 << 20
+LOOK_EVERY_S, TELL_EVERY_S = 1.0, 60.0
+END_WITHIN_S = 1.4
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+def set_up_logs(loaded: LoadedConfig, form: str) -> None:
+    logs.set_up(loaded.root.telemetry.log_level, form)
+    logs.log.hide(loaded.secret_values.text)
+
+
+def allow_many_open_files() -> None:
+    """Every caller and every running call is a connection. Many systems allow a process 1,024 open files unless it asks."""
+    allowed, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MANY_FILES if most == resource.RLIM_INFINITY else min(most, MANY_FILES)
+    if allowed != resource.RLIM_INFINITY and allowed < wanted:
+        with suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
+
+
+def claim_local_address(loaded: LoadedConfig) -> OpenSide:
+    try:
+        return partial(LocalGateway, claim(meeting_of(loaded), SERVE))
+    except AddressTaken as taken:
+        logs.log.warning("clients on standard streams go to another gateway", why=str(taken))
+        return NoSide
+
+
+async def wait_for_disk_space(loaded: LoadedConfig) -> None:
+    """Wait for room on the disk: nothing can be accepted without it, and what was accepted before is there and must not be left
+    for another state folder.
+    """
+    told = 0.0
+    while _disk_is_full(loaded):
+        if clock.monotonic() >= told:
+            told = clock.monotonic() + TELL_EVERY_S
+            text = f"{_disk_full_message(loaded)} The gateway starts as soon as there is some."
+            logs.log.error(text)
+        await clock.sleep(LOOK_EVERY_S)
+
+
+def _disk_is_full(loaded: LoadedConfig) -> bool:
+    """Whether a file of a few megabytes cannot be made; what else may be wrong with the folder shows when it is used."""
+    try:
+        with tempfile.TemporaryFile(dir=loaded.state_dir) as probe:
+            probe.write(bytes(ROOM_BYTES))
+            probe.flush()
+    except OSError as problem:
+        return problem.errno in FULL
+    return False
+
+
+def _disk_full_message(loaded: LoadedConfig) -> str:
+    room = f"{ROOM_BYTES >> 20} MB"
+    return f"The disk of the state folder {loaded.state_dir} has no room left: make room for {room} at least."
+
+
+@contextmanager
+def state_folder_errors(loaded: LoadedConfig) -> Iterator[None]:
+    """Around what needs the state folder and the store."""
+    try:
+        yield
+    except OSError as problem:
+        if problem.errno in FULL:
+            raise GatewayFault("store_unavailable", f"{_disk_full_message(loaded)} Then start it again.") from None
+        why = problem.strerror or str(problem)
+        text = f"The state folder {loaded.state_dir} cannot be used: {why}. Set TASKGATE_STATE_DIR to another one."
+        raise GatewayFault("store_unavailable", text) from None
+
+
+def exit_soon() -> None:
+    """End this process even if it hangs while it closes: another gateway may start in its place and must not run beside it."""
+
+    def end() -> None:
+        threading.Event().wait(END_WITHIN_S)
+        os._exit(ExitCode.FAILED)
+
+    threading.Thread(target=end, name="taskgate-end", daemon=True).start()
+
+
+def run_or_exit(
+    run: Callable[[], Coroutine[Any, Any, None]], address: str, leave: Callable[[str, ExitCode], NoReturn]
+) -> None:
+    """What is said goes through the log's hiding: a store's address or a file's name may hold a secret."""
+    import uvloop
+
+    try:
+        uvloop.run(run())
+    except ConfigError as error:
+        leave(logs.log.without_secrets(str(error)), ExitCode.USAGE)
+    except StateLost as problem:
+        leave(logs.log.without_secrets(problem.message), ExitCode.FAILED)
+    except TaskgateError as problem:
+        leave(logs.log.without_secrets(problem.message), ExitCode.USAGE)
+    except OSError as problem:
+        said = logs.log.without_secrets(f"Cannot listen on {address}: {problem.strerror or problem}.")
+        leave(f"{said} {PORT_IN_USE_HINT}", ExitCode.CANNOT_CONNECT)
+
+
+def print_and_exit(why: str, code: ExitCode) -> NoReturn:
+    typer.echo(why, err=True)
+    raise typer.Exit(code)
+
+
+PORT_IN_USE_HINT: Final = "`taskgate status` shows the gateways that run; --port 0 takes a free port."

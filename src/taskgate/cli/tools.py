@@ -1,0 +1,78 @@
+"""`taskgate tools`: list the tools of a gateway or of any MCP server."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from taskgate.cli import printing
+from taskgate.cli.exit_codes import ExitCode
+from taskgate.cli.target import TakesCommand, Target, aimed
+
+if TYPE_CHECKING:
+    from taskgate.client import Tool
+
+
+Format = Annotated[str, typer.Option("--format", help="`table`, or `openai` for definitions a model can be given.")]
+OnlyServers = Annotated[
+    bool, typer.Option("--only-servers", help="Leave out the gateway's own tools, with which clients follow tasks.")
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Put the command on the application."""
+    app.command("tools", cls=TakesCommand)(aimed(tools))
+
+
+def tools(target: Target, as_json: bool, output: Format = "table", only_servers: OnlyServers = False) -> None:
+    """List the tools that a client gets of a gateway (default), of any server (--url), or of a program (-- COMMAND)."""
+    if output not in ("table", "openai"):
+        raise typer.BadParameter("--format is `table` or `openai`")
+    raise typer.Exit(asyncio.run(_list(target, output, as_json=as_json, only_servers=only_servers)))
+
+
+async def _list(target: Target, output: str, *, as_json: bool, only_servers: bool) -> ExitCode:
+    from taskgate.client import ClientError, connect, openai_tools
+
+    try:
+        async with connect(target.address, **target.settings()) as session:
+            listed = await session.list_tools()
+    except ClientError as error:
+        return printing.failure(error, as_json=as_json, executed=None, gateway=target.is_gateway)
+    if target.is_gateway and only_servers:
+        listed = without_helpers(listed)
+    if output == "openai":
+        print(json.dumps(openai_tools.definitions(listed), indent=2, ensure_ascii=False))
+    elif as_json:
+        for tool in listed:
+            print(json.dumps(tool.raw, ensure_ascii=False))
+    else:
+        _print_table(listed, target)
+    return ExitCode.OK
+
+
+def without_helpers(listed: list[Tool]) -> list[Tool]:
+    """The servers' tools, or the gateway's own where a client gets no others."""
+    from taskgate.gateway.own_tools.table import TOOLS
+
+    kept = [tool for tool in listed if tool.name not in TOOLS]
+    return kept or listed
+
+
+def _print_table(listed: list[Tool], target: Target) -> None:
+    if not listed:
+        printing.note(f"{target.name} offers no tools.")
+        return
+    rows = []
+    for tool in sorted(listed, key=lambda tool: tool.name):
+        words = printing.one_line(tool.description)
+        shown = words if len(words) <= 100 else words[:99] + "…"
+        rows.append((tool.name, "" if tool.task_support == "forbidden" else tool.task_support, shown))
+    if any(task_support for _, task_support, _ in rows):
+        printing.table(("Tool", "As a task", "What it does"), rows)
+    else:
+        # Only 2025 servers say it of each tool.
+        printing.table(("Tool", "What it does"), [(name, words) for name, _, words in rows])

@@ -1,0 +1,70 @@
+"""`taskgate usage`: calls, errors, time, bytes and model costs by caller, server and tool."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any
+from urllib.parse import urlencode
+
+import typer
+
+from taskgate.cli import printing
+from taskgate.cli.gateway_api import GatewayApi, ask_gateway
+from taskgate.cli.target import Gateway, Json, Token
+
+_AMOUNTS = ("calls", "errors", "seconds", "bytes_in", "bytes_out", "cost")
+
+
+def register(app: typer.Typer) -> None:
+    """Put the command on the application."""
+    app.command("usage")(usage)
+
+
+def usage(
+    *,
+    days: Annotated[int, typer.Option("--days", min=1, max=400, help="How many days back, with today.")] = 7,
+    by: Annotated[
+        str, typer.Option("--by", help="What to add up by: day, principal, tenant, server, tool, with commas.")
+    ] = "principal,server,tool",
+    as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,
+    gateway: Gateway = None,
+    token: Token = None,
+    as_json: Json = False,
+) -> None:
+    """Who used what: calls, errors, seconds, bytes, and what models cost. Without the right to see everybody's: your own."""
+
+    def work(api: GatewayApi) -> None:
+        rows = api.get(f"/api/v1/usage?{urlencode({'days': days, 'by': by})}").value
+        if as_json:
+            for row in rows:
+                print(json.dumps(row, ensure_ascii=False))
+        elif as_csv:
+            _print_csv(rows)
+        elif not rows:
+            printing.note(f"Nothing was used in the last {days} days.")
+        else:
+            _print_table(rows, tuple(part.strip() for part in by.split(",")))
+
+    ask_gateway(work, gateway, token, as_json)
+
+
+def _print_csv(rows: list[dict[str, Any]]) -> None:
+    from taskgate.core.usage import UsageRow
+    from taskgate.core.usage import as_csv as written
+
+    print(written(UsageRow(**row) for row in rows), end="")
+
+
+def _print_table(rows: list[dict[str, Any]], groups: tuple[str, ...]) -> None:
+    shown = [
+        [printing.clean(str(row[group]) or "none") for group in groups] + [_number(row[n]) for n in _AMOUNTS]
+        for row in rows
+    ]
+    head = [*groups, *_AMOUNTS]
+    widths = [max(len(line[place]) for line in [head, *shown]) for place in range(len(head))]
+    for line in [head, *shown]:
+        print("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+
+
+def _number(value: float) -> str:
+    return str(value) if isinstance(value, int) else f"{value:.3f}"

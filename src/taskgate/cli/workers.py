@@ -1,0 +1,225 @@
+"""`taskgate serve --workers N`: several gateway processes that accept connections from one socket.
+
+For more cores on one machine. Workers are ordinary gateways that share a PostgreSQL store, as gateways on several machines
+do. A worker that dies is restarted, while new connections wait in the shared socket for the others. SIGTERM and SIGINT drain
+all workers, SIGHUP is forwarded, and workers whose parent is gone drain and exit. A connection may reach any worker, so each
+has an internal address, by which the others reach the sessions it holds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import signal
+import socket
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import typer
+
+from taskgate import clock
+from taskgate.assembly.build import open_house
+from taskgate.assembly.shared_store import Start, Succession, shared_url
+from taskgate.cli.exit_codes import ExitCode
+from taskgate.cli.run_gateway import LOOPBACK
+from taskgate.cli.start_conditions import (
+    PORT_IN_USE_HINT,
+    allow_many_open_files,
+    claim_local_address,
+    exit_soon,
+    print_and_exit,
+    run_or_exit,
+    set_up_logs,
+    state_folder_errors,
+)
+from taskgate.config.load import LoadedConfig
+from taskgate.lifecycle import Lifecycle, bind
+from taskgate.telemetry import logs
+
+
+def run_worker(loaded: LoadedConfig, host: str | None, inherited: Inherited) -> None:
+    """One of several processes that take connections from one socket; it ends when the process that has it ends."""
+    set_up_logs(loaded, loaded.root.telemetry.log_format)
+    allow_many_open_files()
+    address, listening = host or loaded.root.listen.host, socket.socket(fileno=inherited.listening)
+    listen = loaded.root.listen.model_copy(update={"internal": inherited.internal})
+    loaded = replace(loaded, root=loaded.root.model_copy(update={"listen": listen}))
+
+    async def run() -> None:
+        with state_folder_errors(loaded):
+            open_side = claim_local_address(loaded)
+            where = f"{address}:{listening.getsockname()[1]}"
+            house = open_house(loaded, start=Start(where, inherited.succession))
+        life = Lifecycle(house, address, open_side, Path(inherited.folder), when_lost=exit_soon)
+
+        def parent_is_gone() -> None:
+            asyncio.get_running_loop().remove_reader(inherited.parent)
+            life.stop()
+
+        def ready(_host: str, _port: int) -> None:
+            os.write(inherited.ready, b".")
+
+        asyncio.get_running_loop().add_reader(inherited.parent, parent_is_gone)
+        await life.serve(listening, ready)
+
+    run_or_exit(run, "the inherited socket", print_and_exit)
+
+
+FIRST_PAUSE_S: Final = 0.2
+LONGEST_PAUSE_S: Final = 5.0
+STEADY_AFTER_S: Final = 10.0
+_NEEDS_DATABASE: Final = (
+    "--workers needs a store that several processes can share: set store.url to postgresql://... "
+    "With a SQLite store one process serves alone; leave out --workers."
+)
+
+
+class Inherited(NamedTuple):
+    """What a worker gets from its parent: the socket that accepts callers, a pipe that ends with the parent, one on which it
+    reports that it is ready, its name and that of the worker that it replaces, its internal address, and the folder of all."""
+
+    listening: int
+    parent: int
+    ready: int
+    succession: Succession
+    internal: str
+    folder: str
+
+    @classmethod
+    def read(cls, text: str) -> Inherited:
+        listening, parent, ready, succession, internal, folder = json.loads(text)
+        return cls(listening, parent, ready, Succession(*succession), internal, folder)
+
+    def __str__(self) -> str:
+        return json.dumps(self)
+
+
+class Workers:
+    def __init__(
+        self, loaded: LoadedConfig, listening: socket.socket, count: int, announce: Callable[[], None], sockets: str
+    ) -> None:
+        """`sockets`: a private folder of the workers, for the connections that they give each other, and for their internal
+        addresses where the configuration names none."""
+        self._loaded = loaded
+        self._sockets = sockets
+        self._listening = listening
+        self._count = count
+        self._announce = announce
+        self._running: dict[int, asyncio.subprocess.Process] = {}
+        self._stopping = asyncio.Event()
+        self._parent, self._parent_held = os.pipe()
+        self._ready, self._ready_said = os.pipe()
+        self._code = int(ExitCode.OK)
+
+    async def run(self) -> int:
+        """Until told to stop; the exit code."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._stop)
+        loop.add_signal_handler(signal.SIGHUP, self._pass_on, signal.SIGHUP)
+        loop.add_reader(self._ready, self._is_ready)
+        await asyncio.gather(*(self._keep(place) for place in range(self._count)))
+        loop.remove_reader(self._ready)
+        return self._code
+
+    def _is_ready(self) -> None:
+        os.read(self._ready, 64)
+        asyncio.get_running_loop().remove_reader(self._ready)
+        self._announce()
+
+    def _stop(self) -> None:
+        """Asked a second time, the workers are told a second time, and hurry."""
+        self._stopping.set()
+        self._pass_on(signal.SIGTERM)
+
+    def _pass_on(self, number: int) -> None:
+        for worker in self._running.values():
+            if worker.returncode is None:
+                worker.send_signal(number)
+
+    async def _keep(self, place: int) -> None:
+        """One worker, started again whenever it ends unasked."""
+        pause, succession = FIRST_PAUSE_S, Succession("", "").next()
+        while not self._stopping.is_set():
+            began = clock.monotonic()
+            worker = self._running[place] = await self._started(place, succession)
+            if self._stopping.is_set():
+                worker.send_signal(signal.SIGTERM)
+            code = await worker.wait()
+            if self._stopping.is_set():
+                return
+            if code == ExitCode.USAGE:
+                # It cannot be used like this, and said why; neither can the next one.
+                self._code = code
+                self._stop()
+                return
+            logs.log.error("a worker ended and is started again", worker=place, pid=worker.pid, code=code)
+            succession = succession.next()
+            pause = FIRST_PAUSE_S if clock.monotonic() - began > STEADY_AFTER_S else min(2 * pause, LONGEST_PAUSE_S)
+            try:
+                async with asyncio.timeout(pause):
+                    await self._stopping.wait()
+            except TimeoutError:
+                continue
+
+    async def _started(self, place: int, succession: Succession) -> asyncio.subprocess.Process:
+        internal = internal_of(place, self._loaded.root.listen.internal, self._sockets)
+        given = Inherited(self._listening.fileno(), self._parent, self._ready_said, succession, internal, self._sockets)
+        words = [sys.executable, "-m", "taskgate", "serve", "--inherited", str(given)]
+        if self._loaded.path is not None:
+            words += ["-c", str(self._loaded.path)]
+        words += ["--host", self._listening.getsockname()[0]]
+        return await asyncio.create_subprocess_exec(*words, pass_fds=given[:3], start_new_session=True)
+
+
+def internal_of(place: int, configured: str | None, sockets: str) -> str:
+    """Where the other workers, and gateways on other machines, reach this one: no two may have the same address.
+
+    Workers take the ports from the configured one on, or a socket each.
+    """
+    if configured is None:
+        return str(Path(sockets) / f"{place}.sock")
+    if configured.startswith("/"):
+        return configured if configured.endswith("/") else f"{configured}.{place}"
+    host, _, port = configured.rpartition(":")
+    return configured if port == "0" else f"{host}:{int(port) + place}"
+
+
+def run_workers(
+    loaded: LoadedConfig,
+    host: str | None,
+    port: int | None,
+    count: int,
+    announce: Callable[[LoadedConfig, str, int], None],
+) -> None:
+    """`taskgate serve --workers N`, until it is told to stop. Leaves with the exit code."""
+    if shared_url(loaded) is None:
+        typer.echo(_NEEDS_DATABASE, err=True)
+        raise typer.Exit(ExitCode.USAGE)
+    logs.set_up(loaded.root.telemetry.log_level, loaded.root.telemetry.log_format)
+    address, number = host or loaded.root.listen.host or LOOPBACK, loaded.root.listen.port if port is None else port
+    try:
+        listening = bind(address, number)
+        listening.listen(4096)
+    except OSError as problem:
+        typer.echo(f"Cannot listen on {address}:{number}: {problem.strerror}. {PORT_IN_USE_HINT}", err=True)
+        raise typer.Exit(ExitCode.CANNOT_CONNECT) from None
+
+    sockets = tempfile.mkdtemp(prefix="taskgate-workers-")
+
+    async def run() -> int:
+        found = listening.getsockname()[1]
+        return await Workers(loaded, listening, count, lambda: announce(loaded, address, found), sockets).run()
+
+    try:
+        code = asyncio.run(run())
+    finally:
+        shutil.rmtree(sockets, ignore_errors=True)
+    if code:
+        raise typer.Exit(code)

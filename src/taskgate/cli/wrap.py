@@ -1,0 +1,136 @@
+"""`taskgate wrap -- AGENT`: run an agent behind the gateway, and restore its settings afterwards.
+
+Restored on a normal end, on SIGTERM, SIGHUP and SIGINT, and, after a crash of this process, by the next `taskgate wrap`.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from taskgate.cli.import_servers import stop
+
+if TYPE_CHECKING:
+    from taskgate.config.clients.client import Client
+    from taskgate.config.clients.install_plan import FileChange
+
+
+Agent = Annotated[list[str] | None, typer.Argument(help="The agent and its arguments, after --.", metavar="-- AGENT")]
+ClientName = Annotated[
+    str | None, typer.Option("--client", help="Whose settings the agent uses; default: told by its name.")
+]
+WrapConfig = Annotated[
+    Path | None, typer.Option("--config", "-c", help="Rules and further servers; default: the file serve finds.")
+]
+Recover = Annotated[bool, typer.Option("--recover", help="Only put back what a crash left behind.")]
+_SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
+
+
+def register(app: typer.Typer) -> None:
+    """Put the command on the application."""
+    app.command("wrap", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})(wrap)
+
+
+def wrap(
+    agent: Agent = None, client: ClientName = None, config: WrapConfig = None, recover_only: Recover = False
+) -> None:
+    """Run an agent with the gateway in front of its servers; its settings are put back when it ends."""
+    from taskgate.config.clients.takeover import recover
+    from taskgate.config.load import find, state_directory
+
+    folder = state_directory(os.environ) / "wraps"
+    for note in recover(folder):
+        typer.echo(note, err=True)
+    if recover_only:
+        return
+    if not agent:
+        raise stop("Name the agent to run: taskgate wrap -- claude")
+    program = shutil.which(agent[0])
+    if program is None:
+        raise stop(f'"{agent[0]}" was not found; give the path of the program')
+    changes = _planned(_client(agent[0], client), config or find(), folder)
+    raise typer.Exit(_run_in_front([program, *agent[1:]], changes, folder))
+
+
+def _client(program: str, name: str | None) -> Client:
+    from taskgate.config.clients.known import UnknownClient, client_named, client_of_program
+
+    try:
+        return client_named(name) if name else client_of_program(program)
+    except UnknownClient as error:
+        raise stop(str(error)) from None
+
+
+def _planned(client: Client, config: Path | None, folder: Path) -> list[FileChange]:
+    from taskgate.config.clients.client import CannotInstall, Host, Reach
+    from taskgate.config.clients.found_servers import gather
+    from taskgate.config.clients.import_plan import CannotImport
+    from taskgate.config.clients.install_plan import AlreadyInFront
+    from taskgate.config.clients.settings_text import SettingsError
+    from taskgate.config.clients.wrap_plan import NothingToWrap, plan_wrap
+
+    host = Host.here()
+    shared = dict.fromkeys(item.path for item in gather([client], host, Reach.SHARED).found)
+    until = "is shared; its servers are taken out while the agent runs and put back afterwards, so do not commit it meanwhile"
+    for note in (*gather([client], host).notes, *(f"{path} {until}" for path in shared)):
+        typer.echo(f"note: {note}", err=True)
+    try:
+        return plan_wrap(client, host, config, folder)
+    except (AlreadyInFront, CannotImport, CannotInstall, NothingToWrap, SettingsError) as error:
+        raise stop(str(error)) from None
+
+
+class _Signalled(BaseException):
+    """A signal came while there was no agent to pass it to."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+
+def _run_in_front(command: list[str], changes: list[FileChange], folder: Path) -> int:
+    from taskgate.config.clients.takeover import AlreadyWrapped, Takeover
+
+    takeover = Takeover(folder)
+    runner = _Runner()
+    for number in _SIGNALS:
+        signal.signal(number, runner.on_signal)
+    try:
+        takeover.begin(changes)
+        return runner.run(command)
+    except AlreadyWrapped as error:
+        raise stop(str(error)) from None
+    except _Signalled as signalled:
+        return 128 + signalled.number
+    finally:
+        # Nothing may interrupt the putting back, not even an impatient second Ctrl-C.
+        for number in _SIGNALS:
+            signal.signal(number, signal.SIG_IGN)
+        for note in takeover.end():
+            typer.echo(note, err=True)
+
+
+class _Runner:
+    """One agent process, and what signals mean for it."""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def run(self, command: list[str]) -> int:
+        self._process = subprocess.Popen(command)
+        code = self._process.wait()
+        return code if code >= 0 else 128 - code
+
+    def on_signal(self, number: int, frame: FrameType | None) -> None:
+        if self._process is None:
+            raise _Signalled(number)
+        # On a terminal Ctrl-C has reached the agent already; it decides what it means.
+        if number != signal.SIGINT or not sys.stdin.isatty():
+            self._process.send_signal(number)

@@ -1,0 +1,59 @@
+"""Encode and decode JSON-RPC messages.
+
+Integers of any size are kept exactly. The fast decoder rejects lone surrogates, which some servers send in otherwise valid
+text, so the standard library's decoder is tried second.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+
+from taskgate.client.errors import InvalidReply
+
+_decoder = msgspec.json.Decoder()
+_encoder = msgspec.json.Encoder()
+Message = dict[str, Any]
+
+
+def encode(message: Message) -> bytes:
+    """The message as compact JSON. A value JSON cannot carry is the caller's mistake and raises `TypeError`."""
+    return _encoder.encode(message)
+
+
+def decode(data: bytes | bytearray) -> Any:
+    """The JSON value in `data`."""
+    try:
+        return _decoder.decode(data)
+    except (msgspec.DecodeError, RecursionError):
+        return _decode_patiently(data)
+
+
+def decode_messages(data: bytes | bytearray) -> list[Message]:
+    """The JSON-RPC message, or the messages of a batch (servers of 2025-03-26 may send one)."""
+    value = decode(data)
+    messages = value if isinstance(value, list) else [value]
+    if not messages or not all(isinstance(message, dict) for message in messages):
+        raise InvalidReply("the server sent JSON that is not a JSON-RPC message")
+    return messages
+
+
+def is_reply_to(message: Message, request_id: int | str) -> bool:
+    """Whether this is the response to our request; a few servers answer a number as text."""
+    if "method" in message or ("result" not in message and "error" not in message):
+        return False
+    answered = message.get("id")
+    return answered == request_id or (answered is not None and str(answered) == str(request_id))
+
+
+def _decode_patiently(data: bytes | bytearray) -> Any:
+    try:
+        return json.loads(data, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError) as error:
+        raise InvalidReply(f"the server sent something that is not JSON: {bytes(data[:80])!r}") from error
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not JSON")

@@ -1,0 +1,96 @@
+"""The `subscriptions/listen` stream of a stateless server, which carries all notifications a session asked for.
+
+An open stream cannot be extended, so a change opens a new one. The inbound dispatcher distributes what arrives. If the
+server does not support it, polling continues without it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from taskgate import clock
+from taskgate.client.errors import ClientError, HttpRefusal, ServerError
+
+# More ids than this are not worth a stream: they are polled.
+MOST_TASKS = 100
+GATHER_SECONDS = 0.05
+STREAM_SECONDS = 3600.0
+LONGEST_PAUSE = 30.0
+Listen = Callable[[dict[str, Any], float], Awaitable[Any]]
+
+
+class Subscriptions:
+    """What this session wants to hear, and the stream that brings it."""
+
+    def __init__(self, listen: Listen) -> None:
+        self._listen = listen
+        self._kinds: set[str] = set()
+        self._uris: set[str] = set()
+        self._tasks: set[str] = set()
+        self._stream: asyncio.Task[None] | None = None
+        self._refused = False
+
+    def want_lists(self) -> None:
+        self._change(self._kinds, {"toolsListChanged", "promptsListChanged", "resourcesListChanged"})
+
+    def want_resource(self, uri: str) -> None:
+        self._change(self._uris, {uri})
+
+    def drop_resource(self, uri: str) -> None:
+        if uri in self._uris:
+            self._uris.discard(uri)
+            self._reopen()
+
+    def want_task(self, task_id: str) -> None:
+        if len(self._tasks) < MOST_TASKS:
+            self._change(self._tasks, {task_id})
+
+    def drop_task(self, task_id: str) -> None:
+        """The open stream may go on naming it: a stream is not reopened to hear less."""
+        self._tasks.discard(task_id)
+
+    async def close(self) -> None:
+        stream, self._stream = self._stream, None
+        if stream is not None:
+            stream.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await stream
+
+    def _change(self, wanted: set[str], more: set[str]) -> None:
+        if not more <= wanted:
+            wanted |= more
+            self._reopen()
+
+    def _reopen(self) -> None:
+        if self._refused:
+            return
+        if self._stream is not None:
+            self._stream.cancel()
+        self._stream = asyncio.create_task(self._run(), name="taskgate-client-subscriptions")
+
+    def _filter(self) -> dict[str, Any]:
+        wanted: dict[str, Any] = dict.fromkeys(sorted(self._kinds), True)
+        if self._uris:
+            wanted["resourceSubscriptions"] = sorted(self._uris)
+        if self._tasks:
+            wanted["taskIds"] = sorted(self._tasks)
+        return wanted
+
+    async def _run(self) -> None:
+        await clock.sleep(GATHER_SECONDS)  # several wishes at once become one stream
+        pause = 0.5
+        while wanted := self._filter():
+            try:
+                await self._listen({"notifications": wanted}, STREAM_SECONDS)
+            except (ServerError, HttpRefusal) as error:
+                if isinstance(error, ServerError) or error.status < 500:
+                    self._refused = isinstance(error, ServerError) and error.code == -32601
+                    return
+            except ClientError:
+                pass
+            await clock.sleep(pause * random.uniform(1.0, 1.3))
+            pause = min(pause * 2, LONGEST_PAUSE)

@@ -1,0 +1,47 @@
+"""Distribute the updates of one task to all its readers without blocking on a slow one.
+
+Each reader has a bounded queue; a reader that falls behind loses its oldest updates, never the last one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+from taskgate.client.errors import DeadlineExceeded
+from taskgate.client.results import TaskUpdate
+
+ROOM = 256
+
+
+class UpdateReaders:
+    """The readers of one task."""
+
+    __slots__ = ("_queues",)
+
+    def __init__(self) -> None:
+        self._queues: list[asyncio.Queue[TaskUpdate | None]] = []
+
+    def tell(self, update: TaskUpdate | None) -> None:
+        """Pass an update on; None is the end."""
+        for queue in self._queues:
+            if queue.full():
+                queue.get_nowait()
+            queue.put_nowait(update)
+
+    async def read(self, patience: float) -> AsyncIterator[TaskUpdate]:
+        """Everything told from now on, until the end. `patience` is the longest silence in seconds."""
+        queue: asyncio.Queue[TaskUpdate | None] = asyncio.Queue(ROOM)
+        self._queues.append(queue)
+        try:
+            while (update := await self._next(queue, patience)) is not None:
+                yield update
+        finally:
+            self._queues.remove(queue)
+
+    async def _next(self, queue: asyncio.Queue[TaskUpdate | None], patience: float) -> TaskUpdate | None:
+        try:
+            async with asyncio.timeout(patience):
+                return await queue.get()
+        except TimeoutError as error:
+            raise DeadlineExceeded(f"nothing happened to the task for {patience:g} s") from error
