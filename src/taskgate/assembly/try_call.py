@@ -15,7 +15,8 @@ from taskgate.assembly.listing import listed_servers
 from taskgate.config.load import LoadedConfig
 from taskgate.core import wire
 from taskgate.core.catalog.entry import EntryKind
-from taskgate.core.catalog.names import RESERVED_NAMES, SEPARATOR, NameStyle
+from taskgate.core.catalog.names import SEPARATOR, NameStyle
+from taskgate.core.catalog.own_tool_names import RESERVED_NAMES
 from taskgate.core.catalog.schema_check import InvalidArguments
 from taskgate.core.errors import CallerError
 from taskgate.core.governance.decision import Decision, Denied, Gate, NeedsApproval, Settled

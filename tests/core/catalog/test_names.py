@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 
 from taskgate.core.catalog.names import (
     MAX_WIRE_NAME,
-    RESERVED_NAMES,
     Collision,
     CollisionReason,
     NameStyle,
     NameTable,
     wire_name,
 )
+from taskgate.core.catalog.own_tool_names import RESERVED_NAMES
 
 LEGAL = re.compile(r"[A-Za-z0-9_-]{1,48}")
 

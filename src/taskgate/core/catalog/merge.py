@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from taskgate.core.catalog.entry import CatalogEntry, EntryKind
-from taskgate.core.catalog.names import RESERVED_NAMES, NameStyle, NameTable
+from taskgate.core.catalog.names import NameStyle, NameTable
+from taskgate.core.catalog.own_tool_names import RESERVED_NAMES
 
 # Many upstreams' lists as one catalog: in a fixed order, each entry under one name, nothing lost without a word.
 #

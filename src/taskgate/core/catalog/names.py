@@ -20,53 +20,13 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import assert_never
 
+from taskgate.core.catalog.own_tool_names import RESERVED_NAMES
 from taskgate.core.text.confusables import without_piles
 
 Pair = tuple[str, str]
 
 MAX_WIRE_NAME = 48
 SEPARATOR = "__"
-
-# Names that the gateway itself answers to. A tool of an upstream may never stand in their place.
-RESERVED_NAMES = frozenset(
-    [
-        "add_server",
-        "await_activity",
-        "call_tool",
-        "cancel_elicitation_request",
-        "cancel_sampling_request",
-        "cancel_task",
-        "delete_timer",
-        "describe_tool",
-        "execute_tool",
-        "get_elicitations",
-        "get_logs",
-        "get_notifications",
-        "get_prompt",
-        "get_sampling_requests",
-        "get_task",
-        "get_task_result",
-        "list_prompts",
-        "list_resource_templates",
-        "list_resources",
-        "list_servers",
-        "list_skills",
-        "list_tasks",
-        "list_timers",
-        "list_tools",
-        "read_resource",
-        "read_skill",
-        "reconnect_server",
-        "remove_server",
-        "respond_to_elicitation",
-        "respond_to_sampling",
-        "search_tools",
-        "set_timer",
-        "show_tasks",
-        "subscribe_resource",
-        "unsubscribe_resource",
-    ]
-)
 
 _FOREIGN = re.compile(r"[^A-Za-z0-9_-]")
 _SUFFIX_LENGTH = 5

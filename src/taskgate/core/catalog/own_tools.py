@@ -15,6 +15,7 @@ from typing import Any, Final, assert_never
 
 from taskgate.core import wire
 from taskgate.core.catalog.apps import APP, with_interface
+from taskgate.core.catalog.own_tool_names import OwnToolName
 from taskgate.core.catalog.rendering import Audience
 from taskgate.core.errors import CallerError
 from taskgate.core.generations.generation import Generation
@@ -132,9 +133,9 @@ def wait_parameter(default_ms: int | None, about: str) -> Parameter:
 
 @dataclass(frozen=True, slots=True)
 class ToolFace:
-    """A tool of ours as callers see it."""
+    """A tool of the gateway as callers see it."""
 
-    name: str
+    name: OwnToolName
     about: str
     parameters: tuple[Parameter, ...] = ()
     family: Family = Family.FACADE

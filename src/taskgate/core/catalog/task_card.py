@@ -13,8 +13,6 @@ from taskgate.core.catalog.rendering import Audience
 from taskgate.core.generations.generation import Generation
 
 CARD_URI: Final = "ui://taskgate/task-card.html"
-SHOW_TASKS: Final = "show_tasks"
-"""The tool that the card reads tasks by."""
 
 
 class TaskCard(StrEnum):

@@ -16,11 +16,12 @@ from taskgate.core.catalog.addresses import Address
 from taskgate.core.catalog.entry import CatalogEntry, EntryKind
 from taskgate.core.catalog.links import scheme_of
 from taskgate.core.catalog.names import SEPARATOR, NameStyle, NameTable
+from taskgate.core.catalog.own_tool_names import OwnToolName
 from taskgate.core.catalog.pinned_content import changed_definition
 from taskgate.core.catalog.rendering import Audience, render
 from taskgate.core.catalog.search import SearchIndex
 from taskgate.core.catalog.skills import readdressed_entry, skill_resource
-from taskgate.core.catalog.task_card import CARD_URI, SHOW_TASKS, has_card
+from taskgate.core.catalog.task_card import CARD_URI, has_card
 from taskgate.core.catalog.task_support import TaskSupport
 from taskgate.core.generations.generation import Generation
 from taskgate.core.governance.decision import Decision, Denied, Gate, NeedsApproval, NeedsPolicy, action_of
@@ -270,7 +271,7 @@ class View:
 
     def shows_cards(self) -> bool:
         """Whether calls of this scope may be shown by the gateway's own interface, which reads tasks by a tool of ours."""
-        return self.scope.helper_tools is not HelperTools.NEVER and SHOW_TASKS not in self.tools
+        return self.scope.helper_tools is not HelperTools.NEVER and OwnToolName.SHOW_TASKS not in self.tools
 
     def _has_card(self, tool: ToolRef, audience: Audience) -> bool:
         assert tool.entry is not None

@@ -16,7 +16,8 @@ from taskgate.core.catalog.apps import UI_SCHEME, is_for_apps
 from taskgate.core.catalog.entry import CatalogEntry, EntryKind
 from taskgate.core.catalog.links import scheme_of
 from taskgate.core.catalog.merge import merge
-from taskgate.core.catalog.names import RESERVED_NAMES, NameStyle
+from taskgate.core.catalog.names import NameStyle
+from taskgate.core.catalog.own_tool_names import RESERVED_NAMES
 from taskgate.core.catalog.skills import SKILL_FILE
 from taskgate.core.catalog.task_support import TaskSupport, supports_tasks
 from taskgate.core.governance.decision import Denied, Forward, Gate

@@ -18,6 +18,7 @@ from typing import Any, Final
 
 from taskgate import clock
 from taskgate.core.activity import IMMEDIATE, TIMEOUT, pending_on_servers, triggers
+from taskgate.core.catalog.own_tool_names import OwnToolName
 from taskgate.core.catalog.own_tools import ArgumentKind, Family, Parameter, ToolFace, wait_parameter
 from taskgate.core.errors import CallerError
 from taskgate.core.events import ENDED, Event, by_server
@@ -197,7 +198,7 @@ def _shown(waiting: Waiting) -> dict[str, Any]:
 WAITING_TOOLS: Final = (
     OwnTool(
         ToolFace(
-            "await_activity",
+            OwnToolName.AWAIT_ACTIVITY,
             "Wait until something happens: a task ends, a server asks a question or sends a notification, a timer "
             "fires. Returns what happened since your last call, what servers still work on, and what waits for you.",
             (
@@ -217,5 +218,6 @@ WAITING_TOOLS: Final = (
         ),
         await_activity,
         bare=True,
+        has_local_state=True,
     ),
 )

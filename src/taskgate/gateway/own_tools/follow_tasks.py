@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from taskgate import clock
 from taskgate.core import wire
+from taskgate.core.catalog.own_tool_names import OwnToolName
 from taskgate.core.catalog.own_tools import ArgumentKind, Family, Parameter, ToolFace, wait_parameter
 from taskgate.core.errors import CallerError
 from taskgate.core.generations.generation import RELATED_TASK
@@ -170,7 +171,7 @@ async def cancel_task(parts: TaskParts, request: Request, given: dict[str, Any])
 TASK_TOOLS: Final = (
     OwnTool(
         ToolFace(
-            "list_tasks",
+            OwnToolName.LIST_TASKS,
             "List your tasks: calls that took long and go on in the background. Without parameters only those that "
             "are still working.",
             (
@@ -184,7 +185,7 @@ TASK_TOOLS: Final = (
     ),
     OwnTool(
         ToolFace(
-            "get_task",
+            OwnToolName.GET_TASK,
             "Look at one task: its status, and what its server waits for.",
             (_TASK_ID,),
             Family.HELPER,
@@ -193,7 +194,7 @@ TASK_TOOLS: Final = (
     ),
     OwnTool(
         ToolFace(
-            "get_task_result",
+            OwnToolName.GET_TASK_RESULT,
             "Wait for the result of a task and return it. If it takes too long, says so; then call again.",
             (_TASK_ID, wait_parameter(None, "How long to wait at most, in milliseconds.")),
             Family.HELPER,
@@ -201,7 +202,13 @@ TASK_TOOLS: Final = (
         get_task_result,
     ),
     OwnTool(
-        ToolFace("cancel_task", "Cancel a task that is still working.", (_TASK_ID,), Family.HELPER, reads_only=False),
+        ToolFace(
+            OwnToolName.CANCEL_TASK,
+            "Cancel a task that is still working.",
+            (_TASK_ID,),
+            Family.HELPER,
+            reads_only=False,
+        ),
         cancel_task,
     ),
 )
@@ -285,7 +292,7 @@ async def _cancelled(
 QUESTION_TOOLS: Final = (
     OwnTool(
         ToolFace(
-            "get_elicitations",
+            OwnToolName.GET_ELICITATIONS,
             "Show the questions that servers ask you: forms to fill in and pages to open. Answer them with "
             "respond_to_elicitation; the server waits meanwhile.",
             (_SERVER,),
@@ -295,7 +302,7 @@ QUESTION_TOOLS: Final = (
     ),
     OwnTool(
         ToolFace(
-            "respond_to_elicitation",
+            OwnToolName.RESPOND_TO_ELICITATION,
             "Answer a question of a server. To accept a form, give the fields it asked for as content; ask the person "
             "you work for if you do not know them.",
             (
@@ -311,7 +318,7 @@ QUESTION_TOOLS: Final = (
     ),
     OwnTool(
         ToolFace(
-            "get_sampling_requests",
+            OwnToolName.GET_SAMPLING_REQUESTS,
             "Show the messages that servers ask you to write (sampling). Answer them with respond_to_sampling.",
             (_SERVER,),
             Family.HELPER,
@@ -320,7 +327,7 @@ QUESTION_TOOLS: Final = (
     ),
     OwnTool(
         ToolFace(
-            "respond_to_sampling",
+            OwnToolName.RESPOND_TO_SAMPLING,
             "Answer a server that asked for a message from a language model.",
             (
                 _REQUEST_ID,
@@ -337,7 +344,7 @@ QUESTION_TOOLS: Final = (
     ),
     OwnTool(
         ToolFace(
-            "cancel_elicitation_request",
+            OwnToolName.CANCEL_ELICITATION_REQUEST,
             "Tell a server that nobody will answer its question.",
             (_REQUEST_ID, _ASKING_TASK_ID, _REASON),
             reads_only=False,
@@ -346,7 +353,7 @@ QUESTION_TOOLS: Final = (
     ),
     OwnTool(
         ToolFace(
-            "cancel_sampling_request",
+            OwnToolName.CANCEL_SAMPLING_REQUEST,
             "Tell a server that nobody will write the message it asked for.",
             (_REQUEST_ID, _ASKING_TASK_ID, _REASON),
             reads_only=False,

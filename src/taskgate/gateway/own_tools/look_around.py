@@ -10,6 +10,7 @@ from taskgate.core import wire
 from taskgate.core.audit.chain import AuditEntry
 from taskgate.core.catalog.entry import CatalogEntry
 from taskgate.core.catalog.own_resources import LISTED, SERVER
+from taskgate.core.catalog.own_tool_names import OwnToolName
 from taskgate.core.catalog.own_tools import ArgumentKind, Parameter, ToolFace
 from taskgate.core.catalog.regex_filter import RegexFilter
 from taskgate.core.errors import CallerError, Executed, TaskgateError
@@ -135,24 +136,31 @@ _FILTERS: Final = (
 )
 LOOKING_TOOLS: Final = (
     OwnTool(
-        ToolFace("list_servers", "List the servers behind this gateway: their state, health and number of tools."),
+        ToolFace(
+            OwnToolName.LIST_SERVERS, "List the servers behind this gateway: their state, health and number of tools."
+        ),
         list_servers,
     ),
     OwnTool(
         ToolFace(
-            "list_tools", "List the tools of all servers, each with its server. Run one with execute_tool.", _FILTERS
+            OwnToolName.LIST_TOOLS,
+            "List the tools of all servers, each with its server. Run one with execute_tool.",
+            _FILTERS,
         ),
         list_tools,
     ),
     OwnTool(
-        ToolFace("list_prompts", "List the prompts of all servers. Fetch one with get_prompt.", _FILTERS), list_prompts
+        ToolFace(OwnToolName.LIST_PROMPTS, "List the prompts of all servers. Fetch one with get_prompt.", _FILTERS),
+        list_prompts,
     ),
     OwnTool(
-        ToolFace("list_resources", "List the resources of all servers. Read one with read_resource.", _FILTERS),
+        ToolFace(
+            OwnToolName.LIST_RESOURCES, "List the resources of all servers. Read one with read_resource.", _FILTERS
+        ),
         list_resources,
     ),
     OwnTool(
-        ToolFace("list_resource_templates", "List the resource templates of all servers.", _FILTERS),
+        ToolFace(OwnToolName.LIST_RESOURCE_TEMPLATES, "List the resource templates of all servers.", _FILTERS),
         list_resource_templates,
     ),
 )
@@ -278,7 +286,7 @@ def _tell(parts: ManagingParts, request: Request, kind: EventKind, server: str) 
 MANAGING_TOOLS: Final = (
     OwnTool(
         ToolFace(
-            "add_server",
+            OwnToolName.ADD_SERVER,
             "Connect to another MCP server, by its address or by a program to start, for as long as the gateway runs.",
             (
                 _NAME,
@@ -292,10 +300,13 @@ MANAGING_TOOLS: Final = (
         ),
         add_server,
     ),
-    OwnTool(ToolFace("remove_server", "Remove a server that was added.", (_NAME,), reads_only=False), remove_server),
+    OwnTool(
+        ToolFace(OwnToolName.REMOVE_SERVER, "Remove a server that was added.", (_NAME,), reads_only=False),
+        remove_server,
+    ),
     OwnTool(
         ToolFace(
-            "reconnect_server",
+            OwnToolName.RECONNECT_SERVER,
             "Try to reach a server now instead of waiting for the next attempt.",
             (_NAME,),
             reads_only=False,

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from taskgate.core import wire
 from taskgate.core.catalog.output_schema import task_notice
+from taskgate.core.catalog.own_tool_names import OwnToolName
 from taskgate.core.catalog.own_tools import ArgumentKind, Family, Parameter, ToolFace, wait_parameter
 from taskgate.core.catalog.search import MAX_QUERY, MAX_RESULTS, SearchDocument, SearchIndex
 from taskgate.core.delivery import Delivery, Form
@@ -156,7 +157,7 @@ _NAME: Final = Parameter("name", ArgumentKind.TEXT, "The name of the tool, as se
 SEARCH_TOOLS: Final = (
     OwnTool(
         ToolFace(
-            "search_tools",
+            OwnToolName.SEARCH_TOOLS,
             "Find tools by what they do. Many more tools can be called than are listed here: search for what you "
             "need, in a few words, before you say that it cannot be done.",
             (
@@ -175,7 +176,7 @@ SEARCH_TOOLS: Final = (
     ),
     OwnTool(
         ToolFace(
-            "describe_tool",
+            OwnToolName.DESCRIBE_TOOL,
             "Read the definition of a tool that search_tools found: what it does and which arguments it takes.",
             (_NAME,),
             Family.SEARCH,
@@ -185,7 +186,7 @@ SEARCH_TOOLS: Final = (
     ),
     OwnTool(
         ToolFace(
-            "call_tool",
+            OwnToolName.CALL_TOOL,
             "Call a tool that search_tools found, with the arguments that describe_tool explains; or one that a reply named.",
             (_NAME, Parameter("arguments", ArgumentKind.OBJECT, "The arguments of the tool.")),
             Family.SEARCH,
@@ -273,7 +274,7 @@ def _promoted(parts: TaskParts, request: Request, feed: Feed, task: Task, timeou
 EXECUTE_TOOLS: Final = (
     OwnTool(
         ToolFace(
-            "execute_tool",
+            OwnToolName.EXECUTE_TOOL,
             "Run a tool of a server. If it takes longer than timeout_ms it goes on in the background as a task, and "
             "the reply names the task to ask for later.",
             (

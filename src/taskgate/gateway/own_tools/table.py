@@ -10,6 +10,7 @@ from typing import Any, Final
 from taskgate.core import wire
 from taskgate.core.catalog.names import NameStyle
 from taskgate.core.catalog.own_resources import LISTED
+from taskgate.core.catalog.own_tool_names import OwnToolName
 from taskgate.core.catalog.own_tools import Family, ToolFace
 from taskgate.core.catalog.rendering import Audience
 from taskgate.core.catalog.task_card import CARD_URI, TaskCard
@@ -51,11 +52,13 @@ _FAMILIES: Final = (
     use_skills.SKILL_TOOLS,
 )
 TOOLS: Final[dict[str, OwnTool[Any]]] = {tool.face.name: tool for family in _FAMILIES for tool in family}
+LOCAL_STATE_TOOLS: Final = frozenset(name for name, tool in TOOLS.items() if tool.has_local_state)
+"""Own tools that must be called at the gateway that has their state."""
 
 
-_CARD_CALLS: Final = "cancel_task"
+_CARD_CALLS: Final = OwnToolName.CANCEL_TASK
 """The tool that the card calls besides `show_tasks`."""
-_HAND_OVER: Final = frozenset({"execute_tool", "call_tool"})
+_HAND_OVER: Final = frozenset({OwnToolName.EXECUTE_TOOL, OwnToolName.CALL_TOOL})
 """Tools of ours that run a tool of a server, and so may be answered with a task."""
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from taskgate import clock
+from taskgate.core.catalog.own_tool_names import OwnToolName
 from taskgate.core.catalog.own_tools import LONGEST_WAIT_MS, ArgumentKind, Parameter, ToolFace
 from taskgate.core.errors import CallerError
 from taskgate.core.events import EventKind
@@ -21,19 +22,6 @@ from taskgate.gateway.requests.request import Request
 from taskgate.gateway.requests.session import LOG_LEVELS
 from taskgate.ports.upstream import Upstream
 
-KEPT_BY_ONE_GATEWAY: Final = frozenset(
-    {
-        "await_activity",
-        "delete_timer",
-        "get_logs",
-        "get_notifications",
-        "list_timers",
-        "set_timer",
-        "subscribe_resource",
-        "unsubscribe_resource",
-    }
-)
-"""Our tools whose memory is in the gateway that they are called at, and not in the store."""
 LEAST_INTERVAL_MS: Final = 1000
 SOURCES: Final = ("protocol", "stderr")
 
@@ -148,16 +136,17 @@ def _stderr(parts: SessionParts, request: Request, servers: tuple[str, ...]) -> 
 SESSION_TOOLS: Final = (
     OwnTool(
         ToolFace(
-            "get_notifications",
+            OwnToolName.GET_NOTIFICATIONS,
             "Show the notifications that servers sent since you last asked.",
             (Parameter("server", ArgumentKind.TEXT, "Only those of this server."),),
             reads_only=False,
         ),
         get_notifications,
+        has_local_state=True,
     ),
     OwnTool(
         ToolFace(
-            "get_logs",
+            OwnToolName.GET_LOGS,
             "Show the newest log lines of servers, from their log messages and from what their processes wrote.",
             (
                 Parameter("server", ArgumentKind.TEXT, "Only lines of this server."),
@@ -167,10 +156,11 @@ SESSION_TOOLS: Final = (
             ),
         ),
         get_logs,
+        has_local_state=True,
     ),
     OwnTool(
         ToolFace(
-            "set_timer",
+            OwnToolName.SET_TIMER,
             "Set a timer; when it fires, an event tells you. Use it to come back to something later.",
             (
                 Parameter(
@@ -187,15 +177,17 @@ SESSION_TOOLS: Final = (
             reads_only=False,
         ),
         set_timer,
+        has_local_state=True,
     ),
-    OwnTool(ToolFace("list_timers", "List your timers."), list_timers),
+    OwnTool(ToolFace(OwnToolName.LIST_TIMERS, "List your timers."), list_timers, has_local_state=True),
     OwnTool(
         ToolFace(
-            "delete_timer",
+            OwnToolName.DELETE_TIMER,
             "Stop a timer.",
             (Parameter("timer_id", ArgumentKind.TEXT, "The id of the timer.", required=True),),
             reads_only=False,
         ),
         delete_timer,
+        has_local_state=True,
     ),
 )

@@ -83,6 +83,8 @@ class OwnTool(Generic[Parts]):
     use: Callable[[Parts, Request, dict[str, Any]], Answering]
     bare: bool = False
     """Its reply tells events in a form of its own, so none are put behind it."""
+    has_local_state: bool = False
+    """What it stores is in the memory of the gateway that was called, not in the store: later calls must reach the same gateway."""
 
 
 @dataclass(frozen=True, slots=True)

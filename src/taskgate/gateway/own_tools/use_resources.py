@@ -10,6 +10,7 @@ from taskgate import __version__
 from taskgate.core import wire
 from taskgate.core.activity import pending_on_servers
 from taskgate.core.catalog.own_resources import DIAGRAMS, DIAGRAMS_ALIAS, STATUS
+from taskgate.core.catalog.own_tool_names import OwnToolName
 from taskgate.core.catalog.own_tools import ArgumentKind, Parameter, ToolFace
 from taskgate.core.catalog.task_card import CARD_URI
 from taskgate.core.diagrams import diagrams
@@ -154,23 +155,25 @@ async def _carried(parts: ResourceParts, inner: Request, server: str, name: str)
 
 
 TOOLS: Final = (
-    OwnTool(ToolFace("read_resource", "Read a resource of a server.", (SERVER, _URI)), read_resource),
+    OwnTool(ToolFace(OwnToolName.READ_RESOURCE, "Read a resource of a server.", (SERVER, _URI)), read_resource),
     OwnTool(
         ToolFace(
-            "subscribe_resource",
+            OwnToolName.SUBSCRIBE_RESOURCE,
             "Follow a resource: when it changes, a notification event tells you.",
             (SERVER, _URI),
             reads_only=False,
         ),
         subscribe_resource,
+        has_local_state=True,
     ),
     OwnTool(
-        ToolFace("unsubscribe_resource", "Stop following a resource.", (SERVER, _URI), reads_only=False),
+        ToolFace(OwnToolName.UNSUBSCRIBE_RESOURCE, "Stop following a resource.", (SERVER, _URI), reads_only=False),
         unsubscribe_resource,
+        has_local_state=True,
     ),
     OwnTool(
         ToolFace(
-            "get_prompt",
+            OwnToolName.GET_PROMPT,
             "Fetch a prompt of a server, filled in with your arguments.",
             (
                 SERVER,

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from taskgate.core import wire
 from taskgate.core.catalog.entry import CatalogEntry
+from taskgate.core.catalog.own_tool_names import OwnToolName
 from taskgate.core.catalog.own_tools import ArgumentKind, Family, Parameter, ToolFace
 from taskgate.core.catalog.search import MAX_QUERY, SearchDocument, SearchIndex
 from taskgate.core.catalog.skills import DYNAMIC
@@ -97,7 +98,7 @@ async def read_skill(parts: SkillParts, request: Request, given: dict[str, Any])
 SKILL_TOOLS: Final = (
     OwnTool(
         ToolFace(
-            "list_skills",
+            OwnToolName.LIST_SKILLS,
             "List the skills of all servers: folders of instructions for particular kinds of work. Call it before you begin "
             "work that a server may have instructions for.",
             (
@@ -111,7 +112,7 @@ SKILL_TOOLS: Final = (
     ),
     OwnTool(
         ToolFace(
-            "read_skill",
+            OwnToolName.READ_SKILL,
             "Read a file of a skill: its SKILL.md, whose uri list_skills gives, or another file of its folder.",
             (SERVER, Parameter("uri", ArgumentKind.TEXT, "The address of the file.", required=True)),
             Family.SKILL,

@@ -8,8 +8,7 @@ from taskgate.gateway.caller_sessions import CallerSessions
 from taskgate.gateway.dispatch import RequestDispatcher
 from taskgate.gateway.dynamic_servers import scope_hint
 from taskgate.gateway.events import EventHub
-from taskgate.gateway.own_tools.table import TOOLS, callable_families
-from taskgate.gateway.own_tools.timers_and_logs import KEPT_BY_ONE_GATEWAY
+from taskgate.gateway.own_tools.table import LOCAL_STATE_TOOLS, TOOLS, callable_families
 from taskgate.gateway.plan import Limits, Live, Plan
 from taskgate.gateway.status import GatewayStatus
 
@@ -37,6 +36,4 @@ class TransportServices:
     def keeps_for_clients(self, scope: str, tool: str) -> bool:
         """Return whether callers of this scope can call this own tool, and its state is held by one gateway."""
         policy = self.plan.value.scopes.get(scope)
-        return (
-            policy is not None and tool in KEPT_BY_ONE_GATEWAY and TOOLS[tool].face.family in callable_families(policy)
-        )
+        return policy is not None and tool in LOCAL_STATE_TOOLS and TOOLS[tool].face.family in callable_families(policy)

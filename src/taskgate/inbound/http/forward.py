@@ -22,7 +22,7 @@ from taskgate.core.generations.generation import Generation
 from taskgate.core.identity.caller import Caller
 from taskgate.core.wire import Kind, Message
 from taskgate.gateway.methods.shared_sessions import SharedSessions
-from taskgate.gateway.own_tools.timers_and_logs import KEPT_BY_ONE_GATEWAY
+from taskgate.gateway.own_tools.table import LOCAL_STATE_TOOLS
 from taskgate.gateway.requests.client_label import stateless_stream
 from taskgate.gateway.requests.replies import stopped_meanwhile
 from taskgate.gateway.requests.session import Session
@@ -224,7 +224,7 @@ class Forwarder:
         well: what servers say beside them belongs to it, too."""
         params = message.params or {}
         tool = params.get("name")
-        keeps = tool in KEPT_BY_ONE_GATEWAY and self._gateway.keeps_for_clients(caller.scope, tool)
+        keeps = tool in LOCAL_STATE_TOOLS and self._gateway.keeps_for_clients(caller.scope, tool)
         if not keeps and not self._shared.conversations.any_elsewhere:
             return False
         stream = stateless_stream(caller, params)

@@ -17,8 +17,9 @@ from typing import Any, Final
 from taskgate import __version__
 from taskgate.core import wire
 from taskgate.core.catalog.apps import APP_MIME
+from taskgate.core.catalog.own_tool_names import OwnToolName
 from taskgate.core.catalog.own_tools import ArgumentKind, Family, Parameter, ToolFace
-from taskgate.core.catalog.task_card import CARD_URI, SHOW_TASKS
+from taskgate.core.catalog.task_card import CARD_URI
 from taskgate.core.errors import CallerError
 from taskgate.core.identity.addressees import NO_CONVERSATION
 from taskgate.core.tasks.deadlines import is_gone
@@ -126,7 +127,7 @@ def _question(shown: dict[str, Any]) -> dict[str, Any]:
 CARD_TOOLS: Final = (
     OwnTool(
         ToolFace(
-            SHOW_TASKS,
+            OwnToolName.SHOW_TASKS,
             "Show tasks to the person you work for, as cards in the conversation where the client can show them: state, "
             "progress, questions, results. Without task_ids the latest ones.",
             (Parameter("task_ids", ArgumentKind.TEXTS, "Ids of tasks, as replies named them; at most 20."),),
