@@ -173,44 +173,44 @@ async def test_nothing_is_held_or_sent_once_the_gateway_drains() -> None:
 
 def test_a_request_state_is_signed() -> None:
     signer = RequestStateSigner(b"key", clock.wall_ms)
-    state = signer.close("relay", "ann", "tools/call", "t", "notes", body="body")
-    assert signer.open(state, "ann", "tools/call", "t").body == "body"
+    state = signer.sign("relay", "ann", "tools/call", "t", "notes", body="body")
+    assert signer.verify(state, "ann", "tools/call", "t").body == "body"
     whole = base64.urlsafe_b64decode(state + "=" * (-len(state) % 4))
     forged = base64.urlsafe_b64encode(whole.replace(b'"body"', b'"evil"')).decode().rstrip("=")
     for text in (
         forged,
-        RequestStateSigner(b"other", clock.wall_ms).close("relay", "ann", "tools/call", "t", "notes", body="body"),
+        RequestStateSigner(b"other", clock.wall_ms).sign("relay", "ann", "tools/call", "t", "notes", body="body"),
     ):
         with pytest.raises(CallerError):
-            signer.open(text, "ann", "tools/call", "t")
+            signer.verify(text, "ann", "tools/call", "t")
 
 
 @pytest.mark.parametrize("who", [("bob", "tools/call", "t"), ("ann", "prompts/get", "t"), ("ann", "tools/call", "u")])
 def test_a_request_state_is_good_for_one_caller_and_one_call(who: tuple[str, str, str]) -> None:
     signer = RequestStateSigner(b"key", clock.wall_ms)
     with pytest.raises(CallerError):
-        signer.open(signer.close("relay", "ann", "tools/call", "t", "notes", body="body"), *who)
+        signer.verify(signer.sign("relay", "ann", "tools/call", "t", "notes", body="body"), *who)
 
 
 @seam
 async def test_a_request_state_expires() -> None:
     signer = RequestStateSigner(b"key", clock.wall_ms)
-    state = signer.close("relay", "ann", "tools/call", "t", "notes", body="body")
+    state = signer.sign("relay", "ann", "tools/call", "t", "notes", body="body")
     the_loop().leap(LIFETIME_S - 1)
-    assert signer.open(state, "ann", "tools/call", "t").body == "body"
+    assert signer.verify(state, "ann", "tools/call", "t").body == "body"
     the_loop().leap(2)
     with pytest.raises(CallerError):
-        signer.open(state, "ann", "tools/call", "t")
+        signer.verify(state, "ann", "tools/call", "t")
 
 
 def test_request_state_is_good_at_gateway_whose_own_clock_is_hours_off() -> None:
     """Both gateways have the clock of the store that they share."""
     made = RequestStateSigner(b"key", lambda: 1_790_000_000_000)
-    state = made.close("relay", "ann", "tools/call", "t", "notes", body="body")
+    state = made.sign("relay", "ann", "tools/call", "t", "notes", body="body")
     soon = RequestStateSigner(b"key", lambda: 1_790_000_000_000 + LIFETIME_S * 1000 - 1)
-    assert soon.open(state, "ann", "tools/call", "t").body == "body"
+    assert soon.verify(state, "ann", "tools/call", "t").body == "body"
     with pytest.raises(CallerError):
-        RequestStateSigner(b"key", lambda: 1_790_000_000_000 + LIFETIME_S * 1000 + 1000).open(
+        RequestStateSigner(b"key", lambda: 1_790_000_000_000 + LIFETIME_S * 1000 + 1000).verify(
             state, "ann", "tools/call", "t"
         )
 

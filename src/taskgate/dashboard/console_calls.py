@@ -82,7 +82,7 @@ class CallInProgress:
             reply = await self._gateway.requests.answer(self._request)
             if reply is not None:
                 await self._outcome.finish(reply.status, reply.body)
-                self._request.delivery.settled(True)
+                self._request.delivery.delivered(True)
         finally:
             if not self._outcome.reply.done():
                 self._outcome.reply.cancel()

@@ -70,7 +70,7 @@ class Servers:
         row = next((row for row in self.rows(who) if row["name"] == name), None)
         if row is None:
             return None
-        plan, line = self._gateway.plan.value, self._gateway.budgets.lines.get(name)
+        plan, line = self._gateway.plan.value, self._gateway.budgets.queues.get(name)
         record = plan.registry.records.get(name)
         budgets = record.budgets if record is not None else None
         return {

@@ -88,7 +88,7 @@ class System:
     def _limits(self) -> list[dict[str, Any]]:
         limits, gateway = self._gateway.limits, self._gateway
         in_use = (
-            ("calls_in_flight", len(gateway.admission.inside), limits.calls_in_flight),
+            ("calls_in_flight", len(gateway.admission.open_calls), limits.calls_in_flight),
             ("sessions", len(gateway.sessions), limits.sessions),
         )
         return [{"limit": name, "in_use": used, "of": most} for name, used, most in in_use]

@@ -23,7 +23,7 @@ from taskgate.gateway.methods.shared_sessions import SharedSessions
 from taskgate.gateway.own_tools.table import callable_families
 from taskgate.gateway.plan import Live, Plan
 from taskgate.gateway.questions.activity import Activity
-from taskgate.gateway.requests.replies import going_down
+from taskgate.gateway.requests.replies import shutting_down
 from taskgate.gateway.requests.session import Session
 from taskgate.gateway.requests.session_table import SessionTable
 from taskgate.gateway.status import GatewayStatus
@@ -54,7 +54,7 @@ class CallerSessions:
         Raises NotAllowed if the caller requests servers outside its scope.
         """
         if self.status.stopping:
-            raise going_down(message)
+            raise shutting_down(message)
         opening = read_opening(message.params, old_stdio)
         requested = narrowing.narrowed(SessionRequest.from_meta(_meta(message)))
         subset = self.admit(caller, requested)

@@ -28,7 +28,13 @@ from taskgate.gateway.plan import Live, Plan
 from taskgate.gateway.relay.traced_calls import answer_traced
 from taskgate.gateway.requests.admission import Admission
 from taskgate.gateway.requests.budgets import CHARGED, Budgets
-from taskgate.gateway.requests.replies import CallerReply, broken, going_down, refused, relayed
+from taskgate.gateway.requests.replies import (
+    CallerReply,
+    error_reply,
+    internal_error_reply,
+    relayed_error,
+    shutting_down,
+)
 from taskgate.gateway.requests.request import Request
 from taskgate.gateway.status import GatewayStatus
 from taskgate.gateway.tasks.engine import TaskEngine
@@ -93,13 +99,13 @@ class RequestDispatcher:
             state = "ok"
             return CallerReply(wire.success(message.id, result)) if not request.delivery.answered else None
         except RelayedError as error:
-            return relayed(request, error)
+            return relayed_error(request, error)
         except TaskgateError as problem:
             state = problem.error_type
             self.denials.request_refused(request, problem)
-            return refused(self.plan.value, problem, message.id, request.generation, message, facts=_facts(request))
+            return error_reply(self.plan.value, problem, message.id, request.generation, message, facts=_facts(request))
         except Exception as fault:  # a fault fails this request only; the reply refers to the log entry
-            return broken(fault, message, request.generation)
+            return internal_error_reply(fault, message, request.generation)
         except asyncio.CancelledError:
             state = "cancelled"
             if (
@@ -109,13 +115,13 @@ class RequestDispatcher:
                 and not request.delivery.answered
             ):
                 # The request was still queued, or waiting for a connection, when the drain timeout expired.
-                return self.failure(going_down(message), message.id, request.generation, message)
+                return self.failure(shutting_down(message), message.id, request.generation, message)
             raise
         finally:
             if request.delivery.answered:
                 state = "promoted"
             else:
-                request.delivery.over()
+                request.delivery.end_call()
                 span.over(state, clock.monotonic())
             # Callers choose the method name: an unknown one must not become a metric label.
             self.metrics.answered(message.method if use_case else "other", state, clock.monotonic() - span.began)
@@ -123,7 +129,7 @@ class RequestDispatcher:
     def _admit(self, request: Request, message_id: bytes) -> None:
         """Check the limits and register the request, so that it can be cancelled. Raises TaskgateError if it is not admitted."""
         if self.status.stopping:
-            raise going_down(request.message)
+            raise shutting_down(request.message)
         params = request.message.params
         if params is not None and request.message.method in PASSED_ON and not params.keys() <= USUAL:
             _refuse_imitations(params)
@@ -134,7 +140,7 @@ class RequestDispatcher:
             if self.caches is not None:
                 self.caches.check()
         if request.session is not None:
-            request.session.begin(message_id, request.delivery.carrier or request.delivery.carried())
+            request.session.begin(message_id, request.delivery.carrier or request.delivery.carrier_task())
             return
         # A stateless request declares the client's capabilities itself, and upstream servers rely on them (-32021). Only the
         # facade modes add the inbox.
@@ -151,7 +157,7 @@ class RequestDispatcher:
     ) -> CallerReply:
         """Return the error reply. `message` is the request, if it could be parsed; the error then makes no statement about an
         earlier call that the request refers to."""
-        return refused(self.plan.value, problem, message_id, generation, message)
+        return error_reply(self.plan.value, problem, message_id, generation, message)
 
 
 def _refuse_imitations(params: Mapping[str, Any]) -> None:

@@ -293,7 +293,7 @@ def _running(
         base.state_signer,
         login_of=lambda principal: base.plan.value.governing.login_of(principal),
     )
-    results = TaskResults(records, followers, urls, cut=base.budgets.cut, check_output=facts.check_output)
+    results = TaskResults(records, followers, urls, cut=base.budgets.truncate, check_output=facts.check_output)
     following = UpstreamTasks(
         records, questions, results, events, deadlines=deadlines, can_be_task=facts.can_be_upstream_task
     )

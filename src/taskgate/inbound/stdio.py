@@ -21,7 +21,7 @@ from taskgate.core.generations.stateless import has_envelope, read_envelope
 from taskgate.core.identity.caller import Caller
 from taskgate.core.scoping.session_request import SessionRequest
 from taskgate.core.wire import InvalidMessage, Kind, Message, MessageReader
-from taskgate.gateway.requests.replies import going_down, stopped_meanwhile
+from taskgate.gateway.requests.replies import shutting_down, stopped_before_reply
 from taskgate.gateway.requests.request import Request
 from taskgate.gateway.requests.session import Session
 from taskgate.gateway.services.transports import TransportServices
@@ -200,7 +200,7 @@ class StdioEndpoint:
         elif message.kind is Kind.NOTIFICATION:
             self._notified(message)
         elif self._draining:
-            self._fail(going_down(message), message, outlet)
+            self._fail(shutting_down(message), message, outlet)
         elif message.id in self._open:
             self._refuse(CallerError("invalid_request", "A request with this id is still open."), outlet, message.id)
         else:
@@ -229,7 +229,7 @@ class StdioEndpoint:
         except asyncio.CancelledError:
             if not self._time_is_up:
                 raise
-            self._fail(stopped_meanwhile(message), message, outlet)
+            self._fail(stopped_before_reply(message), message, outlet)
 
     def _fail(self, problem: TaskgateError, message: Message, outlet: LineOutlet) -> None:
         generation = Generation.STATELESS if has_envelope(message.params) else Generation.STATEFUL
@@ -251,7 +251,7 @@ class StdioEndpoint:
             if reply is not None:
                 outlet.send(reply.body)
         if reply is not None:
-            request.delivery.settled(outlet.still_there)
+            request.delivery.delivered(outlet.still_there)
 
     def _request(self, message: Message, outlet: LineOutlet) -> Request:
         if has_envelope(message.params):

@@ -26,7 +26,7 @@ from taskgate.gateway.governance.call_log import CallLog
 from taskgate.gateway.requests.caller_keys import fair_key
 from taskgate.gateway.requests.heartbeat import Heartbeat
 from taskgate.gateway.requests.large_results import summarized
-from taskgate.gateway.requests.request import Request, next_step
+from taskgate.gateway.requests.request import Request, yield_if_large
 from taskgate.gateway.requests.server_queue import ServerQueue
 from taskgate.gateway.tasks.engine import TaskEngine
 from taskgate.gateway.tasks.promotion import Promotion
@@ -124,11 +124,11 @@ class ToolCalls:
 
     async def _forward_large(self, request: Request, tool: ToolRef, arguments: Any) -> bytes:
         """Forward a call with large params, and let other requests run between the steps."""
-        await next_step(request)
+        await yield_if_large(request)
         self._arguments.validate_and_learn(request, tool, arguments)
-        await next_step(request)
+        await yield_if_large(request)
         request.members()
-        await next_step(request)
+        await yield_if_large(request)
         return await self._forward(request, tool, arguments)
 
     # The stages of a forwarded call, in order. Nothing is stored and nothing runs beside it unless it is promoted.
@@ -163,7 +163,7 @@ class ToolCalls:
         return heartbeat
 
     def _send(self, request: Request, tool: ToolRef, arguments: Any, promotion: Promotion) -> Awaitable[bytes]:
-        queue = self._budgets.lines.get(tool.server) if self._budgets.lines else None
+        queue = self._budgets.queues.get(tool.server) if self._budgets.queues else None
         if queue is not None:
             return self._send_in_turn(request, tool, arguments, promotion, queue=queue)
         upstream = self._upstreams.value[tool.server]
@@ -187,7 +187,7 @@ class ToolCalls:
         if tool.has_output_schema and tool.entry is not None and self._validation.on:
             await self._validation.output(tool.entry, tool.wire, result)
         if self._budgets.outputs:
-            result = await self._budgets.cut(tool.server, result)
+            result = await self._budgets.truncate(tool.server, result)
         await self._sending.note_links(request, tool.server, result)
         return result, await summarized(result)
 

@@ -29,7 +29,7 @@ from taskgate.gateway.governance.call_log import CallLog
 from taskgate.gateway.governance.gate import CallGate
 from taskgate.gateway.requests.budgets import Budgets
 from taskgate.gateway.requests.caller_keys import fair_key, idempotency_key
-from taskgate.gateway.requests.request import Request, next_step
+from taskgate.gateway.requests.request import Request, yield_if_large
 from taskgate.gateway.tasks.engine import TaskEngine
 from taskgate.gateway.tasks.task_records import NewCall
 from taskgate.mcp.param_headers import mismatch
@@ -90,16 +90,16 @@ class DurableCalls:
 
     async def _validate_arguments(self, call: _Call) -> None:
         """Validate the arguments as configured. A governed call with an unusable schema continues: an approver may still see it."""
-        await next_step(call.request)
+        await yield_if_large(call.request)
         try:
             self.arguments.validate_and_learn(call.request, call.tool, call.arguments)
         except UnusableSchema as problem:
             if not call.governed:
                 raise
             call.schema_problem = problem
-        await next_step(call.request)
+        await yield_if_large(call.request)
         call.request.members()
-        await next_step(call.request)
+        await yield_if_large(call.request)
 
     async def _check_task_contract(self, call: _Call) -> None:
         request, tool = call.request, call.tool
@@ -119,7 +119,7 @@ class DurableCalls:
             return
         approval = await self.gate.for_tool(call.request, call.tool)
         if approval is not None:
-            await next_step(call.request)
+            await yield_if_large(call.request)
             unvalidated = self.arguments.before_hold(call.request, call.tool, call.arguments)
             call.approval = msgspec.structs.replace(approval, unvalidated=unvalidated)
         elif call.schema_problem is not None:
@@ -193,7 +193,7 @@ class DurableCalls:
 
     def _refuse_if_full(self, request: Request, tool: ToolRef) -> None:
         """Raise `overloaded` before a task is created if the server's queue is full."""
-        queue = self.budgets.lines.get(tool.server)
+        queue = self.budgets.queues.get(tool.server)
         if queue is not None:
             queue.refuse_if_full(fair_key(request))
 

@@ -39,7 +39,7 @@ class Sending:
         same line as tool calls (which have more to do when they wait: see `call_tool`).
         """
         upstream = self.upstreams.value[server]
-        line = self.budgets.lines.get(server) if self.budgets.lines else None
+        line = self.budgets.queues.get(server) if self.budgets.queues else None
         if line is None:
             return await self.relay.carry(request, upstream, call)
         async with line.slot(fair_key(request)):

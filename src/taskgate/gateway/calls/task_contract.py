@@ -49,7 +49,7 @@ class TaskContract:
             self.count_violation("forbidden")
             raise _task_forbidden(tool)
         if present:
-            session.uses_tasks()
+            session.mark_task_use()
         return check
 
 

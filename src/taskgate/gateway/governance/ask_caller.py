@@ -274,7 +274,7 @@ class ByUrl:
         return await self._tasks.wait_out(request, task, waiting_for_people=True)
 
     def _asked(self, request: Request, tool: ToolRef, task: Task, question: dict[str, Any]) -> bytes:
-        state = self._state_signer.close(
+        state = self._state_signer.sign(
             STATE_KIND, request.caller.principal, "tools/call", tool.name, tool.server, body=task.id
         )
         return wire.encode(
@@ -290,7 +290,7 @@ class ByUrl:
         if request.generation is not Generation.STATELESS or "requestState" not in request.params:
             return None
         members = request.members()
-        state = self._state_signer.open(
+        state = self._state_signer.verify(
             text_of(members["requestState"]), request.caller.principal, "tools/call", tool.name
         )
         if state.kind != STATE_KIND:

@@ -26,7 +26,7 @@ from taskgate.gateway.governance.evaluate import Asked, PreSendRecheck, asked_of
 from taskgate.gateway.governance.record_calls import CallRecorder, Denials, RecordedRefusal
 from taskgate.gateway.plan import Live, Plan, pending_limits
 from taskgate.gateway.requests.heartbeat import Heartbeat
-from taskgate.gateway.requests.limit_errors import limit_met
+from taskgate.gateway.requests.limit_errors import limit_error
 from taskgate.gateway.requests.request import Request
 from taskgate.gateway.requests.strict_arguments import READ_AT_ONCE, arguments_digest, read_ahead
 from taskgate.gateway.tasks.engine import TaskEngine
@@ -184,7 +184,7 @@ class HeldReadings:
         audit = audit_of(self._plan.value, approval)
         held = await self._store.hold(approval, pending=pending, audit=audit, joins=joins)
         if isinstance(held, TooManyOpen):
-            raise limit_met(held, "Wait for some to be decided.")
+            raise limit_error(held, "Wait for some to be decided.")
         if not isinstance(held, HeldCall):
             raise GatewayFault("store_unavailable", "Another process has taken over the store.")
         if len(self._open) >= MAX_REMEMBERED:

@@ -27,7 +27,7 @@ from taskgate.gateway.plan import Live, Plan
 from taskgate.gateway.requests.request import Request
 from taskgate.gateway.requests.request_state import RequestStateSigner
 from taskgate.gateway.requests.session import Session
-from taskgate.gateway.requests.session_table import SessionTable, too_many
+from taskgate.gateway.requests.session_table import SessionTable, too_many_sessions
 from taskgate.gateway.tasks.conversation_homes import ConversationHomes
 from taskgate.ports.replicas import (
     SESSIONS,
@@ -166,7 +166,7 @@ class SharedSessions:
             full = await self.rows.open_session(kept, together)
         if full is not None:
             whose = "You have" if full is TooManySessions.OF_CALLER else "Your tenant has"
-            raise too_many(f"{whose} too many sessions")
+            raise too_many_sessions(f"{whose} too many sessions")
         self._written[session.id] = body
 
     def _unused(self, caller: Caller, full: TooManySessions) -> Session | None:
@@ -193,10 +193,10 @@ class SharedSessions:
         if body.log_level is not None:
             session.set_log_level(body.log_level)
         if body.used_tasks:
-            session.uses_tasks()
+            session.mark_task_use()
         for uri, server in body.subscriptions.items():
             self._following.subscriptions.follow(session, uri, server)
-        self._sessions.put_back(session, clock.monotonic())
+        self._sessions.restore(session, clock.monotonic())
         self._written[session.id] = kept.body
         if body.subscriptions:
             self._begin(self._follow_again(session, body.subscriptions))

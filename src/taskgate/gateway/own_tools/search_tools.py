@@ -66,8 +66,10 @@ async def search_tools(parts: SearchParts, request: Request, given: dict[str, An
         tool = view.tools[hit.key]
         if is_listed(view, request, tool) and (server is None or tool.server == server):
             found.append({"name": tool.wire, "server": tool.server, "description": _short(tool)})
-    next_step = "describe_tool gives the arguments of one; call_tool calls it."
-    return saying({"tools": found[:limit], "note": next_step if found else "Nothing fits. Try other words, or fewer."})
+    yield_if_large = "describe_tool gives the arguments of one; call_tool calls it."
+    return saying(
+        {"tools": found[:limit], "note": yield_if_large if found else "Nothing fits. Try other words, or fewer."}
+    )
 
 
 async def describe_tool(parts: SearchParts, request: Request, given: dict[str, Any]) -> ToolReply:
@@ -223,7 +225,7 @@ async def execute_tool(parts: ExecuteParts, request: Request, given: dict[str, A
         parts.following.activity, request, feed, server, "tools/call", params=_params(request, wire_name)
     )
     wait_s = patience_s(parts.following.tasks.promotions, request, timeout_ms)
-    inner.delivery.deliver(
+    inner.delivery.set_mode(
         Delivery(wait_s, request.progress_token is not None, Form.SENTENCE),
         lambda task, _waited: _promoted(parts.following, inner, feed, task, round(wait_s * 1000)),
     )

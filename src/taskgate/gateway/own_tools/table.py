@@ -34,7 +34,7 @@ from taskgate.gateway.own_tools import (
 )
 from taskgate.gateway.own_tools.tool import OwnTool, ToolReply, UsableTool, refused, with_news
 from taskgate.gateway.own_tools.use_resources import ResourceParts, own_content
-from taskgate.gateway.requests.replies import stated
+from taskgate.gateway.requests.replies import executed_stated
 from taskgate.gateway.requests.request import Request
 from taskgate.ports.upstream import RelayedError
 
@@ -181,7 +181,7 @@ class OwnTools:
             reply = refused(f"The server answered with an error: {error.get('message')} (code {problem.code})")
         except TaskgateError as problem:
             self.denials.request_refused(request, problem)
-            executed = stated(problem, request.message)
+            executed = executed_stated(problem, request.message)
             reply = ToolReply(
                 refused(problem.message).blocks,
                 True,

@@ -152,7 +152,7 @@ async def with_news(inbox: Inbox, request: Request, feed: Feed, reply: ToolReply
 def hand_over(request: Request, feed: Feed, batch: EventBatch) -> None:
     """Whoever sends the reply says whether it arrived."""
     if batch:
-        request.delivery.when_settled(lambda arrived: feed.handed_over(batch, arrived))
+        request.delivery.when_delivered(lambda arrived: feed.handed_over(batch, arrived))
 
 
 def pending_client_action(inbox: Inbox, request: Request) -> dict[str, Any]:

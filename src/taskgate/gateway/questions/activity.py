@@ -90,7 +90,7 @@ class Activity:
 
     def _heard(self, key: ConversationKey) -> None:
         """A stateless client is there: what it causes is its own again."""
-        if self.conversations.heard(key):
+        if self.conversations.seen(key):
             for feed in self._of_caller.get(key.caller, {}).values():
                 feed.unfollow(key.stream)
 
@@ -111,7 +111,9 @@ class Activity:
     async def _load(self, feed: Feed) -> None:
         """Its own stream, and what the caller's conversations that have ended left."""
         streams = await self._store.streams_of(feed.key.caller)
-        await feed.load(stream for stream in streams if self.conversations.may_hear(feed.key, conversation_of(stream)))
+        await feed.load(
+            stream for stream in streams if self.conversations.is_notified(feed.key, conversation_of(stream))
+        )
 
     def _make_room(self) -> None:
         """Names of stateless callers cost nothing to invent: whoever was not heard of for longest makes room."""
@@ -125,7 +127,7 @@ class Activity:
         feeds = self._of_caller.get(key.caller)
         if not feeds:
             return []
-        return [feed for feed in feeds.values() if self.conversations.may_hear(feed.key, key)]
+        return [feed for feed in feeds.values() if self.conversations.is_notified(feed.key, key)]
 
     def is_awaited_by(self, key: ConversationKey) -> bool:
         """Whether a request is open that waits for what this conversation causes."""

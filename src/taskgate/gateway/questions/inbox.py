@@ -142,7 +142,7 @@ class Inbox:
         own[waiting.id] = waiting
         self._events.publish(QuestionsChanged(whose.caller))
         if request is not None:
-            request.delivery.waits_for(waiting.sentence)
+            request.delivery.set_open_question(waiting.sentence)
         waiting.ends_by(asyncio.get_running_loop().call_later(expiry_s, self._expire, waiting))
         if not question.restored:
             self._tell_of(waiting)
@@ -193,7 +193,7 @@ class Inbox:
             for waiting in self._waiting.get(who.caller, {}).values()
             if waiting.method in methods
             and (server is None or waiting.server == server)
-            and self._conversations.may_hear(who, waiting.whose)
+            and self._conversations.is_notified(who, waiting.whose)
         ]
 
     def own(self) -> list[Waiting]:

@@ -141,7 +141,7 @@ class Waiting:
         what waits at another gateway was taken there. Raises CallerError if it was not.
         """
         if self.request is not None:
-            await self.request.delivery.promoted()
+            await self.request.delivery.wait_promoted()
         if self.keep_answer is not None and self.given is not None:
             await self.keep_answer(self.given)
 

@@ -29,7 +29,7 @@ def heard(request: Request, method: str, params: Raw | None) -> None:
         return
     if method == "notifications/progress":
         if params is not None:
-            request.delivery.progressed(params, request.progress_token)
+            request.delivery.report_progress(params, request.progress_token)
         return
     if method == "notifications/message" and not request.delivery.wants_log(_level_of(params)):
         return

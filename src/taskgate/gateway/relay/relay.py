@@ -148,7 +148,7 @@ class Relay:
 
     async def _recorded(self, request: Request, call: UpstreamCall, server: str, sent: Awaitable[Reply]) -> Reply:
         """Wait for the reply; the waterfall shows when the call to the upstream began and ended."""
-        request.delivery.is_sent()
+        request.delivery.mark_sent()
         parent = request.delivery.span.number if request.delivery.span is not None else 0
         now, began, caller = clock.wall(), clock.monotonic(), request.caller.principal
         span = self._waterfall.begin(
@@ -210,11 +210,11 @@ class Relay:
         # A held call waits here; what a program remembers of a call is in the one that this gateway started.
         home = self._suspended.home if kind == "held" or upstream.transport == "stdio" else ""
         who = request.caller.principal
-        return self._state_signer.close(kind, who, call.method, call.name, upstream.id, body=body, home=home)
+        return self._state_signer.sign(kind, who, call.method, call.name, upstream.id, body=body, home=home)
 
     async def _next_round(self, request: Request, upstream: Upstream, call: UpstreamCall) -> bytes:
         """A stateless caller comes back with answers."""
-        state = self._state_signer.open(
+        state = self._state_signer.verify(
             text_of(call.params["requestState"]), request.caller.principal, call.method, call.name
         )
         if state.server != upstream.id:
@@ -248,7 +248,7 @@ class Relay:
         async def next_round(reply: Reply, _number: int) -> Members | None:
             if not isinstance(reply, InputRequired):
                 return None
-            stand_in = await request.delivery.promoted()
+            stand_in = await request.delivery.wait_promoted()
             if stand_in is None and not reply.requests:
                 # The caller itself calls again, and knows how often.
                 return None
@@ -257,7 +257,7 @@ class Relay:
             if not foreign:
                 request.delivery.keep_state(reply.state)
                 return None
-            request.delivery.asks(foreign, reply.state)
+            request.delivery.begin_round(foreign, reply.state)
             answers = await asyncio.gather(*(self._put_foreign(request, question) for question in foreign.values()))
             return next_params(call.params, _given(foreign, answers), reply.state)
 
@@ -267,11 +267,11 @@ class Relay:
         """Sends one of the later rounds; if the call has become a task, its intent is written first."""
 
         async def send(params: Members, _number: int) -> Reply:
-            stand_in = await request.delivery.promoted()
+            stand_in = await request.delivery.wait_promoted()
             if stand_in is not None:
-                await stand_in.next_round(params, request.delivery.asked_state)
-            if request.delivery.asked_round is not None:
-                request.delivery.asked_round.goes_out()
+                await stand_in.next_round(params, request.delivery.server_state)
+            if request.delivery.question_round is not None:
+                request.delivery.question_round.mark_sent()
             return await self._send(request, call.with_params(params), link)
 
         return send
@@ -339,7 +339,7 @@ class Relay:
             if not isinstance(reply, InputRequired):
                 return None
             asked = questions_of(link.server, reply)
-            request.delivery.asks(asked, reply.state)
+            request.delivery.begin_round(asked, reply.state)
             answers = await asyncio.gather(*(self._put(request, question) for question in asked.values()))
             return next_params(call.params, _given(asked, answers), reply.state)
 

@@ -122,7 +122,7 @@ class SuspendedCalls:
         if refusal is not None:
             return refusal
         request = held.request
-        stand_in = await request.delivery.promoted() if request is not None else None
+        stand_in = await request.delivery.wait_promoted() if request is not None else None
         if stand_in is not None:
             # The call became a task while it ran: its questions are the task's now.
             return await stand_in.ask(question)
@@ -154,7 +154,7 @@ class SuspendedCalls:
             raise
         if held.work.done():
             return held.work.result()
-        stand_in = await held.request.delivery.promoted() if held.request is not None else None
+        stand_in = await held.request.delivery.wait_promoted() if held.request is not None else None
         return self._suspend(held) if stand_in is None else await self._as_a_task(held, held.work, stand_in)
 
     async def _as_a_task(self, held: SuspendedCall, work: asyncio.Task[Reply], stand_in: StandIn) -> Reply:

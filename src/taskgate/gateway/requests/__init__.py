@@ -1,1 +1,1 @@
-"""One request of a caller, its session, and what bounds how many there are."""
+"""A caller's request: its session, admission, delivery and reply."""

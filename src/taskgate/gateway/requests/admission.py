@@ -27,7 +27,7 @@ QUIET_S: Final = 1.0
 
 
 class TooBusy(GatewayFault):
-    """Sent to each caller, and to the log only now and then: a line for each would make the overload worse."""
+    """Raised for every refused call but logged at most once a second: a line for each would add to the overload."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -41,37 +41,39 @@ class TooBusy(GatewayFault):
 
 class Admission:
     def __init__(self, limits: Limits, metrics: Metrics) -> None:
-        self.inside: set[ReplyDelivery] = set()
+        self.open_calls: set[ReplyDelivery] = set()
         self._metrics = metrics
-        self._told_at = 0.0
-        self._untold = 0
+        self._logged_at = 0.0
+        self._unlogged = 0
         self._lateness = Lateness(limits.busy_after_s)
         self.adopt(limits)
 
     def adopt(self, limits: Limits) -> None:
-        self._most = limits.calls_in_flight
+        self._max_open_calls = limits.calls_in_flight
         if limits.busy_after_s != self._lateness.target_s:
             self._lateness = Lateness(limits.busy_after_s)
 
     def enter(self, request: Request) -> None:
-        """Count a call in. Raises `overloaded` where there is no room or no time for it."""
+        """Count the call as open. Raises `overloaded` if too many are open or the gateway is too late."""
         now = clock.monotonic()
         if self._lateness.refuses(now, now - request.arrived):
             raise self._refuse("late")
-        if len(self.inside) >= self._most:
+        if len(self.open_calls) >= self._max_open_calls:
             raise self._refuse("full")
-        request.delivery.count_in(self.inside)
+        request.delivery.count_in(self.open_calls)
 
     def _refuse(self, why: str) -> TooBusy:
         self._metrics.denied.add(f"overloaded_{why}")
-        self._untold += 1
+        self._unlogged += 1
         now = clock.monotonic()
-        if now - self._told_at >= QUIET_S:
+        if now - self._logged_at >= QUIET_S:
             log.warning(
-                "the gateway is overloaded; calls are refused", why=why, calls=self._untold, open=len(self.inside)
+                "the gateway is overloaded; calls are refused", why=why, calls=self._unlogged, open=len(self.open_calls)
             )
-            self._told_at, self._untold = now, 0
+            self._logged_at, self._unlogged = now, 0
         return TooBusy()
 
     def gauges(self) -> list[Gauge]:
-        return [Gauge("taskgate_calls_in_flight", "Calls being answered.", (), lambda: [((), float(len(self.inside)))])]
+        return [
+            Gauge("taskgate_calls_in_flight", "Calls being answered.", (), lambda: [((), float(len(self.open_calls)))])
+        ]

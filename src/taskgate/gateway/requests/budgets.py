@@ -36,17 +36,17 @@ CHARGED: Final = frozenset(
 
 
 class NameLimits:
-    """How often one name may call, and how many of its calls may be open: of each caller, or of each tenant."""
+    """Limits on the rate and the open calls of each name, which is a caller or a tenant."""
 
-    def __init__(self, who_calls: str) -> None:
-        self._who_calls = who_calls
+    def __init__(self, subject: str) -> None:
+        self._subject = subject
         self._rate: TokenBucket | None = None
         self._most: int | None = None
         self._levels: dict[str, BucketLevel] = {}
         self._open: dict[str, set[ReplyDelivery]] = {}
 
     def adopt(self, rate: TokenBucket | None, most: int | None) -> None:
-        """A reload, or another number of gateways: what was counted goes on."""
+        """Apply changed limits after a reload or a change in the number of gateways. Counters are kept."""
         self._rate, self._most = rate, most
 
     @property
@@ -68,7 +68,7 @@ class NameLimits:
         if len(calls) >= most:
             raise CallerError(
                 "overloaded",
-                f"{self._who_calls} too much at once: {most} calls are open, which is the limit. "
+                f"{self._subject} too much at once: {most} calls are open, which is the limit. "
                 "The call was not executed; try again when some have ended.",
                 gate="budget",
                 retry_after_s=RETRY_AFTER_S,
@@ -86,14 +86,14 @@ class NameLimits:
             wait_ms = max(1, round(wait_s * 1000))
             raise CallerError(
                 "rate_limited",
-                f"{self._who_calls} too often. The call was not executed; try again in {wait_ms} ms.",
+                f"{self._subject} too often. The call was not executed; try again in {wait_ms} ms.",
                 gate="budget",
                 retry_after_s=wait_s,
                 data={"retry_after_ms": wait_ms},
             )
 
     def _forget_full(self, rate: TokenBucket, now: float) -> None:
-        """A bucket that is full again says no more than one that was never used."""
+        """Drop full buckets, which are equal to buckets that were never used."""
         full_after = rate.burst / rate.per_second
         self._levels = {who: level for who, level in self._levels.items() if now - level.at < full_after}
         while len(self._levels) >= MAX_BUCKETS:
@@ -109,13 +109,13 @@ def _part_of(limit: int | None, place: int, among: int) -> int | None:
 
 
 class Budgets:
-    """All budgets of the plan in force. `lines` and `outputs` hold only servers that have one."""
+    """All budgets of the current plan. `queues` and `outputs` contain only servers with such a budget."""
 
     def __init__(self, plan: Plan) -> None:
-        self.lines: dict[str, ServerQueue] = {}
+        self.queues: dict[str, ServerQueue] = {}
         self.outputs: dict[str, int] = {}
         self.limit_callers = False
-        """Whether anything is limited by caller or tenant; if not, calls are not asked about."""
+        """Whether any limit per caller or tenant is set; if not, `admit` need not be called."""
         self._callers, self._tenants = (
             NameLimits("You are calling"),
             NameLimits("The callers of your tenant are calling"),
@@ -125,7 +125,7 @@ class Budgets:
         self.adopt(plan)
 
     def adopt(self, plan: Plan) -> None:
-        """A reload: lines keep those who wait in them."""
+        """Apply the plan of a reload. Queues keep the calls that wait in them."""
         self._plan = plan
         limits, among = plan.limits, self._gateways
         self._callers.adopt(
@@ -142,48 +142,47 @@ class Budgets:
         slots = {
             server: share(b.max_concurrency, self._place, among) for server, b in budgets.items() if b.max_concurrency
         }
-        for server in [server for server in self.lines if server not in slots]:
-            self.lines.pop(server).dissolve()
+        for server in [server for server in self.queues if server not in slots]:
+            self.queues.pop(server).remove_limit()
         for server, count in slots.items():
-            line = self.lines.get(server)
-            if line is None:
-                self.lines[server] = ServerQueue(server, count, limits.queue_per_server)
+            queue = self.queues.get(server)
+            if queue is None:
+                self.queues[server] = ServerQueue(server, count, limits.queue_per_server)
             else:
-                line.resize(count, limits.queue_per_server)
+                queue.resize(count, limits.queue_per_server)
 
     @property
     def gateways(self) -> int:
-        """How many share the store."""
+        """How many gateways share the store."""
         return self._gateways
 
     def divide(self, place: int, gateways: int) -> None:
-        """This is the gateway at this place of so many that share the store: each takes its part of every limit."""
+        """Set this gateway's position among those that share the store. Each enforces its share of every limit."""
         if (place, gateways) != (self._place, self._gateways):
             self._place, self._gateways = place, gateways
             self.adopt(self._plan)
 
     def gauges(self) -> list[Gauge]:
-        """How full the lines are, for whoever looks."""
+        """How many calls hold a slot and how many wait, by server."""
         return [
             Gauge(
                 "taskgate_line_running",
                 "Calls that hold a slot of a server with max_concurrency.",
                 ("server_id",),
-                lambda: [((server,), line.running) for server, line in self.lines.items()],
+                lambda: [((server,), queue.running) for server, queue in self.queues.items()],
             ),
             Gauge(
                 "taskgate_line_waiting",
                 "Calls that wait for a slot of a server with max_concurrency.",
                 ("server_id",),
-                lambda: [((server,), line.waiting) for server, line in self.lines.items()],
+                lambda: [((server,), queue.waiting) for server, queue in self.queues.items()],
             ),
         ]
 
     def admit(self, request: Request) -> None:
-        """Count one call of a caller and of its tenant. Raises `rate_limited` when it comes too soon, and `overloaded` where too
-        many are open.
+        """Count a call for its caller and tenant. Raises `rate_limited` or `overloaded`.
 
-        Callers without a token share one name: a fresh session must not be a way around the limit.
+        Callers without a token share one name, so that a new session does not bypass the limit.
         """
         caller = request.caller.principal
         tenant = tenant_of(caller) if self._tenants.in_force else ""
@@ -191,7 +190,7 @@ class Budgets:
         if tenant:
             self._tenants.admit(tenant, request.delivery)
 
-    async def cut(self, server: str, result: bytes) -> bytes:
-        """A tool's result within its server's limit: cut, with a marker, where it is too long."""
+    async def truncate(self, server: str, result: bytes) -> bytes:
+        """Truncate a result to its server's limit, with a marker."""
         limit = self.outputs.get(server)
         return result if limit is None or len(result) <= limit else await truncated(result, limit)

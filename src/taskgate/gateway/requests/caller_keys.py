@@ -13,15 +13,15 @@ from taskgate.gateway.requests.request import Request
 
 
 def fair_key(request: Request) -> str:
-    """As whose turn a request waits in line: its conversation's, or that of everybody at its address."""
+    """The key for fair queueing: the caller's conversation, or its address if it has none."""
     key = request.caller_key
     return request.caller.limit_key if key.startswith(NO_CONVERSATION) else key
 
 
 def memory_key(request: Request) -> str:
-    """Under which name the values that a caller used are remembered for it.
+    """The key under which values that the caller used are remembered.
 
-    Empty for an anonymous caller without a conversation: nothing tells it apart from others, so nothing is remembered.
+    Empty for an anonymous caller without a conversation: it cannot be told apart from others, so nothing is remembered.
     """
     key = request.caller_key
     return "" if key.startswith(NO_CONVERSATION) else key

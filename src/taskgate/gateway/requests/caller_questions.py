@@ -15,12 +15,12 @@ from taskgate.core.wire import Raw
 from taskgate.gateway.requests.request import Request
 from taskgate.gateway.requests.session import QUESTION_TIMEOUT_S, Keep, Session
 
-_GAVE_UP: Final = Answer(error=wire.encode({"code": -32603, "message": "The question was not answered in time."}))
+_TIMED_OUT: Final = Answer(error=wire.encode({"code": -32603, "message": "The question was not answered in time."}))
 _numbers = itertools.count(1)
 
 
 async def ask_caller(request: Request, question: Question) -> Answer:
-    """Ask over the request that caused the question, so that the caller knows what it is about."""
+    """Send the question on the stream of the request that caused it, so that the caller can relate the two."""
     session = request.session
     if session is None:
         return not_supported(question.method)
@@ -46,22 +46,22 @@ async def ask_session(
         outlet = request.delivery.outlet if request is not None and request.delivery.outlet.can_send else None
         return await session.ask(question.method, params, outlet, timeout_s, keep)
     except TimeoutError:
-        return _GAVE_UP
+        return _TIMED_OUT
 
 
 def _without_context(params: bytes, capabilities: Mapping[str, Any]) -> bytes:
-    """A server may not have other servers' context read to a model; only a caller that offers context is asked for any."""
+    """Drop `includeContext` unless the caller offers context and the server requests only its own."""
     members = wire.members_of(params)
     sampling = capabilities.get("sampling")
     offers = isinstance(sampling, Mapping) and "context" in sampling
-    wished = bytes(members["includeContext"])
-    if wished != b'"none"' and not (offers and wished == b'"thisServer"'):
+    requested = bytes(members["includeContext"])
+    if requested != b'"none"' and not (offers and requested == b'"thisServer"'):
         del members["includeContext"]
     return wire.join(members)
 
 
 def _complete_elicitation(params: bytes, decoded: dict[str, object]) -> bytes:
-    """A question from a stateless server lacks what this generation requires: a mode, and an id for a URL."""
+    """Add the `elicitationId` that a stateful caller requires and a stateless server does not send."""
     if decoded.get("mode") != "url" or "elicitationId" in decoded:
         return params
     members = wire.members_of(params)

@@ -10,17 +10,17 @@ from taskgate.core.identity.conversation import ConversationKey
 from taskgate.core.meta import meta_of
 
 CLIENT_META: Final = "taskgate/client"
-"""Under which key of `_meta` a stateless client says what it calls itself."""
+"""The `_meta` key with the name that a stateless client gives itself."""
 
 
 def client_label(params: Mapping[str, Any]) -> str:
-    """What a stateless client calls itself, or nothing."""
+    """The label of a stateless client, or an empty string."""
     client = meta_of(params).get(CLIENT_META)
     label = "".join(letter for letter in client[:200] if letter.isprintable()) if type(client) is str else ""
     return f"client:{label}" if label else ""
 
 
 def stateless_stream(caller: Caller, params: Mapping[str, Any]) -> str:
-    """The name of a stateless caller's conversation; empty for one that has neither an identity nor a name."""
+    """The name of a stateless caller's conversation; empty without an identity and a client name."""
     label = client_label(params)
     return label if caller.anonymous else ConversationKey(caller.principal, label).stream

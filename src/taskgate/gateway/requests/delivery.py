@@ -21,118 +21,121 @@ from taskgate.core.questions.question import NO_STATE, Answer, Question
 from taskgate.core.tasks.task import Task
 from taskgate.core.waterfall import Span, Waterfall
 from taskgate.core.wire import Members, Raw
-from taskgate.gateway.requests.asked_round import AskedRound
-from taskgate.gateway.requests.paced_progress import PacedProgress, readdressed
+from taskgate.gateway.requests.paced_progress import PacedProgress, with_caller_token
+from taskgate.gateway.requests.question_round import QuestionRound
 from taskgate.gateway.requests.session import Session, passes_log_level
 from taskgate.ports.outlet import ReplyOutlet
 from taskgate.ports.upstream import ClientProfile
 
 
 class StandIn(Protocol):
-    """Who takes over when the caller has its reply but the call goes on: the task that the call became."""
+    """The task that a promoted call became, which takes the caller's place while the call continues."""
 
     def heard(self, method: str, params: Raw | None) -> None: ...
 
     async def ask(self, question: Question) -> Answer: ...
 
     def server_waits(self, text: str | None) -> None:
-        """The server waits for an answer to a question that it did not tie to a call; None: not any more."""
+        """Note that the server waits for an answer to a question that is not tied to a call; None when it no longer does."""
         ...
 
     async def refused(self) -> None:
-        """What was sent last is proven not to have been executed."""
+        """Record that the last send was provably not executed."""
         ...
 
     async def sends_again(self) -> None:
-        """The same is about to be sent again. Raises if that may not be."""
+        """Record that the call is about to be sent again. Raises if it may not be."""
         ...
 
     async def next_round(self, params: Members, state: bytes | None) -> None:
-        """Its questions are answered: these are about to be sent. Raises if that may not be."""
+        """Record that the next round is about to be sent. Raises if it may not be."""
         ...
 
 
 class ReplyDelivery(msgspec.Struct, eq=False, kw_only=True):
-    """Made with its request; one for each. As a `SendLog` it tells the task that the call became of its sends, as a `CallSide`
-    it carries questions that a server did not tie to a call."""
+    """The delivery state of one request.
+
+    Implements `SendLog`, to report sends to the task that the call became, and `CallSide`, to pass on questions that a server did
+    not tie to a call.
+    """
 
     outlet: ReplyOutlet
     message_id: bytes | None
     session: Session | None
     envelope: Envelope | None
     inbox: bool
-    """Questions that the caller cannot be asked may wait for it."""
+    """Whether questions that the caller does not support may wait in its inbox."""
     carrier: asyncio.Task[Any] | None = None
-    """Who answers it, where the transport says so."""
+    """The asyncio task that handles the request, if the transport named it."""
     stand_in: StandIn | None = None
     promoting: asyncio.Task[None] | None = None
-    """It is just becoming a task, or has tried to."""
+    """The promotion of the call, running or ended."""
     answered: bool = False
     sent: bool = False
-    """Something of it was handed to an upstream's link, or it is a task; until then it cannot have been executed."""
+    """Whether anything was passed to a server's link or stored as a task. Before that, the call cannot have been executed."""
     counted_in: set[ReplyDelivery] | None = None
     also_in: tuple[set[ReplyDelivery], ...] = ()
-    """Those that are being answered, while this is one of them."""
+    """The sets of open calls that this one is counted in."""
     mode: Delivery | None = None
     hand_over: Callable[[Task, float], bytes] | None = None
-    on_settled: Callable[[bool], None] | None = None
+    on_delivered: Callable[[bool], None] | None = None
     span: Span | None = None
     open_question: Callable[[], str | None] | None = None
-    """What the call waits for in its caller's inbox, as a sentence."""
+    """Returns a sentence on the question that waits in the caller's inbox."""
     joined: JoinedCall | None = None
-    """The equal call that it joined."""
+    """The equal call that this one joined."""
     waits_text: str | None = None
-    """What its server waits for, asked elsewhere."""
-    asked_state: bytes | None = None
-    """What a stateless server gave us to keep while its questions are open."""
-    asked_round: AskedRound | None = None
+    """What the server waits for, if the question was asked elsewhere."""
+    server_state: bytes | None = None
+    """The state of a stateless server, to be returned with the answers to its questions."""
+    question_round: QuestionRound | None = None
     known_profile: ClientProfile | None = None
     progress: PacedProgress | None = None
     last_progress: Raw | None = None
-    """What the server said last of how far it is."""
+    """The last progress notification of the server."""
 
     def begin(self, method: str, params: Mapping[str, Any], principal: str, waterfall: Waterfall) -> Span:
-        """It is being answered now."""
+        """Open the span of the request in the waterfall."""
         name = params.get("name") or params.get("uri") or params.get("taskId")
         shown = name[:120] if type(name) is str else ""
         now, began = clock.wall(), clock.monotonic()
         span = self.span = waterfall.begin("request", method, shown, "", principal, now=now, began=began)
         return span
 
-    def carried(self) -> asyncio.Task[Any]:
-        """The task that answers it: the one the transport named, else the one that asks here first."""
+    def carrier_task(self) -> asyncio.Task[Any]:
+        """The asyncio task that handles the request: the one that the transport named, or else the current one."""
         if self.carrier is None:
             self.carrier = asyncio.current_task()
         assert self.carrier is not None
         return self.carrier
 
-    def is_sent(self) -> None:
+    def mark_sent(self) -> None:
         self.sent = True
 
-    def is_accepted(self) -> None:
-        """It is a task, which is sent whether or not this request is answered."""
+    def mark_accepted(self) -> None:
+        """The call is stored as a task, which runs whether or not this request is answered."""
         self.sent = True
 
     def use_inbox(self) -> None:
         self.inbox = True
 
-    def deliver(self, mode: Delivery, hand_over: Callable[[Task, float], bytes]) -> None:
-        """How long to wait for its result, and what the caller is told when it becomes a task instead."""
+    def set_mode(self, mode: Delivery, hand_over: Callable[[Task, float], bytes]) -> None:
+        """Set how long to wait for the result, and the reply for a call that becomes a task instead."""
         self.mode, self.hand_over = mode, hand_over
 
-    def join(self, joined: JoinedCall) -> None:
+    def set_joined(self, joined: JoinedCall) -> None:
         self.joined = joined
 
-    def waits_for(self, question: Callable[[], str | None]) -> None:
+    def set_open_question(self, question: Callable[[], str | None]) -> None:
         self.open_question = question
 
     def waiting_text(self) -> str | None:
-        """What the call waits for besides its server's work, to be reported to its caller."""
+        """What the call waits for besides the server's work, for the caller."""
         own = self.open_question() if self.open_question is not None else None
         return own or self.waits_text
 
     def can_carry(self, question: Question) -> bool:
-        """As `CallSide`: whether a stateful caller can be asked on the way of this reply. A stateless one cannot (see `rounds`)."""
+        """As `CallSide`: whether a stateful caller can be asked on the stream of this reply. A stateless one cannot."""
         session = self.session
         if session is None or session.closed or self.answered or self.is_promoted:
             return False
@@ -147,81 +150,82 @@ class ReplyDelivery(msgspec.Struct, eq=False, kw_only=True):
         if self.stand_in is not None:
             self.stand_in.server_waits(text)
 
-    def when_settled(self, hook: Callable[[bool], None]) -> None:
-        self.on_settled = hook
+    def when_delivered(self, hook: Callable[[bool], None]) -> None:
+        self.on_delivered = hook
 
     def keep_state(self, state: Raw | None) -> None:
-        """What a stateless server gave with its questions, to have it back with the answers."""
-        self.asked_state = bytes(state) if state is not None else NO_STATE
+        """Keep the state that a stateless server returned with its questions."""
+        self.server_state = bytes(state) if state is not None else NO_STATE
 
-    def asks(self, asked: Mapping[str, Question], state: Raw | None) -> AskedRound:
-        """A stateless server answered with questions."""
+    def begin_round(self, asked: Mapping[str, Question], state: Raw | None) -> QuestionRound:
+        """A stateless server returned questions."""
         self.keep_state(state)
-        assert self.asked_state is not None
-        self.asked_round = AskedRound(self.asked_state, asked)
-        return self.asked_round
+        assert self.server_state is not None
+        self.question_round = QuestionRound(self.server_state, asked)
+        return self.question_round
 
     def note_answer(self, question: Question, answer: Answer) -> None:
-        """Of a question that this call caused, in the moment it came: it is acknowledged next."""
-        if self.asked_round is not None and question.key is not None:
-            self.asked_round.answered(question.key, answer)
+        """Note the answer to a question of this call before it is acknowledged."""
+        if self.question_round is not None and question.key is not None:
+            self.question_round.note_answer(question.key, answer)
 
     async def keep_answer(self, question: Question, answer: Answer) -> None:
-        """It is acknowledged when this returns: if the call is a task, or just becomes one, the answer is stored with it."""
+        """Store the answer if the call is a task or is being promoted. It may be acknowledged when this returns."""
         self.note_answer(question, answer)
-        await self.promoted()
-        if self.asked_round is not None and self.asked_round.keep is not None:
-            await self.asked_round.keep()
+        await self.wait_promoted()
+        if self.question_round is not None and self.question_round.store is not None:
+            await self.question_round.store()
 
-    def becomes_a_task(self, work: asyncio.Task[None]) -> None:
+    def promotion_began(self, work: asyncio.Task[None]) -> None:
         self.promoting = work
 
     @property
     def is_promoted(self) -> bool:
-        """Whether the call has become a task, or is just becoming one."""
+        """Whether the call has become a task or is being promoted."""
         return self.stand_in is not None or (self.promoting is not None and not self.promoting.done())
 
-    def became(self, task: StandIn) -> None:
+    def promoted_to(self, task: StandIn) -> None:
         self.stand_in = task
 
-    async def promoted(self) -> StandIn | None:
-        """Who is to be asked in the caller's place. If the call is just becoming a task, that is waited for: a question must
-        not be answered to a caller that gets a handle in the same moment.
+    async def wait_promoted(self) -> StandIn | None:
+        """Wait for a promotion in progress and return the task's stand-in, or None if the call is no task.
+
+        Without the wait, a question could be sent to a caller that gets a task handle at the same moment.
         """
         if self.promoting is not None:
             await asyncio.shield(self.promoting)
         return self.stand_in
 
     async def refused(self) -> None:
-        """As `SendLog`: what concerns a plain call's sends is of interest only once it has become a task."""
-        stand_in = await self.promoted()
+        """As `SendLog`: the sends of a plain call matter only once it has become a task."""
+        stand_in = await self.wait_promoted()
         if stand_in is not None:
             await stand_in.refused()
 
     async def sends_again(self) -> None:
-        stand_in = await self.promoted()
+        stand_in = await self.wait_promoted()
         if stand_in is not None:
             await stand_in.sends_again()
 
     @property
     def pace(self) -> PacedProgress:
-        """How progress reaches the caller; made when there is some."""
+        """The progress of the caller, created with the first update."""
         if self.progress is None:
             self.progress = PacedProgress(lambda params: self.notify("notifications/progress", params))
         return self.progress
 
-    def progressed(self, params: Raw, token: Raw | None) -> None:
-        """An update of the server's: for the caller under its own token, and for the task that the call may become."""
+    def report_progress(self, params: Raw, token: Raw | None) -> None:
+        """Pass an update of the server on under the caller's token, and keep it for the task that the call may become."""
         self.last_progress = params
-        update = readdressed(params, token) if token is not None else None
+        update = with_caller_token(params, token) if token is not None else None
         if update is not None:
             self.pace.offer(*update)
 
     async def answer_early(self, result: bytes) -> None:
-        """Send the reply now, while the call goes on. From here on losing the caller does not matter."""
+        """Send the reply now, while the call continues. A disconnect of the caller no longer ends it."""
         assert self.message_id is not None
         self.answered = True
-        self.over()
+        self.end_call()
         if self.span is not None:
             self.span.over("promoted", clock.monotonic())
         if self.session is not None:
@@ -229,19 +233,19 @@ class ReplyDelivery(msgspec.Struct, eq=False, kw_only=True):
         try:
             await self.outlet.finish(200, wire.success(self.message_id, result))
         finally:
-            self.settled(self.outlet.still_there)
+            self.delivered(self.outlet.still_there)
 
     def count_in(self, inside: set[ReplyDelivery]) -> None:
         inside.add(self)
         self.counted_in = inside
 
     def count_among(self, others: set[ReplyDelivery]) -> None:
-        """Where calls of a caller or a tenant are limited, it is one of those."""
+        """Count this call among the open calls of its caller or tenant."""
         others.add(self)
         self.also_in += (others,)
 
-    def over(self) -> None:
-        """It is answered: somebody else may come in, and what progress is held goes out before the reply, and none after it."""
+    def end_call(self) -> None:
+        """The call is answered: it no longer counts as open, and held progress is sent before the reply."""
         if self.counted_in is not None:
             self.counted_in.discard(self)
         for others in self.also_in:
@@ -249,15 +253,15 @@ class ReplyDelivery(msgspec.Struct, eq=False, kw_only=True):
         if self.progress is not None:
             self.progress.end()
 
-    def settled(self, arrived: bool) -> None:
-        """The reply has been handed to the transport, or could not be."""
-        hook, self.on_settled = self.on_settled, None
+    def delivered(self, arrived: bool) -> None:
+        """The reply was passed to the transport, or could not be."""
+        hook, self.on_delivered = self.on_delivered, None
         if hook is not None:
             hook(arrived)
 
     @property
     def profile(self) -> ClientProfile:
-        """What upstreams are told about this caller."""
+        """What the gateway declares to servers on behalf of this caller."""
         if self.session is not None:
             return self.session.profile
         if self.known_profile is None:
@@ -272,7 +276,7 @@ class ReplyDelivery(msgspec.Struct, eq=False, kw_only=True):
         return self.known_profile
 
     def notify(self, method: str, params: bytes | Raw | None) -> None:
-        """Before the reply on its own way; what comes too late for that, on the session's, unless it is about this request."""
+        """Send a notification on the stream of the reply. After the reply it goes to the session, unless it is progress."""
         body = bytes(params) if params is not None else None
         if self.outlet.can_send or self.session is None:
             self.outlet.send(wire.notification(method, body))
@@ -280,7 +284,7 @@ class ReplyDelivery(msgspec.Struct, eq=False, kw_only=True):
             self.session.notify(method, body)
 
     def wants_log(self, level: str) -> bool:
-        """Stateless callers get logs only if this very request asked for them (server/utilities/logging)."""
+        """Whether the caller gets a log message of this level. A stateless caller must request it with the call."""
         if self.session is not None:
             return self.session.wants_log(level)
         assert self.envelope is not None

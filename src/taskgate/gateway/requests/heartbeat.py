@@ -11,9 +11,9 @@ from taskgate.gateway.requests.request import Request
 
 
 class Heartbeat:
-    """Signs of life for a caller whose reply is held: progress that rises a little, and a sentence, every few seconds.
+    """Send progress with a short text every few seconds while a reply is held.
 
-    Progress may never fall, so a heartbeat only ever adds a thousandth to the last value the caller saw.
+    Progress may never decrease, so each heartbeat adds a thousandth to the last value.
     """
 
     def __init__(self, request: Request, interval_s: float, text: str) -> None:
@@ -36,8 +36,8 @@ class Heartbeat:
         token = request.progress_token
         if request.delivery.answered or token is None:
             return
-        said = request.delivery.waiting_text() or self._text
-        text = f"{said} ({clock.monotonic() - self._started:.0f} s)"
+        pending = request.delivery.waiting_text() or self._text
+        text = f"{pending} ({clock.monotonic() - self._started:.0f} s)"
         request.delivery.pace.beat(
             text, lambda progress: wire.encode({PROGRESS_TOKEN: token, "progress": progress, "message": text})
         )

@@ -1,4 +1,4 @@
-"""Looking at large results, and editing them, without decoding them whole and with everybody else's turn in between."""
+"""Read and edit large results without decoding them completely, and let other requests run in between."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _LONGEST_CHARACTER: Final = 12
 
 
 async def edited(result: bytes, edit: Callable[[bytes], bytes]) -> bytes:
-    """An object with its members edited. `edit` may not look into `content` or other large members, which may be stand-ins."""
+    """Edit the members of an object. `edit` must not read `content` or other large members: they may be placeholders."""
     if len(result) < LARGE_BYTES:
         return edit(result)
     hollow = await hollow_out(result)
@@ -34,7 +34,7 @@ async def edited(result: bytes, edit: Callable[[bytes], bytes]) -> bytes:
 
 
 async def summarized(result: bytes) -> bytes:
-    """The same object, small, for whoever wants to know about its small members."""
+    """The same object with placeholders for its large members, for code that reads only the small ones."""
     return result if len(result) < LARGE_BYTES else (await hollow_out(result)).small
 
 
@@ -43,14 +43,14 @@ async def hollow_out(result: bytes) -> Hollow:
 
 
 async def members_of(result: bytes | Raw) -> dict[str, Raw]:
-    """The members of an object, each as it stands."""
+    """The members of an object, each as its exact bytes."""
     if len(result) < LARGE_BYTES:
         return wire.members_of(result)
     return (await _scanned(bytes(result))).members()
 
 
 async def elements_of(array: Raw) -> list[Raw]:
-    """The elements of an array, each as it stands; nothing where it is no array."""
+    """The elements of an array, each as its exact bytes; empty if the value is no array."""
     if len(array) < LARGE_BYTES:
         text = bytes(array)
         return _elements(text) if text.startswith(b"[") else []
@@ -58,7 +58,7 @@ async def elements_of(array: Raw) -> list[Raw]:
 
 
 async def truncated(result: bytes, limit: int) -> bytes:
-    """`truncate_result`, unless it asks something: half a question cannot be answered."""
+    """Truncate a result, unless it contains questions: half a question cannot be answered."""
     if len(result) < LARGE_BYTES:
         asks = b'"inputRequests"' in result and "inputRequests" in wire.members_of(result)
         return result if asks else truncate_result(result, limit)
@@ -72,7 +72,7 @@ async def truncated(result: bytes, limit: int) -> bytes:
 
 
 async def first_text(result: bytes) -> str | None:
-    """The first text of a result, short: clients that stop at a failed task show only this."""
+    """The beginning of the first text of a result. Clients that stop at a failed task show only this."""
     blocks = await elements_of((await members_of(result)).get("content", _NONE))
     for number, block in enumerate(blocks, 1):
         text = memoryview((await _object(block)).get("text", b""))

@@ -1,4 +1,4 @@
-"""The error for a caller that met a limit on open tasks or pending approvals."""
+"""The error for a call beyond the limit on open tasks or pending approvals."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from taskgate.ports.task_store import ADDRESS_FACTOR
 RETRY_AFTER_S: Final = 15
 
 
-def limit_met(refused: TooManyOpen, advice: str) -> GatewayFault:
-    """Names the setting, and whose tasks or approvals it counts."""
+def limit_error(refused: TooManyOpen, advice: str) -> GatewayFault:
+    """Build the error. It names the setting, and whose tasks or approvals count towards it."""
     times = f"{ADDRESS_FACTOR} times " if refused.holder is LimitHolder.ADDRESS else ""
     return GatewayFault(
         "overloaded",

@@ -22,42 +22,42 @@ REMEMBERED: Final = 10_000
 
 class OpenConversations:
     def __init__(self, sessions: SessionTable, elsewhere: Live[frozenset[str]]) -> None:
-        """`elsewhere`: the ids of sessions that other gateways on the same store hold."""
+        """`elsewhere`: the ids of sessions that other gateways on the same store own."""
         self._sessions = sessions
         self._elsewhere = elsewhere
-        self._heard: OrderedDict[ConversationKey, float] = OrderedDict()
-        """When something was last heard of each stateless conversation, longest ago first."""
+        self._last_seen: OrderedDict[ConversationKey, float] = OrderedDict()
+        """The time of the last request of each stateless conversation, oldest first."""
 
-    def heard(self, key: ConversationKey) -> bool:
-        """A stateless client has called. True if its conversation was not known to go on."""
+    def seen(self, key: ConversationKey) -> bool:
+        """Record a request of a stateless client. Return whether its conversation was not open before."""
         if key.session_id is not None:
             return False
-        new = key not in self._heard
-        self._heard[key] = clock.monotonic()
-        self._heard.move_to_end(key)
-        if len(self._heard) > REMEMBERED:
-            self._heard.popitem(last=False)
+        new = key not in self._last_seen
+        self._last_seen[key] = clock.monotonic()
+        self._last_seen.move_to_end(key)
+        if len(self._last_seen) > REMEMBERED:
+            self._last_seen.popitem(last=False)
         return new
 
     def is_open(self, key: ConversationKey) -> bool:
         if key.session_id is not None:
             return self._sessions.get(key.session_id) is not None or key.session_id in self._elsewhere.value
-        return key in self._heard or CONVERSATION + key.stream in self._elsewhere.value
+        return key in self._last_seen or CONVERSATION + key.stream in self._elsewhere.value
 
-    def may_hear(self, who: ConversationKey, whose: ConversationKey) -> bool:
-        """Whether one conversation is told what another of the same caller has caused."""
-        return whose.name in (who.name, EVERY) or not self.is_open(whose)
+    def is_notified(self, conversation: ConversationKey, source: ConversationKey) -> bool:
+        """Whether a conversation is notified of what another one of the same caller caused."""
+        return source.name in (conversation.name, EVERY) or not self.is_open(source)
 
-    def sessions_told_of(self, whose: ConversationKey) -> list[Session]:
-        """The sessions that are told what a conversation of a principal has caused: its own, or once it has ended all of them."""
-        if whose.name == EVERY or not self.is_open(whose):
-            return self._sessions.of_principal(whose.caller)
-        own = self._sessions.get(whose.session_id) if whose.session_id is not None else None
-        return [own] if own is not None and own.conversation == whose else []
+    def sessions_to_notify(self, source: ConversationKey) -> list[Session]:
+        """The session of this conversation or, once the conversation has ended, all sessions of its principal."""
+        if source.name == EVERY or not self.is_open(source):
+            return self._sessions.of_principal(source.caller)
+        own = self._sessions.get(source.session_id) if source.session_id is not None else None
+        return [own] if own is not None and own.conversation == source else []
 
     def idle(self, now: float) -> list[ConversationKey]:
-        """Those that count as ended from now on."""
+        """Remove and return the conversations that have been idle for too long."""
         ended = []
-        while self._heard and now - next(iter(self._heard.values())) > IDLE_S:
-            ended.append(self._heard.popitem(last=False)[0])
+        while self._last_seen and now - next(iter(self._last_seen.values())) > IDLE_S:
+            ended.append(self._last_seen.popitem(last=False)[0])
         return ended

@@ -26,10 +26,10 @@ class PacedProgress:
         self._timer: asyncio.TimerHandle | None = None
 
     def offer(self, progress: float, params: bytes) -> None:
-        """Take one update, ready to be sent."""
-        self._hand_over(*self._flow.offer(ProgressUpdate(progress, payload=params), clock.monotonic()))
+        """Send an encoded update now or when the rate limit allows it."""
+        self._send_or_schedule(*self._flow.offer(ProgressUpdate(progress, payload=params), clock.monotonic()))
 
-    def _hand_over(self, update: ProgressUpdate | None, due: float | None) -> None:
+    def _send_or_schedule(self, update: ProgressUpdate | None, due: float | None) -> None:
         if update is not None:
             self._send(update.payload)
         if due is not None and self._timer is None:
@@ -37,16 +37,16 @@ class PacedProgress:
 
     def _due(self) -> None:
         self._timer = None
-        self._hand_over(*self._flow.due(clock.monotonic()))
+        self._send_or_schedule(*self._flow.due(clock.monotonic()))
 
     def beat(self, message: str, params: Callable[[float], bytes]) -> None:
-        """A sign of life of our own, just above the last value."""
+        """Send a heartbeat of the gateway, with a progress value just above the last one."""
         update = self._flow.heartbeat(message, clock.monotonic())
         if update is not None:
             self._send(params(update.progress))
 
     def end(self) -> None:
-        """Send what is still held; nothing comes after it."""
+        """Send the held update, if any. No update may follow."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -55,8 +55,8 @@ class PacedProgress:
             self._send(held.payload)
 
 
-def readdressed(params: Raw, token: Raw) -> tuple[float, bytes] | None:
-    """A server's update with the caller's own token in it, and its number; None if it has no number."""
+def with_caller_token(params: Raw, token: Raw) -> tuple[float, bytes] | None:
+    """Replace the token of a server's update by the caller's. Return its progress value and params; None without a value."""
     members = wire.members_of(params)
     number = progress_number(members.get("progress"))
     if number is None:

@@ -36,14 +36,14 @@ class CallerReply:
     error_type: str = ""
 
 
-def relayed(request: Request, error: RelayedError) -> CallerReply:
+def relayed_error(request: Request, error: RelayedError) -> CallerReply:
     """Relay an upstream's own error unchanged."""
     stateless = request.generation is Generation.STATELESS
     status = _STATELESS_STATUS.get(error.code, 200) if stateless else 200
     return CallerReply(wire.failure(request.message.id, error.raw), status, error_type=str(error.code))
 
 
-def refused(
+def error_reply(
     plan: Plan,
     problem: TaskgateError,
     message_id: bytes | None,
@@ -52,12 +52,12 @@ def refused(
     *,
     facts: Mapping[str, object] | None = None,
 ) -> CallerReply:
-    """An error of ours, with the number of the caller's generation and a reference that the log has too.
+    """Build the reply for an error of the gateway, with a correlation id that is logged too.
 
-    `message` is the request; None where it could not be read.
+    `message` is the request; None if it could not be parsed.
     """
     correlation_id = secrets.token_hex(8)
-    executed = problem.executed if message is None else stated(problem, message)
+    executed = problem.executed if message is None else executed_stated(problem, message)
     if not isinstance(problem, TooBusy):
         log.info(
             "refused",
@@ -78,24 +78,24 @@ def refused(
     return CallerReply(wire.failure(message_id, body), code.status, problem.retry_after_s, problem.error_type)
 
 
-def stated(problem: TaskgateError, message: Message) -> Executed | None:
-    """What the error of this request states about the call that the request is about."""
+def executed_stated(problem: TaskgateError, message: Message) -> Executed | None:
+    """The `executed` value that the error states about the call of this request."""
     return stated_executed(problem, message.method, message.params or {})
 
 
-def broken(fault: Exception, message: Message, generation: Generation) -> CallerReply:
-    """An unforeseen fault of the gateway: the caller gets a reference to the log. How far the call had come is not known."""
+def internal_error_reply(fault: Exception, message: Message, generation: Generation) -> CallerReply:
+    """Build the reply for an unexpected exception. Whether the call was executed is unknown."""
     correlation_id = secrets.token_hex(8)
     log.error("request failed", correlation_id=correlation_id, method=message.method, exc_info=fault)
-    text = "Something went wrong inside the gateway; see its log."
+    text = "Internal error of the gateway. Its log has the details under this correlation id."
     problem = GatewayFault("internal", text, executed=Executed.MAYBE)
     return CallerReply(
-        wire.failure(message.id, error_object(problem, generation, correlation_id, stated(problem, message)))
+        wire.failure(message.id, error_object(problem, generation, correlation_id, executed_stated(problem, message)))
     )
 
 
-def going_down(message: Message) -> GatewayFault:
-    """For a request that comes too late."""
+def shutting_down(message: Message) -> GatewayFault:
+    """The error for a request that arrives during shutdown."""
     params = message.params or {}
     if is_about_tasks(message.method, params):
         text = "The gateway is shutting down. Tasks are kept: ask again in a moment."
@@ -106,8 +106,8 @@ def going_down(message: Message) -> GatewayFault:
     return GatewayFault("shutting_down", text, retry_after_s=5)
 
 
-def stopped_meanwhile(message: Message | None) -> TaskgateError:
-    """For a request that was still under way when the time to drain was over. None: it could not be read."""
+def stopped_before_reply(message: Message | None) -> TaskgateError:
+    """The error for a request that was not finished within the drain time. `message` is None if it could not be parsed."""
     if message is not None and is_about_tasks(message.method, message.params or {}):
         text = "The gateway was stopped before it answered. Tasks are kept: ask again in a moment."
         return GatewayFault("shutting_down", text, retry_after_s=5)

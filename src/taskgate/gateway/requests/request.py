@@ -46,18 +46,18 @@ class Request(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     narrowing: SessionRequest
     headers: Mapping[bytes, bytes]
     progress_token: Raw | None
-    """The caller's own token, exactly as written, or None if it does not want progress."""
+    """The caller's progress token as its exact bytes; None if it does not want progress."""
     arrived: float
-    """When the whole of it had arrived, by the monotonic clock, where the transport knows."""
+    """When the request had arrived completely, by the monotonic clock, if the transport knows."""
     own_key: str
-    """A name that nobody else has: for a request of an anonymous caller that belongs to no conversation."""
+    """A unique key for a request of an anonymous caller without a conversation."""
     delivery: ReplyDelivery
     inner: bool = False
-    """Made by one of our own tools on behalf of the caller."""
+    """Whether one of the gateway's own tools made the request on behalf of the caller."""
     vendor_id: str | None = None
-    """Under which id the vendor method that made this call will know its task."""
+    """The task id of the vendor method that made this call."""
     large_members: dict[int, tuple[Message, Members]] = msgspec.field(default_factory=dict)
-    """The members of large params, once they were asked for: finding them takes milliseconds."""
+    """A cache for the members of large params: splitting them takes milliseconds."""
 
     @classmethod
     def opened(
@@ -74,7 +74,7 @@ class Request(msgspec.Struct, frozen=True, eq=False, kw_only=True):
         arrived: float = _NEVER,
         vendor_id: str | None = None,
     ) -> Request:
-        """A request as a transport hands it in; its reply leaves by the outlet."""
+        """Build a request from a transport's message. Its reply is sent through the outlet."""
         params: dict[str, Any] = message.params or {}
         meta = params.get(META)
         token = meta.get(PROGRESS_TOKEN) if type(meta) is dict else None
@@ -104,10 +104,10 @@ class Request(msgspec.Struct, frozen=True, eq=False, kw_only=True):
 
     @property
     def caller_key(self) -> str:
-        """Whose lists, events and inboxes these are: the principal's, or for anonymous callers their conversation's.
+        """The key of the caller's lists, events and inboxes: its principal, or the conversation of an anonymous caller.
 
-        An anonymous stateless caller that does not say which client it is has no conversation: what it starts is found by its
-        unguessable id alone, and nobody else is told of it.
+        An anonymous stateless caller without a client name has no conversation: its tasks are found by their unguessable id alone,
+        and no other caller is notified of them.
         """
         if self.caller.principal != ANONYMOUS:
             return self.caller.principal
@@ -117,7 +117,7 @@ class Request(msgspec.Struct, frozen=True, eq=False, kw_only=True):
 
     @property
     def conversation_key(self) -> ConversationKey:
-        """Which conversation of its caller it belongs to: what it causes is told there while that goes on."""
+        """The conversation that the request belongs to, which is notified of what the request causes."""
         if self.session is not None:
             return self.session.conversation
         label = self._client_label() if self.caller.principal != ANONYMOUS else ""
@@ -125,20 +125,20 @@ class Request(msgspec.Struct, frozen=True, eq=False, kw_only=True):
 
     @property
     def asking_stream(self) -> str:
-        """The name of the caller's conversation, for links to remember who has calls open on them."""
+        """The name of the caller's conversation, by which links know whose calls are open on them."""
         if self.session is not None:
             return self.session.stream
         meta = self.params.get(META)
         if type(meta) is dict and CLIENT_META in meta:
             return self.conversation_key.stream
-        # The usual plain call, in as few steps as may be.
+        # The common case, kept short because it is on the path of every call.
         return self.own_key if self.caller.principal == ANONYMOUS else self.caller.principal
 
     def _client_label(self) -> str:
         return client_label(self.params)
 
     def members(self) -> Members:
-        """The params, each member as its exact bytes. The caller may change what it gets."""
+        """The params, each member as its exact bytes. The returned dict may be changed."""
         raw = self.message.raw_params
         if raw is None:
             return {}
@@ -162,29 +162,29 @@ class Request(msgspec.Struct, frozen=True, eq=False, kw_only=True):
 
     @property
     def capabilities(self) -> Mapping[str, Any]:
-        """What the caller itself declared."""
+        """The capabilities that the caller declared."""
         if self.session is not None:
             return self.session.capabilities
         return self.envelope.capabilities if self.envelope is not None else {}
 
     @property
     def link_key(self) -> LinkKey:
-        """A session has its own upstream conversations; stateless callers share one per principal and capabilities."""
+        """A session has its own links to servers; stateless callers share them per principal and capabilities."""
         if self.session is not None:
             return self.session.link_key
         meta = wire.members_of(self.members()["_meta"])
         identity = bytes(meta.get(CAPABILITIES, Raw(b""))) + bytes(meta.get(CLIENT_INFO, Raw(b"")))
-        told_apart = "caps-" + hashlib.sha256(identity).hexdigest()[:16]
+        identity_key = "caps-" + hashlib.sha256(identity).hexdigest()[:16]
         return LinkKey(
             Generation.STATELESS,
             self.caller.principal,
-            told_apart,
+            identity_key,
             place=self.caller.place,
             conversation=self.asking_stream,
         )
 
 
-async def next_step(request: Request) -> None:
-    """Params of megabytes are looked through several times before they are sent: others have their turn in between."""
+async def yield_if_large(request: Request) -> None:
+    """Let other requests run if the params are large: they are scanned several times before they are sent."""
     if len(request.message.raw_params or b"") >= LARGE_BYTES:
         await let_others_run()

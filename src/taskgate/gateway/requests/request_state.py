@@ -28,7 +28,7 @@ _INVALID_STATE: Final = (
 
 
 class RequestState(msgspec.Struct, array_like=True):
-    """`kind`: relay (an upstream's own state inside), held (a suspended call of ours), again (just call again)."""
+    """`kind`: relay (contains the server's state), held (a suspended call), again (repeat the call)."""
 
     kind: str
     principal: str
@@ -39,26 +39,24 @@ class RequestState(msgspec.Struct, array_like=True):
     expires: int
     nonce: str = ""
     home: str = ""
-    """The gateway that another one must bring the caller back to, because what the state leads to lives there only."""
+    """The gateway that the caller must be forwarded to, if only that one can continue the call."""
 
 
 class RequestStateSigner:
-    """`now_ms` is the store's clock: the next round may come to another gateway, whose own clock may differ."""
+    """`now_ms` is the store's clock: the next round may reach another gateway, whose own clock may differ."""
 
     def __init__(self, key: bytes, now_ms: Callable[[], int]) -> None:
         self._key = key
         self._now_ms = now_ms
 
-    def close(
-        self, kind: str, principal: str, method: str, name: str, server: str, *, body: str, home: str = ""
-    ) -> str:
+    def sign(self, kind: str, principal: str, method: str, name: str, server: str, *, body: str, home: str = "") -> str:
         expires, nonce = self._now_ms() // 1000 + LIFETIME_S, secrets.token_hex(6)
         state = RequestState(kind, principal, method, name, server, body, expires, nonce, home)
         payload = msgspec.json.encode(state)
         return _b64(payload + self._sign(payload))
 
-    def open(self, text: Any, principal: str, method: str, name: str) -> RequestState:
-        """The state again, or a clear refusal; it never says which check failed."""
+    def verify(self, text: Any, principal: str, method: str, name: str) -> RequestState:
+        """Return the state. Raises CallerError, without revealing which check failed."""
         refusal = CallerError("invalid_params", _INVALID_STATE)
         if type(text) is not str:
             raise refusal
@@ -76,9 +74,9 @@ class RequestStateSigner:
         return state
 
     def home_in(self, text: Any) -> tuple[str, bool]:
-        """The gateway that a state of ours leads back to, or no name; and whether a suspended call waits there.
+        """The gateway that the state names, or an empty string, and whether a suspended call waits there.
 
-        Whether it may be used here and now is for `open` to say.
+        Only the signature is checked here; `verify` checks whether the state may be used.
         """
         try:
             signed = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)) if type(text) is str else b""
@@ -89,8 +87,8 @@ class RequestStateSigner:
             return "", False
         return state.home, state.kind == "held"
 
-    def mark(self, *parts: str) -> str:
-        """A short signature of a few words, for what must not expire."""
+    def sign_permanently(self, *parts: str) -> str:
+        """A short signature of these parts that does not expire."""
         return self._sign(b"mark" + msgspec.json.encode(parts)).hex()[:32]
 
     def _sign(self, payload: bytes) -> bytes:

@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 from taskgate.gateway.requests.admission import RETRY_AFTER_S
 
 _NO_LIMIT: Final = 1 << 30
-LONGEST_IN_LINE_S: Final = 600.0
-"""How long a plain call waits for a slot of its server. The tool's own timeout begins when the call is sent."""
+MAX_QUEUE_S: Final = 600.0
+"""How long a plain call waits for a slot of its server. The timeout of the tool begins when the call is sent."""
 
 
 class ServerQueue:
-    """The slots of one server and those who wait for them. A slot is held by whoever entered, until it leaves."""
+    """The slots of one server. A caller holds a slot from `enter` to `leave`."""
 
     def __init__(self, server: str, slots: int, max_waiting: int) -> None:
         self.server = server
@@ -41,22 +41,23 @@ class ServerQueue:
         return self._queue.running
 
     def resize(self, slots: int, max_waiting: int) -> None:
-        # Neither one caller nor one tenant may fill the whole line, or there would be no one left to be fair to.
+        # Neither one caller nor one tenant may fill the whole queue, so that others can still enter it.
         self._queue.limit_waiting(max_waiting, max(1, max_waiting // 2), max(1, max_waiting * 3 // 4))
         self._grant(self._queue.resize(slots))
 
-    def dissolve(self) -> None:
-        """The budget is gone: everybody may go."""
+    def remove_limit(self) -> None:
+        """The budget was removed: all waiting calls get a slot."""
         self._grant(self._queue.resize(_NO_LIMIT))
 
     def refuse_if_full(self, caller: str) -> None:
-        """Raise `overloaded` if a call of this caller could not even wait."""
+        """Raise `overloaded` if the queue has no place for a call of this caller."""
         if self._queue.is_full_for(caller):
             raise self._overloaded()
 
-    async def enter(self, caller: str, patience_s: float, *, limited: bool = True) -> None:
-        """Take a slot, now or in turn. Raises `overloaded`, at once where no more may wait. A task was promised to its caller:
-        it is not limited.
+    async def enter(self, caller: str, timeout_s: float, *, limited: bool = True) -> None:
+        """Wait for a slot. Raises `overloaded` at once if the queue is full, or after `timeout_s`.
+
+        `limited=False` is for task runs, which were accepted already.
         """
         loop = asyncio.get_running_loop()
         turn: asyncio.Future[None] = loop.create_future()
@@ -65,8 +66,8 @@ class ServerQueue:
                 return
         except CallerError:
             raise self._overloaded() from None
-        # Thousands may stand here, each with a time of its own; `asyncio.timeout` would take four times as long and more memory.
-        timer = loop.call_later(patience_s, _run_out_of_time, turn)
+        # Thousands may wait here, each with its own timeout; `asyncio.timeout` would take four times as long and more memory.
+        timer = loop.call_later(timeout_s, _time_out, turn)
         try:
             await turn
         except BaseException as reason:
@@ -83,8 +84,8 @@ class ServerQueue:
 
     @asynccontextmanager
     async def slot(self, caller: str) -> AsyncIterator[None]:
-        """For a plain call, which is refused if its turn does not come."""
-        await self.enter(caller, LONGEST_IN_LINE_S)
+        """Hold a slot for a plain call, which is refused if it waits for too long."""
+        await self.enter(caller, MAX_QUEUE_S)
         try:
             yield
         finally:
@@ -106,6 +107,6 @@ class ServerQueue:
         )
 
 
-def _run_out_of_time(turn: asyncio.Future[None]) -> None:
+def _time_out(turn: asyncio.Future[None]) -> None:
     if not turn.done():
         turn.set_exception(TimeoutError())

@@ -31,9 +31,9 @@ from taskgate.ports.upstream import ClientProfile, LinkKey
 LOG_LEVELS: Final = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
 QUESTION_TIMEOUT_S: Final = 600.0
 MAX_IN_FLIGHT: Final = 1000
-MAX_ASKS: Final = 100
+MAX_OPEN_ASKS: Final = 100
 UNUSED_S: Final = 10.0
-"""A session in which nothing was said for so long after it was opened may make room for another."""
+"""A session without a request for this long after it was opened may be replaced by another one."""
 Keep = Callable[[Answer], Awaitable[object]]
 
 
@@ -43,9 +43,9 @@ class Session:
     ) -> None:
         self.id = session_id
         self.moves = moves
-        """How often another gateway went on with it because the one that held it had died."""
+        """How often another gateway took the session over because its home had died."""
         self.key = f"{SESSION}{session_id}"
-        """Under which name an anonymous caller's lists, limits and events are kept."""
+        """The key of an anonymous caller's lists, limits and events."""
         whole = ConversationKey(self.key) if caller.anonymous else ConversationKey(caller.principal, self.key)
         self.conversation = whole
         self.stream = whole.stream
@@ -57,7 +57,7 @@ class Session:
         self.task_aware = speaks_tasks(opening.version) and declares_tasks(opening.capabilities)
         self.renders_apps = supports_apps(opening.capabilities)
         self.used_tasks = False
-        """Whether it has called something as a task, so that it can hear how tasks fare although it did not declare it."""
+        """Whether the caller has called a tool as a task: then it gets task notifications although it did not declare them."""
         self.log_level: str | None = None
         self.link_key = LinkKey(
             Generation.STATEFUL, caller.principal, session_id, place=caller.place, conversation=whole.stream
@@ -66,20 +66,20 @@ class Session:
         self.in_flight: dict[bytes, asyncio.Task[Any]] = {}
         self.subscriptions: dict[str, str] = {}
         self.subscribing: set[str] = set()
-        """Resources whose server is being asked to report changes; they count towards the limit."""
+        """Resources with a subscription request in progress; they count towards the limit."""
         self.watched: set[str] = set()
-        """Those of its subscriptions that are kept on a link shared with others, and must be let go by name."""
+        """Subscriptions over a link that is shared with other sessions, which must be ended one by one."""
         self.url_elicitations: dict[tuple[str, str], float] = {}
-        """Addresses that this caller was given to open, by server and id, and until when they are good."""
+        """URLs that the caller was asked to open, by server and id, with their expiry."""
         self.cancelled: deque[bytes] = deque(maxlen=100)
         self.outlet: SessionOutlet | None = None
         self.last_used = 0.0
         self.used = False
-        """Whether anything was said in it after it was opened."""
+        """Whether the session got a request after it was opened."""
         self.open_requests = 0
         self.closed = False
         self._numbers = itertools.count(1)
-        self._asks: dict[bytes, tuple[asyncio.Future[Answer], Keep | None]] = {}
+        self._open_asks: dict[bytes, tuple[asyncio.Future[Answer], Keep | None]] = {}
 
     def set_log_level(self, level: str) -> None:
         if level not in LOG_LEVELS:
@@ -91,7 +91,7 @@ class Session:
         return passes_log_level(level, self.log_level)
 
     def begin(self, message_id: bytes, carrier: asyncio.Task[Any]) -> None:
-        """Remember a request so that it can be cancelled; an id in use may not be used again."""
+        """Record a request so that it can be cancelled. Raises CallerError if its id is in use."""
         if message_id in self.in_flight:
             raise CallerError("invalid_request", "A request with this id is still being answered.")
         if len(self.in_flight) >= MAX_IN_FLIGHT:
@@ -103,7 +103,7 @@ class Session:
         self.in_flight.pop(message_id, None)
 
     def cancel(self, message_id: bytes, why: CancelNote) -> bool:
-        """Cancel what is in flight under that id; unknown or finished ids are ignored (basic/utilities/cancellation)."""
+        """Cancel the request with this id. Unknown and finished ids are ignored (basic/utilities/cancellation)."""
         task = self.in_flight.pop(message_id, None)
         return task.cancel(why) if task is not None else False
 
@@ -111,37 +111,37 @@ class Session:
         self.last_used = now
         self.used = True
 
-    def begin_life(self, now: float) -> None:
-        """It was opened just now, and nothing was said in it yet."""
+    def mark_opened(self, now: float) -> None:
+        """Start the idle time of a session that has not had a request yet."""
         self.last_used = now
 
     def attach(self, outlet: SessionOutlet) -> None:
-        """How its caller is reached outside any request."""
+        """Set the outlet for messages outside of a request."""
         self.outlet = outlet
 
     def stream_opened(self) -> None:
-        """A long-lived stream of its caller keeps it from being idle."""
+        """Count a long-lived stream of the caller, which keeps the session from being idle."""
         self.open_requests += 1
 
     def stream_closed(self) -> None:
         self.open_requests -= 1
 
     def use_inbox(self) -> None:
-        """Questions that its caller cannot be asked may wait for it."""
+        """Let questions that the caller does not support wait in its inbox."""
         self.profile = msgspec.structs.replace(self.profile, inbox=True)
 
-    def uses_tasks(self) -> None:
-        """Its caller has called something as a task: it can hear how tasks fare. What it is shown follows what it declared."""
+    def mark_task_use(self) -> None:
+        """Send task notifications to the caller from now on. What it is shown still follows what it declared."""
         self.used_tasks = True
 
     def close(self) -> None:
-        """Nothing goes to its caller any more, and what it has in flight is cancelled."""
+        """Stop sending to the caller and cancel its requests in flight."""
         self.closed = True
         for task in list(self.in_flight.values()):
             task.cancel()
 
     def remember_cancelled(self, message_id: bytes) -> None:
-        """So that asking for the same cancel again gets the same answer."""
+        """Remember a cancelled request, so that a repeated cancellation gets the same reply."""
         if message_id not in self.cancelled:
             self.cancelled.append(message_id)
 
@@ -153,16 +153,16 @@ class Session:
         timeout_s: float = QUESTION_TIMEOUT_S,
         keep: Keep | None = None,
     ) -> Answer:
-        """Send the caller a request and wait for its answer. Raises TimeoutError; tells the caller when given up.
+        """Send the caller a request and wait for its response. Raises TimeoutError, after sending a cancellation.
 
-        `keep` makes an answer durable, and comes before it is acknowledged.
+        `keep` stores the answer durably before it is acknowledged.
         """
         target = outlet or self.outlet
-        if target is None or self.closed or len(self._asks) >= MAX_ASKS:
-            return Answer(error=wire.encode({"code": -32603, "message": "The caller cannot be asked at the moment."}))
+        if target is None or self.closed or len(self._open_asks) >= MAX_OPEN_ASKS:
+            return Answer(error=wire.encode({"code": -32603, "message": "The caller cannot be asked now."}))
         key = b"%d" % next(self._numbers)
         answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-        self._asks[key] = answer, keep
+        self._open_asks[key] = answer, keep
         try:
             target.send(wire.request(key, wire.encode(method), params))
             async with asyncio.timeout(timeout_s):
@@ -172,15 +172,15 @@ class Session:
             target.send(wire.notification("notifications/cancelled", reason))
             raise
         finally:
-            del self._asks[key]
+            del self._open_asks[key]
 
     def answered(self, message: Message) -> Callable[[], Awaitable[object]] | None:
-        """A response from the caller. One to nothing that we asked is ignored.
+        """Handle a response of the caller. A response without a request is ignored.
 
-        What it returns must be awaited before the response is acknowledged, where the transport acknowledges any.
+        The result must be awaited before a transport acknowledges the response.
         """
         assert message.kind is Kind.RESPONSE
-        future, keep = self._asks.get(message.id or b"", (None, None))
+        future, keep = self._open_asks.get(message.id or b"", (None, None))
         if future is None or future.done():
             return None
         result, error = message.raw_result, message.raw_error
@@ -189,7 +189,7 @@ class Session:
         return partial(keep, answer) if keep is not None else None
 
     def unused(self, now: float) -> bool:
-        """Opened some time ago, and nothing was ever said in it."""
+        """Whether the session was opened some time ago and never had a request."""
         idle = not self.in_flight and not self.open_requests
         return idle and not self.used and now - self.last_used > UNUSED_S
 
@@ -199,7 +199,7 @@ class Session:
 
 
 def passes_log_level(level: str, least: str | None) -> bool:
-    """Is a message of this level wanted by someone who asked for at least that one? Without a wish, everything is."""
+    """Whether a log message of this level reaches the requested minimum. Without a minimum, all do."""
     if least is None or level not in LOG_LEVELS:
         return True
     return LOG_LEVELS.index(level) >= LOG_LEVELS.index(least)

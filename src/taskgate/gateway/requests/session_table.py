@@ -18,20 +18,20 @@ from taskgate.gateway.plan import Live, Plan
 from taskgate.gateway.requests.session import UNUSED_S, Session
 
 
-def too_many(said: str) -> GatewayFault:
-    return GatewayFault("overloaded", f"{said}; end some, or try again later.", retry_after_s=30)
+def too_many_sessions(message: str) -> GatewayFault:
+    return GatewayFault("overloaded", f"{message}; end some, or try again later.", retry_after_s=30)
 
 
 @dataclass(frozen=True, slots=True)
-class _Full:
-    """A limit that is reached: what to say, and which sessions count towards it."""
+class _LimitReached:
+    """A limit that is reached: the error text, and which sessions count towards it."""
 
-    said: str
+    message: str
     counts: Callable[[Session], bool]
 
 
 class SessionTable:
-    """All sessions of a gateway, within limits: in all, of one caller, and of all callers without an identity."""
+    """Limits apply to all sessions, those of one caller, of one tenant, and of all anonymous callers."""
 
     def __init__(self, plan: Live[Plan]) -> None:
         self._plan = plan
@@ -41,7 +41,7 @@ class SessionTable:
         self._of_tenant: Counter[str] = Counter()
         self._anonymous = 0
         self._never_used: dict[str, Session] = {}
-        """Oldest first. One that was used meanwhile is dropped when it is met, so looking for one costs little however often."""
+        """Oldest first. A session that was used meanwhile is dropped when it is found, so the search stays cheap."""
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -50,16 +50,16 @@ class SessionTable:
         return iter(list(self._sessions.values()))
 
     def open(self, caller: Caller, opening: Opening, narrowing: SessionRequest, now: float) -> Session:
-        full = self._full_for(caller)
-        if full is not None:
-            raise too_many(full.said)
+        reached = self._limit_reached(caller)
+        if reached is not None:
+            raise too_many_sessions(reached.message)
         session = Session(secrets.token_urlsafe(24), caller, opening, narrowing)
-        self.put_back(session, now)
+        self.restore(session, now)
         return session
 
-    def put_back(self, session: Session, now: float) -> None:
-        """One that exists already goes on here, also beyond the limits: it was admitted when it was opened."""
-        session.begin_life(now)
+    def restore(self, session: Session, now: float) -> None:
+        """Add a session that exists already, also beyond the limits: it was admitted when it was opened."""
+        session.mark_opened(now)
         self._sessions[session.id] = self._never_used[session.id] = session
         self._of_principal.setdefault(session.caller.principal, {})[session.id] = session
         self._of_caller[session.caller.limit_key] += 1
@@ -68,21 +68,21 @@ class SessionTable:
         self._anonymous += session.caller.anonymous
 
     def replaceable(self, caller: Caller) -> Session | None:
-        """Where there is no room for another session of this caller: the oldest that was opened and never used, if there is one.
+        """The oldest never-used session that can be replaced, if a limit prevents another session of this caller.
 
-        A client that gave up, or one that only opens sessions, leaves such ones behind; nobody misses them.
+        Clients that gave up, or that only open sessions, leave such sessions behind.
         """
-        full = self._full_for(caller)
-        return self.unused(full.counts) if full is not None else None
+        reached = self._limit_reached(caller)
+        return self.unused(reached.counts) if reached is not None else None
 
     def unused(self, counts: Callable[[Session], bool]) -> Session | None:
-        """The oldest of these that was opened and never used."""
+        """The oldest never-used session among those that `counts` selects."""
         now, found, used = clock.monotonic(), None, list[str]()
         for session in self._never_used.values():
             if session.used:
                 used.append(session.id)
             elif now - session.last_used <= UNUSED_S:
-                break  # and those after it are younger still
+                break  # the following ones are younger
             elif counts(session) and session.unused(now):
                 found = session
                 break
@@ -90,23 +90,25 @@ class SessionTable:
             del self._never_used[session_id]
         return found
 
-    def _full_for(self, caller: Caller) -> _Full | None:
+    def _limit_reached(self, caller: Caller) -> _LimitReached | None:
         limits, key = self._plan.value.limits, caller.limit_key
         if len(self._sessions) >= limits.sessions:
-            return _Full("The gateway has too many sessions", lambda _session: True)
+            return _LimitReached("The gateway has too many sessions", lambda _session: True)
         if self._of_caller[key] >= limits.sessions_per_caller:
-            return _Full("You have too many sessions", lambda session: session.caller.limit_key == key)
+            return _LimitReached("You have too many sessions", lambda session: session.caller.limit_key == key)
         tenant, most = tenant_of(caller.principal), limits.sessions_per_tenant
         if tenant and most is not None and self._of_tenant[tenant] >= most:
-            return _Full(
+            return _LimitReached(
                 "Your tenant has too many sessions", lambda session: tenant_of(session.caller.principal) == tenant
             )
         if caller.anonymous and self._anonymous >= limits.anonymous_sessions:
-            return _Full("Callers without a token have too many sessions", lambda session: session.caller.anonymous)
+            return _LimitReached(
+                "Callers without a token have too many sessions", lambda session: session.caller.anonymous
+            )
         return None
 
     def find(self, session_id: str, caller: Caller, now: float) -> Session | None:
-        """The session, if it is this caller's; a foreign one looks like one that does not exist."""
+        """The session, if it belongs to this caller. A session of another caller looks like a missing one."""
         session = self._sessions.get(session_id)
         if session is None or session.caller.principal != caller.principal or session.caller.scope != caller.scope:
             return None
@@ -117,11 +119,11 @@ class SessionTable:
         return self._sessions.get(session_id)
 
     def of_principal(self, principal: str) -> list[Session]:
-        """Those that this principal has open, oldest first."""
+        """The open sessions of this principal, oldest first."""
         return list(self._of_principal.get(principal, {}).values())
 
     def remove(self, session: Session) -> bool:
-        """Close a session; False if it is closed already. What goes with it is the business of `session_ends`."""
+        """Close a session. Return False if it is closed already. `methods.session_ends` closes what belongs to it."""
         if self._sessions.pop(session.id, None) is None:
             return False
         self._never_used.pop(session.id, None)
@@ -146,7 +148,7 @@ class SessionTable:
                 del self._of_tenant[tenant]
 
     def idle(self, now: float) -> list[Session]:
-        """Those not used for too long. An open call or stream keeps a session alive however long it takes."""
+        """Sessions that have been idle for too long. An open call or stream keeps a session from being idle."""
         idle_s = self._plan.value.limits.session_idle_s
         return [
             session

@@ -1,8 +1,7 @@
-"""Arguments of calls as the gates read them: strictly, with a digest that is equal for equal arguments.
+"""Parse the arguments of a call strictly, and compute a digest that is equal for equal arguments.
 
-Reading 15,000 values in this way takes some 40 ms and four megabytes of text as long, so large arguments are read beside the
-event loop, ahead of the code that judges them. What was read is remembered for a moment: a call is judged, bound, recorded and
-kept by several parts, and each of them asks.
+Parsing 15,000 values or four megabytes of text takes about 40 ms, so large arguments are parsed in a thread before the code that
+uses them runs. The last few results are cached, because gate, approval, audit and store each need them for the same call.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from taskgate.core.digest import digest, digest_of_bytes, digest_of_json
 from taskgate.core.strict_json import AmbiguousJson, parse_strict
 
 READ_AT_ONCE: Final = 16 * 1024
-"""Bytes that are read in one go, within some ten milliseconds whatever is in them."""
+"""Arguments up to this size are parsed at once, within about ten milliseconds whatever they contain."""
 REMEMBERED: Final = 4
 
 
@@ -31,13 +30,13 @@ _readings: OrderedDict[bytes, _Reading] = OrderedDict()
 
 
 async def read_ahead(arguments: bytes) -> None:
-    """Read large arguments beside the event loop. What follows then finds them read."""
+    """Parse large arguments in a thread. Later calls of this module find them in the cache."""
     if len(arguments) > READ_AT_ONCE and arguments not in _readings:
         _remember(arguments, await asyncio.to_thread(_read, arguments))
 
 
 def strict_value(arguments: bytes) -> Any:
-    """The value of the arguments. Raises AmbiguousJson where they could be read in two ways."""
+    """The value of the arguments. Raises AmbiguousJson if they can be read in two ways."""
     if len(arguments) <= READ_AT_ONCE:
         return parse_strict(arguments)
     reading = _reading_of(arguments)
@@ -47,7 +46,7 @@ def strict_value(arguments: bytes) -> Any:
 
 
 def strict_digest(arguments: bytes) -> str:
-    """The digest of the arguments. Raises AmbiguousJson where they could be read in two ways."""
+    """The digest of the arguments. Raises AmbiguousJson if they can be read in two ways."""
     if len(arguments) <= READ_AT_ONCE:
         return digest_of_json(arguments)
     reading = _reading_of(arguments)
@@ -57,7 +56,7 @@ def strict_digest(arguments: bytes) -> str:
 
 
 def arguments_digest(arguments: bytes) -> str:
-    """What was asked, as one number: equal for equal arguments; of the bytes where they could be read in two ways."""
+    """The digest of the arguments, or of their bytes if they can be read in two ways."""
     try:
         return strict_digest(arguments)
     except AmbiguousJson:

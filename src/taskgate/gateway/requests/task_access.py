@@ -12,5 +12,5 @@ def unknown_task() -> CallerError:
 
 
 def may_see(request: Request, task: Task) -> bool:
-    """Bound to the principal; without authentication the unguessable id is the proof."""
+    """A task is bound to its principal. Without authentication, the unguessable id is the proof."""
     return task.principal == request.caller.principal

@@ -88,7 +88,7 @@ class AccountQuestions:
         if not can_answer(envelope.capabilities, ELICIT, question.decoded()):
             return None
         self._urls.note_own(request.caller.principal, needed.server)
-        state = self._state_signer.close(STATE_KIND, request.caller.principal, method, name, needed.server, body="")
+        state = self._state_signer.sign(STATE_KIND, request.caller.principal, method, name, needed.server, body="")
         params = {key: value for key, value in question.decoded().items() if key != "elicitationId"}
         return wire.encode(
             {

@@ -172,7 +172,7 @@ class Attempts:
     async def _in_turn(self, sends: TaskSends, conversation: Conversation) -> UpstreamError | None:
         """One try, in its turn if the server takes only so many at a time."""
         task = sends.task
-        line = self._budgets.lines.get(task.server)
+        line = self._budgets.queues.get(task.server)
         if line is None:
             return await self._attempt(sends, conversation)
         try:

@@ -24,7 +24,7 @@ from taskgate.gateway.events import ApprovalOpened, EventHub
 from taskgate.gateway.plan import Live, Plan, PublicAddress
 from taskgate.gateway.requests.heartbeat import Heartbeat
 from taskgate.gateway.requests.large_results import edited
-from taskgate.gateway.requests.request import Request, next_step
+from taskgate.gateway.requests.request import Request, yield_if_large
 from taskgate.gateway.tasks.account_questions import AccountQuestions
 from taskgate.gateway.tasks.conversation import Conversation, Conversations
 from taskgate.gateway.tasks.followers import Followers
@@ -85,13 +85,13 @@ class TaskEngine:
     ) -> Task:
         """The task of the call. One that joined an equal call says so in its reply (`ReplyDelivery.joined`)."""
         task_id = self.records.new_id()
-        await next_step(request)
+        await yield_if_large(request)
         audit = self.audit_approval(approval, task_id) if approval is not None else None
-        await next_step(request)
+        await yield_if_large(request)
         task, how = await self.records.accept(request, call, approval=approval, key=key, task_id=task_id, audit=audit)
-        request.delivery.is_accepted()
+        request.delivery.mark_accepted()
         if how is Acceptance.JOINED:
-            request.delivery.join(JoinedCall(task.id, secrets.token_hex(8)))
+            request.delivery.set_joined(JoinedCall(task.id, secrets.token_hex(8)))
         if how is not Acceptance.NEW and not held:
             self.held_replies.promise(task.id)
         if how is Acceptance.NEW:

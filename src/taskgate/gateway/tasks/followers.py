@@ -124,7 +124,7 @@ class Followers:
         if task.principal == ANONYMOUS:
             own = self._sessions.get(task.caller.removeprefix(SESSION))
             return [own] if own is not None else []
-        return self._conversations.sessions_told_of(task.asked_in)
+        return self._conversations.sessions_to_notify(task.asked_in)
 
     def push(
         self, task: Task, question: Question, keep: Keep

@@ -234,7 +234,7 @@ class TaskMethods:
         return wire.encode(result)
 
     def _cursor(self, request: Request, server: str, after: str) -> str:
-        return self._state_signer.close(
+        return self._state_signer.sign(
             "list", request.caller.principal, "tasks/list", request.caller_key, server, body=after
         )
 
@@ -243,7 +243,7 @@ class TaskMethods:
         if cursor is None:
             return "", ""
         try:
-            state = self._state_signer.open(cursor, request.caller.principal, "tasks/list", request.caller_key)
+            state = self._state_signer.verify(cursor, request.caller.principal, "tasks/list", request.caller_key)
         except CallerError:
             text = "This cursor is not one of ours, or is too old; start again without a cursor."
             raise CallerError("invalid_cursor", text) from None

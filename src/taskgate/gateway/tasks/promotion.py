@@ -91,20 +91,20 @@ class Promotion:
         self._promoting: asyncio.Task[None] | None = None
         self._run_replaces_carrier = False
         if request.delivery.carrier is None:
-            request.delivery.carried()
+            request.delivery.carrier_task()
         if timer is not None:
             timer.join(self, self._start_promotion)
 
     def _start_promotion(self) -> None:
         self._promoting = asyncio.get_running_loop().create_task(self._promote())
-        self._request.delivery.becomes_a_task(self._promoting)
+        self._request.delivery.promotion_began(self._promoting)
 
     async def _promote(self) -> None:
         """Store the call as a task, then reply. If it cannot be stored, the caller keeps waiting for the result."""
         request, call = self._request, self._call()
         waits, carrier = self.is_queued, request.delivery.carrier
         sent_ms = self._parts.records.store.now_ms() - int((clock.monotonic() - self._sent_at) * 1000)
-        asked = request.delivery.asked_round
+        asked = request.delivery.question_round
         state = asked.state if asked is not None and asked.sent else None
         sent = AlreadySent(hashlib.sha256(wire.join(call.params)).hexdigest(), call.server, sent_ms, state)
         try:
@@ -127,7 +127,7 @@ class Promotion:
             questions=parts.questions,
             recheck=parts.recheck,
         )
-        request.delivery.became(stand_in)
+        request.delivery.promoted_to(stand_in)
         if request.delivery.last_progress is not None:
             stand_in.heard("notifications/progress", request.delivery.last_progress)
         if request.delivery.waits_text is not None:

@@ -8,7 +8,7 @@ from typing import Final
 from taskgate.core import wire
 from taskgate.core.questions.question import ELICIT, Answer, Question, bare_params
 from taskgate.core.tasks.transition import InputSettled
-from taskgate.gateway.requests.asked_round import AskedRound
+from taskgate.gateway.requests.question_round import QuestionRound
 from taskgate.gateway.tasks.task_records import TaskRecords
 from taskgate.ports.store_answers import TaskQuestion
 
@@ -25,9 +25,9 @@ async def keep_answers(records: TaskRecords, task_id: str, given: Mapping[str, A
         await records.advance(task_id, InputSettled(keys), answers=answers)
 
 
-async def keep_round(records: TaskRecords, task_id: str, asked: AskedRound) -> None:
+async def keep_round(records: TaskRecords, task_id: str, asked: QuestionRound) -> None:
     """Store the answers to one round of a call that became a task, as far as they came."""
-    async with asked.keeping:
+    async with asked.storing:
         await keep_answers(records, task_id, asked.answers)
 
 

@@ -17,7 +17,7 @@ from taskgate.core.wire import raw
 from taskgate.gateway.questions.activity import Activity
 from taskgate.gateway.questions.asker import Asker, Models
 from taskgate.gateway.questions.waiting import Waiting
-from taskgate.gateway.requests.asked_round import AskedRound
+from taskgate.gateway.requests.question_round import QuestionRound
 from taskgate.gateway.requests.request import Request
 from taskgate.gateway.tasks.conversation import Conversations
 from taskgate.gateway.tasks.stored_questions import asked_message, keep_answers, keep_round, stored_question
@@ -57,8 +57,8 @@ class TaskInbox:
         """The call became a task while questions of it waited: the task shows them from now on. What of its last round was
         answered already is stored with it, too: after a crash nobody is asked for that again.
         """
-        waiting, asked = self._activity.inbox.of_request(request), request.delivery.asked_round
-        of_round = {one.key: one.id for one in waiting if asked is not None and one.key in asked.asked}
+        waiting, asked = self._activity.inbox.of_request(request), request.delivery.question_round
+        of_round = {one.key: one.id for one in waiting if asked is not None and one.key in asked.questions}
         for one in waiting:
             one.now_of_task(task.id, partial(self._keep_answer, task.id, one.key or one.id))
         if asked is not None:
@@ -67,18 +67,18 @@ class TaskInbox:
             if one.key not in of_round:
                 await self._show(task, one)
 
-    async def _adopt_round(self, task: Task, asked: AskedRound, shown: Mapping[str | None, str]) -> None:
+    async def _adopt_round(self, task: Task, asked: QuestionRound, shown: Mapping[str | None, str]) -> None:
         now_ms = self._records.store.now_ms()
         stored = tuple(
             stored_question(key, replace(question, shown_as=shown.get(key)), now_ms)
-            for key, question in asked.asked.items()
+            for key, question in asked.questions.items()
         )
-        still = [question for key, question in asked.asked.items() if key not in asked.answers]
+        still = [question for key, question in asked.questions.items() if key not in asked.answers]
         message = asked_message(still[0]) if still else None
         state = None if asked.sent else asked.state
-        event = InputAsked(tuple(asked.asked), message, state, ends_round=not asked.sent)
+        event = InputAsked(tuple(asked.questions), message, state, ends_round=not asked.sent)
         if await self._records.advance(task.id, event, questions=stored) is not None:
-            asked.follow(partial(keep_round, self._records, task.id, asked), self._activity.spawn)
+            asked.store_answers_by(partial(keep_round, self._records, task.id, asked), self._activity.spawn)
             await keep_round(self._records, task.id, asked)
 
     async def _keep_answer(self, task_id: str, key: str, answer: Answer) -> None:

@@ -33,7 +33,7 @@ from taskgate.core.wire import Members, Raw
 from taskgate.gateway.events import ProgressMade
 from taskgate.gateway.plan import Live, Plan, pending_limits
 from taskgate.gateway.requests.large_results import edited
-from taskgate.gateway.requests.limit_errors import limit_met
+from taskgate.gateway.requests.limit_errors import limit_error
 from taskgate.gateway.requests.request import Request
 from taskgate.gateway.requests.strict_arguments import arguments_digest, read_ahead
 from taskgate.gateway.requests.task_access import may_see, unknown_task
@@ -138,7 +138,7 @@ class TaskRecords:
                     executed=Executed.YES if executed is Executed.YES else executed,
                 )
             case TooManyOpen() as refused:
-                raise limit_met(refused, "Wait for some to end, or cancel some.")
+                raise limit_error(refused, "Wait for some to end, or cancel some.")
             case StaleOwner():
                 raise GatewayFault("store_unavailable", "Another process has taken over the store.")
             case _:

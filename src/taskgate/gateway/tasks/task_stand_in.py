@@ -43,7 +43,7 @@ class TaskStandIn:
         self._side.server_waits(text)
 
     async def ask(self, question: Question) -> Answer:
-        return await self._questions.ask(self._task_id, question, self._request.delivery.asked_state)
+        return await self._questions.ask(self._task_id, question, self._request.delivery.server_state)
 
     async def refused(self) -> None:
         if not await ran_before_promotion(self._records, self._task_id, self._request):
@@ -54,12 +54,12 @@ class TaskStandIn:
             await self._sends.sends_again()
 
     async def next_round(self, params: Members, state: bytes | None) -> None:
-        if self._request.delivery.asked_round is not None:
-            await keep_round(self._records, self._task_id, self._request.delivery.asked_round)
+        if self._request.delivery.question_round is not None:
+            await keep_round(self._records, self._task_id, self._request.delivery.question_round)
         await self._sends.next_round(params, state)
 
 
 async def ran_before_promotion(records: TaskRecords, task_id: str, request: Request) -> bool:
     """Whether a round of the call had run before it became a task: nothing in the store could tell a void attempt from that."""
     task = await records.current(task_id)
-    return request.delivery.asked_state is not None and task is not None and task.request_state is None
+    return request.delivery.server_state is not None and task is not None and task.request_state is None

@@ -174,7 +174,7 @@ class UpstreamListing:
         if request.session is None:
             raise unknown_task()
         session = request.session.id if link.key == request.link_key else ""
-        return self._state_signer.mark(request.caller.principal, session, link.server, task_id)
+        return self._state_signer.sign_permanently(request.caller.principal, session, link.server, task_id)
 
 
 def _is_task(row: Any) -> bool:

@@ -24,7 +24,7 @@ from taskgate.core.wire import Kind, Message
 from taskgate.gateway.methods.shared_sessions import SharedSessions
 from taskgate.gateway.own_tools.table import LOCAL_STATE_TOOLS
 from taskgate.gateway.requests.client_label import stateless_stream
-from taskgate.gateway.requests.replies import stopped_meanwhile
+from taskgate.gateway.requests.replies import stopped_before_reply
 from taskgate.gateway.requests.session import Session
 from taskgate.gateway.services.transports import TransportServices
 from taskgate.inbound.http.asgi import Headers, Send
@@ -264,7 +264,7 @@ class Forwarder:
                 raise
             ended = post.withdrawn
             why = CallerError(ended.reason.value, ended.text, executed=Executed.MAYBE) if ended is not None else None
-            self._last_words(relay, message, why or stopped_meanwhile(message))
+            self._last_words(relay, message, why or stopped_before_reply(message))
             return True
         if reply.status == NOT_HERE:
             return False

@@ -27,7 +27,7 @@ from taskgate.core.meta import META
 from taskgate.core.scoping.session_request import NO_WISH, SERVERS_HEADER, TOOLS_HEADER, SessionRequest
 from taskgate.core.sliced_reading import reads_quickly
 from taskgate.core.wire import InvalidMessage, Kind, Message, MessageReader
-from taskgate.gateway.requests.replies import CallerReply, stopped_meanwhile
+from taskgate.gateway.requests.replies import CallerReply, stopped_before_reply
 from taskgate.gateway.requests.request import Request
 from taskgate.gateway.requests.session import Session
 from taskgate.gateway.services.transports import TransportServices
@@ -216,8 +216,8 @@ class PostHandler:
         try:
             await post.finish(reply.status, reply.body, retry_after(reply) if reply.retry_after_s else None)
         finally:
-            if request.delivery.on_settled is not None:
-                request.delivery.settled(post.still_there)
+            if request.delivery.on_delivered is not None:
+                request.delivery.delivered(post.still_there)
 
     def _take_stateless(self, post: Post, message: Message) -> None:
         if message.kind is Kind.RESPONSE:
@@ -259,8 +259,8 @@ class PostHandler:
             # Stateful clients read a JSON-RPC error only out of a 200: some end their session at any other status.
             await post.finish(200, reply.body, retry_after(reply) if reply.retry_after_s else None)
         finally:
-            if request.delivery.on_settled is not None:
-                request.delivery.settled(post.still_there)
+            if request.delivery.on_delivered is not None:
+                request.delivery.delivered(post.still_there)
 
     def _cut_short(self, post: Post, request: Request) -> CallerReply | None:
         """The reply to a request whose work was cancelled by the gateway; None if its caller cancelled it."""
@@ -270,7 +270,7 @@ class PostHandler:
             return self._withdrawal(post.withdrawn, request.message, generation, executed)
         if self._gateway.requests.tasks.draining:
             return self._gateway.requests.failure(
-                stopped_meanwhile(request.message), message_id, generation, request.message
+                stopped_before_reply(request.message), message_id, generation, request.message
             )
         return None
 
@@ -366,7 +366,7 @@ class PostHandler:
             await post.finish(200, b"[" + b",".join(together.bodies) + b"]")
         finally:
             for request in opened:
-                request.delivery.settled(post.still_there)
+                request.delivery.delivered(post.still_there)
 
 
 class _Together:
