@@ -1,48 +1,68 @@
-# Two commands for a newcomer: `make run` and `make test`. Both need only Python 3.11+, pip and make.
+# `make help` lists the targets. They need Python 3.11 or newer, pip and make.
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 CORES := $(shell nproc 2>/dev/null || echo 2)
-# Twice as many as the cores of a small machine, because tests with programs wait a lot, and one for what only computes meanwhile;
-# as many as the cores of a larger one.
+# On a small machine more workers than cores, because tests with programs mostly wait; on a larger one as many as cores.
 WORKERS ?= $(shell echo $$(($(CORES) < 4 ? 5 : $(CORES) > 8 ? 8 : $(CORES))))
-# Tests without programs wait little, most of it for pipes and disks, and every worker spends seconds on collecting.
+# Tests without programs wait little, and every worker spends seconds on collecting.
 QUICK_WORKERS ?= $(shell echo $$(($(CORES) < 2 ? 3 : $(CORES) > 7 ? 8 : $(CORES) + 1)))
 
-# Compiled modules are kept: the tests start hundreds of gateways.
+# Keep compiled modules: the tests start hundreds of gateways.
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help run test quick check format lint types contract tests peers demo bench bench-tasks gate bench-replicas bench-console mutants faults fuzz pause chaos conformance conformance-replicas conversations clients servers interaction screenshots lock clean
 
+define HELP
+Run
+  make run                   start the gateway with the demo server
+  make demo                  four scenes: a fast call, a slow call, an approval and a question
+
+Check
+  make quick                 format, lint, types, import contract, docs, and every test that starts no program; for every save
+  make test                  every check and every test, with real clients and servers; branch coverage of core/
+  make check                 the static checks alone: types, docs, import contract, lint, format
+  make docs                  build the documentation in build/site; a broken link is an error
+  make coverage              coverage of all tests, by file (about twice as slow as make test)
+  make mutants               remove one guard of safety or security at a time; a test must fail for each
+  make faults                every way in which a server can fail, compared with a record of what ran
+  make fuzz                  100,000 mutated frames in each direction
+  make chaos                 the long crash tests of one gateway
+  make chaos-replicas        300 faults of three gateways on PostgreSQL; make chaos-sabotage: the same judge with broken builds
+  make plans                 the rows that every statement reads, with 100,000 tasks and a million audit rows
+
+Measure
+  make gate                  fail if the usual calls cost over a tenth more than the stored baseline
+  make bench                 a call, compared with a direct connection and other proxies
+  make bench-tasks           durable tasks, alone and under a mixed load, compared with a bare SQLite file
+  make bench-console         every page with 10,000 tasks, and open consoles
+  make bench-replicas        several gateways on PostgreSQL
+  make pause                 the longest time that any input of a peer blocks the gateway
+  make retention             new tasks at the highest rate for ten minutes (MINUTES=10), and whether expired data is deleted as fast
+  make takeover              CPU time of a restart with, and of taking over, 10,000 open tasks
+
+Real peers
+  make conversations         every SDK with every server on every transport (make test runs a third of them)
+  make conformance           the official suite, directly and through the gateway
+  make conformance-replicas  the official suite through three gateways behind a balancer
+  make interaction           the Python SDK's own interaction tests, directly and through the gateway
+  make clients               SDKs, the Inspector and agent frameworks as clients, as a table
+  make servers               published servers, directly and through the gateway, as a table
+  make extensions            MCP Apps and skills with published servers and hosts
+  make screenshots           pictures of every page of the console (needs Chromium)
+
+Release
+  make package               build wheel and sdist, install each in a clean environment on every Python found, and try it
+  make container             build the image with podman, run it read-only, and list its tools
+  make lock                  resolve the dependencies again (needs uv)
+  make clean                 delete the environment, peers and build output
+endef
+export HELP
+
 help:
-	@echo "make run     start the gateway with the bundled demo server"
-	@echo "make test    every check: format, lint, types, import contract, docs, every test, every branch of core/ by its own tests"
-	@echo "make quick   the same checks and every test that starts no program; for every save"
-	@echo "make coverage  how much of everything the tests reach, by file (tracing makes them about half as fast)"
-	@echo "make mutants sabotage one line of safety or security at a time, and see a test notice each"
-	@echo "make demo    one fast call, one slow call, one approval and one question, explained"
-	@echo "make bench   compare with a direct connection and with other proxies"
-	@echo "make bench-tasks  durable tasks, alone and under a mixed load, beside a bare SQLite file"
-	@echo "make bench-console  every page with 10,000 tasks, open consoles, and how soon a change is on screen, beside controls"
-	@echo "make chaos   the long crash tests; make fuzz: 100,000 mutated frames each way"
-	@echo "make retention  ten minutes (MINUTES=10) of new tasks at the highest rate on each store, and whether what is past its time keeps going"
-	@echo "make takeover  processor time of a restart with 10,000 open tasks, and of taking over as many from a gateway that died"
-	@echo "make plans   what every statement reads in stores with 100,000 tasks and a million audit rows"
-	@echo "make pause   how long anything that a peer sends can hold the gateway up, as a table"
-	@echo "make conversations  every SDK with every server on every transport; make test has every third of them"
-	@echo "make clients the SDKs, the Inspector and agent frameworks through the gateway, as a table"
-	@echo "make servers published servers, directly and through the gateway, as a table"
-	@echo "make extensions  MCP Apps and skills with published servers and hosts, directly and through the gateway"
-	@echo "make package build wheel and sdist, install each in a clean environment on every Python found, and try it"
-	@echo "make container  build the image with podman, run it read-only, and ask it for its tools"
-	@echo "make interaction  the Python SDK's own interaction tests, directly and through the gateway"
-	@echo "make gate    whether the usual calls became more than a tenth dearer than the kept baseline"
-	@echo "make chaos-replicas  300 faults of three gateways on PostgreSQL; make chaos-sabotage: its judge before broken builds"
-	@echo "make conformance-replicas  the official suite through three gateways on PostgreSQL behind a balancer"
-	@echo "make screenshots  pictures of every page of the console (needs Chromium)"
-	@echo "make faults  every way in which a server over HTTP or stdio can fail, beside a ledger of what really ran"
+	@echo "$$HELP"
 
 # --no-deps: the lock names everything, and pip must not resolve an extra such as coverage[toml] to a release newer than it.
 $(STAMP): requirements/runtime.txt requirements/dev.txt pyproject.toml
@@ -51,7 +71,7 @@ $(STAMP): requirements/runtime.txt requirements/dev.txt pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -e .
 	@touch $@
 
-# Not quiet: on a slow line a newcomer should see that something is going on.
+# Not quiet: on a slow connection a newcomer should see the progress.
 $(VENV)/.runtime: requirements/runtime.txt pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --disable-pip-version-check --no-deps --require-hashes -r requirements/runtime.txt
@@ -61,15 +81,15 @@ $(VENV)/.runtime: requirements/runtime.txt pyproject.toml
 run: $(VENV)/.runtime
 	$(BIN)/taskgate serve
 
-# Pictures of every page of the console, wide and narrow, light and dark, into build/screenshots.
+# Every page of the console, wide and narrow, light and dark, in build/screenshots.
 screenshots: $(STAMP)
 	$(BIN)/python -m tests.console.pictures build/screenshots
 
 demo: $(VENV)/.runtime
 	$(BIN)/taskgate demo
 
-# What is quick to say no comes first. Types and the tests of core/ use what the tests with programs leave of the processors; what
-# they say is shown when they are over. The documentation is built by a test of its own (tests/docs/test_site.py).
+# The quick checks come first. Types and the tests of core/ run beside the tests with programs, at a lower priority; their output is
+# printed when they finish. The documentation is built by a test (tests/docs/test_site.py).
 test: $(STAMP) peers
 	$(MAKE) --no-print-directory format lint contract
 	$(MAKE) --no-print-directory --jobs=2 BESIDE="types core" beside tests
@@ -96,7 +116,7 @@ contract: $(STAMP)
 peers: $(STAMP)
 	$(BIN)/python tools/peers.py
 
-# The tests of core/ must cover every branch of it by themselves. The others are not traced.
+# The tests of core/ must cover every branch of core/. The other tests run without coverage.
 .PHONY: core
 core: $(STAMP)
 	$(BIN)/python -m coverage erase
@@ -115,7 +135,7 @@ coverage: $(STAMP) peers
 	$(BIN)/python -m coverage report --skip-covered --skip-empty --sort=cover | tail -n 40
 	$(BIN)/python tools/coverage_gate.py overall
 
-# Everything that runs in the tests' own process, most of it in virtual time.
+# Tests that run in the test process, most of them in virtual time.
 quick: $(STAMP)
 	$(MAKE) --no-print-directory format lint contract
 	$(MAKE) --no-print-directory --jobs=2 BESIDE="types docs" beside tests-without-programs
@@ -140,7 +160,7 @@ servers: $(STAMP)
 	$(BIN)/python tools/peers.py --clients
 	$(BIN)/python -m tests.servers.run
 
-# Everything that make test has one run of.
+# All runs; make test has one of each.
 .PHONY: extensions
 extensions: $(STAMP) peers
 	$(BIN)/python -m pytest -n $(WORKERS) tests/extensions/test_published_apps.py tests/extensions/test_published_skills.py
@@ -156,7 +176,7 @@ conversations: $(STAMP) peers
 package: $(STAMP)
 	$(BIN)/python tools/try_package.py
 
-# The image, built and run with podman; says what is absent.
+# The image, built and run with podman; reports what is missing.
 .PHONY: container
 container:
 	$(PYTHON) tools/try_container.py
@@ -172,7 +192,7 @@ bench-tasks: $(STAMP)
 gate: $(STAMP)
 	$(BIN)/python -m tests.benchmarks.gate
 
-# What the console costs: pages with 10,000 tasks, open consoles, and how soon a change is on screen.
+# Cost of the console: pages with 10,000 tasks, open consoles, and the delay until a change is displayed.
 bench-console: $(STAMP)
 	$(BIN)/python -m tests.benchmarks.console
 
@@ -181,25 +201,25 @@ bench-replicas: $(STAMP)
 	$(BIN)/python -m tests.benchmarks.forwarding
 
 .PHONY: chaos-replicas chaos-sabotage
-# Three gateways on PostgreSQL under 300 faults of every kind and load, judged by the ledger of the server behind them. It takes
-# some 45 minutes on two quiet cores; TASKGATE_CHAOS_MINUTES ends it sooner, with its verdict.
+# Three gateways on PostgreSQL under 300 faults of every kind and load, compared with the execution record of the server. It takes
+# about 45 minutes on two idle cores; TASKGATE_CHAOS_MINUTES ends it earlier, with a verdict.
 chaos-replicas: $(STAMP)
 	TASKGATE_CHAOS_FAULTS=$${TASKGATE_CHAOS_FAULTS:-300} $(BIN)/python -m pytest -q -s -n 0 -m "not long" tests/replicas/test_chaos.py
 
-# The same judge before broken builds: it must find what each does wrong.
+# The same judge with broken builds: it must detect each defect.
 chaos-sabotage: $(STAMP)
 	$(BIN)/python -m pytest -q -n 0 -m long tests/replicas/test_chaos.py
 
 chaos: $(STAMP)
 	$(BIN)/python -m pytest -m long tests/chaos
 
-# Whether what is past its time is forgotten as fast as new tasks can be made: MINUTES on each store, beside a control.
+# Whether expired data is deleted as fast as new tasks are created: MINUTES on each store, beside a control.
 MINUTES ?= 10
 .PHONY: retention
 retention: $(STAMP)
 	$(BIN)/python -m tests.benchmarks.retention --minutes $(MINUTES)
 
-# Processor time of a start with ten thousand open tasks, and of taking over ten thousand tasks of a gateway that died.
+# CPU time of a start with ten thousand open tasks, and of taking over ten thousand tasks of a dead gateway.
 .PHONY: takeover
 takeover: $(STAMP)
 	$(BIN)/python -m tests.benchmarks.takeover
@@ -222,10 +242,10 @@ mutants: $(STAMP)
 fuzz: $(STAMP)
 	$(BIN)/python -m tests.chaos.fuzz
 
-# The documentation as a site, in build/site; a link that leads nowhere is an error.
+# The documentation as a site, in build/site; a broken link is an error.
 .PHONY: docs
 docs: $(STAMP)
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	$(BIN)/zensical build --strict
 
 lock:
 	uv pip compile --quiet --universal --generate-hashes --no-header --no-emit-index-url --python-version 3.11 pyproject.toml -o requirements/runtime.txt

@@ -1,32 +1,26 @@
-"""The documentation builds as a site in which every link leads somewhere, and the lock file names no package index."""
+"""The documentation builds without broken links, every page is in the navigation, and the lock file names no index."""
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import yaml
 from tests.docs.blocks import ROOT
-from tests.harness.programs import start as start  # what `make quick` leaves out is told by such an import
+from tests.harness.programs import start as start  # marks the tests as starting programs (`make quick` omits them)
 
 KINDS = ["Start", "Tutorial", "How-to", "Reference", "Explanation", "Decisions"]
+_COLOR = re.compile(r"\x1b\[[\d;]*m")
 
 
-def built(folder: Path) -> subprocess.CompletedProcess[str]:
-    shutil.copytree(ROOT / "docs", folder / "docs")
-    shutil.copy(ROOT / "mkdocs.yml", folder)
-    return rebuilt(folder)
-
-
-def rebuilt(folder: Path) -> subprocess.CompletedProcess[str]:
+def build(folder: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder / "site")],
+        [sys.executable, "-m", "zensical", "build", "--strict"],
         cwd=folder,
-        env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
         capture_output=True,
         text=True,
         timeout=240,
@@ -34,26 +28,49 @@ def rebuilt(folder: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
+def navigation() -> list[dict[str, Any]]:
+    text = (ROOT / "mkdocs.yml").read_text().replace("!!python/name:", "")
+    entries: list[dict[str, Any]] = yaml.safe_load(text)["nav"]
+    return entries
+
+
+def pages_in(entry: Any) -> set[str]:
+    if isinstance(entry, str):
+        return {entry}
+    children = entry.values() if isinstance(entry, dict) else entry
+    return set().union(*(pages_in(child) for child in children))
+
+
 def test_the_site_builds_strictly(tmp_path: Path) -> None:
-    done = built(tmp_path)
+    shutil.copytree(ROOT / "docs", tmp_path / "docs")
+    shutil.copy(ROOT / "mkdocs.yml", tmp_path)
+    done = build(tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
-    page = (tmp_path / "site" / "scopes.html").read_text()
+    page = (tmp_path / "build" / "site" / "scopes.html").read_text()
     assert 'class="mermaid"' in page
     assert "fonts.googleapis.com" not in page
-    assert "decisions" not in done.stdout + done.stderr, "the table of decisions is where they are looked for"
 
 
-def test_a_broken_link_or_a_page_outside_the_menu_stops_the_site(tmp_path: Path) -> None:
-    """With the settings of the real one, and as few pages as it takes."""
+def test_a_broken_link_or_anchor_stops_the_build(tmp_path: Path) -> None:
+    """With the settings of the real site and one page."""
     settings = (ROOT / "mkdocs.yml").read_text().partition("\nnav:\n")[0]
     (tmp_path / "mkdocs.yml").write_text(f"{settings}\nnav:\n  - Start: index.md\n")
     (tmp_path / "docs").mkdir()
-    (tmp_path / "docs" / "index.md").write_text("# Start\n[Why](decisions/README.md)\n")
-    (tmp_path / "docs" / "nowhere-in-the-menu.md").write_text("# A page\n")
-    broken = rebuilt(tmp_path)
+    (tmp_path / "docs" / "index.md").write_text("# Start\n[Why](decisions/README.md)\n[Where](index.md#nowhere)\n")
+    broken = build(tmp_path)
     assert broken.returncode != 0
-    assert "decisions" in broken.stdout + broken.stderr
-    assert "nowhere-in-the-menu.md" in broken.stdout + broken.stderr
+    report = _COLOR.sub("", broken.stdout + broken.stderr)
+    assert "decisions/README.md" in report
+    assert "#nowhere" in report
+
+
+def test_every_page_is_in_the_navigation() -> None:
+    """Decisions are listed by their own table instead."""
+    docs = ROOT / "docs"
+    pages = {str(path.relative_to(docs)) for path in docs.rglob("*.md")}
+    assert {page for page in pages if not page.startswith("decisions/")} | {"decisions/README.md"} == pages_in(
+        navigation()
+    )
 
 
 def test_every_decision_is_in_their_table() -> None:
@@ -63,8 +80,7 @@ def test_every_decision_is_in_their_table() -> None:
 
 
 def test_the_pages_are_sorted_into_the_four_kinds() -> None:
-    text = (ROOT / "mkdocs.yml").read_text().replace("!!python/name:", "")
-    assert [next(iter(part)) for part in yaml.safe_load(text)["nav"]] == KINDS
+    assert [next(iter(part)) for part in navigation()] == KINDS
 
 
 def test_the_lock_names_no_index() -> None:
