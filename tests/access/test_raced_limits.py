@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.seam import Call, Gateway, Upstream, seam
 
-from taskgate.dashboard import pages
+from taskgate.dashboard import live_updates
 from taskgate.gateway.methods import following, subscriptions
 from taskgate.gateway.own_tools import use_resources
 
@@ -78,7 +78,7 @@ async def test_parallel_uses_of_the_subscribe_tool_stay_within_their_limit(monke
 
 @seam
 async def test_parallel_pages_stay_within_their_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pages, "MOST_STREAMS", MOST)
+    monkeypatch.setattr(live_updates, "MOST_STREAMS", MOST)
     async with Gateway({}, {}) as gate:
         headers = {"authorization": f"Bearer {gate.operator_token}"}
         streams = [gate.http("GET", "/api/v1/events", headers=headers) for _ in range(AT_ONCE)]

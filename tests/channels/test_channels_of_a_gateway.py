@@ -17,7 +17,7 @@ from receiver_double import Receiver, receiver
 from slack_double import APP_TOKEN, BOT_TOKEN, SlackDouble, slack
 from tests.governance.stage import Stage, Stateful, a_stage, eventually
 
-from taskgate.channels.webhook import key_of, signed_headers
+from taskgate.channels.webhook_signature import key_of, signed_headers
 
 pytestmark = pytest.mark.timeout(90)
 SECRET = "whsec_" + base64.b64encode(b"a key of thirty-two bytes, about").decode()

@@ -9,7 +9,14 @@ from a_card import a_card, decided
 from hypothesis import given
 from hypothesis import strategies as st
 
-from taskgate.channels.cards import ARGUMENTS_LIMIT, blocks, button_value, fallback_text, read_button_value, whole
+from taskgate.channels.slack_blocks import (
+    ARGUMENTS_LIMIT,
+    blocks,
+    button_value,
+    fallback_text,
+    read_button_value,
+    whole,
+)
 from taskgate.core.governance.approval import State
 from taskgate.core.redaction.difference import Difference
 

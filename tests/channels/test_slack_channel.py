@@ -11,7 +11,7 @@ import pytest
 from a_card import DEADLINE_S, NOW_S, Ear, Pauses, a_card, decided
 from slack_double import APP_TOKEN, BOT_TOKEN, SlackDouble, slack
 
-from taskgate.channels import slack_api
+from taskgate.channels import slack_reactions
 from taskgate.channels.slack import SlackChannel, SlackSettings
 from taskgate.core.governance.approval import State, Verdict
 from taskgate.ports.approval_channel import Delivered, Heard, NotDelivered, Said
@@ -283,7 +283,7 @@ async def test_a_revoked_token_ends_the_looking(double: SlackDouble, make: Make)
 
 
 async def test_only_so_many_cards_are_watched(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(slack_api, "MAX_WATCHED", 2)
+    monkeypatch.setattr(slack_reactions, "MAX_WATCHED", 2)
     channel = await make(buttons=False)
     for number in range(5):
         await channel.resume(a_card(approval_id=f"ap_{number}"), f"C {number}.0")

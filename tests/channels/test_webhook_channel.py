@@ -13,15 +13,8 @@ import pytest
 from a_card import NOW_S, Ear, Pauses, a_card, decided
 from receiver_double import Receiver, receiver
 
-from taskgate.channels.webhook import (
-    LONGEST_PAUSE_S,
-    BadSignature,
-    WebhookChannel,
-    WebhookSettings,
-    check_signature,
-    key_of,
-    signed_headers,
-)
+from taskgate.channels.webhook import LONGEST_PAUSE_S, WebhookChannel, WebhookSettings
+from taskgate.channels.webhook_signature import BadSignature, check_signature, key_of, signed_headers
 from taskgate.core.governance.approval import Refusal, Verdict
 from taskgate.ports.approval_channel import (
     OTHER_ARGUMENTS,

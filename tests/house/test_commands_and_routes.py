@@ -107,7 +107,7 @@ async def test_every_command_that_a_route_names_exists_with_its_options() -> Non
 
 @seam
 async def test_each_page_has_json_that_exists() -> None:
-    from taskgate.dashboard.frame import ABOUT
+    from taskgate.dashboard.navigation import ABOUT
 
     async with Gateway({}, {}) as gate:
         routes = {(route.kind, route.method, route.path): route for route in gate.life.site.routes}

@@ -14,9 +14,9 @@ from tests.identity.issuer import EC, OTHER_RSA, RSA, Issuer, an_issuer, encoded
 from tests.seam import seam
 
 from taskgate.core.identity.claims import ClaimRules, TokenRefused
-from taskgate.identity.discovery import SigningKeys
 from taskgate.identity.documents import Documents
-from taskgate.identity.verifier import Issuer as Known
+from taskgate.identity.signed_tokens import Issuer as Known
+from taskgate.identity.signing_keys import SigningKeys
 from taskgate.identity.verifier import Verifier
 
 Forge = Callable[[Issuer], str | bytes]

@@ -17,7 +17,8 @@ from tests.docs.sandbox import write_launchers
 from tests.harness.gateway import running_gateway
 from tests.harness.programs import run_to_end
 
-from taskgate.identity.kept_logins import FileRows, KeptLogins
+from taskgate.identity.account_file import FileRows
+from taskgate.identity.kept_logins import KeptLogins
 from taskgate.inbound.identity import house_secret
 
 BROWSER = f"{sys.executable} -c 'import sys, urllib.request; urllib.request.urlopen(sys.argv[1]).read()' %s"

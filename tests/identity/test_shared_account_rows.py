@@ -24,9 +24,12 @@ from taskgate import clock
 from taskgate.assembly.shared_store import agreed_keys
 from taskgate.config.load import load
 from taskgate.core.errors import GatewayFault
+from taskgate.identity.account_file import FileRows
+from taskgate.identity.assertions import Assertions
 from taskgate.identity.documents import Documents
-from taskgate.identity.kept_logins import Assertions, FileRows, KeptLogins, Login
-from taskgate.identity.server_tokens import Means, ServerTokens, StoredLogin
+from taskgate.identity.kept_logins import KeptLogins, Login
+from taskgate.identity.server_tokens import Means, ServerTokens
+from taskgate.identity.token_settings import StoredLogin
 from taskgate.inbound.identity import PASSPHRASE_FILE, passphrase_fits, set_passphrase
 from taskgate.ports.credentials import LoginNeeded
 from taskgate.store.postgres.connection import migrate_at

@@ -15,9 +15,12 @@ from tests.identity.issuer import Issuer, an_issuer
 from tests.seam import Call, Gateway, Upstream, seam
 
 from taskgate.identity import server_tokens
+from taskgate.identity.account_file import FileRows
+from taskgate.identity.assertions import Assertions
 from taskgate.identity.documents import Documents
-from taskgate.identity.kept_logins import Assertions, FileRows, KeptLogins, Login
-from taskgate.identity.server_tokens import ClientCredentials, Means, ServerTokens, StoredLogin
+from taskgate.identity.kept_logins import KeptLogins, Login
+from taskgate.identity.server_tokens import Means, ServerTokens
+from taskgate.identity.token_settings import ClientCredentials, StoredLogin
 from taskgate.inbound.identity import house_secret
 from taskgate.ports.credentials import LoginNeeded
 

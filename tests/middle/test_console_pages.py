@@ -14,7 +14,7 @@ from tests.seam import Call, Gateway, Upstream, seam
 from taskgate.core.errors import Executed
 from taskgate.core.tasks import transition as h
 from taskgate.core.tasks.state import TaskState
-from taskgate.dashboard.frame import ABOUT
+from taskgate.dashboard.navigation import ABOUT
 from taskgate.ports.store import Store
 from taskgate.ports.store_answers import Change, Intended
 

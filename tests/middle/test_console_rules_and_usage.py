@@ -14,7 +14,7 @@ from tests.middle.test_console_frame import TASKS, TOKENS, bearer
 from tests.seam import Call, Gateway, Upstream, seam
 
 from taskgate.core.usage import UsageRow
-from taskgate.dashboard.audit_pages import as_metrics
+from taskgate.dashboard.usage_metrics import as_metrics
 
 HOSTILE = "<script>alert(1)</script>\u202e"
 RULES = [{"match": "drop*", "action": "deny"}, {"match": "pay", "action": "approve", "reason": HOSTILE}]

@@ -12,8 +12,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from taskgate.channels import cards
-from taskgate.channels.cards import card_json
+from taskgate.channels import slack_blocks
+from taskgate.channels.card_json import card_json
 from taskgate.core import wire
 from taskgate.core.catalog.names import NameTable
 from taskgate.core.catalog.pages import page
@@ -177,7 +177,7 @@ def a_card_of(size: int) -> Card:
 
 
 def rendering_a_card(size: int) -> Step:
-    return lambda: (cards.blocks(made := a_card_of(size), buttons=True), card_json(made))
+    return lambda: (slack_blocks.blocks(made := a_card_of(size), buttons=True), card_json(made))
 
 
 def names_of(kind: str) -> Callable[[int], Step]:

@@ -18,7 +18,7 @@ from tests.channels.receiver_double import Receiver, receiver
 from tests.harness.plain_http import NO_TLS
 from tests.replicas.in_process import Stage, gateways, gateways_wired, until
 
-from taskgate.channels.webhook import key_of, signed_headers
+from taskgate.channels.webhook_signature import key_of, signed_headers
 from taskgate.core.errors import GatewayFault
 from taskgate.store.postgres.presence import Presence
 from taskgate.store.postgres.store import PostgresStore

@@ -26,7 +26,7 @@ from taskgate.core.scoping.explain import ExplainRow, explain
 from taskgate.core.scoping.scope import ScopePolicy, ScopeProblem, check
 from taskgate.core.scoping.session_request import SessionRequest
 from taskgate.core.scoping.subset import Exclusion, Reason, Subset, compose
-from taskgate.dashboard.routes import ShownConfiguration
+from taskgate.dashboard.configuration import ShownConfiguration
 from taskgate.gateway.plan import Plan
 
 

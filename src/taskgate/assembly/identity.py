@@ -22,20 +22,18 @@ from taskgate.config.model.servers import Server as ServerConfig
 from taskgate.config.problems import ConfigError, Problem
 from taskgate.core.identity.claims import ClaimRules
 from taskgate.core.identity.identity import Identity, Requirement, principal_name
+from taskgate.identity.account_file import FileRows
 from taskgate.identity.account_logins import AccountLogins
-from taskgate.identity.discovery import SigningKeys
+from taskgate.identity.assertions import Assertions
 from taskgate.identity.documents import Documents, GuardedDocuments
-from taskgate.identity.kept_logins import Assertions, FileRows, KeptLogins
-from taskgate.identity.server_tokens import (
-    ClientCredentials,
-    ForwardedIdentity,
-    Means,
-    ServerTokens,
-    Settings,
-    StoredLogin,
-    TokenExchange,
-)
-from taskgate.identity.verifier import Introspection, Issuer, OidcLogin, Verifier
+from taskgate.identity.introspection import Introspection
+from taskgate.identity.kept_logins import KeptLogins
+from taskgate.identity.oidc_login import OidcLogin
+from taskgate.identity.server_tokens import Means, ServerTokens
+from taskgate.identity.signed_tokens import Issuer
+from taskgate.identity.signing_keys import SigningKeys
+from taskgate.identity.token_settings import ClientCredentials, ForwardedIdentity, Settings, StoredLogin, TokenExchange
+from taskgate.identity.verifier import Verifier
 from taskgate.inbound.http.tls import ListenerTls, TlsFiles
 from taskgate.inbound.identity import house_secret, operator_token
 from taskgate.late_imports import SIGNING, load_now

@@ -21,8 +21,9 @@ from slack_sdk.socket_mode.response import SocketModeResponse
 from slack_sdk.web.async_client import AsyncWebClient
 
 from taskgate import clock
-from taskgate.channels import cards
-from taskgate.channels.slack_api import Pause, ReactionWatch, SlackApi, SlackTrouble, Watched
+from taskgate.channels import slack_blocks
+from taskgate.channels.slack_api import Pause, SlackApi, SlackTrouble
+from taskgate.channels.slack_reactions import ReactionWatch, Watched
 from taskgate.core.governance.approval import State, Verdict
 from taskgate.core.governance.card import Card
 from taskgate.ports.approval_channel import Decide, Delivered, Delivery, NotDelivered, Said
@@ -91,9 +92,9 @@ class SlackChannel:
 
     async def announce(self, card: Card) -> Delivery:
         """Post the card."""
-        blocks = cards.blocks(card, buttons=self.buttons)
+        blocks = slack_blocks.blocks(card, buttons=self.buttons)
         try:
-            channel, ts = await self._api.post(self._settings.channel, cards.fallback_text(card), blocks)
+            channel, ts = await self._api.post(self._settings.channel, slack_blocks.fallback_text(card), blocks)
         except SlackTrouble as trouble:
             return NotDelivered(str(trouble), trouble.lasting)
         receipt = f"{channel} {ts}"
@@ -106,7 +107,9 @@ class SlackChannel:
         if card.state is not State.OPEN:
             self._watch.forget(card.approval_id)
         try:
-            await self._api.update(channel, ts, cards.fallback_text(card), cards.blocks(card, buttons=self.buttons))
+            await self._api.update(
+                channel, ts, slack_blocks.fallback_text(card), slack_blocks.blocks(card, buttons=self.buttons)
+            )
         except SlackTrouble as trouble:
             if trouble.gone:
                 return Delivered(receipt)
@@ -118,7 +121,9 @@ class SlackChannel:
         if not self.buttons and card.state is State.OPEN:
             channel, _, ts = receipt.partition(" ")
             self._watch.add(
-                Watched(card.approval_id, card.arguments_digest, channel, ts, card.expires_at_ms, cards.whole(card))
+                Watched(
+                    card.approval_id, card.arguments_digest, channel, ts, card.expires_at_ms, slack_blocks.whole(card)
+                )
             )
 
     async def close(self) -> None:
@@ -154,7 +159,10 @@ class SlackChannel:
         try:
             if payload.get("type") == "block_actions":
                 await self._pressed(payload)
-            elif payload.get("type") == "view_submission" and payload["view"].get("callback_id") == cards.DENY_VIEW:
+            elif (
+                payload.get("type") == "view_submission"
+                and payload["view"].get("callback_id") == slack_blocks.DENY_VIEW
+            ):
                 await self._reasoned(payload)
         except SlackTrouble as trouble:
             log.warning("slack_reply_failed", error=trouble.code)
@@ -164,19 +172,19 @@ class SlackChannel:
     async def _pressed(self, payload: Mapping[str, Any]) -> None:
         action = payload["actions"][0]
         user, channel = str(payload["user"]["id"]), str(payload["channel"]["id"])
-        approval_id, digest = cards.read_button_value(str(action["value"]))
+        approval_id, digest = slack_blocks.read_button_value(str(action["value"]))
         if user not in self._settings.approvers:
             await self._api.whisper(channel, user, _STRANGER)
-        elif action["action_id"] == cards.DENY_ACTION:
-            await self._api.open_view(str(payload["trigger_id"]), cards.reason_view(approval_id, digest))
-        elif action["action_id"] == cards.APPROVE_ACTION:
+        elif action["action_id"] == slack_blocks.DENY_ACTION:
+            await self._api.open_view(str(payload["trigger_id"]), slack_blocks.reason_view(approval_id, digest))
+        elif action["action_id"] == slack_blocks.APPROVE_ACTION:
             text = await self._say(approval_id, Verdict.APPROVE, user, "", digest)
             await self._api.whisper(channel, user, text)
 
     async def _reasoned(self, payload: Mapping[str, Any]) -> None:
         user, view = str(payload["user"]["id"]), payload["view"]
-        approval_id, digest = cards.read_button_value(str(view["private_metadata"]))
-        typed = view["state"]["values"][cards.REASON_BLOCK][cards.REASON_INPUT].get("value") or ""
+        approval_id, digest = slack_blocks.read_button_value(str(view["private_metadata"]))
+        typed = view["state"]["values"][slack_blocks.REASON_BLOCK][slack_blocks.REASON_INPUT].get("value") or ""
         text = await self._say(approval_id, Verdict.DENY, user, str(typed), digest)
         await self._api.whisper(self._settings.channel, user, text)
 

@@ -1,22 +1,13 @@
-"""Asking through a signed HTTP request, and hearing through a signed callback. The contract is in
-docs/approval-channels.md.
+"""Announces approvals by signed HTTP requests and receives decisions by signed callbacks. The contract is in docs/approvals.md.
 
-Each message has an id that stays the same over its retries, so a receiver can drop repeats; that is what makes
-repeating safe. The callback is authenticated by the same secret, must repeat the digest of the arguments it was
-shown, and names the person by the id of their token. Whether that person may decide is the gateway's question.
-
-Signed messages as the Standard Webhooks convention writes them, so that receivers can use a ready-made library.
-
-The signature covers the message id, the time and the exact bytes: `HMAC-SHA256(secret, "id.timestamp.body")`,
-base64, prefixed with `v1,`. A header may hold several, separated by spaces, while a secret is being changed.
+The id of a message stays the same over its retries, so a receiver can drop duplicates and a retry is safe. A callback is
+authenticated by the same secret, must repeat the digest of the arguments that it was shown, and names the approver by the id of
+their token. The gateway then checks whether that person may decide.
 """
 
 from __future__ import annotations
 
-import base64
-import binascii
 import hashlib
-import hmac
 import json
 import random
 from collections.abc import Awaitable, Callable, Mapping
@@ -26,7 +17,8 @@ import httpx2
 import msgspec
 
 from taskgate import clock
-from taskgate.channels.cards import card_json
+from taskgate.channels.card_json import card_json
+from taskgate.channels.webhook_signature import BadSignature, check_signature, key_of, signed_headers
 from taskgate.core import wire
 from taskgate.core.governance.approval import Refusal, Verdict
 from taskgate.core.governance.card import Card
@@ -41,58 +33,6 @@ from taskgate.ports.approval_channel import (
     NotDelivered,
     Said,
 )
-
-ID, TIMESTAMP, SIGNATURE = "webhook-id", "webhook-timestamp", "webhook-signature"
-TOLERANCE_S = 300
-_ENCODED = "whsec_"
-MAX_ID_LENGTH = 200
-
-
-class BadSignature(ValueError):
-    """A message that did not come from somebody who knows the secret, or that is too old or from the future."""
-
-
-def key_of(secret: str) -> bytes:
-    """The key bytes: base64 after `whsec_`, else the text itself."""
-    if not secret.startswith(_ENCODED):
-        return secret.encode()
-    try:
-        return base64.b64decode(secret[len(_ENCODED) :], validate=True)
-    except binascii.Error as error:
-        raise ValueError("the webhook secret after whsec_ is not base64") from error
-
-
-def signed_headers(key: bytes, message_id: str, timestamp: int, body: bytes) -> dict[str, str]:
-    """The three headers of a message."""
-    return {
-        ID: message_id,
-        TIMESTAMP: str(timestamp),
-        SIGNATURE: f"v1,{_mac(key, message_id, str(timestamp), body)}",
-    }
-
-
-def check_signature(key: bytes, headers: Mapping[str, str], body: bytes, now_s: float) -> str:
-    """The id of a genuine, fresh message; BadSignature for any other."""
-    message_id, timestamp = headers.get(ID, ""), headers.get(TIMESTAMP, "")
-    if not message_id or len(message_id) > MAX_ID_LENGTH:
-        raise BadSignature("there is no usable message id")
-    if not (timestamp.isascii() and timestamp.isdigit() and len(timestamp) < 16):
-        raise BadSignature("there is no usable timestamp")
-    expected = _mac(key, message_id, timestamp, body).encode()
-    given = (part.partition(",") for part in headers.get(SIGNATURE, "").split(" "))
-    # Every candidate is compared, in constant time each.
-    fits = [hmac.compare_digest(expected, mac.encode()) for version, _, mac in given if version == "v1"]
-    if not any(fits):
-        raise BadSignature("the signature does not fit")
-    if abs(now_s - int(timestamp)) > TOLERANCE_S:
-        raise BadSignature("the message is too old or from the future")
-    return message_id
-
-
-def _mac(key: bytes, message_id: str, timestamp: str, body: bytes) -> str:
-    signed = b".".join((message_id.encode(), timestamp.encode(), body))
-    return base64.b64encode(hmac.new(key, signed, hashlib.sha256).digest()).decode()
-
 
 MAX_CALLBACK_BYTES = 65_536
 LONGEST_PAUSE_S = 60.0

@@ -16,11 +16,13 @@ from taskgate.core.governance.approver import Approver
 from taskgate.core.identity.access import Access
 from taskgate.core.identity.roles import Permission
 from taskgate.dashboard.console_calls import ConsoleCalls
+from taskgate.dashboard.inbox import STATUS_OF, Inbox
 from taskgate.dashboard.login import Login
+from taskgate.dashboard.now_api import NowApi
+from taskgate.dashboard.openapi import openapi_document
 from taskgate.dashboard.passphrase import Passphrase
-from taskgate.dashboard.people_api import DataApi, PeopleApi
+from taskgate.dashboard.personal_data_api import DataApi
 from taskgate.dashboard.questions_api import QuestionsApi, question_row
-from taskgate.dashboard.records import STATUS_OF, Inbox, approval_detail, grant_row, task_row
 from taskgate.dashboard.routes import (
     ROWS,
     TEXT,
@@ -32,8 +34,10 @@ from taskgate.dashboard.routes import (
     get,
     post,
 )
-from taskgate.dashboard.rules_pages import ScopesApi
-from taskgate.dashboard.tasks_api import NowApi, TasksApi
+from taskgate.dashboard.rows import approval_detail, grant_row, task_row
+from taskgate.dashboard.scopes_api import ScopesApi
+from taskgate.dashboard.tasks_api import TasksApi
+from taskgate.dashboard.tokens_api import PeopleApi
 from taskgate.dashboard.web import Answer, EventAnswer, WebRequest, json_answer, limit_of, problem
 from taskgate.gateway.governance.standing_grants import GrantWish
 from taskgate.gateway.services.console import ConsoleServices
@@ -196,7 +200,7 @@ class Api:
     async def _openapi(self, _visit: Visit) -> Answer:
         from taskgate import __version__
 
-        return json_answer(self.table.openapi(__version__))
+        return json_answer(openapi_document(self.table.routes, __version__))
 
     async def _list(self, visit: Visit) -> Answer:
         request = visit.request

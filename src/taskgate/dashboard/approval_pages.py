@@ -11,9 +11,11 @@ from taskgate.core.governance.approval import PAGE_CHANNEL, Refusal, Verdict
 from taskgate.core.governance.card import excerpt, show_json
 from taskgate.core.identity.access import Access
 from taskgate.core.redaction.difference import FieldChange
-from taskgate.dashboard.frame import Frame, clear, span
-from taskgate.dashboard.records import Inbox, Shown, grant_row, vote_row
+from taskgate.dashboard.frame import Frame
+from taskgate.dashboard.inbox import Inbox, Shown
 from taskgate.dashboard.routes import Route, Visit, form_route, page_route
+from taskgate.dashboard.rows import grant_row, vote_row
+from taskgate.dashboard.text_filters import clear, span
 from taskgate.dashboard.web import PAGE, Answer, WebRequest, redirect
 from taskgate.gateway.governance.standing_grants import GrantWish
 from taskgate.gateway.services.console import ConsoleServices

@@ -6,12 +6,8 @@ be decided together, unless the tool may destroy something: then every one is lo
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
-from urllib.parse import parse_qs
-
-import msgspec
 
 from taskgate.core.catalog.entry import EntryKind
 from taskgate.core.errors import CallerError
@@ -20,149 +16,16 @@ from taskgate.core.governance.card import excerpt, show_json
 from taskgate.core.identity.access import Access
 from taskgate.core.identity.roles import Permission
 from taskgate.core.questions.question import SAMPLE
-from taskgate.core.wire import MalformedJson
-from taskgate.dashboard.frame import Frame, clear, span
+from taskgate.dashboard.frame import Frame
+from taskgate.dashboard.inbox import Inbox, Shown
 from taskgate.dashboard.questions_api import KINDS, QuestionsApi, may_answer
-from taskgate.dashboard.records import Inbox, Shown
 from taskgate.dashboard.routes import Route, Visit, form_route, page_route
-from taskgate.dashboard.web import MOST_FORM_FIELDS, PAGE, Answer, read_json, redirect
+from taskgate.dashboard.schema_forms import BadForm, filled_in, form_of, form_values
+from taskgate.dashboard.text_filters import clear, span
+from taskgate.dashboard.web import PAGE, Answer, redirect
 from taskgate.gateway.questions.waiting import Waiting
 from taskgate.gateway.services.console import ConsoleServices
 from taskgate.ports.approval_store import HeldCall
-
-# Forms for people, made from JSON schemas: which fields to show, and what a filled-in form means.
-#
-# A schema comes from a server, so nothing in it is trusted: what cannot be shown as a simple field is a field for JSON,
-# and only so many fields are shown; whoever needs more writes the whole object as JSON.
-
-MOST_FIELDS: Final = 100
-MOST_OPTIONS: Final = 200
-LONGEST_TEXT: Final = 2_000
-WHOLE: Final = "whole-json"
-PREFIX: Final = "f."
-_KINDS: Final = {"string": "text", "integer": "integer", "number": "number", "boolean": "boolean"}
-
-
-@dataclass(frozen=True, slots=True)
-class Field:
-    name: str
-    label: str
-    kind: str
-    """text, integer, number, boolean, choice, several or json"""
-    required: bool
-    help: str = ""
-    value: str = ""
-    options: tuple[tuple[str, str], ...] = field(default=())
-
-    @property
-    def form_name(self) -> str:
-        return PREFIX + self.name
-
-
-@dataclass(frozen=True, slots=True)
-class Form:
-    fields: tuple[Field, ...]
-    left_out: int
-    """So many fields are not shown."""
-
-
-class BadForm(ValueError):
-    """What somebody filled in cannot be read as what was asked for."""
-
-
-def form_of(schema: Any) -> Form:
-    properties = schema.get("properties") if type(schema) is dict else None
-    if type(properties) is not dict:
-        return Form((), 0)
-    required = schema.get("required")
-    needed = {name for name in required if type(name) is str} if type(required) is list else set()
-    shown = list(properties.items())[:MOST_FIELDS]
-    return Form(tuple(_field(name, about, name in needed) for name, about in shown), len(properties) - len(shown))
-
-
-def _field(name: str, about: Any, required: bool) -> Field:
-    about = about if type(about) is dict else {}
-    title, text, default = about.get("title"), about.get("description"), about.get("default")
-    options = _options(about)
-    kind = _KINDS.get(str(about.get("type")), "json")
-    if options:
-        kind = "several" if about.get("type") == "array" else "choice"
-    value = ""
-    if default is not None:
-        value = default if type(default) is str else msgspec.json.encode(default).decode()
-    return Field(
-        name,
-        title[:200] if type(title) is str and title else name,
-        kind,
-        required,
-        text[:LONGEST_TEXT] if type(text) is str else "",
-        value[:LONGEST_TEXT],
-        options,
-    )
-
-
-def _options(about: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
-    """(value, label) of each thing that can be chosen: plain or titled, one or several."""
-    items = about.get("items")
-    source = items if about.get("type") == "array" and type(items) is dict else about
-    if about.get("type") == "array" and source is about:
-        return ()
-    titled = source.get("oneOf") or source.get("anyOf")
-    if type(titled) is list and titled and all(type(o) is dict and type(o.get("const")) is str for o in titled):
-        return tuple((o["const"], str(o.get("title", o["const"]))[:200]) for o in titled[:MOST_OPTIONS])
-    plain, names = source.get("enum"), source.get("enumNames")
-    if type(plain) is not list or not all(type(one) is str for one in plain):
-        return ()
-    labels = names if type(names) is list and len(names) == len(plain) else plain
-    return tuple((one, str(label)[:200]) for one, label in zip(plain, labels, strict=True))[:MOST_OPTIONS]
-
-
-def filled_in(schema: Any, sent: Mapping[str, list[str]]) -> dict[str, Any]:
-    """The object that a form stands for. Empty fields that nobody needs are left out. Raises BadForm."""
-    whole = (sent.get(WHOLE) or [""])[0].strip()
-    if whole:
-        return _object(whole)
-    found: dict[str, Any] = {}
-    for one in form_of(schema).fields:
-        given = sent.get(one.form_name, [])
-        if one.kind == "boolean":
-            if one.required or (given and given[0] != ""):
-                found[one.name] = bool(given) and given[0] == "true"
-        elif one.kind == "several":
-            if given or one.required:
-                found[one.name] = given
-        elif given and (given[0] != "" or (one.required and one.kind == "text")):
-            found[one.name] = _value(one, given[0])
-    return found
-
-
-def _object(text: str) -> dict[str, Any]:
-    try:
-        value = read_json(text.encode("utf-8", "replace"))
-    except MalformedJson as problem:
-        raise BadForm(problem.message) from None
-    if type(value) is not dict:
-        raise BadForm("Enter a JSON object.")
-    return value
-
-
-def _value(one: Field, text: str) -> Any:
-    if one.kind == "choice" and text not in (value for value, _ in one.options):
-        raise BadForm(f"{one.label} must be one of the listed options.")
-    try:
-        match one.kind:
-            case "integer":
-                return int(text)
-            case "number":
-                return float(text)
-            case "json":
-                return read_json(text.encode("utf-8", "replace"))
-            case _:
-                return text
-    except (ValueError, MalformedJson):
-        kind = {"integer": "a whole number", "number": "a number"}.get(one.kind, "JSON")
-        raise BadForm(f"{one.label} must be {kind}.") from None
-
 
 FIRST_LOOK: Final = 1_200
 """A call with more characters of arguments is decided on its own page, where all of them are shown."""
@@ -346,12 +209,3 @@ class InboxPages:
                 visit, f"{len(ids) - refused} decided; {refused} were already decided or have changed.", 409
             )
         return redirect(f"/inbox?said={'approved' if verdict is Verdict.APPROVE else 'denied'}")
-
-
-def form_values(visit: Visit) -> dict[str, list[str]]:
-    """Every value of every field, for forms where several can be chosen."""
-    try:
-        text = visit.request.body.decode("utf-8", "replace")
-        return parse_qs(text, keep_blank_values=True, max_num_fields=MOST_FORM_FIELDS)
-    except ValueError:
-        return {}

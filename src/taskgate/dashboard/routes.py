@@ -10,7 +10,7 @@ import shlex
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from taskgate.access.authorize import Authorized
 from taskgate.access.routes import DeclaredRoute, RouteKind, check_distinct
@@ -19,7 +19,6 @@ from taskgate.core.governance.approver import Approver
 from taskgate.core.identity.access import Access
 from taskgate.core.identity.roles import Permission
 from taskgate.dashboard.web import Answer, EventAnswer, WebRequest
-from taskgate.gateway.plan import Plan
 
 Schema = Mapping[str, Any]
 
@@ -140,59 +139,6 @@ class RouteTable:
             raise LookupError(f"{method} {path} is not declared")
         return route.command.format(**{name: shlex.quote(value) for name, value in values.items()})
 
-    def openapi(self, version: str) -> dict[str, Any]:
-        """The table as an OpenAPI 3.1 document."""
-        paths: dict[str, dict[str, Any]] = {}
-        for route in sorted(self.routes, key=lambda route: (route.path, route.method)):
-            paths.setdefault(route.path, {})[route.method.lower()] = _operation(route)
-        return {
-            "openapi": "3.1.0",
-            "info": {"title": "Taskgate", "version": version, "description": _DESCRIPTION},
-            "paths": paths,
-            "components": {
-                "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
-                "schemas": {"Problem": {"type": "object", "properties": {"error": TEXT}, "required": ["error"]}},
-            },
-            "security": [{"token": []}],
-        }
-
-
-_DESCRIPTION: Final = (
-    "The data and actions of the console as JSON. `x-access` is the access class of a route: `public`; `login`, any credential, "
-    "which reaches its own data; `call`, a credential that may call tools in the scope that the request names; or the permission "
-    "that a role must grant (also in `x-needs`). `x-command` is the command that does the same."
-)
-
-
-def _operation(route: Route) -> dict[str, Any]:
-    places = [{"name": name, "in": "path", "required": True, "schema": TEXT} for name in route.places]
-    query = [{"name": name, "in": "query", "description": text, "schema": TEXT} for name, text in route.query.items()]
-    kind = "text/event-stream" if route.stream else "application/json"
-    shown: dict[str, Any] = {
-        "summary": route.summary,
-        "operationId": _operation_id(route),
-        "x-access": route.access.value,
-        "x-needs": route.access.permission.value if route.access.permission is not None else None,
-        **({"x-command": route.command} if route.command else {}),
-        "parameters": places + query,
-        "responses": {
-            str(route.status): {"description": "Done.", "content": {kind: {"schema": route.answer}}},
-            "default": {
-                "description": "The error, as a sentence for people.",
-                "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Problem"}}},
-            },
-        },
-    }
-    if route.body is not None:
-        shown["requestBody"] = {"content": {"application/json": {"schema": route.body}}}
-    return shown
-
-
-def _operation_id(route: Route) -> str:
-    words = [part.strip("{}").replace(".", "_").replace("-", "_") for part in route.parts if part not in ("api", "v1")]
-    version = [] if "v1" in route.parts else ["unversioned"]
-    return "_".join([route.method.lower(), *version, *words])
-
 
 def closed_object(required: Iterable[str] = (), **properties: Schema) -> Schema:
     """The schema of a body that holds these keys and no others."""
@@ -235,35 +181,3 @@ def form_route(path: str, access: Access, handler: Handler, summary: str = "A fo
     """The target of a form on a page; its `form_token` is checked before the handler runs."""
     form = RouteKind.FORM
     return Route(method="POST", path=path, access=access, kind=form, handler=handler, summary=summary, **more)
-
-
-# What the console may ask about the configuration, which it does not read itself: whoever started the gateway answers.
-
-
-@dataclass(frozen=True, slots=True)
-class ShownConfiguration:
-    """For people: where it is, its text with secrets hidden, and what was noticed while it was read."""
-
-    path: str
-    text: str
-    problems: tuple[str, ...] = ()
-
-
-class Configuration(Protocol):
-    def shown(self) -> ShownConfiguration: ...
-
-    def hidden(self, text: str) -> str:
-        """A text that may quote the configuration, without the secrets of the one in force."""
-        ...
-
-    def governance(self) -> str:
-        """The section `governance` as YAML, with secrets hidden."""
-        ...
-
-    def plan_with(self, governance: str) -> Plan:
-        """The plan that this text in place of the section `governance` would make. Raises ValueError with what is wrong."""
-        ...
-
-    async def reload(self) -> str | None:
-        """Read the file again and put it in force; what is wrong with it, if it is not in force now."""
-        ...

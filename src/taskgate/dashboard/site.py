@@ -25,22 +25,15 @@ from taskgate.core.identity.access import Access, AccessRefusal
 from taskgate.core.return_path import safe_return
 from taskgate.dashboard.accounts import CALLBACK, AccountPages, login_needed
 from taskgate.dashboard.api import NOTHING_HERE, Api
+from taskgate.dashboard.configuration import Configuration
 from taskgate.dashboard.frame import templates_compiled
+from taskgate.dashboard.inbox import Inbox
+from taskgate.dashboard.live_updates import LiveUpdates
 from taskgate.dashboard.login import CONNECT_COOKIE, LOGIN_COOKIE, Login, LoginFacts
-from taskgate.dashboard.pages import LiveUpdates, Steering
 from taskgate.dashboard.passphrase import Fits, Passphrase
-from taskgate.dashboard.records import Inbox, Records
-from taskgate.dashboard.routes import (
-    Configuration,
-    Found,
-    LoginCookie,
-    Route,
-    RouteTable,
-    Visit,
-    form_route,
-    get,
-    page_route,
-)
+from taskgate.dashboard.records import Records
+from taskgate.dashboard.routes import Found, LoginCookie, Route, RouteTable, Visit, form_route, get, page_route
+from taskgate.dashboard.steering import Steering
 from taskgate.dashboard.web import (
     Answer,
     BodyTooLarge,
@@ -293,7 +286,7 @@ class Dashboard:
         )
 
     async def _static(self, visit: Visit) -> Answer:
-        from taskgate.dashboard.frame import static_answer
+        from taskgate.dashboard.assets import static_answer
 
         accepted = visit.request.headers.get(b"accept-encoding", b"")
         return static_answer(visit.values["name"], accepted) or Answer(404)

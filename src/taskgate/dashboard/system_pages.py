@@ -21,18 +21,9 @@ from taskgate.core.identity.roles import Permission
 from taskgate.core.patterns import PatternKind
 from taskgate.core.scoping.session_request import NO_WISH
 from taskgate.core.waterfall import KEPT, Span, Window, in_window, svg
+from taskgate.dashboard.configuration import Configuration
 from taskgate.dashboard.records import Records
-from taskgate.dashboard.routes import (
-    ROWS,
-    Configuration,
-    Route,
-    Visit,
-    closed_object,
-    form_route,
-    get,
-    page_route,
-    post,
-)
+from taskgate.dashboard.routes import ROWS, Route, Visit, closed_object, form_route, get, page_route, post
 from taskgate.dashboard.web import Answer, json_answer, problem, redirect, with_query
 from taskgate.gateway.services.console import ConsoleServices
 

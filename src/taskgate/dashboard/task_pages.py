@@ -11,11 +11,13 @@ from taskgate.core.identity.access import Access
 from taskgate.core.identity.roles import Permission
 from taskgate.core.tasks.state import TaskState
 from taskgate.core.tasks.task import AttemptState, Task
-from taskgate.dashboard.frame import Frame, clear
+from taskgate.dashboard.frame import Frame
+from taskgate.dashboard.inbox import Inbox
+from taskgate.dashboard.now_api import NowApi
 from taskgate.dashboard.questions_api import QuestionsApi
-from taskgate.dashboard.records import Inbox
 from taskgate.dashboard.routes import Route, Visit, form_route, page_route
-from taskgate.dashboard.tasks_api import NowApi, TasksApi
+from taskgate.dashboard.tasks_api import TasksApi
+from taskgate.dashboard.text_filters import clear
 from taskgate.dashboard.web import PAGE, Answer, redirect, with_query
 from taskgate.gateway.services.console import ConsoleServices
 from taskgate.ports.store_answers import TaskFilter

@@ -5,8 +5,7 @@ Who may see may look, who may act may cancel. A caller sees, follows and cancels
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
-from datetime import UTC, datetime
+from collections.abc import AsyncGenerator
 from typing import Any, Final
 
 import msgspec
@@ -18,11 +17,11 @@ from taskgate.core.identity.access import Access
 from taskgate.core.identity.caller import ANONYMOUS
 from taskgate.core.identity.roles import Permission
 from taskgate.core.ids import is_task_id
-from taskgate.core.tasks.state import OPEN, TaskState
 from taskgate.core.tasks.task import OutcomeKind, Task
-from taskgate.core.waterfall import Span
-from taskgate.dashboard.records import Records, status_event, task_row
+from taskgate.dashboard.records import Records
 from taskgate.dashboard.routes import ROWS, TEXT, Route, Visit, closed_object, get, post, refusal
+from taskgate.dashboard.rows import status_event, task_row
+from taskgate.dashboard.task_filters import FILTERS, point_in_time, task_states
 from taskgate.dashboard.web import Answer, EventAnswer, json_answer, limit_of, problem
 from taskgate.gateway.services.console import ConsoleServices
 from taskgate.ports.store_answers import TaskFilter, TaskPage
@@ -33,18 +32,6 @@ LONGEST_WAIT_S: Final = 20
 _NO_SUCH_TASK: Final = "Task not found."
 _PAGE: Final = closed_object(("tasks", "next"), tasks=ROWS, next={"type": ["string", "null"]})
 _REASON: Final = closed_object(reason=TEXT)
-FILTERS: Final = {
-    "state": "open, all, or one state",
-    "server": "name of the server",
-    "tool": "part of the tool's name",
-    "caller": "principal that made the call",
-    "scope": "scope of the call",
-    "since": "created since: 30m, 24h, 7d, or a date or time",
-    "until": "created before",
-    "text": "text in any field except arguments and result; ASCII case is ignored",
-    "after": "start of the next page, from `next`",
-    "limit": "maximum number of rows, up to 1000",
-}
 
 
 class TasksApi:
@@ -111,9 +98,9 @@ class TasksApi:
             scope=visit.asked("scope"),
             tool=visit.asked("tool"),
             text=visit.asked("text"),
-            states=_states(visit.asked("state")),
-            since_ms=_moment("since", visit.asked("since"), now),
-            until_ms=_moment("until", visit.asked("until"), now),
+            states=task_states(visit.asked("state")),
+            since_ms=point_in_time("since", visit.asked("since"), now),
+            until_ms=point_in_time("until", visit.asked("until"), now),
         )
         return await self._records.tasks(visit.who, wanted, only=visit.only, after=visit.asked("after"), limit=limit)
 
@@ -241,107 +228,3 @@ def _seconds(asked: str | None) -> int:
     if not (asked.isascii() and asked.isdigit() and len(asked) < 6):
         raise ValueError("wait must be a whole number of seconds")
     return min(int(asked), LONGEST_WAIT_S)
-
-
-def _states(asked: str | None) -> frozenset[TaskState] | None:
-    if asked is None or asked == "all":
-        return None
-    if asked == "open":
-        return OPEN
-    try:
-        return frozenset({TaskState(asked)})
-    except ValueError:
-        known = ", ".join(state.value for state in TaskState)
-        raise ValueError(f"state must be open, all or one of {known}") from None
-
-
-_UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
-
-
-def _moment(name: str, asked: str | None, now_ms: int) -> int | None:
-    """A time in milliseconds: so long ago, or a date or time of day (UTC, if it names no zone)."""
-    if asked is None:
-        return None
-    if asked[-1] in _UNITS and asked[:-1].isascii() and asked[:-1].isdigit() and len(asked) < 8:
-        return now_ms - int(asked[:-1]) * _UNITS[asked[-1]] * 1000
-    try:
-        at = datetime.fromisoformat(asked)
-    except ValueError:
-        raise ValueError(f"{name} must be like 30m, 24h, 7d, 2026-07-28 or 2026-07-28T10:00:00Z") from None
-    return int((at if at.tzinfo is not None else at.replace(tzinfo=UTC)).timestamp() * 1000)
-
-
-# What is going on just now: open tasks, what has just ended badly, and the traffic of each server.
-#
-# Traffic is counted from the spans that the waterfall keeps anyway, when somebody looks: the path of a call pays
-# nothing for it.
-
-JUST_MS: Final = 60 * 60 * 1000
-WINDOW_S: Final = 600.0
-SLICES: Final = 30
-
-
-class NowApi:
-    """What is going on, as JSON, for the page and for scripts."""
-
-    def __init__(self, gateway: ConsoleServices, records: Records) -> None:
-        self._gateway = gateway
-        self._records = records
-
-    def routes(self) -> tuple[Route, ...]:
-        return (
-            get(
-                "/now",
-                Access.LOGIN,
-                self._now,
-                "Open and recently failed tasks; with the permission `see`, traffic by server.",
-                command="taskgate tasks list",
-            ),
-        )
-
-    async def open_and_failed(self, visit: Visit) -> tuple[Sequence[Task], Sequence[Task]]:
-        running = await self._records.tasks(visit.who, TaskFilter(states=OPEN), only=visit.only)
-        since = self._records.now_ms() - JUST_MS
-        return running.tasks, await self._records.ended_badly(visit.who, since, only=visit.only, limit=10)
-
-    def traffic(self, who: Approver) -> list[dict[str, Any]]:
-        if not who.may(Permission.SEE):
-            return []
-        return traffic(self._records.spans(who), sorted(self._gateway.upstreams.value), clock.wall())
-
-    async def _now(self, visit: Visit) -> Answer:
-        running, failed = await self.open_and_failed(visit)
-        return json_answer(
-            {
-                "open": [operator_row(task) for task in running],
-                "failed": [operator_row(task) for task in failed],
-                "servers": self.traffic(visit.who),
-            }
-        )
-
-
-def traffic(spans: Sequence[Span], servers: Sequence[str], now: float) -> list[dict[str, Any]]:
-    """Calls, errors and times of each server over the last ten minutes, as far as the latest spans reach."""
-    rows = []
-    for server in servers:
-        calls = [span for span in spans if span.server == server and span.start > now - WINDOW_S]
-        took = sorted((span.end - span.start) * 1000 for span in calls if span.end)
-        counts = [0] * SLICES
-        for span in calls:
-            counts[min(SLICES - 1, max(0, int((span.start - now + WINDOW_S) / WINDOW_S * SLICES)))] += 1
-        rows.append(
-            {
-                "server": server,
-                "calls": len(calls),
-                "per_second": round(sum(counts[-3:]) / (3 * WINDOW_S / SLICES), 2),
-                "errors": sum(1 for span in calls if span.state not in ("ok", "running", "promoted")),
-                "p50_ms": _quantile(took, 0.5),
-                "p99_ms": _quantile(took, 0.99),
-                "counts": counts,
-            }
-        )
-    return rows
-
-
-def _quantile(ordered: Sequence[float], part: float) -> float | None:
-    return round(ordered[min(len(ordered) - 1, int(len(ordered) * part))], 1) if ordered else None

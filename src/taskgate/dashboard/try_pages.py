@@ -10,10 +10,11 @@ from typing import Any, Final
 from taskgate.core.governance.card import excerpt, show_json
 from taskgate.core.identity.access import Access
 from taskgate.dashboard.console_calls import ConsoleCalls, task_of
-from taskgate.dashboard.frame import Frame, clear
-from taskgate.dashboard.inbox_pages import WHOLE, BadForm, filled_in, form_of, form_values
+from taskgate.dashboard.frame import Frame
 from taskgate.dashboard.records import Records
 from taskgate.dashboard.routes import Route, Visit, form_route, page_route
+from taskgate.dashboard.schema_forms import WHOLE, BadForm, filled_in, form_of, form_values
+from taskgate.dashboard.text_filters import clear
 from taskgate.dashboard.web import Answer, redirect
 
 FIRST_LOOK: Final = 20_000

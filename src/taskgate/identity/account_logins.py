@@ -19,6 +19,7 @@ from typing import Any, Final
 from urllib.parse import urlencode, urlsplit
 
 from taskgate import clock
+from taskgate.identity.assertions import Assertions
 from taskgate.identity.discovery import (
     Authority,
     Protected,
@@ -28,8 +29,9 @@ from taskgate.identity.discovery import (
     protected_resource,
 )
 from taskgate.identity.documents import Documents, IssuerRefused
-from taskgate.identity.kept_logins import Assertions, KeptLogins, Login, client_proof
-from taskgate.identity.server_tokens import Documenting, StoredLogin
+from taskgate.identity.kept_logins import KeptLogins, Login, client_proof
+from taskgate.identity.server_tokens import Documenting
+from taskgate.identity.token_settings import StoredLogin
 from taskgate.ports.credentials import AccountLoginRefused, ConnectRequest, IssuerUnavailable
 
 PAGE_GOOD_FOR_S: Final = 86_400.0

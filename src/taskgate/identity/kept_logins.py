@@ -1,27 +1,20 @@
-"""What we keep and say towards servers: logins, encrypted one by one, and short signed statements about our callers."""
+"""Stored logins at servers, each encrypted separately."""
 
 from __future__ import annotations
 
-import base64
-import contextlib
-import fcntl
 import hashlib
 import json
 import os
-import secrets
-from collections import OrderedDict
-from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from taskgate import clock
-from taskgate.atomic_files import replace_file
 from taskgate.ports.credentials import AccountRows
 from taskgate.telemetry.logs import log
 
 if TYPE_CHECKING:
-    from joserfc.jwk import OKPKey
+    pass
+
 
 _LOGINS_PURPOSE: Final = b"taskgate logins to servers, version 2"
 _MARK: Final = "\x1f"
@@ -163,150 +156,3 @@ class KeptLogins:
 
 def _name(server: str, principal: str) -> str:
     return f"{server}{_MARK}{principal}"
-
-
-class FileRows:
-    """Rows in one file: readable by its owner only, written whole or not at all, one writer at a time. One gateway uses it."""
-
-    def __init__(self, file: Path) -> None:
-        self._file = file
-        self._claimed: dict[str, tuple[str, float]] = {}
-
-    def get(self, key: str) -> bytes | None:
-        return self._read().get(key)
-
-    def put(self, key: str, value: bytes, expires_at: float | None = None) -> None:
-        with self._alone():
-            self._write({**self._read_all(), key: [base64.b64encode(value).decode(), expires_at]})
-
-    def replace(self, key: str, value: bytes) -> bool:
-        with self._alone():
-            kept = self._read_all()
-            if key not in kept:
-                return False
-            self._write({**kept, key: [base64.b64encode(value).decode(), kept[key][1]]})
-            return True
-
-    def remove(self, key: str) -> bool:
-        return self.take(key) is not None
-
-    def take(self, key: str) -> bytes | None:
-        with self._alone():
-            found, kept = self._read().get(key), self._read_all()
-            if kept.pop(key, None) is not None:
-                self._write(kept)
-            return found
-
-    def listed(self, prefix: str) -> dict[str, bytes]:
-        return {key: value for key, value in self._read().items() if key.startswith(prefix)}
-
-    def claim(self, key: str, owner: str, seconds: float) -> bool:
-        holder, until = self._claimed.get(key, (owner, 0.0))
-        if holder != owner and clock.monotonic() < until:
-            return False
-        self._claimed[key] = (owner, clock.monotonic() + seconds)
-        return True
-
-    def release(self, key: str, owner: str) -> None:
-        if self._claimed.get(key, ("", 0.0))[0] == owner:
-            del self._claimed[key]
-
-    def _read(self) -> dict[str, bytes]:
-        now = clock.wall()
-        return {
-            key: base64.b64decode(value)
-            for key, (value, expires_at) in self._read_all().items()
-            if expires_at is None or now < expires_at
-        }
-
-    def _read_all(self) -> dict[str, list[Any]]:
-        try:
-            value = json.loads(self._file.read_bytes())
-        except FileNotFoundError:
-            return {}
-        except ValueError:
-            log.warning("the logins to servers cannot be read; log in again", file=str(self._file))
-            return {}
-        return value if isinstance(value, dict) else {}
-
-    def _write(self, kept: dict[str, list[Any]]) -> None:
-        now = clock.wall()
-        good = {key: row for key, row in kept.items() if row[1] is None or now < row[1]}
-        replace_file(self._file, json.dumps(good).encode())
-
-    @contextlib.contextmanager
-    def _alone(self) -> Iterator[None]:
-        """A command may log in while the gateway renews."""
-        self._file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with self._file.with_suffix(".lock").open("a") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            yield
-
-
-# What we say about our callers to servers: short signed statements of ours (JWT), with public keys for everybody to
-# check them.
-#
-# A statement names one principal and one server, is good for a minute, and never holds anything that the caller sent as
-# a credential. The key is made from the secret of the installation, so that all gateways on a store sign alike and
-# nothing has to be kept.
-
-_ASSERTIONS_PURPOSE: Final = b"taskgate statements about callers, version 1"
-GOOD_FOR_S: Final = 60
-RENEW_AFTER_S: Final = 30.0
-MOST_REMEMBERED: Final = 10_000
-OURSELVES: Final = "taskgate"
-
-
-class Assertions:
-    """`base` is the address that others know us by."""
-
-    def __init__(self, secret: bytes, base: Callable[[], str]) -> None:
-        self._seed = hashlib.blake2b(_ASSERTIONS_PURPOSE, key=secret[:64], digest_size=32).digest()
-        self._base = base
-        self._known: OrderedDict[tuple[str, str], tuple[str, float]] = OrderedDict()
-        self._made: tuple[OKPKey, str] | None = None
-
-    def about(self, principal: str, audience: str) -> str:
-        """A statement that this principal is calling the server with this address. Made at most twice a minute."""
-        now = clock.monotonic()
-        known = self._known.get((principal, audience))
-        if known is not None and now < known[1]:
-            return known[0]
-        text = self._signed(principal, audience)
-        self._known[principal, audience] = (text, now + RENEW_AFTER_S)
-        self._known.move_to_end((principal, audience))
-        if len(self._known) > MOST_REMEMBERED:
-            self._known.popitem(last=False)
-        return text
-
-    def public_keys(self) -> dict[str, Any]:
-        key, key_id = self._key()
-        return {"keys": [{**key.as_dict(private=False), "kid": key_id, "use": "sig", "alg": "EdDSA"}]}
-
-    def _signed(self, principal: str, audience: str) -> str:
-        from joserfc import jws
-
-        key, key_id = self._key()
-        now = int(clock.wall())
-        claims = {
-            "iss": self._base(),
-            "sub": principal or OURSELVES,
-            "aud": audience,
-            "iat": now,
-            "exp": now + GOOD_FOR_S,
-            "jti": secrets.token_urlsafe(12),
-        }
-        head = {"alg": "EdDSA", "typ": "JWT", "kid": key_id}
-        return jws.serialize_compact(head, json.dumps(claims), key, algorithms=["EdDSA"])
-
-    def _key(self) -> tuple[OKPKey, str]:
-        if self._made is None:
-            from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-            from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
-            from joserfc.jwk import OKPKey
-
-            private = Ed25519PrivateKey.from_private_bytes(self._seed)
-            pem = private.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-            key = OKPKey.import_key(pem)
-            self._made = (key, key.thumbprint()[:16])
-        return self._made

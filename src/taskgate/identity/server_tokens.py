@@ -11,18 +11,18 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections import OrderedDict
-from dataclasses import dataclass, field, replace
-from typing import Any, Final, Protocol
+from dataclasses import dataclass, replace
+from typing import Final, Protocol
 
 from taskgate import clock
+from taskgate.identity.access_token import USUAL_LIFE_S, AccessToken, bearer_header, token_from_reply, token_lasting
+from taskgate.identity.assertions import Assertions
 from taskgate.identity.discovery import challenge_in, joined_scopes, origin_of, protected_resource, token_endpoint
 from taskgate.identity.documents import Documents, IssuerRefused
-from taskgate.identity.kept_logins import Assertions, KeptLogins, Login
+from taskgate.identity.kept_logins import KeptLogins, Login
+from taskgate.identity.token_settings import ClientCredentials, ForwardedIdentity, Settings, StoredLogin, TokenExchange
 from taskgate.ports.credentials import AccountNeeded, HeaderPairs, IssuerUnavailable, LoginNeeded
 
-USUAL_LIFE_S: Final = 3600.0
-RENEW_BEFORE: Final = 0.2
-"""Which part of a token's life is left when the next one is fetched."""
 TRY_AGAIN_AFTER_S: Final = 5.0
 CLAIM_S: Final = 20.0
 FETCH_S: Final = 90.0  # Each step has a time of its own, which is shorter; this one only ends what would never end.
@@ -30,61 +30,6 @@ LOOK_EVERY_S: Final = 0.25
 MOST_PRINCIPALS: Final = 10_000
 _EXCHANGE: Final = "urn:ietf:params:oauth:grant-type:token-exchange"
 _JWT: Final = "urn:ietf:params:oauth:token-type:jwt"
-
-
-@dataclass(frozen=True, slots=True)
-class ClientCredentials:
-    """The gateway's own account at the issuer of a server (RFC 6749, 4.4)."""
-
-    server: str
-    resource: str
-    client_id: str
-    client_secret: str = field(repr=False)
-    issuer: str | None = None
-    """None: the server's own metadata name it."""
-    token_url: str | None = None
-    scope: str | None = None
-    per_principal: bool = field(default=False, init=False)
-
-
-@dataclass(frozen=True, slots=True)
-class StoredLogin:
-    """Somebody's login: shared by everybody who may use the server, or each principal's own."""
-
-    server: str
-    resource: str
-    issuer: str | None = None
-    client_id: str | None = None
-    client_secret: str | None = field(repr=False, default=None)
-    scope: str | None = None
-    per_principal: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class TokenExchange:
-    """Tokens in the name of each caller, for a statement of ours about who is calling (RFC 8693)."""
-
-    server: str
-    resource: str
-    client_id: str
-    client_secret: str = field(repr=False)
-    issuer: str | None = None
-    token_url: str | None = None
-    scope: str | None = None
-    per_principal: bool = field(default=True, init=False)
-
-
-@dataclass(frozen=True, slots=True)
-class ForwardedIdentity:
-    """No token of an issuer: the server believes our own statements about who is calling."""
-
-    server: str
-    resource: str
-    header: str = "authorization"
-    per_principal: bool = field(default=True, init=False)
-
-
-Settings = ClientCredentials | StoredLogin | TokenExchange | ForwardedIdentity
 
 
 class Documenting(Protocol):
@@ -102,13 +47,6 @@ class Means:
     assertions: Assertions
 
 
-@dataclass(frozen=True, slots=True)
-class _Token:
-    headers: HeaderPairs = field(repr=False)
-    renew_at: float
-    ends_at: float
-
-
 class ServerTokens:
     """The credentials of one server, of everybody or of one principal. Two are equal if they come from the same settings."""
 
@@ -117,11 +55,11 @@ class ServerTokens:
         self._means = means
         self._principal = principal
         self._others: OrderedDict[str, ServerTokens] = OrderedDict()
-        self._token: _Token | None = None
+        self._token: AccessToken | None = None
         self._lender = principal
         """Whose login the token is of."""
         self._in_use: object | None = None
-        self._fetching: asyncio.Task[_Token] | None = None
+        self._fetching: asyncio.Task[AccessToken] | None = None
         self._failed_at: float | None = None
         self._was_refused = False
         self._scope: str | None = None if isinstance(settings, ForwardedIdentity) else settings.scope
@@ -158,7 +96,7 @@ class ServerTokens:
             self._begin()
         return token.headers
 
-    def _current(self) -> _Token | None:
+    def _current(self) -> AccessToken | None:
         """The token in memory, unless the account was disconnected since: here, or at another gateway."""
         settings = self._settings
         if self._token is not None and isinstance(settings, StoredLogin):
@@ -226,13 +164,13 @@ class ServerTokens:
     def _may_try(self) -> bool:
         return self._failed_at is None or clock.monotonic() - self._failed_at >= TRY_AGAIN_AFTER_S
 
-    def _begin(self) -> asyncio.Task[_Token]:
+    def _begin(self) -> asyncio.Task[AccessToken]:
         if self._fetching is None or self._fetching.done():
             self._fetching = asyncio.create_task(self._fetch())
             self._fetching.add_done_callback(lambda done: done.cancelled() or done.exception())
         return self._fetching
 
-    async def _fetch(self) -> _Token:
+    async def _fetch(self) -> AccessToken:
         settings = self._settings
         try:
             async with asyncio.timeout(FETCH_S):
@@ -252,7 +190,7 @@ class ServerTokens:
             raise
         return self._token
 
-    async def _by_client(self, settings: ClientCredentials | TokenExchange) -> _Token:
+    async def _by_client(self, settings: ClientCredentials | TokenExchange) -> AccessToken:
         documents = self._means.documents(settings)
         issuer, url = settings.issuer, settings.token_url
         if url is None:
@@ -265,11 +203,11 @@ class ServerTokens:
         if self._scope:
             form["scope"] = self._scope
         account = (settings.client_id, settings.client_secret)
-        return _token_in(await documents.post_form(url, issuer or origin_of(url), form, account))
+        return token_from_reply(await documents.post_form(url, issuer or origin_of(url), form, account))
 
     # Somebody's login
 
-    async def _by_login(self, settings: StoredLogin) -> _Token:
+    async def _by_login(self, settings: StoredLogin) -> AccessToken:
         login = await asyncio.to_thread(self._means.logins.load, settings.server, self._principal)
         self._lender = self._principal
         if login is None:
@@ -286,7 +224,7 @@ class ServerTokens:
             raise self._missing(settings, "the login has ended")
         return await self._renewed_alone(settings, login)
 
-    async def _borrowed(self, settings: StoredLogin) -> _Token | None:
+    async def _borrowed(self, settings: StoredLogin) -> AccessToken | None:
         """Lists are fetched with the account that all share; without one, with the first account that is good."""
         every = await asyncio.to_thread(self._means.logins.of_server, settings.server)
         lender = next((principal for principal in sorted(every) if not every[principal].ended), None)
@@ -306,15 +244,15 @@ class ServerTokens:
         self._lender = lender
         return theirs._token
 
-    def _unused(self, login: Login) -> _Token | None:
+    def _unused(self, login: Login) -> AccessToken | None:
         """The login's own token, if it is not the one that is in use already and has not ended."""
         before = self._token.headers if self._token is not None else ()
-        fresh = _bearer(login.access_token)
+        fresh = bearer_header(login.access_token)
         if login.ended or fresh == before or (login.expires_at is not None and clock.wall() >= login.expires_at - 30):
             return None
-        return _token_of(fresh, USUAL_LIFE_S if login.expires_at is None else login.expires_at - clock.wall())
+        return token_lasting(fresh, USUAL_LIFE_S if login.expires_at is None else login.expires_at - clock.wall())
 
-    async def _renewed_alone(self, settings: StoredLogin, login: Login) -> _Token:
+    async def _renewed_alone(self, settings: StoredLogin, login: Login) -> AccessToken:
         """One gateway renews at a time; the others find what it got in the store."""
         logins, server, owner = self._means.logins, settings.server, secrets.token_hex(8)
         until = clock.monotonic() + 2 * CLAIM_S
@@ -346,7 +284,7 @@ class ServerTokens:
             return False
         return found.issuer != login.issuer
 
-    async def _refreshed(self, settings: StoredLogin, login: Login, refresh_token: str) -> _Token:
+    async def _refreshed(self, settings: StoredLogin, login: Login, refresh_token: str) -> AccessToken:
         documents = self._means.documents(settings, login.issuer)
         url = await token_endpoint(login.issuer, documents)
         form = {"grant_type": "refresh_token", "refresh_token": refresh_token, "resource": settings.resource}
@@ -359,7 +297,7 @@ class ServerTokens:
             # Written down, so that nobody asks the issuer again: only the person can help.
             await self._end(settings, login)
             raise self._missing(settings, "the login has ended") from None
-        token = _token_in(said)
+        token = token_from_reply(said)
         renewed = replace(
             login,
             access_token=str(said["access_token"]),
@@ -378,22 +316,3 @@ class ServerTokens:
         if settings.per_principal and self._principal:
             return AccountNeeded(settings.server, self._principal, why)
         return LoginNeeded(settings.server, why, f"Run `taskgate servers login {settings.server}`, then try again.")
-
-
-def _token_in(said: dict[str, Any]) -> _Token:
-    token, life = said.get("access_token"), said.get("expires_in")
-    if not isinstance(token, str) or not token or not token.isascii() or not token.isprintable() or " " in token:
-        raise IssuerUnavailable("the issuer gave no usable access token")
-    if str(said.get("token_type", "Bearer")).lower() not in ("bearer", "n_a"):
-        raise IssuerUnavailable("the issuer gave a token of an unknown type")
-    usable = isinstance(life, (int, float)) and not isinstance(life, bool) and 0 < life < 10**9
-    return _token_of(_bearer(token), float(life) if usable and life is not None else USUAL_LIFE_S)
-
-
-def _token_of(headers: HeaderPairs, life_s: float) -> _Token:
-    now = clock.monotonic()
-    return _Token(headers, now + life_s * (1 - RENEW_BEFORE), now + life_s)
-
-
-def _bearer(token: str) -> HeaderPairs:
-    return ((b"authorization", b"Bearer " + token.encode("ascii")),)

@@ -1,4 +1,8 @@
-"""People for admins, as JSON: their credentials, and everything that is kept under their name."""
+"""Export and erasure of one principal's data, for administrators.
+
+An export is read page by page, section by section; `next` leads through all of them. The audit log is excluded: it has its own
+export and is never erased. See docs/how-to/personal-data.md.
+"""
 
 from __future__ import annotations
 
@@ -13,94 +17,14 @@ from taskgate.core.identity.access import Access
 from taskgate.core.identity.caller import ANONYMOUS
 from taskgate.core.ids import is_task_id
 from taskgate.core.timestamps import iso
-from taskgate.dashboard.records import grant_row, task_row
 from taskgate.dashboard.routes import ROWS, TEXT, Route, Visit, closed_object, get, post
-from taskgate.dashboard.web import Answer, json_answer, problem
+from taskgate.dashboard.rows import grant_row, task_row
+from taskgate.dashboard.web import Answer, json_answer
 from taskgate.gateway.events import DataErased
-from taskgate.gateway.governance.standing_grants import REVOKED, Revoked
-from taskgate.gateway.plan import KnownToken
+from taskgate.gateway.governance.standing_grants import REVOKED
 from taskgate.gateway.services.console import ConsoleServices
 from taskgate.ports.store import CONSOLE_SESSION, Unfinished
 from taskgate.ports.store_answers import TaskQuestion
-
-LONGEST_REASON: Final = 500
-_REVOKE: Final = closed_object(("name",), name=TEXT, reason=TEXT)
-
-
-class PeopleApi:
-    def __init__(self, gateway: ConsoleServices) -> None:
-        self._gateway = gateway
-        self._people = gateway.people
-
-    def routes(self) -> tuple[Route, ...]:
-        admin = Access.CONFIGURE
-        return (
-            get(
-                "/tokens",
-                admin,
-                self._tokens,
-                "Configured tokens and revocations.",
-                command="taskgate tokens list",
-            ),
-            post(
-                "/tokens/revoke",
-                admin,
-                self._revoke,
-                "Revoke a token or a principal.",
-                _REVOKE,
-                command="taskgate tokens revoke NAME",
-            ),
-        )
-
-    async def _tokens(self, visit: Visit) -> Answer:
-        """Those of the configuration, and the issuers' subjects whose credentials were revoked."""
-        who = visit.who
-        tokens = [token for token in self._gateway.plan.value.governing.tokens if who.reaches(token.principal)]
-        rows = [_row(token, self._people.revoked.get(token.sha256)) for token in tokens]
-        known = {token.sha256 for token in tokens}
-        recalled = [
-            {"id": name, "principal": name, "roles": [], "expires_at": None, **_revocation(revoked)}
-            for name, revoked in self._people.revoked.items()
-            if name not in known and "#" in name and who.reaches(name)
-        ]
-        return json_answer({"tokens": rows + recalled})
-
-    async def _revoke(self, visit: Visit) -> Answer:
-        who, said = visit.who, visit.request.json()
-        name, reason = said.get("name"), said.get("reason", "")
-        if set(said) - {"name", "reason"} or type(name) is not str or type(reason) is not str or not name:
-            raise ValueError('send "name" (the id of a token or the name of a principal) and optionally "reason"')
-        tokens = self._gateway.plan.value.governing.tokens
-        found = [token for token in tokens if name in (token.id, token.principal) and who.reaches(token.principal)]
-        for token in found:
-            await self._people.revoke(token.sha256, token.principal, who.id, reason[:LONGEST_REASON])
-        if not found:
-            if "#" not in name or not who.reaches(name):
-                return problem(404, "Token not found. Run `taskgate tokens list` to see the names.")
-            await self._people.revoke(name, name, who.id, reason[:LONGEST_REASON])
-        return json_answer({"revoked": [token.principal for token in found] or [name], "by": who.id})
-
-
-def _row(token: KnownToken, revoked: Revoked | None) -> dict[str, Any]:
-    return {
-        "id": token.id,
-        "principal": token.principal,
-        "roles": sorted(token.roles),
-        "expires_at": iso(token.expires_ms) if token.expires_ms is not None else None,
-        **_revocation(revoked),
-    }
-
-
-def _revocation(revoked: Revoked | None) -> dict[str, Any]:
-    if revoked is None:
-        return {"revoked_at": None, "revoked_by": None, "reason": None}
-    return {"revoked_at": iso(revoked.at_ms), "revoked_by": revoked.by, "reason": revoked.reason}
-
-
-# One person's data for admins: everything that is kept under their name, as rows of JSON, and forgetting all of it.
-#
-# An export is read page by page, part after part; what `next` says leads through all of them. The audit chain is no
-# part of either: it has its own export, and stays whole. See docs/how-to/personal-data.md.
 
 TASKS_A_PAGE: Final = 20
 LARGE_PAGE: Final = 4 << 20

@@ -1,79 +1,17 @@
-"""A card as receivers take it: JSON for programs, blocks for Slack."""
+"""An approval card as Slack blocks (Block Kit).
+
+Arguments are in a preformatted rich-text element, which Slack does not interpret, so mentions, links and emoji have no effect. What
+exceeds Slack's limits is cut; a cut card offers no approval, says so, and links to the full page.
+"""
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Any
 
+from taskgate.channels.card_json import moment
 from taskgate.core.governance.approval import State
 from taskgate.core.governance.card import Card, Excerpt, excerpt, history_line
-from taskgate.core.redaction.difference import ChangeKind, Difference
-
-# A card as JSON for receivers that are programs. Documented in docs/approval-channels.md; keys are only ever added.
-
-
-def card_json(card: Card) -> dict[str, Any]:
-    """Everything on the card. `arguments` is text: exactly what an approver is to read, hidden fields marked."""
-    return {
-        "id": card.approval_id,
-        "state": card.state.value,
-        "server": card.server,
-        "tool": card.tool,
-        "requester": card.requester,
-        "scope": card.scope,
-        "workflow": card.workflow,
-        "rule": card.rule,
-        "arguments": card.arguments,
-        "arguments_digest": card.arguments_digest,
-        "hidden": list(card.hidden),
-        "deceptive": list(card.deceptive),
-        "not_validated": card.unvalidated,
-        "changes": None if card.changes is None else _changes(card.changes),
-        "votes": [
-            {
-                "approver": vote.approver,
-                "verdict": vote.verdict.value,
-                "at": moment(vote.at_ms),
-                "reason": vote.reason,
-                "channel": vote.channel,
-            }
-            for vote in card.votes
-        ],
-        "approvals_needed": card.approvals_needed,
-        "approvals_given": card.approvals_given,
-        "asked_at": moment(card.asked_at_ms),
-        "expires_at": moment(card.expires_at_ms),
-        "reason": card.reason,
-        "url": card.url,
-    }
-
-
-def moment(at_ms: int) -> str:
-    """A time in UTC, as RFC 3339 writes it."""
-    return datetime.fromtimestamp(at_ms / 1_000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
-def _changes(difference: Difference) -> dict[str, Any]:
-    return {
-        "left_out": difference.left_out,
-        "list": [
-            {
-                "path": change.path,
-                "kind": change.kind.value,
-                "before": change.before,
-                "after": change.after,
-                "hidden": change.hidden,
-            }
-            for change in difference.changes
-        ],
-    }
-
-
-# A card as Slack blocks. Pure: values in, the JSON of Block Kit out.
-#
-# Arguments stand in a preformatted rich-text element, which Slack never interprets, so no mention, link or emoji can
-# hide in them. What Slack has no room for is cut, and a cut card offers no way to approve: it says so and links to the
-# full view.
+from taskgate.core.redaction.difference import ChangeKind
 
 APPROVE_ACTION, DENY_ACTION, DENY_VIEW = "taskgate_approve", "taskgate_deny", "taskgate_deny_reason"
 REASON_BLOCK, REASON_INPUT = "reason", "text"

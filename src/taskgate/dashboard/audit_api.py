@@ -1,0 +1,137 @@
+"""The audit log as JSON: search, hash chain and export."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from taskgate import __version__, clock
+from taskgate.core.audit.cef import cef_line
+from taskgate.core.audit.chain import Row, Whole, export_line, verify
+from taskgate.core.audit.search import AuditFilter
+from taskgate.core.governance.approver import Approver
+from taskgate.core.identity.access import Access
+from taskgate.dashboard.periods import since_ms
+from taskgate.dashboard.records import Records
+from taskgate.dashboard.routes import Route, Visit, get
+from taskgate.dashboard.web import Answer, json_answer, limit_of
+from taskgate.gateway.services.console import ConsoleServices
+
+if TYPE_CHECKING:
+    pass
+
+
+SCANNED: Final = 1_000
+"""Rows that one search reads at most."""
+EXPORTED: Final = 5_000
+VERIFIED: Final = 100
+_SLICE: Final = 200
+FILTER_NAMES: Final = ("event", "caller", "server", "tool", "decision", "text")
+_QUERY: Final = {
+    "event": "name of the event",
+    "caller": "name of the principal",
+    "server": "name of the server",
+    "tool": "name of the tool, resource or prompt",
+    "decision": "the decision",
+    "text": "text in any field, ignoring case",
+    "since": "such as 7d",
+    "before": "rows before this number, from `next`",
+    "limit": "maximum number of rows, up to 1000",
+}
+_EXPORT: Final = {"format": "jsonl (default) or cef", "after": "rows after this number", "limit": "up to 5000"}
+
+
+class Audit:
+    def __init__(self, gateway: ConsoleServices, records: Records) -> None:
+        self._records = records
+        self._store = gateway.tasks.store
+
+    async def found(self, visit: Visit) -> tuple[list[Row], int | None]:
+        """Matching rows, newest first, and before which row to go on."""
+        since = visit.asked("since")
+        first = since_ms(since, self._store.now_ms()) if since is not None else 0
+        event, caller, server, tool, decision, text = (visit.asked(name) or "" for name in FILTER_NAMES)
+        wanted = AuditFilter(event, caller, server, tool, decision, text, first)
+        end = _number(visit.asked("before"), self._store.audit_head()[0] + 1)
+        return await self._scan(visit.who, wanted, end, limit_of(visit.request))
+
+    async def _scan(self, who: Approver, wanted: AuditFilter, end: int, limit: int) -> tuple[list[Row], int | None]:
+        rows: list[Row] = []
+        stop = max(1, end - SCANNED)
+        while end > stop:
+            begin = max(stop, end - _SLICE)
+            page, _ = await self._records.audit_rows(who, begin - 1, end - begin)
+            for row in reversed([row for row in page if row.number < end]):
+                if wanted.matches(row.entry):
+                    rows.append(row)
+                    if len(rows) >= limit:
+                        return rows, row.number if row.number > 1 else None
+            end = begin
+            # Whoever calls meanwhile has its turn.
+            await clock.sleep(0)
+        return rows, end if end > 1 else None
+
+    async def chain(self) -> dict[str, Any]:
+        """The end of the chain, and whether its last rows follow from each other."""
+        number, digest = self._store.audit_head()
+        rows = await self._store.audit_rows(max(0, number - VERIFIED - 1), VERIFIED + 1)
+        walked = verify(rows[1:], after=rows[0]) if rows and rows[0].number > 1 else verify(rows)
+        whole = isinstance(walked, Whole)
+        wrong = "" if isinstance(walked, Whole) else f"row {walked.number}: {walked.problem}"
+        return {"rows": number, "head": digest, "whole": whole, "verified": min(number, VERIFIED), "problem": wrong}
+
+    def routes(self) -> tuple[Route, ...]:
+        see = Access.SEE
+        return (
+            get(
+                "/audit",
+                see,
+                self._search,
+                "Rows of the audit log, newest first.",
+                query=_QUERY,
+                command="taskgate audit search",
+            ),
+            get("/audit/chain", see, self._chain, "Head of the hash chain, and whether its last rows verify."),
+            get(
+                "/audit/export",
+                see,
+                self._export,
+                "Rows in order, as JSON lines or CEF.",
+                query=_EXPORT,
+                command="taskgate audit export -o audit.jsonl",
+            ),
+        )
+
+    async def _search(self, visit: Visit) -> Answer:
+        rows, before = await self.found(visit)
+        return json_answer({"rows": [audit_row(row) for row in rows], "next": before})
+
+    async def _chain(self, _visit: Visit) -> Answer:
+        return json_answer(await self.chain())
+
+    async def _export(self, visit: Visit) -> Answer:
+        form = visit.asked("format") or "jsonl"
+        if form not in ("jsonl", "cef"):
+            raise ValueError("format must be jsonl or cef")
+        limit = _number(visit.asked("limit"), EXPORTED)
+        after = _number(visit.asked("after"), 0)
+        rows, last = await self._records.audit_rows(visit.who, after, min(max(1, limit), EXPORTED))
+        body = b"".join(cef_line(row, __version__) if form == "cef" else export_line(row) for row in rows)
+        name = f'attachment; filename="taskgate-audit.{form}"'.encode()
+        more = ((b"x-next-after", b"%d" % last),) if last > after else ()
+        kind = "text/plain; charset=utf-8" if form == "cef" else "application/x-ndjson"
+        return Answer(200, body, kind, ((b"content-disposition", name), *more))
+
+
+def audit_row(row: Row) -> dict[str, Any]:
+    entry = {key: value for key, value in msgspec.structs.asdict(row.entry).items() if value not in ("", None, ())}
+    return {"number": row.number, "hash": row.hash, **entry}
+
+
+def _number(asked: str | None, otherwise: int) -> int:
+    if asked is None:
+        return otherwise
+    if not (asked.isascii() and asked.isdigit()) or len(asked) > 15:
+        raise ValueError("before, after and limit must be whole numbers")
+    return int(asked)

@@ -1,0 +1,108 @@
+"""The page `/elicitations/{id}`: one question for its addressee or an operator.
+
+It shows either a link that a server wants opened, with its host and warnings, or a question from a caller or server. Opening the
+page answers nothing; only the submitted form does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from taskgate.core.errors import CallerError
+from taskgate.core.governance.approver import Approver
+from taskgate.core.governance.card import show_json
+from taskgate.core.identity.roles import Permission
+from taskgate.core.questions.question import ELICIT
+from taskgate.core.text.peer_url import UnsafeUrl, check_peer_url
+from taskgate.dashboard.questions_api import may_answer
+from taskgate.dashboard.web import Answer, WebRequest
+from taskgate.gateway.questions.elicitations import ElicitationPage
+from taskgate.gateway.questions.waiting import Waiting
+from taskgate.gateway.services.console import ConsoleServices
+
+Render = Callable[..., Answer]
+_GONE: Final = ("Question not open", "It was already answered, has expired, or belongs to another user.")
+
+
+class Elicitations:
+    def __init__(self, gateway: ConsoleServices, render: Render) -> None:
+        self._gateway = gateway
+        self._render = render
+
+    async def answer(self, request: WebRequest, who: Approver, page_id: str, word: str | None) -> Answer:
+        page = self._gateway.pages.find(page_id, who.id, who.may(Permission.ACT))
+        if page is not None and who.reaches(page.principal):
+            return await self._own(request, who, page, word)
+        waiting = self._waiting(page_id, who)
+        if waiting is not None:
+            return await self._address(request, who, waiting, word)
+        return self._message(request, who, 404, *_GONE)
+
+    def _waiting(self, question_id: str, who: Approver) -> Waiting | None:
+        try:
+            waiting = self._gateway.activity.inbox.find_any(question_id)
+        except CallerError:
+            return None
+        is_url = waiting.method == ELICIT and waiting.params.get("mode") == "url"
+        return waiting if is_url and may_answer(who, waiting) else None
+
+    async def _own(self, request: WebRequest, who: Approver, page: ElicitationPage, word: str | None) -> Answer:
+        if request.method == "POST" and word in ("answer", "decline"):
+            try:
+                self._gateway.pages.answer(page, request.form().get("value", "") if word == "answer" else None)
+                await page.asker.told()
+            except CallerError:
+                return self._message(request, who, 409, *_GONE)
+            return self._message(request, who, 200, "Answer sent", "You can close this page.")
+        return self._render(
+            "elicitation.html",
+            request,
+            who,
+            here="",
+            id=page.id,
+            asks=_clear(page.asks),
+            title=_clear(page.name),
+            text=_clear(page.description),
+            seconds=page.seconds_left,
+            url=None,
+            host=None,
+            warnings=(),
+        )
+
+    async def _address(self, request: WebRequest, who: Approver, waiting: Waiting, word: str | None) -> Answer:
+        if request.method == "POST" and word in ("answer", "decline"):
+            try:
+                action = "accept" if word == "answer" else "decline"
+                self._gateway.activity.inbox.answer_elicitation(waiting, action, None)
+                await waiting.kept()
+            except CallerError:
+                return self._message(request, who, 409, *_GONE)
+            return self._message(request, who, 200, "Answer sent", "You can close this page.")
+        try:
+            loopback = self._gateway.plan.value.features.loopback_urls
+            shown = check_peer_url(str(waiting.params.get("url")), allow_loopback=loopback)
+        except UnsafeUrl as problem:
+            return self._message(request, who, 403, "Unsafe link", problem.message)
+        return self._render(
+            "elicitation.html",
+            request,
+            who,
+            here="",
+            id=waiting.id,
+            asks=f"Server {_clear(waiting.server)}",
+            title="Open a link",
+            text=_clear(waiting.message),
+            seconds=max(0, (waiting.expires_ms - self._gateway.tasks.store.now_ms()) // 1000),
+            url=shown.url,
+            host=_clear(shown.host),
+            warnings=shown.warnings,
+        )
+
+    def _message(self, request: WebRequest, who: Approver, status: int, title: str, text: str) -> Answer:
+        return self._render("message.html", request, who, status=status, here="", title=title, text=text, reason="")
+
+
+def _clear(text: Any) -> str:
+    """Foreign text for one line: everything invisible or deceiving is an escape."""
+    return show_json(str(text))[1:-1].replace('\\"', '"').replace("\\\\", "\\")

@@ -1,0 +1,153 @@
+"""Event streams that keep open pages current: one stream per page, which names the topics that changed.
+
+A frame contains topics, never data: the page then fetches itself again with its own session, so a stream cannot disclose anything.
+Frames are numbered within one run of the gateway. A client that reconnects with a number of an earlier run, or an older number,
+immediately receives a frame with all topics.
+
+Changes are collected for a short time and sent together, so a burst costs each open page one frame. The first change after a quiet
+period is sent immediately; during continuous changes the interval between frames grows with the number of open pages, so that all
+pages together cause a bounded number of requests per second. An idle stream costs one timer every 15 seconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import AsyncGenerator
+from typing import Final
+
+import msgspec
+
+from taskgate import clock
+from taskgate.core.governance.approver import Approver
+from taskgate.dashboard.topics import TOPICS
+from taskgate.dashboard.web import EventAnswer
+from taskgate.gateway.events import (
+    ApprovalOpened,
+    ApprovalOver,
+    DefinitionChanged,
+    EventHub,
+    ListsChanged,
+    ProgressMade,
+    QuestionsChanged,
+    ScopesChanged,
+    TaskChanged,
+    TaskExpired,
+    TemporaryScopesChanged,
+)
+
+GATHER_S: Final = 0.05
+DISTANCE_S: Final = 0.05
+"""Between two frames, for each open page: twenty pages a second are asked for at most, by however many people."""
+PING_S: Final = 15.0
+MOST_STREAMS: Final = 1_000
+EVERYBODY: Final = ""
+"""Stands for a change that is nobody's in particular."""
+
+
+class LiveUpdates:
+    def __init__(self, events: EventHub) -> None:
+        self._run = secrets.token_hex(4)
+        self._number = 0
+        self._dirty: set[tuple[str, str]] = set()
+        self._last: frozenset[tuple[str, str]] = frozenset()
+        self._timer: asyncio.TimerHandle | None = None
+        self._told = -1e9
+        self._waiting: set[asyncio.Future[None]] = set()
+        self._open = 0
+        self._closing = False
+        events.subscribe(TaskChanged, lambda event: self.changed("tasks", event.task.principal))
+        events.subscribe(TaskExpired, lambda event: self.changed("tasks", event.task.principal))
+        events.subscribe(ProgressMade, lambda event: self.changed("tasks", event.principal))
+        events.subscribe(ApprovalOpened, lambda event: self.changed("inbox", event.approval.binding.principal))
+        events.subscribe(ApprovalOver, lambda event: self.changed("inbox", event.principal))
+        events.subscribe(QuestionsChanged, lambda event: self.changed("inbox", event.caller))
+        events.subscribe(DefinitionChanged, lambda _: self.changed("definitions"))
+        events.subscribe(ListsChanged, lambda _: self.changed("servers"))
+        events.subscribe(ScopesChanged, lambda _: self.changed("scopes"))
+        events.subscribe(TemporaryScopesChanged, lambda _: self.changed("scopes"))
+
+    @property
+    def version(self) -> str:
+        """Changes with everything that pages show. A stream that continues from an older one begins with a frame."""
+        return f"{self._run}-{self._number}"
+
+    @property
+    def open_streams(self) -> int:
+        return self._open
+
+    @property
+    def is_full(self) -> bool:
+        """As many pages are open as one gateway serves."""
+        return self.open_streams >= MOST_STREAMS
+
+    def changed(self, topic: str, whose: str = EVERYBODY) -> None:
+        """Something of this kind is different now. With nobody looking this costs next to nothing."""
+        if not self._open:
+            self._number += 1
+            return
+        self._dirty.add((topic, whose))
+        if self._timer is None:
+            wait = max(GATHER_S, self._told + DISTANCE_S * self._open - clock.monotonic())
+            self._timer = asyncio.get_running_loop().call_later(wait, self._flush)
+
+    def _flush(self) -> None:
+        self._timer = None
+        self._told = clock.monotonic()
+        self._number += 1
+        self._last, self._dirty = frozenset(self._dirty), set()
+        self._wake()
+
+    def _wake(self) -> None:
+        waiting, self._waiting = self._waiting, set()
+        for future in waiting:
+            if not future.done():
+                future.set_result(None)
+
+    def end_all(self) -> None:
+        """The gateway goes down: every stream ends, and its page comes back to the next one."""
+        self._closing = True
+        self._wake()
+
+    def stream(self, last_id: str | None, who: Approver) -> EventAnswer:
+        """The frames of one open page: changes of what this person may see, and of what is nobody's. It counts from now on."""
+        self._open += 1
+        return EventAnswer(self._frames(last_id, who), self._over)
+
+    def _over(self) -> None:
+        self._open -= 1
+
+    async def _frames(self, last_id: str | None, who: Approver) -> AsyncGenerator[bytes]:
+        seen = self._number
+        yield b"retry: 1000\n\n"
+        if last_id is not None and last_id != f"{self._run}-{seen}":
+            yield self._frame(seen, sorted(TOPICS))
+        while not self._closing:
+            # Compared before each wait: a change may have been announced while the last frame was being sent.
+            if self._number != seen:
+                topics = TOPICS if self._number != seen + 1 else self._heard(who)
+                seen = self._number
+                if topics:
+                    yield self._frame(seen, sorted(topics))
+            elif not await self._next():
+                yield b":ping\n\n"
+
+    def _heard(self, who: Approver) -> set[str]:
+        return {topic for topic, whose in self._last if whose == EVERYBODY or who.may_see_of(whose)}
+
+    def _frame(self, number: int, topics: list[str]) -> bytes:
+        data = msgspec.json.encode({"topics": topics})
+        return b"id: %s-%d\nevent: change\ndata: %s\n\n" % (self._run.encode(), number, data)
+
+    async def _next(self) -> bool:
+        """Wait for the next frame; False when it is time for a sign of life instead."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.add(future)
+        try:
+            async with asyncio.timeout(PING_S):
+                await future
+        except TimeoutError:
+            return False
+        finally:
+            self._waiting.discard(future)
+        return True

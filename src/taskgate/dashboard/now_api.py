@@ -1,0 +1,93 @@
+"""Current activity as JSON: open tasks, recent failures and traffic by server.
+
+Traffic is counted from the spans of the waterfall when it is requested, so calls pay nothing for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from taskgate import clock
+from taskgate.core.governance.approver import Approver
+from taskgate.core.identity.access import Access
+from taskgate.core.identity.roles import Permission
+from taskgate.core.tasks.state import OPEN
+from taskgate.core.tasks.task import Task
+from taskgate.core.waterfall import Span
+from taskgate.dashboard.records import Records
+from taskgate.dashboard.routes import Route, Visit, get
+from taskgate.dashboard.tasks_api import operator_row
+from taskgate.dashboard.web import Answer, json_answer
+from taskgate.gateway.services.console import ConsoleServices
+from taskgate.ports.store_answers import TaskFilter
+
+JUST_MS: Final = 60 * 60 * 1000
+WINDOW_S: Final = 600.0
+SLICES: Final = 30
+
+
+class NowApi:
+    """What is going on, as JSON, for the page and for scripts."""
+
+    def __init__(self, gateway: ConsoleServices, records: Records) -> None:
+        self._gateway = gateway
+        self._records = records
+
+    def routes(self) -> tuple[Route, ...]:
+        return (
+            get(
+                "/now",
+                Access.LOGIN,
+                self._now,
+                "Open and recently failed tasks; with the permission `see`, traffic by server.",
+                command="taskgate tasks list",
+            ),
+        )
+
+    async def open_and_failed(self, visit: Visit) -> tuple[Sequence[Task], Sequence[Task]]:
+        running = await self._records.tasks(visit.who, TaskFilter(states=OPEN), only=visit.only)
+        since = self._records.now_ms() - JUST_MS
+        return running.tasks, await self._records.ended_badly(visit.who, since, only=visit.only, limit=10)
+
+    def traffic(self, who: Approver) -> list[dict[str, Any]]:
+        if not who.may(Permission.SEE):
+            return []
+        return traffic(self._records.spans(who), sorted(self._gateway.upstreams.value), clock.wall())
+
+    async def _now(self, visit: Visit) -> Answer:
+        running, failed = await self.open_and_failed(visit)
+        return json_answer(
+            {
+                "open": [operator_row(task) for task in running],
+                "failed": [operator_row(task) for task in failed],
+                "servers": self.traffic(visit.who),
+            }
+        )
+
+
+def traffic(spans: Sequence[Span], servers: Sequence[str], now: float) -> list[dict[str, Any]]:
+    """Calls, errors and times of each server over the last ten minutes, as far as the latest spans reach."""
+    rows = []
+    for server in servers:
+        calls = [span for span in spans if span.server == server and span.start > now - WINDOW_S]
+        took = sorted((span.end - span.start) * 1000 for span in calls if span.end)
+        counts = [0] * SLICES
+        for span in calls:
+            counts[min(SLICES - 1, max(0, int((span.start - now + WINDOW_S) / WINDOW_S * SLICES)))] += 1
+        rows.append(
+            {
+                "server": server,
+                "calls": len(calls),
+                "per_second": round(sum(counts[-3:]) / (3 * WINDOW_S / SLICES), 2),
+                "errors": sum(1 for span in calls if span.state not in ("ok", "running", "promoted")),
+                "p50_ms": _quantile(took, 0.5),
+                "p99_ms": _quantile(took, 0.99),
+                "counts": counts,
+            }
+        )
+    return rows
+
+
+def _quantile(ordered: Sequence[float], part: float) -> float | None:
+    return round(ordered[min(len(ordered) - 1, int(len(ordered) * part))], 1) if ordered else None

@@ -1,0 +1,118 @@
+"""Rules in force, rehearsals of changed rules, and suggestions; used by pages and the API."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any, Final
+
+from taskgate import clock
+from taskgate.core.catalog.entry import EntryKind
+from taskgate.core.governance.approval import State
+from taskgate.core.governance.approver import Approver
+from taskgate.core.governance.decision import Forward
+from taskgate.core.governance.pipeline import decide
+from taskgate.core.governance.rehearse import Rehearsal, rehearse
+from taskgate.core.governance.suggestions import Suggestion, ToolHistory, suggest
+from taskgate.core.patterns import PatternKind
+from taskgate.core.tool_class import ToolClass
+from taskgate.core.usage import day_of, days_before, summed
+from taskgate.dashboard.configuration import Configuration
+from taskgate.dashboard.periods import DAYS, since_ms
+from taskgate.dashboard.records import Records
+from taskgate.gateway.governance.evaluate import rule_book
+from taskgate.gateway.plan import Plan, ToolTrait
+from taskgate.gateway.services.console import ConsoleServices
+from taskgate.ports.store import RecordedPage
+
+if TYPE_CHECKING:
+    pass
+
+
+HITS_FROM: Final = 5_000
+"""So many of the latest recorded calls are looked at to say which rule hit."""
+_PAGE: Final = 500
+_APPROVALS: Final = 1_000
+
+
+class Rules:
+    """What the page and the API both need."""
+
+    def __init__(self, gateway: ConsoleServices, records: Records, configuration: Configuration) -> None:
+        self._gateway = gateway
+        self._store = gateway.tasks.store
+        self.records = records
+        self.configuration = configuration
+
+    @property
+    def plan(self) -> Plan:
+        return self._gateway.plan.value
+
+    @property
+    def is_recording(self) -> bool:
+        return self.plan.governing.record is not None
+
+    async def in_force(self, who: Approver) -> list[dict[str, Any]]:
+        """The rules in order, with how many of the latest recorded calls each decided."""
+        last = await self._store.last_recorded_call()
+        hits: Counter[str] = Counter()
+        page = RecordedPage((), max(0, last - HITS_FROM))
+        while page.after is not None:
+            page = await self.records.recorded_calls(who, 0, page.after, _PAGE)
+            hits.update(call.rule for call in page.calls)
+            await clock.sleep(0)
+        hide = self.configuration.hidden
+        return [
+            {**row, "reason": row["reason"] and hide(row["reason"]), "calls": hits[row["rule"]]}
+            for row in self.plan.gates.rules.described()
+        ]
+
+    async def rehearsed(self, who: Approver, governance: str, since: str | None) -> Rehearsal:
+        return await self._rehearsed(who, self.configuration.plan_with(governance), since)
+
+    async def _rehearsed(self, who: Approver, plan: Plan, since: str | None) -> Rehearsal:
+        book, found = rule_book(plan), Rehearsal()
+        first, after = since_ms(since, self.records.now_ms()), 0
+        while True:
+            page = await self.records.recorded_calls(who, first, after, _PAGE)
+            rehearse(book, page.calls, found)
+            if page.after is None:
+                return found
+            after = page.after
+            # Whoever calls meanwhile has its turn.
+            await clock.sleep(0)
+
+    async def suggestions(self, who: Approver) -> tuple[Suggestion, ...]:
+        histories = await self._decided(who)
+        now = self.records.now_ms()
+        used = summed(await self.records.usage(who, days_before(now, DAYS), day_of(now)), ("server", "tool"))
+        ran = {(row.server, row.tool): row.calls for row in used}
+        found = [self._history(*tool, histories.get(tool, Counter()), ran.get(tool, 0)) for tool in {*histories, *ran}]
+        return suggest(sorted(found, key=lambda history: (history.server, history.tool)))
+
+    async def _decided(self, who: Approver) -> dict[tuple[str, str], Counter[State]]:
+        page = await self.records.held_page(who, open_only=False, limit=_APPROVALS)
+        found: dict[tuple[str, str], Counter[State]] = {}
+        for held in page.held:
+            binding = held.approval.binding
+            if binding.kind is PatternKind.TOOL:
+                found.setdefault((binding.server, binding.tool), Counter())[held.approval.state] += 1
+        return found
+
+    def _history(self, server: str, tool: str, decided: Counter[State], ran: int) -> ToolHistory:
+        forwarded = isinstance(decide(self.plan.gates, PatternKind.TOOL, server, tool), Forward)
+        return ToolHistory(
+            server,
+            tool,
+            decided[State.APPROVED] + decided[State.USED],
+            decided[State.DENIED],
+            decided[State.EXPIRED],
+            ran if forwarded else 0,
+            self._risky(server, tool),
+        )
+
+    def _risky(self, server: str, tool: str) -> bool:
+        if self.plan.traits.get((server, tool), ToolTrait()).tool_class is ToolClass.ONCE:
+            return True
+        offer = self._gateway.catalogs.offer(server)
+        entries = offer.entries.get(EntryKind.TOOL, ()) if offer is not None else ()
+        return any(entry.name == tool and entry.annotations.get("destructiveHint") is True for entry in entries)

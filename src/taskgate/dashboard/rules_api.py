@@ -1,0 +1,77 @@
+"""Rules in force, suggestions, recorded calls and rehearsals as JSON."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from taskgate.core.governance.suggestions import Suggestion
+from taskgate.core.identity.access import Access
+from taskgate.dashboard.periods import since_ms
+from taskgate.dashboard.routes import (
+    TEXT,
+    Route,
+    Visit,
+    closed_object,
+    get,
+    post,
+)
+from taskgate.dashboard.rules import Rules
+from taskgate.dashboard.web import Answer, json_answer, limit_of
+
+if TYPE_CHECKING:
+    pass
+
+
+class RulesApi:
+    def __init__(self, rules: Rules) -> None:
+        self._rules = rules
+        self._records = rules.records
+
+    def routes(self) -> tuple[Route, ...]:
+        see, body = Access.SEE, closed_object(("governance",), governance=TEXT, since=TEXT)
+        pages = {"since": "such as 7d", "after": "start of the next page", "limit": "maximum number, up to 1000"}
+        return (
+            get("/rules", see, self._list, "Rules in force, with the number of recorded calls that each decided."),
+            get("/rules/suggestions", see, self._suggestions, "Tools that should need approval less or more often."),
+            get(
+                "/rules/recorded",
+                Access.ACT,
+                self._recorded,
+                "Recorded calls, redacted.",
+                query=pages,
+                command="taskgate policy rehearse NEW.yaml",
+            ),
+            post(
+                "/rules/rehearse",
+                Access.ACT,
+                self._rehearse,
+                "Evaluate a changed `governance` section (YAML) against recorded calls.",
+                body,
+                command="taskgate policy rehearse NEW.yaml",
+            ),
+        )
+
+    async def _list(self, visit: Visit) -> Answer:
+        return json_answer({"recording": self._rules.is_recording, "rules": await self._rules.in_force(visit.who)})
+
+    async def _suggestions(self, visit: Visit) -> Answer:
+        return json_answer([suggestion_row(one) for one in await self._rules.suggestions(visit.who)])
+
+    async def _recorded(self, visit: Visit) -> Answer:
+        first = since_ms(visit.asked("since"), self._records.now_ms())
+        after = visit.asked("after") or "0"
+        if not (after.isascii() and after.isdigit()) or len(after) > 15:
+            raise ValueError("after must be the `next` of the previous page")
+        page = await self._records.recorded_calls(visit.who, first, int(after), limit_of(visit.request))
+        return json_answer({"calls": page.calls, "next": page.after, "recording": self._rules.is_recording})
+
+    async def _rehearse(self, visit: Visit) -> Answer:
+        said = visit.request.json()
+        governance, since = said.get("governance"), said.get("since")
+        if set(said) - {"governance", "since"} or type(governance) is not str or type(since) not in (str, type(None)):
+            raise ValueError('send "governance" (the section as YAML text) and optionally "since", such as 7d')
+        return json_answer((await self._rules.rehearsed(visit.who, governance, since)).rows())
+
+
+def suggestion_row(one: Suggestion) -> dict[str, str]:
+    return {"ask": one.ask, "server": one.server, "tool": one.tool, "why": one.why, "rule": one.rule}

@@ -1,0 +1,27 @@
+"""State, health and recent stderr of every server as JSON rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from taskgate.gateway.services.console import ConsoleServices
+
+
+def server_rows(gateway: ConsoleServices) -> list[dict[str, Any]]:
+    """State, health and the last words of every server, for the operator."""
+    rows = []
+    for name, upstream in gateway.upstreams.value.items():
+        status = upstream.status()
+        rows.append(
+            {
+                "name": name,
+                "transport": upstream.transport,
+                "state": status.state.value,
+                "generations": [generation.value for generation in status.generations],
+                "reconnect_attempt": status.reconnect_attempt,
+                "next_retry_ms": status.next_retry_ms,
+                "last_error": status.last_error,
+                "stderr": list(status.stderr[-20:]),
+            }
+        )
+    return rows

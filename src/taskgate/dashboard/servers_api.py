@@ -1,0 +1,199 @@
+"""Servers as JSON: state, tools, budgets, and the actions reconnect, drain and enable.
+
+Draining removes a server from every scope while running calls finish; it lasts until the server is enabled or the gateway restarts.
+Reconnecting connects immediately, regardless of the back-off. Each action is recorded in the audit log.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from taskgate.core.audit.chain import AuditEntry
+from taskgate.core.catalog.entry import EntryKind
+from taskgate.core.errors import TaskgateError
+from taskgate.core.governance.approver import Approver
+from taskgate.core.identity.access import Access
+from taskgate.dashboard.configuration import Configuration
+from taskgate.dashboard.records import Records
+from taskgate.dashboard.routes import ROWS, Route, Visit, closed_object, get, post
+from taskgate.dashboard.server_rows import server_rows
+from taskgate.dashboard.web import Answer, json_answer, problem
+from taskgate.gateway.services.console import ConsoleServices
+
+if TYPE_CHECKING:
+    pass
+
+
+ACTIONS: Final = {"reconnect": "reconnected", "drain": "drained", "enable": "enabled"}
+_NO_SUCH_SERVER: Final = "Server not found."
+
+
+class Servers:
+    def __init__(self, gateway: ConsoleServices, records: Records, configuration: Configuration) -> None:
+        self._gateway = gateway
+        self._records = records
+        self._configuration = configuration
+
+    def rows(self, who: Approver) -> list[dict[str, Any]]:
+        """Every server with how quickly it answered lately, and whether it is drained."""
+        took = self._latencies(who)
+        drained = self._gateway.reload.drained
+        return [
+            {**self._hidden(row), "drained": row["name"] in drained, **_latency(took.get(row["name"], ()))}
+            for row in server_rows(self._gateway)
+        ]
+
+    def _hidden(self, row: dict[str, Any]) -> dict[str, Any]:
+        """Complaints of servers and about them quote commands and addresses, which may hold secrets."""
+        hide, error = self._configuration.hidden, row["last_error"]
+        return {**row, "last_error": error and hide(error), "stderr": [hide(line) for line in row["stderr"]]}
+
+    def _latencies(self, who: Approver) -> dict[str, list[float]]:
+        found: dict[str, list[float]] = {}
+        for span in self._records.spans(who):
+            if span.server and span.end:
+                found.setdefault(span.server, []).append((span.end - span.start) * 1000)
+        return found
+
+    async def one(self, who: Approver, name: str) -> dict[str, Any] | None:
+        row = next((row for row in self.rows(who) if row["name"] == name), None)
+        if row is None:
+            return None
+        plan, line = self._gateway.plan.value, self._gateway.budgets.queues.get(name)
+        record = plan.registry.records.get(name)
+        budgets = record.budgets if record is not None else None
+        return {
+            **row,
+            "lists": self._lists(name),
+            "budgets": {
+                "timeout_ms": int(plan.timeout_of(name) * 1000),
+                "max_concurrency": budgets.max_concurrency if budgets is not None else None,
+                "max_tool_output_bytes": budgets.max_tool_output_bytes if budgets is not None else None,
+                "running": line.running if line is not None else None,
+                "waiting": line.waiting if line is not None else None,
+            },
+            "tools": self._tools(name),
+            "accounts": await self._records.accounts(who, name),
+        }
+
+    def _lists(self, name: str) -> dict[str, Any]:
+        said = dict(self._gateway.catalogs.report(name))
+        return {**said, "problem": self._configuration.hidden(str(said["problem"]))} if "problem" in said else said
+
+    def _tools(self, name: str) -> list[dict[str, Any]]:
+        offer = self._gateway.catalogs.offer(name)
+        changed = {row["tool"]: row for row in self._gateway.pins.changed_rows() if row["server"] == name}
+        entries = offer.entries.get(EntryKind.TOOL, ()) if offer is not None else ()
+        return [
+            {
+                "name": entry.name,
+                "digest": entry.digest,
+                "changed": entry.name in changed,
+                "quarantined": entry.name in changed and changed[entry.name]["quarantined"],
+            }
+            for entry in entries
+        ]
+
+    def may_connect(self, who: Approver) -> bool:
+        """Whether this person may connect the account that all callers share."""
+        return self._records.may_connect(who, "")
+
+    async def do(self, name: str, action: str, by: str) -> str | None:
+        """What went wrong, or None. Raises KeyError for a server that is not there."""
+        upstream = self._gateway.upstreams.value.get(name)
+        if upstream is None:
+            raise KeyError(name)
+        entry = AuditEntry(0, f"server_{ACTIONS[action]}", by, server=name, kind="server")
+        await self._gateway.tasks.store.record_now(entry)
+        if action == "reconnect":
+            try:
+                await upstream.reconnect()
+            except TaskgateError as error:
+                return self._configuration.hidden(error.message)
+            self._gateway.catalogs.changed(name)
+        else:
+            await self._gateway.reload.drain(name, drained=action == "drain")
+        return None
+
+    def routes(self) -> tuple[Route, ...]:
+        act, none = Access.ACT, closed_object()
+        return (
+            get(
+                "/servers",
+                Access.SEE,
+                self._list,
+                "State, health, latency and recent stderr of every server.",
+                answer=ROWS,
+                command="taskgate servers status",
+            ),
+            get(
+                "/servers/{name}",
+                Access.SEE,
+                self._show,
+                "One server with its tools, lists and budgets.",
+                command="taskgate servers show {name}",
+            ),
+            post(
+                "/servers/{name}/reconnect",
+                act,
+                self._reconnect,
+                "Connect now instead of waiting for the back-off.",
+                none,
+                command="taskgate servers reconnect {name}",
+            ),
+            post(
+                "/servers/{name}/drain",
+                act,
+                self._drain,
+                "Remove a server from every scope; running calls finish.",
+                none,
+                command="taskgate servers drain {name}",
+            ),
+            post(
+                "/servers/{name}/enable",
+                act,
+                self._enable,
+                "Add a drained server back to its scopes.",
+                none,
+                command="taskgate servers enable {name}",
+            ),
+        )
+
+    async def _list(self, visit: Visit) -> Answer:
+        return json_answer(self.rows(visit.who))
+
+    async def _show(self, visit: Visit) -> Answer:
+        row = await self.one(visit.who, visit.values["name"])
+        return json_answer(row) if row is not None else problem(404, _NO_SUCH_SERVER)
+
+    async def _reconnect(self, visit: Visit) -> Answer:
+        return await self._did(visit, "reconnect")
+
+    async def _drain(self, visit: Visit) -> Answer:
+        return await self._did(visit, "drain")
+
+    async def _enable(self, visit: Visit) -> Answer:
+        return await self._did(visit, "enable")
+
+    async def _did(self, visit: Visit, action: str) -> Answer:
+        if visit.request.json():
+            raise ValueError("the body must be an empty object")
+        name = visit.values["name"]
+        try:
+            wrong = await self.do(name, action, visit.who.id)
+        except KeyError:
+            return problem(404, _NO_SUCH_SERVER)
+        return json_answer({"name": name, "done": ACTIONS[action]}) if wrong is None else problem(502, wrong)
+
+
+def _latency(took: list[float] | tuple[float, ...]) -> dict[str, Any]:
+    """Of the latest calls, in milliseconds."""
+    if not took:
+        return {"calls": 0, "p50_ms": None, "p99_ms": None}
+    ordered = sorted(took)
+    last = len(ordered) - 1
+    return {
+        "calls": len(ordered),
+        "p50_ms": round(ordered[last // 2], 1),
+        "p99_ms": round(ordered[round(last * 0.99)], 1),
+    }

@@ -1,0 +1,49 @@
+"""Query parameters of the task list, and the filter that they describe."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Final
+
+from taskgate.core.tasks.state import OPEN, TaskState
+
+FILTERS: Final = {
+    "state": "open, all, or one state",
+    "server": "name of the server",
+    "tool": "part of the tool's name",
+    "caller": "principal that made the call",
+    "scope": "scope of the call",
+    "since": "created since: 30m, 24h, 7d, or a date or time",
+    "until": "created before",
+    "text": "text in any field except arguments and result; ASCII case is ignored",
+    "after": "start of the next page, from `next`",
+    "limit": "maximum number of rows, up to 1000",
+}
+
+
+def task_states(asked: str | None) -> frozenset[TaskState] | None:
+    if asked is None or asked == "all":
+        return None
+    if asked == "open":
+        return OPEN
+    try:
+        return frozenset({TaskState(asked)})
+    except ValueError:
+        known = ", ".join(state.value for state in TaskState)
+        raise ValueError(f"state must be open, all or one of {known}") from None
+
+
+_UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+
+
+def point_in_time(name: str, asked: str | None, now_ms: int) -> int | None:
+    """A time in milliseconds: so long ago, or a date or time of day (UTC, if it names no zone)."""
+    if asked is None:
+        return None
+    if asked[-1] in _UNITS and asked[:-1].isascii() and asked[:-1].isdigit() and len(asked) < 8:
+        return now_ms - int(asked[:-1]) * _UNITS[asked[-1]] * 1000
+    try:
+        at = datetime.fromisoformat(asked)
+    except ValueError:
+        raise ValueError(f"{name} must be like 30m, 24h, 7d, 2026-07-28 or 2026-07-28T10:00:00Z") from None
+    return int((at if at.tzinfo is not None else at.replace(tzinfo=UTC)).timestamp() * 1000)

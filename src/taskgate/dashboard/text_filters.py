@@ -1,0 +1,38 @@
+"""Template filters for times, durations and text from callers and servers."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from taskgate import clock
+from taskgate.core.governance.card import show_json
+
+
+def clear(text: object) -> str:
+    """Foreign text for one line: everything invisible or deceiving is an escape."""
+    return show_json(str(text))[1:-1].replace('\\"', '"').replace("\\\\", "\\")
+
+
+def moment(ms: float | str | None) -> str:
+    """A time as the attribute of a `time` element has it; pages show it in the reader's own zone."""
+    if ms is None or isinstance(ms, str):
+        return ms or ""
+    return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def ago(ms: float | str | None) -> str:
+    if ms is None:
+        return ""
+    at = datetime.fromisoformat(ms).timestamp() if isinstance(ms, str) else ms / 1000
+    past = clock.wall() - at
+    return f"{span(past)} ago" if past >= 0 else f"in {span(-past)}"
+
+
+def span(seconds: float) -> str:
+    if seconds < 60:
+        return f"{max(0, int(seconds))} s"
+    if seconds < 3600:
+        return f"{int(seconds // 60)} min"
+    if seconds < 86_400:
+        return f"{int(seconds // 3600)} h {int(seconds % 3600 // 60)} min"
+    return f"{int(seconds // 86_400)} days"

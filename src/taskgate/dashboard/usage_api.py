@@ -1,0 +1,79 @@
+"""Usage by caller, tenant, server, tool and day as JSON, CSV and metrics."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from taskgate.core.identity.access import Access
+from taskgate.core.usage import AMOUNTS, GROUPS, UsageRow, as_csv, day_of, days_before, summed
+from taskgate.dashboard.records import Records
+from taskgate.dashboard.routes import ROWS, Route, Visit, get
+from taskgate.dashboard.usage_metrics import as_metrics
+from taskgate.dashboard.web import Answer, json_answer
+
+if TYPE_CHECKING:
+    pass
+
+
+MOST_DAYS: Final = 400
+_USAGE_QUERY: Final = {
+    "days": "number of days, up to 400; default 7",
+    "by": "group by: day, principal, tenant, server, tool, separated by commas; default principal,server,tool",
+    "format": "csv; or prometheus for metrics of today, grouped by principal,tenant,server,tool unless `by` is given",
+}
+_LABELS: Final = "principal,tenant,server,tool"
+GROUPINGS: Final = ("principal,server,tool", "principal", "tenant", "server", "tool", "day")
+
+
+class Usage:
+    def __init__(self, records: Records) -> None:
+        self._records = records
+
+    async def rows(self, visit: Visit) -> tuple[list[UsageRow], int, str]:
+        """What was asked for; who may not see everybody's usage sees their own."""
+        days = _days(visit.asked("days"))
+        by = visit.asked("by") or GROUPINGS[0]
+        now = self._records.now_ms()
+        rows = await self._records.usage(visit.who, days_before(now, days), day_of(now))
+        return summed(rows, tuple(part.strip() for part in by.split(","))), days, by
+
+    def routes(self) -> tuple[Route, ...]:
+        return (
+            get(
+                "/usage",
+                Access.LOGIN,
+                self._json,
+                "Usage by caller, server, tool and day.",
+                answer=ROWS,
+                query=_USAGE_QUERY,
+                command="taskgate usage",
+            ),
+        )
+
+    async def _json(self, visit: Visit) -> Answer:
+        if visit.asked("format") == "prometheus":
+            return await self._metrics(visit)
+        rows, _, _ = await self.rows(visit)
+        if visit.asked("format") == "csv":
+            name = b'attachment; filename="taskgate-usage.csv"'
+            return Answer(200, as_csv(rows).encode(), "text/csv; charset=utf-8", ((b"content-disposition", name),))
+        return json_answer([usage_row(row) for row in rows])
+
+    async def _metrics(self, visit: Visit) -> Answer:
+        """Of today, so they begin anew at midnight in UTC, which collectors take for a restart."""
+        today = day_of(self._records.now_ms())
+        rows = await self._records.usage(visit.who, today, today)
+        by = tuple(part.strip() for part in (visit.asked("by") or _LABELS).split(","))
+        return Answer(200, as_metrics(rows, by).encode(), "text/plain; version=0.0.4; charset=utf-8")
+
+
+def usage_row(row: UsageRow) -> dict[str, Any]:
+    return {name: getattr(row, name) for name in (*GROUPS, *AMOUNTS)}
+
+
+def _days(asked: str | None) -> int:
+    if asked is None:
+        return 7
+    if not (asked.isascii() and asked.isdigit()) or len(asked) > 4 or not 0 < int(asked) <= MOST_DAYS:
+        raise ValueError(f"days must be a whole number from 1 to {MOST_DAYS}")
+    return int(asked)

@@ -1,0 +1,53 @@
+"""Usage as Prometheus metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from taskgate.core.usage import OTHERS, UsageRow, summed
+
+if TYPE_CHECKING:
+    pass
+
+
+MOST_SERIES: Final = 1_000
+
+
+_FAMILIES: Final = (
+    ("taskgate_used_calls", "Calls that reached a server.", "calls", ""),
+    ("taskgate_used_errors", "Calls that failed.", "errors", ""),
+    ("taskgate_used_seconds", "Total duration of the calls in seconds.", "seconds", ""),
+    ("taskgate_used_bytes", "Bytes of arguments (in) and results (out).", "bytes_in", "in"),
+    ("taskgate_used_bytes", "", "bytes_out", "out"),
+    ("taskgate_used_sampling_cost", "Cost of model calls that answered sampling requests.", "cost", ""),
+)
+
+
+def as_metrics(rows: Iterable[UsageRow], by: tuple[str, ...], most: int = MOST_SERIES) -> str:
+    """In the text form of Prometheus, with what was added up by as labels. The rows with the most calls have labels of their own,
+    so many of them; the rest is one row under `(others)`, so that a crowd of callers cannot flood who collects them.
+    """
+    ordered = summed(rows, by)
+    ordered.sort(key=lambda row: -row.calls)
+    kept, rest = ordered[:most], ordered[most:]
+    if rest:
+        others = msgspec.structs.replace(rest[0], **dict.fromkeys(by, OTHERS))
+        for row in rest[1:]:
+            others = others.plus(row)
+        kept.append(others)
+    lines: list[str] = []
+    for name, text, amount, direction in _FAMILIES:
+        lines += [f"# HELP {name} {text}", f"# TYPE {name} counter"] if text else []
+        more = [("direction", direction)] if direction else []
+        for row in kept:
+            labels = [*((part, str(getattr(row, part))) for part in by), *more]
+            shown = ",".join(f'{label}="{_escaped(value)}"' for label, value in labels)
+            lines.append(f"{name}_total{{{shown}}} {getattr(row, amount)}")
+    return "\n".join(lines) + "\n"
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

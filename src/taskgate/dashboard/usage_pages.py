@@ -1,0 +1,56 @@
+"""The page of usage."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+from urllib.parse import urlencode
+
+from taskgate.core.identity.access import Access
+from taskgate.core.identity.roles import Permission
+from taskgate.core.usage import GROUPS
+from taskgate.dashboard.routes import Route, Visit, page_route
+from taskgate.dashboard.usage_api import GROUPINGS, Usage, usage_row
+from taskgate.dashboard.web import Answer
+
+if TYPE_CHECKING:
+    from taskgate.dashboard.frame import Frame
+
+
+SHOWN: Final = 200
+
+
+class UsagePages:
+    def __init__(self, usage: Usage, frame: Frame) -> None:
+        self._usage = usage
+        self._frame = frame
+
+    def routes(self) -> tuple[Route, ...]:
+        return (page_route("/usage", Access.LOGIN, self._show),)
+
+    async def _show(self, visit: Visit) -> Answer:
+        try:
+            rows, days, by = await self._usage.rows(visit)
+        except ValueError as error:
+            return self._frame.message(visit.request, visit.who, 400, "Invalid filter", str(error))
+        asked = {"days": str(days), "by": by}
+        parts = [part for part in GROUPS if part in by.split(",")]
+        return await self._frame.page(
+            visit,
+            "usage",
+            "usage.html",
+            api=_address("/api/v1/usage", asked),
+            command=f"taskgate usage --days {days} --by {by}",
+            rows=[usage_row(row) for row in rows[:SHOWN]],
+            left_out=max(0, len(rows) - SHOWN),
+            groups=parts,
+            days=days,
+            by=by,
+            choices=[(choice, _address("/usage", {**asked, "by": choice})) for choice in GROUPINGS],
+            spans=[(count, _address("/usage", {**asked, "days": str(count)})) for count in (1, 7, 30, 365)],
+            csv=_address("/api/v1/usage", {**asked, "format": "csv"}),
+            everybody=visit.who.may(Permission.SEE),
+        )
+
+
+def _address(path: str, asked: dict[str, str]) -> str:
+    return f"{path}?{urlencode(asked)}"

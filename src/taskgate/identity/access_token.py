@@ -1,0 +1,39 @@
+"""An access token in memory: its headers, when to renew it, and when it expires."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from taskgate import clock
+from taskgate.ports.credentials import HeaderPairs, IssuerUnavailable
+
+USUAL_LIFE_S: Final = 3600.0
+RENEW_BEFORE: Final = 0.2
+"""Which part of a token's life is left when the next one is fetched."""
+
+
+@dataclass(frozen=True, slots=True)
+class AccessToken:
+    headers: HeaderPairs = field(repr=False)
+    renew_at: float
+    ends_at: float
+
+
+def token_from_reply(said: dict[str, Any]) -> AccessToken:
+    token, life = said.get("access_token"), said.get("expires_in")
+    if not isinstance(token, str) or not token or not token.isascii() or not token.isprintable() or " " in token:
+        raise IssuerUnavailable("the issuer gave no usable access token")
+    if str(said.get("token_type", "Bearer")).lower() not in ("bearer", "n_a"):
+        raise IssuerUnavailable("the issuer gave a token of an unknown type")
+    usable = isinstance(life, (int, float)) and not isinstance(life, bool) and 0 < life < 10**9
+    return token_lasting(bearer_header(token), float(life) if usable and life is not None else USUAL_LIFE_S)
+
+
+def token_lasting(headers: HeaderPairs, life_s: float) -> AccessToken:
+    now = clock.monotonic()
+    return AccessToken(headers, now + life_s * (1 - RENEW_BEFORE), now + life_s)
+
+
+def bearer_header(token: str) -> HeaderPairs:
+    return ((b"authorization", b"Bearer " + token.encode("ascii")),)

@@ -1,0 +1,60 @@
+"""How the gateway obtains access tokens for a server; one dataclass for each kind of `auth` in the configuration."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class ClientCredentials:
+    """The gateway's own account at the issuer of a server (RFC 6749, 4.4)."""
+
+    server: str
+    resource: str
+    client_id: str
+    client_secret: str = field(repr=False)
+    issuer: str | None = None
+    """None: the server's own metadata name it."""
+    token_url: str | None = None
+    scope: str | None = None
+    per_principal: bool = field(default=False, init=False)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredLogin:
+    """Somebody's login: shared by everybody who may use the server, or each principal's own."""
+
+    server: str
+    resource: str
+    issuer: str | None = None
+    client_id: str | None = None
+    client_secret: str | None = field(repr=False, default=None)
+    scope: str | None = None
+    per_principal: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TokenExchange:
+    """Tokens in the name of each caller, for a statement of ours about who is calling (RFC 8693)."""
+
+    server: str
+    resource: str
+    client_id: str
+    client_secret: str = field(repr=False)
+    issuer: str | None = None
+    token_url: str | None = None
+    scope: str | None = None
+    per_principal: bool = field(default=True, init=False)
+
+
+@dataclass(frozen=True, slots=True)
+class ForwardedIdentity:
+    """No token of an issuer: the server believes our own statements about who is calling."""
+
+    server: str
+    resource: str
+    header: str = "authorization"
+    per_principal: bool = field(default=True, init=False)
+
+
+Settings = ClientCredentials | StoredLogin | TokenExchange | ForwardedIdentity
