@@ -76,7 +76,7 @@ async def a_task_is_one_at_once(person: FirstSteps) -> None:
 
 async def a_dangerous_call_waits_for_the_same_person(person: FirstSteps) -> None:
     task = (await person.run("call", "demo__delete_file", '{"name": "old.log"}', "--task")).strip()
-    assert "deleting waits for a person" in await person.run("approvals", "list")
+    assert "deletions need approval" in await person.run("approvals", "list")
     assert "old.log" in await person.run("call", "demo__list_files")
     await person.run("approvals", "approve", "ap_")
     assert "Deleted old.log." in await person.run("tasks", "result", task)

@@ -44,7 +44,7 @@ def test_the_variable_wins_over_the_key_and_an_unknown_name_is_an_error() -> Non
     text = "environment: one\nenvironments: {one: {profile: development}, two: {profile: production}}\n"
     assert load_text(text, environment={}).root.profile == "development"
     assert load_text(text, environment={"TASKGATE_ENV": "two"}).root.profile == "production"
-    with pytest.raises(ConfigError, match=r"\$TASKGATE_ENV: environment: \"three\" is not one of the environments"):
+    with pytest.raises(ConfigError, match=r"\$TASKGATE_ENV: environment: \"three\" is not in `environments`"):
         load_text(text, environment={"TASKGATE_ENV": "three"})
 
 
@@ -53,7 +53,7 @@ def test_a_file_without_environments_does_not_mind_the_variable() -> None:
 
 
 def test_the_schema_cannot_differ_by_environment() -> None:
-    with pytest.raises(ConfigError, match="cannot differ by environment"):
+    with pytest.raises(ConfigError, match="cannot be set per environment"):
         load_text("environments: {a: {schema: 1}}", environment={"TASKGATE_ENV": "a"})
 
 
@@ -151,8 +151,8 @@ def test_good_records_load_in_every_format_and_bad_ones_are_reported(tmp_path: P
         "huge.yaml",
         "binary.yaml",
     }
-    assert "is taken" in reported["twin.yaml"]
-    assert "is taken" in reported["own.yaml"]
+    assert "is already used" in reported["twin.yaml"]
+    assert "is already used" in reported["own.yaml"]
     assert "no tool of this server is visible" in reported["four.yaml"]
 
 

@@ -127,7 +127,8 @@ def test_an_unset_variable_outside_a_server_is_named_with_its_place() -> None:
     with pytest.raises(ConfigError) as caught:
         load_text("limits:\n  sessions: ${HOW_MANY}\n", "t.yaml", environment={})
     assert str(caught.value) == (
-        "t.yaml:2:13: limits.sessions: the variable HOW_MANY is not set; set it, or write ${HOW_MANY:-default}"
+        "t.yaml:2:13: limits.sessions: the environment variable HOW_MANY is not set; "
+        "set it, or give a default: ${HOW_MANY:-default}"
     )
 
 
@@ -188,7 +189,7 @@ def test_a_pattern_on_the_name_that_callers_see_is_refused_with_the_right_spelli
     servers = "servers: {files: {command: x}, web: {url: 'http://h.example/mcp', namespace: docs}}\n"
     with pytest.raises(ConfigError) as caught:
         load_text(servers + section, environment={})
-    assert "is the name that callers see" in str(caught.value)
+    assert "is the name that callers use" in str(caught.value)
     assert hint in str(caught.value)
 
 
@@ -203,13 +204,13 @@ def test_two_underscores_alone_are_no_mistake() -> None:
 @pytest.mark.parametrize(
     "headers, told",
     [
-        ({"X-A": "one\r\nX-B: two"}, "the value of X-A holds a line break"),
-        ({"X-A": "one\ntwo"}, "the value of X-A holds a line break"),
-        ({"X-A": "a\x00b"}, "the value of X-A holds a line break"),
-        ({"X A": "one"}, "'X A' is not the name of a header"),
-        ({"X-A:": "one"}, "'X-A:' is not the name of a header"),
-        ({"": "one"}, "'' is not the name of a header"),
-        ({"X-A": "世界"}, "characters that a header cannot carry"),
+        ({"X-A": "one\r\nX-B: two"}, "the value of X-A contains a line break"),
+        ({"X-A": "one\ntwo"}, "the value of X-A contains a line break"),
+        ({"X-A": "a\x00b"}, "the value of X-A contains a line break"),
+        ({"X A": "one"}, "'X A' is not a valid header name"),
+        ({"X-A:": "one"}, "'X-A:' is not a valid header name"),
+        ({"": "one"}, "'' is not a valid header name"),
+        ({"X-A": "世界"}, "characters outside Latin-1"),
     ],
 )
 def test_a_header_that_would_break_the_request_is_a_mistake(headers: dict[str, str], told: str) -> None:

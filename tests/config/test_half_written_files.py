@@ -57,13 +57,13 @@ def test_a_rewritten_file_that_ends_within_a_line_is_refused(tmp_path: Path) -> 
 
 
 def test_losing_all_servers_must_be_said(tmp_path: Path) -> None:
-    assert "all 2 servers are gone" in refused(tmp_path, WHOLE, "schema: 1\npins: off\n")
+    assert "all 2 servers are missing" in refused(tmp_path, WHOLE, "schema: 1\npins: off\n")
     assert refused(tmp_path, WHOLE, "schema: 1\npins: off\nservers: {}\n") == ""
 
 
 def test_a_file_that_is_meant_to_be_short_says_so(tmp_path: Path) -> None:
     first_lines = "".join(WHOLE.splitlines(keepends=True)[:3])
-    assert "lost its end (governance, tokens)" in refused(tmp_path, WHOLE, first_lines)
+    assert "the end of the file is missing (governance, tokens)" in refused(tmp_path, WHOLE, first_lines)
     assert refused(tmp_path, WHOLE, first_lines + "...\n") == ""
 
 

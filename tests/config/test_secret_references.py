@@ -141,18 +141,18 @@ FAILURES = [
     ("${file:.}", "is not a regular file"),
     ("${file: }", "names no file"),
     ("${file:big}", f"is larger than {sources.MAX_SECRET_BYTES} bytes"),
-    ("${file:empty}", "gives an empty text"),
+    ("${file:empty}", "is empty"),
     ("${file:binary}", "is not UTF-8 text"),
     ("${keyring:a}", "names no service and user"),
     ("${keyring:none/ann}", "is not in the keyring"),
     ("${keyring:big/ann}", f"is larger than {sources.MAX_SECRET_BYTES} bytes"),
-    ("${keyring:empty/ann}", "gives an empty text"),
+    ("${keyring:empty/ann}", "is empty"),
     ("${keyring:locked/ann}", "cannot be read from the keyring (Locked)"),
-    ("${command:'x}", "has a quote that does not end"),
+    ("${command:'x}", "has an unclosed quote"),
     ("${command: }", "names no command"),
     ("${command:./none}", "cannot be started (No such file or directory)"),
     (f"${{command:{sys.executable} fails.py}}", "failed with exit status 3"),
-    (f"${{command:{sys.executable} floods.py}}", f"gives more than {sources.MAX_SECRET_BYTES} bytes"),
+    (f"${{command:{sys.executable} floods.py}}", f"prints more than {sources.MAX_SECRET_BYTES} bytes"),
 ]
 
 
@@ -225,8 +225,8 @@ def test_a_keyring_that_waits_for_a_person_is_given_up_and_asked_again_when_it_h
             read(folder, "allowed_hosts: ['${keyring:waiting/ann}', '${keyring:a/b/ann}', '${keyring:waiting/bob}']\n")
         said = [problem.message for problem in caught.value.problems]
         assert len(said) == 3
-        assert all("is in a keyring that did not answer within 0.1 s" in one for one in said)
-        assert "unlock it" in caught.value.problems[0].hint
+        assert all("is in a keyring that did not respond within 0.1 s" in one for one in said)
+        assert "unlock the keyring" in caught.value.problems[0].hint
     module = sys.modules["keyring"]
     assert module.asked == ["waiting"]
     assert threading.active_count() == before + 1

@@ -8,7 +8,7 @@ import shutil
 import sys
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
 from taskgate import clock
@@ -17,10 +17,6 @@ from taskgate.cli.exit_codes import ExitCode
 from taskgate.cli.gateway_api import ApiProblem, GatewayApi, ask_gateway, whole_id
 from taskgate.cli.local_gateways import operator_token
 from taskgate.cli.target import Target
-
-if TYPE_CHECKING:
-    pass
-
 
 PAGE = 200
 WAIT_S = 20

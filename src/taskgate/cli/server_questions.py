@@ -12,10 +12,6 @@ from taskgate.cli import printing
 from taskgate.cli.gateway_api import ApiProblem, GatewayApi
 
 if TYPE_CHECKING:
-    pass
-
-
-if TYPE_CHECKING:
     from taskgate.client import Question
 
 Answer = Callable[["Question"], Awaitable[dict[str, Any]]]

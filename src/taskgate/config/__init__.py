@@ -1,7 +1,6 @@
-"""Configuration: one YAML file (and what it points to) -> a validated, frozen `GatewayFile`.
+"""Load one YAML file, and the files it references, into a validated, frozen `GatewayFile`.
 
-The only part of Taskgate that knows pydantic. `assembly` turns what it gives into the plain values that the other
-parts take.
+The only package that uses pydantic. `assembly` converts the result to the plain values that other packages accept.
 """
 
 from taskgate.config.load import LeftOut, LoadedConfig, default_config, find, load, load_or_default, load_text

@@ -1,8 +1,7 @@
-"""How the parts of a configuration refer to each other: workflows, servers, scopes, profiles, tags, tokens.
+"""Check references between parts of a configuration: workflows, servers, scopes, profiles, tags, tokens.
 
 Works on the tree rather than on validated sections, so that these mistakes are reported together with all others.
-Where records come from a folder, an unknown server or tag is only a warning: a record that is missing today must not
-stop the gateway.
+With `registry_dir`, an unknown server or tag is only a warning: a missing record must not prevent the start.
 """
 
 from __future__ import annotations
@@ -17,8 +16,8 @@ from taskgate.core.governance.rules import unreachable
 from taskgate.core.patterns import Glob, Pattern, PatternError
 
 _NOT_SERVERS = ("resource", "prompt", "tool")
-# Rules may speak of the gateway's own tools under this name.
-_OURSELVES = "taskgate"
+# Server name of the gateway's own tools in patterns.
+_OWN_SERVER = "taskgate"
 GLOB_CHARACTERS = frozenset("*?[")
 _VERSION = set("@=:")
 _RUNNERS = ("npx", "bunx", "uvx", "pipx")
@@ -26,7 +25,7 @@ _RUNNERS = ("npx", "bunx", "uvx", "pipx")
 
 @dataclass(slots=True)
 class References:
-    """The names that exist, and what was found wrong with those that do not."""
+    """The defined names, and the problems and warnings about references to undefined ones."""
 
     root: Mapping
     servers: dict[str, Entry]
@@ -35,7 +34,7 @@ class References:
     warnings: list[Problem] = field(default_factory=list)
 
     def unknown(self, mark: Mark, key: str, what: str, word: str, known: list[str], *, lenient: bool = False) -> None:
-        hint = did_you_mean(word, known) or (f"there are: {one_of(known)}" if known else "there are none")
+        hint = did_you_mean(word, known) or (f"defined: {one_of(known)}" if known else "none is defined")
         (self.warnings if lenient else self.problems).append(
             problem_at(mark, key, f'there is no {what} "{word}"', hint)
         )
@@ -47,10 +46,12 @@ class References:
         if not GLOB_CHARACTERS & set(word):
             self.unknown(node.mark, key, "server", word, list(self.servers), lenient=self.lenient)
         elif not self.selected_by(word, node.mark, key):
-            self.warnings.append(problem_at(node.mark, key, f'no server matches "{word}"', "it selects nothing today"))
+            self.warnings.append(
+                problem_at(node.mark, key, f'no server matches "{word}"', "check the pattern; it selects nothing")
+            )
 
     def selected_by(self, word: str, mark: Mark, key: str) -> list[str]:
-        """The servers that an id or a glob in a list of servers stands for."""
+        """Return the servers that match an id or a glob."""
         try:
             glob = Glob.compile(word)
         except PatternError as error:
@@ -59,25 +60,25 @@ class References:
         return [name for name in self.servers if glob.matches(name)]
 
     def pattern(self, node: Node, key: str) -> None:
-        """`server:glob` must name a server that exists: a refusal that never matches would be worse than none."""
+        """Check that `server:glob` names a defined server: a deny rule that never matches gives false safety."""
         text = text_of(node) or ""
         before, colon, name = text.partition(":")
         if not colon or before in _NOT_SERVERS:
             self._own_name(node, key, f"{before}:" if colon else "", name if colon else text)
-        elif not GLOB_CHARACTERS & set(before) and before not in self.servers and before != _OURSELVES:
+        elif not GLOB_CHARACTERS & set(before) and before not in self.servers and before != _OWN_SERVER:
             self.unknown(node.mark, key, "server", before, list(self.servers), lenient=self.lenient)
 
     def _own_name(self, node: Node, key: str, kind: str, name: str) -> None:
-        """`server__glob` is how callers see a tool; a pattern on it would match nothing."""
+        """Report a pattern on `server__tool`, the name that callers use; it would match nothing."""
         shown, separator, own = name.partition("__")
         server = self._shown_as().get(shown)
         if not separator or not own or server is None or kind == "resource:":
             return
-        message = f'"{name}" is the name that callers see; patterns match the server\'s own name'
+        message = f'"{name}" is the name that callers use; patterns match the server\'s own tool names'
         self.problems.append(problem_at(node.mark, key, message, f"write {server}:{kind}{own}"))
 
     def _shown_as(self) -> dict[str, str]:
-        """The server behind each prefix of the names that callers see."""
+        """Return the server of each tool name prefix."""
         shown = {name: name for name in self.servers}
         for name, entry in self.servers.items():
             word = entry.value.text("namespace") if isinstance(entry.value, Mapping) else None
@@ -87,7 +88,7 @@ class References:
 
 
 def check_references(root: Mapping, servers: dict[str, Entry]) -> References:
-    """Everything that points to something that is not there, or contradicts something that is."""
+    """Return all references to undefined names, and all contradictions."""
     found = References(root, servers, lenient="registry_dir" in root.entries)
     _check_governance(found)
     _check_namespaces(found)
@@ -116,7 +117,7 @@ def _check_governance(found: References) -> None:
         found.pattern(node, key)
     if uses_policy and not found.root.map("cedar").list("policies"):
         mark = found.root.entries["governance"].key_mark
-        message = "a rule asks Cedar, but there are no policies, so every such call is denied"
+        message = "a rule has action: policy, but there are no Cedar policies, so its calls are denied"
         found.warnings.append(problem_at(mark, "governance", message, "add cedar: {policies: [./my.cedar]}"))
     for server in found.servers.values():
         if isinstance(server.value, Mapping):
@@ -124,11 +125,11 @@ def _check_governance(found: References) -> None:
 
 
 MOST_COMPARED = 500
-"""Rules that are compared with each other; of longer lists the first ones are."""
+"""Number of rules that are compared with each other; in longer lists only the first ones are."""
 
 
 def _check_order_of_rules(found: References, rules: tuple[Node, ...]) -> None:
-    """The first match wins, so a rule below one that covers it never decides: a warning, because it does no harm by itself."""
+    """Warn about rules that never apply because an earlier rule matches the same calls."""
     marks: dict[int, Mark] = {}
     numbered: list[tuple[int, Pattern, str | None]] = []
     for position, rule in enumerate(rules[:MOST_COMPARED]):
@@ -139,7 +140,7 @@ def _check_order_of_rules(found: References, rules: tuple[Node, ...]) -> None:
             numbered.append((position, Pattern.compile(text), rule.text("server")))
             marks[position] = rule.mark
     for position, first in unreachable(numbered).items():
-        message = f"rules[{first}] already covers everything that this rule matches, so it never applies"
+        message = f"never applies: rules[{first}] matches the same calls first"
         hint = f"move it above rules[{first}], or remove it"
         found.warnings.append(problem_at(marks[position], f"governance.rules[{position}]", message, hint))
 
@@ -154,7 +155,7 @@ def _check_workflow(found: References, owner: Mapping, key: str) -> None:
 
 
 def _check_namespaces(found: References) -> None:
-    """Two servers may not share a prefix, not even by case: a tool's name must lead to one of them."""
+    """Two servers must not share a prefix, ignoring case: a tool name must identify one server."""
     owners = {name.casefold(): name for name in found.servers}
     for name, entry in found.servers.items():
         if not isinstance(entry.value, Mapping):
@@ -165,7 +166,7 @@ def _check_namespaces(found: References) -> None:
         owner = owners.setdefault(word.casefold(), name)
         if owner != name:
             mark = entry.value.entries["namespace"].value.mark
-            message = f'the prefix "{word}" belongs to server "{owner}"'
+            message = f'the prefix "{word}" is already used by server "{owner}"'
             found.problems.append(problem_at(mark, f"servers.{name}.namespace", message, "choose another"))
 
 
@@ -182,8 +183,8 @@ def _check_profiles(found: References) -> None:
             found.unknown(mark, f"{key}.extends", "profile", base, list(profiles.entries))
         elif base is not None and (circle := _circle(profiles, entry.key)):
             mark = entry.value.entries["extends"].value.mark
-            message = f"goes in a circle: {' -> '.join(circle)}"
-            found.problems.append(problem_at(mark, f"{key}.extends", message, "remove one of these links"))
+            message = f"circular inheritance: {' -> '.join(circle)}"
+            found.problems.append(problem_at(mark, f"{key}.extends", message, "remove one `extends`"))
 
 
 def _circle(profiles: Mapping, start: str) -> list[str]:
@@ -216,7 +217,7 @@ def _check_scopes(found: References) -> None:
         _check_defaults_allowed(found, scope, key)
         if not any(name in scope.entries for name in ("default_servers", "allowed_servers", "tags", "profile")):
             message = "selects no servers, so it is empty"
-            hint = 'write default_servers: ["*"] for all of them'
+            hint = 'write default_servers: ["*"] for all servers'
             found.warnings.append(problem_at(entry.key_mark, key, message, hint))
 
 
@@ -244,7 +245,7 @@ def _check_defaults_allowed(found: References, scope: Mapping, key: str) -> None
         word = text_of(node)
         if word == "*":
             hint = "name the servers, or remove allowed_servers"
-            found.problems.append(problem_at(node.mark, where, '"*" is more than allowed_servers', hint))
+            found.problems.append(problem_at(node.mark, where, '"*" includes servers outside allowed_servers', hint))
         elif word is not None and word not in allowed and not any(glob.matches(word) for glob in globs):
             hint = "add it there, or remove it here"
             found.problems.append(problem_at(node.mark, where, f'"{word}" is not in allowed_servers', hint))
@@ -310,18 +311,18 @@ def _check_approvers(found: References) -> None:
 
 
 def _check_people(found: References) -> None:
-    """An identity of two people would make them one."""
+    """An identity that belongs to two people would make them count as one."""
     owner: dict[str, str] = {}
     for entry in found.root.map("people"):
         for node, where in each(entry.value, f"people.{entry.key}"):
             word = text_of(node)
             if word is not None and owner.setdefault(word, entry.key) != entry.key:
-                message = f'"{word}" is an identity of {owner[word]}, too'
-                found.problems.append(problem_at(node.mark, where, message, "give each identity to one person"))
+                message = f'"{word}" is also an identity of {owner[word]}'
+                found.problems.append(problem_at(node.mark, where, message, "assign each identity to one person"))
 
 
 def _check_versions(found: References) -> None:
-    """`npx -y package` runs whatever is newest today, also after somebody else took the package over."""
+    """Warn about unpinned packages: `npx -y package` runs the newest version, even after a hostile takeover."""
     for entry in found.servers.values():
         if not isinstance(entry.value, Mapping):
             continue
@@ -330,7 +331,7 @@ def _check_versions(found: References) -> None:
         package = next((word for word in words if not word.startswith("-")), None)
         is_pinned = package is None or package.startswith((".", "/", "~")) or bool(_VERSION & set(package[1:]))
         if program in _RUNNERS and not is_pinned:
-            message = f"{program} runs whatever version of {package} is newest"
+            message = f"{program} runs the newest version of {package}, which may change between starts"
             hint = f"pin it, for example {package}@1.2.3"
             found.warnings.append(problem_at(entry.key_mark, f"servers.{entry.key}.args", message, hint))
 

@@ -10,7 +10,10 @@ from taskgate.config.yaml_text import read_yaml
 
 
 def read_document(text: str, name: str, kind: str = "yaml") -> Mapping:
-    """The file's root, which must be a map; an empty file is an empty map."""
+    """Return the root of the file, which must be a map; an empty file is an empty map.
+
+    Raises ConfigError for a syntax error or another kind of root.
+    """
     match kind:
         case "yaml":
             root = read_yaml(text, name)
@@ -19,19 +22,19 @@ def read_document(text: str, name: str, kind: str = "yaml") -> Mapping:
         case "toml":
             root = read_toml(text, name)
         case _:
-            raise ValueError(f"unknown kind of document: {kind}")
+            raise ValueError(f"unknown document format: {kind}")
     if root is None or (isinstance(root, Scalar) and root.text is None):
         return Mapping({}, Mark(name, 1, 1))
     if not isinstance(root, Mapping):
         what = "a list" if isinstance(root, Sequence) else "a single value"
         raise ConfigError(
-            [problem_at(root.mark, "", f"the file holds {what}", "write a map of keys, beginning with `schema: 1`")]
+            [problem_at(root.mark, "", f"the file contains {what}", "write a map of keys, starting with `schema: 1`")]
         )
     return root
 
 
 def kind_of(name: str) -> str:
-    """The format a file name stands for; YAML unless it says otherwise."""
+    """Return the format for a file name: json, toml, or yaml for every other ending."""
     lower = name.lower()
     if lower.endswith((".json", ".jsonc")):
         return "json"

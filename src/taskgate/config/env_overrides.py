@@ -23,21 +23,21 @@ NUMBERS = {
     "TASKGATE_TOOLS_MAX_PAGES": ("limits", "tools_max_pages", 1),
 }
 FORMER_PREFIX = "THOUGHTGATE_"
-"""How variables begin that configure ThoughtGate, whose settings this gateway takes under its own prefix."""
+"""Prefix of ThoughtGate's variables. This gateway reads the same settings under its own prefix."""
 
 
 def former_variables(environment: Environment[str, str]) -> list[Problem]:
-    """A warning for each variable that would be expected to have an effect and has none."""
+    """Return a warning for each set variable with the former prefix, which has no effect."""
     found = []
     for variable in sorted(name for name in environment if name.startswith(FORMER_PREFIX)):
         ours = "TASKGATE_" + variable.removeprefix(FORMER_PREFIX)
-        hint = f"set {ours} instead" if ours in (*NUMBERS, FORCE_REQUIRED) else "no variable of Taskgate is like it"
+        hint = f"set {ours} instead" if ours in (*NUMBERS, FORCE_REQUIRED) else "Taskgate has no equivalent; unset it"
         found.append(problem_at(Mark(f"${variable[:80]}"), "", "this variable has no effect", hint))
     return found
 
 
 def apply_overrides(root: Mapping, environment: Environment[str, str]) -> tuple[Mapping, list[Problem]]:
-    """The root with the variables laid over it."""
+    """Return the root with the values of the environment variables, and problems with them."""
     problems: list[Problem] = []
     for variable, (section, key, factor) in NUMBERS.items():
         text = environment.get(variable, "").strip()

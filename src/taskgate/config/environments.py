@@ -17,7 +17,10 @@ _NOT_IN_AN_OVERLAY = ("schema", "environment", "environments")
 
 
 def apply_overlay(root: Mapping, environment: Environment[str, str]) -> tuple[Mapping, str | None]:
-    """The root with its environment applied and `environments` taken away, and the name of the environment."""
+    """Return the root with its environment merged and `environments` removed, and the name of the environment.
+
+    Raises ConfigError.
+    """
     entry = root.entries.get("environments")
     base = root.without("environments")
     from_variable = environment.get(CHOICE) or None
@@ -26,11 +29,7 @@ def apply_overlay(root: Mapping, environment: Environment[str, str]) -> tuple[Ma
         if entry is None and root.text("environment") is not None:
             mark = root.entries["environment"].key_mark
             raise ConfigError(
-                [
-                    problem_at(
-                        mark, "environment", "there is no `environments` to choose from", "add it or remove this key"
-                    )
-                ]
+                [problem_at(mark, "environment", "the file has no `environments`", "add it, or remove this key")]
             )
         return base, name
     overlays = entry.value
@@ -45,8 +44,8 @@ def apply_overlay(root: Mapping, environment: Environment[str, str]) -> tuple[Ma
     chosen = overlays.get(name)
     if chosen is None or not isinstance(chosen, Mapping):
         mark = Mark(f"${CHOICE}") if from_variable else root.entries["environment"].key_mark
-        hint = did_you_mean(name, overlays.entries) or f"there are: {one_of(overlays.entries) or 'none'}"
-        raise ConfigError([problem_at(mark, "environment", f'"{name}" is not one of the environments', hint)])
+        hint = did_you_mean(name, overlays.entries) or f"defined: {one_of(overlays.entries) or 'none'}"
+        raise ConfigError([problem_at(mark, "environment", f'"{name}" is not in `environments`', hint)])
     for key in _NOT_IN_AN_OVERLAY:
         if key in chosen.entries:
             raise ConfigError(
@@ -54,8 +53,8 @@ def apply_overlay(root: Mapping, environment: Environment[str, str]) -> tuple[Ma
                     problem_at(
                         chosen.entries[key].key_mark,
                         f"environments.{name}.{key}",
-                        "cannot differ by environment",
-                        "remove it here",
+                        "cannot be set per environment",
+                        "move it to the top of the file",
                     )
                 ]
             )
@@ -63,7 +62,7 @@ def apply_overlay(root: Mapping, environment: Environment[str, str]) -> tuple[Ma
 
 
 def merge(below: Mapping, above: Mapping) -> Mapping:
-    """`above` laid over `below`."""
+    """Merge `above` into `below`; `above` takes precedence."""
     result = below
     for entry in above:
         known = result.get(entry.key)
@@ -77,6 +76,6 @@ def merge(below: Mapping, above: Mapping) -> Mapping:
 
 
 def branch(root: Mapping, key: str) -> Mapping:
-    """The map under a key, made when it is missing, so that something can be laid into it."""
+    """Return the map at a key, or a new one, to be merged into."""
     value: Node | None = root.get(key)
     return value if isinstance(value, Mapping) else Mapping({}, root.mark)

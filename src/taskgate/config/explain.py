@@ -1,9 +1,7 @@
-"""The configuration explained: a reference of every key, an example file with every default, and a JSON schema for editors.
+"""Generate the configuration reference and an example file from the models.
 
-All are made from the sections themselves, so they cannot drift; the copies in `docs/` are compared with them in the tests.
-`python -m taskgate.config.explain` prints the reference, `... example` the example. The schema is wider than the models where the
-file may be: any scalar may be written as text (`10m`, `16MiB`, `${VARIABLE}`), lists as comma lists, and servers in the forms of
-other programs. `taskgate check` has the last word.
+`python -m taskgate.config.explain` prints the reference (`docs/configuration.md`), `python -m taskgate.config.explain example`
+the example (`docs/taskgate.example.yaml`). A test compares both files with the output.
 """
 
 from __future__ import annotations
@@ -25,42 +23,45 @@ from taskgate.folders import STATE_VARIABLE
 
 _INTRODUCTION = """# Configuration
 
-One YAML file. Taskgate looks for it in this order: `-c FILE`, `$TASKGATE_CONFIG`, `./taskgate.yaml`,
-`taskgate/taskgate.yaml` in `$XDG_CONFIG_HOME` (`~/.config`); without any it serves a bundled demo server, whose `delete_*`
-tools wait for an approval. `taskgate check` reads a file exactly as `serve` does and reports every mistake as
-`file:line:column: key: what is wrong; what would be right`. An unknown key is a mistake.
+This is the reference of all configuration keys. Taskgate reads one YAML file. It uses the first of: `-c FILE`,
+`$TASKGATE_CONFIG`, `./taskgate.yaml`, and `taskgate/taskgate.yaml` in `$XDG_CONFIG_HOME` (`~/.config`). Without a file it
+serves a bundled demo server, whose `delete_*` tools need approval.
 
-- **Variables**: `${VAR}`, `${VAR:-default}` and `${env:VAR}` are filled in from the environment; `$${` is a literal
-  `${`. An unset variable inside one server takes that server out (reason `env_missing`); anywhere else it is a
-  mistake.
-- **Secrets by reference**, wherever a variable may stand: `${file:PATH}` (from the folder of this file, without the newline
-  at its end; a warning if every user can read it), `${keyring:SERVICE/USER}` (the platform's keyring, which has 10 s to
-  answer; needs `pip install "taskgate[keyring]"`, also beside an install from the lock files in `requirements/`), and
-  `${command:PROGRAM ARGUMENT}` if `secrets: {allow_command: true}` is given: split like in a shell but run without one, for at
-  most 10 s, from the folder of this file; what it writes to stderr is dropped.
-  Each gives at most 64 KiB of UTF-8 text, without braces in the reference. A reference that fails inside one server takes
-  that server out (reason `secret_missing`); anywhere else it is a mistake that names the reference. Every reload reads
-  them anew, and a changed file causes one.
-- **Never shown**: whatever came from a variable or another reference, and whatever bears a secret name (token, secret,
-  password, key, authorization, ...; all of `headers` and `env`), is `[hidden]` in `check`, `doctor`, the console, the API and the
-  log. Within longer texts that holds for values of 6 characters and more.
-- **Lengths of time**: `10m`, `1h 30m`, `45s`, `250ms`, `PT10M`; keys that end in `_ms` also take a number of
-  milliseconds.
-- **Sizes**: a number of bytes, or `512KiB`, `4MiB`.
-- **Switches**: `true` and `false`; unquoted `on`, `off`, `yes`, `no` work too.
-- **Paths** start at the folder of the file; `~` is the home folder.
-- **Patterns** are globs on a tool's own name, case-sensitive; `server:pattern` limits one to a server.
-- **Servers** may also be pasted: an `mcpServers` block, VS Code's `servers` (with `type`), or `sources: [{id, kind:
-  mcp, url, prefix, enabled, expose}]`.
-- **Records** in `registry_dir`: one file each (YAML, JSON or TOML) with `id` (or `server_id`) and the keys of a
-  server; a bad file is reported and the rest load. A record without `allowed_tools` shows nothing.
-- **Environments**: `environments: {staging: {...}}` is laid over the rest of the file when `$TASKGATE_ENV` (or
-  `environment:`) says `staging`. Maps are merged, lists and single values replace, an empty value removes the key.
-- **A scope as strings**: `scopes: {x: {config: {"mcp.enabled": "true", "mcp.default_server_ids": "[\\"a\\"]"}}}`
-  with the keys `mcp.enabled`, `mcp.default_server_ids`, `mcp.allowed_server_ids`, `mcp.tool_allowlist`,
-  `mcp.tool_denylist`, `mcp.tags`, `mcp.profile`, `mcp.profile_overrides`; lists are JSON arrays or comma lists.
-- Keys at the top that begin with `x-` are yours, for anchors.
-- `task_annotation_overrides: {force_required: [...]}` is another name for `governance.force_required`.
+`taskgate check` validates a file exactly as `serve` does and reports every mistake as `file:line:column: key: problem;
+correction`. Unknown keys are mistakes.
+
+- **Variables**: `${VAR}`, `${VAR:-default}` and `${env:VAR}` are replaced by environment variables; `$${` is a literal `${`.
+  A server with an unset variable is skipped (reason `env_missing`). Anywhere else an unset variable is a mistake.
+- **Secrets by reference** can be used wherever a variable can:
+    - `${file:PATH}` reads a file, relative to the folder of the configuration file, without the final newline. A file that every
+      user can read causes a warning.
+    - `${keyring:SERVICE/USER}` reads the platform keyring, with a timeout of 10 s. It needs `pip install "taskgate[keyring]"`, also
+      with an install from the lock files in `requirements/`.
+    - `${command:PROGRAM ARGUMENT}` uses the stdout of a program, if `secrets: {allow_command: true}` is set. Arguments are split as
+      in a shell, but no shell is used. The program runs in the folder of the configuration file for at most 10 s, and its stderr is
+      discarded.
+
+  Each returns at most 64 KiB of UTF-8 text. A server with a reference that fails is skipped (reason `secret_missing`); anywhere
+  else it is a mistake. Every reload resolves all references again, and a changed file causes a reload.
+- **Redaction**: values from variables and references, and values of keys with a secret name (token, secret, password, key,
+  authorization, ...; everything in `headers` and `env`) are shown as `[hidden]` in `check`, `doctor`, the console, the API and the
+  log. Within longer texts this applies to values of at least 6 characters.
+- **Durations**: `10m`, `1h 30m`, `45s`, `250ms`, `PT10M`. Keys that end in `_ms` also accept a number of milliseconds.
+- **Sizes**: a number of bytes, or for example `512KiB`, `4MiB`.
+- **Booleans**: `true` and `false`; unquoted `on`, `off`, `yes`, `no` are accepted too.
+- **Paths** are relative to the folder of the file; `~` is the home folder.
+- **Patterns** are case-sensitive globs on a tool's own name; `server:pattern` restricts one to a server.
+- **Servers** can be pasted from other programs: an `mcpServers` block, VS Code's `servers` (with `type`), or `sources: [{id,
+  kind: mcp, url, prefix, enabled, expose}]`.
+- **Server records** in `registry_dir`: one file each (YAML, JSON or TOML) with `id` (or `server_id`) and the keys of a server.
+  An invalid file is reported and skipped. A record without `allowed_tools` exposes no tool.
+- **Environments**: `environments: {staging: {...}}` is merged into the file when `$TASKGATE_ENV` (or `environment:`) is
+  `staging`. Maps are merged, lists and single values are replaced, and an empty value removes the key.
+- **Scopes as strings**: `scopes: {x: {config: {"mcp.enabled": "true", "mcp.default_server_ids": "[\\"a\\"]"}}}` with the keys
+  `mcp.enabled`, `mcp.default_server_ids`, `mcp.allowed_server_ids`, `mcp.tool_allowlist`, `mcp.tool_denylist`, `mcp.tags`,
+  `mcp.profile`, `mcp.profile_overrides`. Lists are JSON arrays or comma-separated.
+- Top-level keys that begin with `x-` are ignored; use them for YAML anchors.
+- `task_annotation_overrides: {force_required: [...]}` is an alias of `governance.force_required`.
 """
 _SAMPLES = {
     "servers": """servers:
@@ -84,24 +85,24 @@ _SAMPLES = {
 #   url: "sqlite:///./taskgate.db"
 """,
     "tokens": """# tokens:
-#   - {id: agent, sha256: "<64 hex digits from: taskgate token new agent>"}
-#   - {id: ann, sha256: "<64 hex digits from: taskgate token new ann>", roles: [approver]}
+#   - {id: agent, sha256: "<64 hex digits from: taskgate tokens new agent>"}
+#   - {id: ann, sha256: "<64 hex digits from: taskgate tokens new ann>", roles: [approver]}
 """,
 }
 
 
 def reference() -> str:
-    """Every key with its type, default and meaning, as Markdown."""
+    """Return every key with its type, default and description, as Markdown."""
     parts = [_INTRODUCTION, _variables_table()]
     for title, model in _sections(GatewayFile, ""):
-        parts.append(f"## {title or 'Top of the file'}\n\n{_docline(model)}\n\n{_table(model)}")
+        parts.append(f"## {title or 'Top level'}\n\n{_docline(model)}\n\n{_table(model)}")
     return "\n".join(parts)
 
 
 def example() -> str:
-    """A file that loads as it is, with every key and its default in comments."""
-    about = "# Taskgate configuration. Every key is here with its default; uncomment what you change.\n"
-    parts = [f"{EDITOR_COMMENT}\n# For editors: taskgate schema > taskgate.schema.json\n{about}"]
+    """Return a valid file with every key and its default in comments."""
+    about = "# Taskgate configuration with every key and its default. Uncomment and change what you need.\n"
+    parts = [f"{EDITOR_COMMENT}\n# For editor support, run: taskgate schema > taskgate.schema.json\n{about}"]
     for name, field in GatewayFile.model_fields.items():
         parts.append(_example_key(key_of(name, GatewayFile), field))
     return "\n".join(parts)
@@ -130,7 +131,7 @@ def _docline(model: type[BaseModel]) -> str:
 
 
 def _table(model: type[BaseModel]) -> str:
-    rows = ["| key | type | default | meaning |", "|---|---|---|---|"]
+    rows = ["| Key | Type | Default | Description |", "|---|---|---|---|"]
     for name, field in model.model_fields.items():
         if field.exclude:
             continue
@@ -152,14 +153,14 @@ def _type_of(annotation: Any, hints: str) -> str:
     if is_section(annotation) or variants(annotation):
         return "section"
     if annotation is int:
-        return "bytes" if "_bytes" in hints else "milliseconds" if "milliseconds" in hints else "whole number"
-    names = {str: "text", bool: "switch", float: "number", timedelta: "length of time"}
-    return names.get(annotation, "text")
+        return "bytes" if "_bytes" in hints else "milliseconds" if "milliseconds" in hints else "integer"
+    names = {str: "string", bool: "boolean", float: "number", timedelta: "duration"}
+    return names.get(annotation, "string")
 
 
 def _default_cell(field: FieldInfo) -> str:
     if field.is_required():
-        return "(needed)"
+        return "(required)"
     text = _default(field)
     return f"`{text}`" if text else ""
 
@@ -184,12 +185,12 @@ def _spelled(value: Any) -> str:
 
 
 def _variables_table() -> str:
-    rows = ["Variables that win over the file:", "", "| variable | key |", "|---|---|"]
+    rows = ["Environment variables that override the file:", "", "| Variable | Key |", "|---|---|"]
     rows += [f"| `{variable}` | `{section}.{key}` |" for variable, (section, key, _) in NUMBERS.items()]
-    rows.append(f"| `{FORCE_REQUIRED}` | adds to `governance.force_required` (comma list) |")
+    rows.append(f"| `{FORCE_REQUIRED}` | adds to `governance.force_required` (comma-separated) |")
     default = "`$XDG_STATE_HOME/taskgate`, else `~/.local/state/taskgate`"
-    rows.append(f"| `{STATE_VARIABLE}` | where state is kept (default {default}) |")
-    former = f"With the prefix `{FORMER_PREFIX}` they have no effect; `check`, `doctor` and the log report those that are set."
+    rows.append(f"| `{STATE_VARIABLE}` | state directory (default {default}) |")
+    former = f"Variables with the prefix `{FORMER_PREFIX}` have no effect; `check`, `doctor` and the log report those that are set."
     return "\n".join([*rows, "", former]) + "\n"
 
 
@@ -210,7 +211,7 @@ def _example_section(model: type[BaseModel], depth: int) -> Iterator[str]:
     for name, field in model.model_fields.items():
         key = key_of(name, model)
         annotation = bare(field.annotation)
-        # A section that is absent by default may need keys that have no default, so only its name is shown.
+        # A section that is absent by default may have required keys, so only its name is shown.
         if is_section(annotation) and field.default is not None:
             yield f"# {indent}{key}:  # {field.description}\n"
             yield from _example_section(annotation, depth + 1)

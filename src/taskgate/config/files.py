@@ -11,12 +11,12 @@ from taskgate.config.tree import Mapping, text_of
 
 
 def absolute(text: str, base: Path) -> str:
-    """A path of the file, from its own folder, without `.` and `..`."""
+    """Return a path relative to `base` as a normalized absolute path."""
     return os.path.normpath(base / Path(text).expanduser())
 
 
 def unreadable(tree: Mapping, base: Path) -> list[Problem]:
-    """Policy files that cannot be read: better to know at the start than at the first call."""
+    """Return a problem for each policy file that cannot be read, so that the start fails and not the first call."""
     problems = []
     cedar = tree.map("cedar")
     named = [(node, f"cedar.policies[{i}]") for i, node in enumerate(cedar.list("policies"))]
@@ -27,7 +27,10 @@ def unreadable(tree: Mapping, base: Path) -> list[Problem]:
         if text is not None and not _readable(absolute(text, base)):
             problems.append(
                 problem_at(
-                    node.mark, key, f'the file "{text}" cannot be read', "check the path; it starts at this file"
+                    node.mark,
+                    key,
+                    f'the file "{text}" cannot be read',
+                    "check the path (relative to this file) and the permissions",
                 )
             )
     return problems
@@ -38,20 +41,20 @@ def _readable(path: str) -> bool:
 
 
 def read_text(path: Path, limit: int) -> str:
-    """The text of a file; anything that keeps it from being one is a ConfigError that names it."""
+    """Return the text of a file. Raises ConfigError if it cannot be read or is not UTF-8 text."""
     return decode(read_bytes(path, limit), str(path))
 
 
 def read_bytes(path: Path, limit: int) -> bytes:
-    """The bytes of a regular file that is not larger than the limit."""
+    """Return the bytes of a regular file of at most `limit` bytes. Raises ConfigError."""
     name = str(path)
     try:
-        # Non-blocking, so that a named pipe put in place of the file cannot hang the start.
+        # Non-blocking, so that a named pipe in place of the file cannot block the start.
         descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
     except (OSError, ValueError) as error:
         reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
         raise ConfigError(
-            [Problem(name, 0, 0, "", f"cannot be opened ({reason})", "check the path and its rights")]
+            [Problem(name, 0, 0, "", f"cannot be opened ({reason})", "check the path and its permissions")]
         ) from None
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
@@ -64,7 +67,7 @@ def read_bytes(path: Path, limit: int) -> bytes:
 
 
 def decode(data: bytes, name: str) -> str:
-    """UTF-8 text without its byte order mark."""
+    """Decode UTF-8 without a byte order mark. Raises ConfigError."""
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -76,6 +79,6 @@ def decode(data: bytes, name: str) -> str:
     if "\0" in text[:65536]:
         line = text[: text.index("\0")].count("\n") + 1
         raise ConfigError(
-            [Problem(name, line, 1, "", "is not a text file (it holds NUL bytes)", "is this the right file?")]
+            [Problem(name, line, 1, "", "is not a text file (it contains NUL bytes)", "is this the right file?")]
         )
     return text

@@ -14,7 +14,7 @@ _LATER_AUTH = frozenset({"mtls", "oidc"})
 
 
 def gather_governance(root: Mapping) -> tuple[Mapping, list[Problem]]:
-    """The root with everything about governance in our own form."""
+    """Return the root with governance keys in normalized form, and problems."""
     problems: list[Problem] = []
     root = _with_alias(_without_later_auth(root, problems), problems)
     return _with_channels(root), problems
@@ -25,8 +25,8 @@ def _without_later_auth(root: Mapping, problems: list[Problem]) -> Mapping:
     if not isinstance(auth, Mapping):
         return root
     for key in _LATER_AUTH & auth.entries.keys():
-        hint = "remove it; until then callers and approvers are told apart by `tokens`"
-        problems.append(problem_at(auth.entries[key].key_mark, f"auth.{key}", "is not available yet", hint))
+        hint = "remove it, and identify callers with `tokens`, auth.jwt, auth.login or auth.certificates"
+        problems.append(problem_at(auth.entries[key].key_mark, f"auth.{key}", "is not supported", hint))
         auth = auth.without(key)
     return root.with_value("auth", auth)
 
@@ -41,7 +41,7 @@ def _with_alias(root: Mapping, problems: list[Problem]) -> Mapping:
         return root
     for entry in alias.value.without("force_required"):
         key = f"{alias.key}.{entry.key}"
-        problems.append(problem_at(entry.key_mark, key, "unknown key", "only force_required is known here"))
+        problems.append(problem_at(entry.key_mark, key, "unknown key", "known keys: force_required"))
     added = alias.value.get("force_required")
     governance = branch(root, "governance")
     words = (*_items(governance.get("force_required")), *_items(added))

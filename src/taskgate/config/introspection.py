@@ -12,17 +12,17 @@ Step = str | int
 
 
 def key_of(name: str, model: type[BaseModel]) -> str:
-    """The key that stands in the file for an attribute."""
+    """Return the key in the file for an attribute."""
     return model.model_fields[name].alias or name
 
 
 def keys_of(model: type[BaseModel]) -> list[str]:
-    """Every key of a section."""
+    """Return all keys of a section."""
     return [key_of(name, model) for name, field in model.model_fields.items() if not field.exclude]
 
 
 def keys_at(model: type[BaseModel], path: tuple[Step, ...]) -> list[str]:
-    """The keys that are known where a path of the validator leads."""
+    """Return the keys of the section at a path of the validator."""
     here: Any = model
     for step in path:
         here = _step(bare(here), step)
@@ -31,7 +31,7 @@ def keys_at(model: type[BaseModel], path: tuple[Step, ...]) -> list[str]:
 
 
 def meaning_at(model: type[BaseModel], path: tuple[Step, ...]) -> str:
-    """The sentence that describes the key a path of the validator leads to."""
+    """Return the description of the key at a path of the validator."""
     here: Any = model
     for step in path[:-1]:
         here = _step(bare(here), step)
@@ -41,7 +41,7 @@ def meaning_at(model: type[BaseModel], path: tuple[Step, ...]) -> str:
 
 
 def bare(annotation: Any) -> Any:
-    """An annotation without `Annotated` and without `| None`."""
+    """Strip `Annotated` and `| None` from an annotation."""
     while True:
         if get_origin(annotation) is Annotated:
             annotation = get_args(annotation)[0]
@@ -59,14 +59,14 @@ def is_section(annotation: Any) -> bool:
 
 
 def variants(annotation: Any) -> list[type[BaseModel]]:
-    """The sections a union chooses between, or none."""
+    """Return the sections of a union, or an empty list."""
     if get_origin(annotation) in (Union, types.UnionType):
         return [a for a in get_args(annotation) if is_section(a)]
     return []
 
 
 def inner(annotation: Any) -> Any:
-    """What a list or a map holds; None for anything else."""
+    """Return the item type of a list or map; None for other types."""
     origin = get_origin(annotation)
     if origin in (tuple, list):
         return get_args(annotation)[0]
@@ -76,7 +76,7 @@ def inner(annotation: Any) -> Any:
 
 
 def words_of(annotation: Any) -> list[str]:
-    """The words a closed choice allows."""
+    """Return the values of a Literal, or an empty list."""
     return [str(word) for word in get_args(annotation)] if get_origin(annotation) is Literal else []
 
 

@@ -1,8 +1,7 @@
-"""JSON, with the comments and trailing commas that editors' settings files have, read with the span of every value.
+"""Parse JSON with comments and trailing commas, as in editors' settings files, with the span of every value.
 
-Two readers need it: configuration (which wants places for messages) and the editing of other programs' settings
-(which wants to change one value and leave every other byte alone). It is a scanner without recursion limits of its
-own beyond `MAX_DEPTH`, and it writes nothing.
+Used for configuration files (positions in messages) and for editing other programs' settings (change one value and
+leave every other byte unchanged). The scanner is not recursive; nesting is limited by `MAX_DEPTH`.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ _NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][-+]?\d+)?\Z")
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Where a value stands in the text: first character and one past the last."""
+    """The position of a value in the text: first character, and one past the last."""
 
     start: int
     end: int
@@ -33,7 +32,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One key of an object, from the first quote of the key to the last character of the value."""
+    """One member of an object; the span is from the first quote of the key to the last character of the value."""
 
     key: str
     span: Span
@@ -42,7 +41,7 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """A value with its span; exactly one of the three contents is given."""
+    """A value with its span. Exactly one of `members`, `items` and `scalar` applies."""
 
     span: Span
     members: tuple[Member, ...] | None = None
@@ -65,7 +64,7 @@ class _Open:
 
 
 class JsonTextError(ValueError):
-    """The text is not JSON; `offset` says where."""
+    """The text is not valid JSON; `offset` is the position of the error."""
 
     def __init__(self, message: str, offset: int) -> None:
         super().__init__(message)
@@ -74,26 +73,26 @@ class JsonTextError(ValueError):
 
 
 def scan(text: str, max_values: int = MAX_NODES) -> Value:
-    """The one value of the text, with spans."""
+    """Return the value of the text, with spans. Raises JsonTextError."""
     return _Scanner(text, max_values).run()
 
 
 def read_json(text: str, name: str) -> Node | None:
-    """The same as a tree with places; an empty text is nothing."""
+    """Return the value as a tree with positions; None for an empty text. Raises ConfigError."""
     places = Places(text, name)
     if not _SKIP.sub("", text):
         return None
     try:
         return _node(scan(text), places)
     except JsonTextError as error:
-        hint = "check quotes, commas and brackets here" if error.message.startswith("expected") else ""
+        hint = "check quotes, commas and brackets at this position" if error.message.startswith("expected") else ""
         raise ConfigError(
             [problem_at(places.mark(error.offset), "", f"not valid JSON: {error.message}", hint)]
         ) from None
 
 
 class Places:
-    """Turns offsets into lines and columns."""
+    """Converts offsets to lines and columns."""
 
     def __init__(self, text: str, name: str) -> None:
         self._name = name
@@ -130,9 +129,9 @@ class _Scanner:
             self._at = found.end()
 
     def _step(self) -> Value | None:
-        """Read one token; a finished value is returned, anything else only moves on."""
+        """Read one token. Return a value when it is complete, else None."""
         if self._at >= len(self._text):
-            raise JsonTextError("expected more, but the file ends", self._at)
+            raise JsonTextError("expected more text, but the file ends", self._at)
         char = self._text[self._at]
         top: _Open | None = self._stack[-1] if self._stack else None
         if top is not None and char == ("}" if top.is_object else "]") and top.key is None:
@@ -155,7 +154,7 @@ class _Scanner:
         start = self._at
         key = self._string("expected a key in double quotes")
         if key in top.seen:
-            raise JsonTextError(f'the key "{key[:60]}" is written twice', start)
+            raise JsonTextError(f'duplicate key "{key[:60]}"', start)
         top.seen.add(key)
         self._skip()
         if self._text[self._at : self._at + 1] != ":":
@@ -199,7 +198,7 @@ class _Scanner:
         try:
             text = str(json.loads(found.group()))
         except ValueError:
-            raise JsonTextError("a text holds a bad escape", self._at) from None
+            raise JsonTextError("invalid escape in a string", self._at) from None
         self._at = found.end()
         return text
 

@@ -1,8 +1,7 @@
-"""From a file to a configuration that can be served, or to a list of everything that is wrong with it.
+"""Load a configuration file, or report everything that is wrong with it.
 
-`find` says which file, `load` reads it with everything it points to, `load_text` does the same for a text. Nothing is
-started and nothing is written, so `check` and `serve` share this path. The order of the steps is the order of the
-function bodies.
+`find` selects the file, `load` reads it with everything it references, and `load_text` does the same for a text. Nothing is
+started and nothing is written, so `check` and `serve` share this path.
 """
 
 from __future__ import annotations
@@ -36,13 +35,13 @@ from taskgate.core.redaction.secret_values import SecretValues
 from taskgate.folders import find_config, state_folder
 
 MAX_FILE_BYTES = 4 << 20
-# Whoever tries the demo is alone: the one who asks is the one who decides.
+# A demo has one user, who makes the calls and approves them: hence self_approval.
 DEMO = f"""\
 servers:
   demo: {{command: {json.dumps(sys.executable)}, args: ["-m", "taskgate.demo.files"]}}
 governance:
   rules:
-    - {{match: "delete_*", action: approve, reason: deleting waits for a person}}
+    - {{match: "delete_*", action: approve, reason: deletions need approval}}
 approval:
   default: {{self_approval: true}}
 """
@@ -51,8 +50,10 @@ _OFF, _ON = {"false", "no", "off"}, {"true", "yes", "on"}
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """A server that is configured but not served, and why: `env_missing` (detail names the variables), `secret_missing`
-    (detail names the references, and why each failed) or `disabled`.
+    """A configured server that is skipped.
+
+    `reason` is `env_missing` (`detail` lists the variables), `secret_missing` (`detail` lists the references and why each
+    failed) or `disabled`.
     """
 
     server: str
@@ -63,7 +64,7 @@ class LeftOut:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class LoadedConfig:
-    """A configuration with what was noticed while reading it. `watch` lists the files and folders it depends on."""
+    """A configuration with its warnings and skipped servers. `watch` lists the files and folders it depends on."""
 
     root: GatewayFile
     path: Path | None = None
@@ -73,29 +74,29 @@ class LoadedConfig:
     watch: tuple[Path, ...] = ()
     state_dir: Path = field(default_factory=lambda: state_directory(os.environ))
     text: str = field(default="", repr=False, compare=False)
-    """The file as it was read."""
+    """The text of the file."""
     beside: Environment[str, str] = field(default_factory=dict, repr=False, compare=False)
-    """The files of policies and of server records, by their path."""
+    """The texts of policy files and server records, by path."""
     sections: frozenset[str] = frozenset()
-    """The keys that stand at its top."""
+    """The top-level keys of the file."""
     secret_values: SecretValues = field(default_factory=lambda: SecretValues(()), repr=False, compare=False)
-    """What came from references. Whatever is shown, said or logged about this configuration goes through it."""
+    """The values of references. Everything that is printed or logged about this configuration is redacted with it."""
 
     def __repr__(self) -> str:
-        said = (
+        text = (
             f"LoadedConfig({self.root!r}, path={self.path!r}, left_out={self.left_out!r}, warnings={self.warnings!r})"
         )
-        return self.secret_values.text(said)
+        return self.secret_values.text(text)
 
 
 def find(explicit: str | Path | None = None, environment: Environment[str, str] | None = None) -> Path | None:
-    """The file to use, or none; see `folders.find_config`."""
+    """Return the file to use, or None; see `folders.find_config`."""
     found = find_config(str(explicit) if explicit else None, os.environ if environment is None else environment)
     return Path(found) if found is not None else None
 
 
 def load(path: str | Path, environment: Environment[str, str] | None = None) -> LoadedConfig:
-    """The configuration in a file; ConfigError holds every problem."""
+    """Load a file. Raises ConfigError with all problems."""
     file = Path(path).expanduser()
     return load_text(read_text(file, MAX_FILE_BYTES), str(path), file.absolute().parent, environment, file.absolute())
 
@@ -103,13 +104,13 @@ def load(path: str | Path, environment: Environment[str, str] | None = None) -> 
 def load_or_default(
     explicit: str | Path | None = None, environment: Environment[str, str] | None = None
 ) -> LoadedConfig:
-    """What `find` finds, or the bundled demo server when there is no file at all."""
+    """Load the file that `find` returns, or the bundled demo if there is none."""
     path = find(explicit, environment)
     return load(path, environment) if path else default_config(environment)
 
 
 def default_config(environment: Environment[str, str] | None = None) -> LoadedConfig:
-    """The configuration without a file: a demo server, and one rule to show what rules are for."""
+    """Return the configuration that applies without a file: the demo server and one rule."""
     variables = os.environ if environment is None else environment
     tree = read_document(DEMO, "demo")
     tree, problems = apply_overrides(tree, variables)
@@ -126,7 +127,7 @@ def load_text(
     environment: Environment[str, str] | None = None,
     path: Path | None = None,
 ) -> LoadedConfig:
-    """The configuration in a text; relative paths in it start at `folder`."""
+    """Load a text; relative paths start at `folder`. Raises ConfigError."""
     variables = os.environ if environment is None else environment
     base = folder or Path.cwd()
     document = read_document(text, name, kind_of(name))
@@ -172,7 +173,7 @@ def _loaded(document: Mapping, sources: ValueSources, path: Path | None) -> Load
 
 @dataclass(slots=True)
 class _Reading:
-    """A file's tree in our own form, with its servers apart, and everything noticed so far."""
+    """The normalized tree of a file, its servers, and the problems and warnings so far."""
 
     tree: Mapping
     environment: str | None
@@ -185,7 +186,7 @@ class _Reading:
 
 
 def _read_tree(tree: Mapping, sources: ValueSources) -> _Reading:
-    """Overlay, overrides, pasted forms and variables, in this order: each may touch what the next one reads."""
+    """Apply environment, overrides, server forms and variables, in this order: each may change what the next one reads."""
     variables = sources.environment
     tree, chosen = apply_overlay(tree, variables)
     tree = tree.without(*(key for key in tree.entries if key.startswith("x-")))
@@ -203,7 +204,7 @@ def _read_tree(tree: Mapping, sources: ValueSources) -> _Reading:
 
 
 def _validated_root(reading: _Reading, registry: ServerRecords, base: Path) -> GatewayFile:
-    """The root with its records, or every problem at once."""
+    """Return the validated root with the registry records. Raises ConfigError with all problems."""
     tree = reading.tree
     whole = tree.with_value("servers", Mapping(reading.served, tree.mark)) if reading.served else tree
     root, wrong = validated(GatewayFile, whole)
@@ -219,7 +220,7 @@ def _validated_root(reading: _Reading, registry: ServerRecords, base: Path) -> G
 
 
 def state_directory(environment: Environment[str, str]) -> Path:
-    """Where state is kept; see `folders.state_folder`."""
+    """Return the state directory; see `folders.state_folder`."""
     return Path(state_folder(environment))
 
 
@@ -235,14 +236,14 @@ def _unset_problem(item: Unset) -> Problem:
         return problem_at(item.mark, key, f'"${{{item.variable[:200]}}}" {item.failed.why}', item.failed.hint)
     if not item.readable:
         return problem_at(
-            item.mark, key, f'"${{{item.variable[:60]}}}" is not readable', "write ${NAME} or ${NAME:-default}"
+            item.mark, key, f'"${{{item.variable[:60]}}}" is not a valid reference', "write ${NAME} or ${NAME:-default}"
         )
-    hint = f"set it, or write ${{{item.variable}:-default}}"
-    return problem_at(item.mark, key, f"the variable {item.variable} is not set", hint)
+    hint = f"set it, or give a default: ${{{item.variable}:-default}}"
+    return problem_at(item.mark, key, f"the environment variable {item.variable} is not set", hint)
 
 
 def _served(servers: dict[str, Entry], sources: ValueSources, left_out: list[LeftOut]) -> dict[str, Entry]:
-    """The servers whose variables are all set; the others are noted."""
+    """Return the servers whose variables are all set, and add the others to `left_out`."""
     served: dict[str, Entry] = {}
     for name, entry in servers.items():
         value, missing = expand(entry.value, sources)
@@ -282,7 +283,10 @@ def _watched(root: GatewayFile, path: Path | None) -> tuple[Path, ...]:
 
 
 def _read_beside(root: GatewayFile) -> dict[str, str]:
-    """Those that can be read, whoever uses one that cannot says so, and that could have lost their end and still be valid."""
+    """Return the texts of the policy files and records that a reload checks for truncation.
+
+    Unreadable files are reported where they are used. JSON records are not included: a truncated one is invalid anyway.
+    """
     files = [Path(policy) for policy in root.cedar.policies]
     if root.registry_dir:
         files += [

@@ -14,7 +14,7 @@ _SQLITE = "sqlite:///"
 
 
 def resolve_paths(root: GatewayFile, base: Path) -> GatewayFile:
-    """The configuration with every path made absolute."""
+    """Return the configuration with all paths absolute."""
     cedar = root.cedar.model_copy(
         update={
             "policies": tuple(absolute(policy, base) for policy in root.cedar.policies),

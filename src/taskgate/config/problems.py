@@ -10,7 +10,7 @@ _ALIKE_ENOUGH = 70
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A place in a file; line and column count from 1, and line 0 means that only the file is known."""
+    """A position in a file. Line and column count from 1; line 0 means that only the file is known."""
 
     file: str
     line: int = 0
@@ -24,7 +24,7 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One mistake: where it is, which key it concerns, what is wrong, and what would be right."""
+    """One mistake: its position and key, what is wrong, and how to correct it."""
 
     file: str
     line: int
@@ -40,12 +40,12 @@ class Problem:
 
 
 def problem_at(mark: Mark, key: str, message: str, hint: str = "") -> Problem:
-    """A problem whose place is a mark."""
+    """Return a problem at a mark."""
     return Problem(mark.file, mark.line, mark.column, key, message, hint)
 
 
 class ConfigError(Exception):
-    """The configuration cannot be used; `problems` holds every reason, in the order of the file."""
+    """The configuration is invalid; `problems` lists all mistakes in the order of the file."""
 
     def __init__(self, problems: Iterable[Problem]) -> None:
         self.problems = sorted(set(problems), key=lambda p: (p.file, p.line, p.column, p.key, p.message))
@@ -53,7 +53,7 @@ class ConfigError(Exception):
 
 
 class ReferenceFailed(Exception):
-    """What a reference to a secret stands for cannot be had. Neither the reason nor the cure holds a value."""
+    """A reference to a secret cannot be resolved. Neither `why` nor `hint` contains a secret value."""
 
     def __init__(self, why: str, hint: str) -> None:
         super().__init__(why)
@@ -62,8 +62,8 @@ class ReferenceFailed(Exception):
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """`did you mean "x"?` when one of the known words is close to the given one, else the empty string."""
-    # Imported when needed: most configurations are right, and the import costs as much as reading one.
+    """Return `did you mean "x"?` if a known word is similar to the given one, else an empty string."""
+    # Imported on demand: most configurations are valid, and the import takes as long as loading one.
     from rapidfuzz import fuzz, process
 
     best = process.extractOne(word[:100].lower(), list(known), scorer=fuzz.ratio, score_cutoff=_ALIKE_ENOUGH)
@@ -71,7 +71,7 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
 
 def one_of(words: Iterable[str], limit: int = 12) -> str:
-    """A readable list of what is allowed, cut where it would become a wall of text."""
+    """Return the allowed words as a list for a message, limited in length."""
     all_words = list(words)
     shown = ", ".join(all_words[:limit])
     return f"{shown}, and {len(all_words) - limit} more" if len(all_words) > limit else shown

@@ -30,7 +30,7 @@ _ENDINGS = {".yaml", ".yml", ".json", ".toml"}
 
 @dataclass(slots=True)
 class ServerRecords:
-    """What a folder of records gave."""
+    """The records of a folder, and warnings about those that were skipped."""
 
     servers: dict[str, Server] = field(default_factory=dict)
     entries: dict[str, Entry] = field(default_factory=dict)
@@ -40,18 +40,18 @@ class ServerRecords:
 
 
 def read_registry(folder: Path, mark: Mark, taken: Environment[str, Mark], sources: ValueSources) -> ServerRecords:
-    """Every good record of a folder; `taken` are the ids that the main file already uses."""
+    """Read all valid records of a folder; `taken` are the ids that the main file already uses."""
     registry = ServerRecords()
     try:
         paths = sorted(p for p in folder.iterdir() if p.suffix.lower() in _ENDINGS and not p.name.startswith("."))
     except (OSError, ValueError) as error:
-        # A name with a zero byte in it is no name at all, which Python says by a ValueError.
+        # Python raises ValueError for a name that contains a NUL byte.
         why = error.strerror if isinstance(error, OSError) and error.strerror else error
         message = f"cannot be read ({why}); no records are loaded"
-        registry.warnings.append(problem_at(mark, "registry_dir", message, "make the folder or remove the key"))
+        registry.warnings.append(problem_at(mark, "registry_dir", message, "create the folder, or remove the key"))
         return registry
     if len(paths) > MAX_RECORDS:
-        message = f"holds more than {MAX_RECORDS} files; the rest are passed over"
+        message = f"contains more than {MAX_RECORDS} files; the rest are skipped"
         registry.warnings.append(problem_at(mark, "registry_dir", message))
     folded = {key.casefold(): where for key, where in taken.items()}
     for path in paths[:MAX_RECORDS]:
@@ -73,12 +73,12 @@ def _add_record(registry: ServerRecords, path: Path, taken: dict[str, Mark], sou
     first = taken.setdefault(name.casefold(), place)
     if first is not place:
         raise ConfigError(
-            [problem_at(place, "id", f'"{name}" is taken (at {first})', "this record is passed over; rename it")]
+            [problem_at(place, "id", f'"{name}" is already used (at {first})', "this record is skipped; rename it")]
         )
     record = in_our_form(tree.without("id", "server_id", "schema"))
     if "allowed_tools" not in record.entries:
         record = record.with_value("allowed_tools", Sequence((), tree.mark))
-        hint = 'write allowed_tools: ["*"] to allow all of them'
+        hint = 'write allowed_tools: ["*"] to allow all tools'
         registry.warnings.append(
             problem_at(place, "allowed_tools", "is missing, so no tool of this server is visible", hint)
         )
@@ -96,7 +96,7 @@ def _add_record(registry: ServerRecords, path: Path, taken: dict[str, Mark], sou
 
 
 def _tree(text: str, path: Path) -> Mapping:
-    """Most records are the same at the next reload; only what changed is parsed again."""
+    """Parse a record. Most are unchanged at a reload, so small ones are cached by their text."""
     return _remembered(text, str(path)) if len(text) <= SMALL_RECORD else _parsed(text, str(path))
 
 

@@ -19,7 +19,7 @@ _KNOWN = ["mcp.enabled", *_WORDS, "mcp.profile_overrides", *_LISTS]
 
 
 def gather_scopes(root: Mapping) -> tuple[Mapping, list[Problem]]:
-    """The root with every scope in our own form."""
+    """Return the root with every scope in normalized form, and problems."""
     scopes = root.get("scopes")
     if not isinstance(scopes, Mapping):
         return root, []
@@ -59,7 +59,7 @@ def _converted(settings: Mapping, path: str, problems: list[Problem]) -> Mapping
         elif entry.key == "mcp.profile_overrides":
             scope = scope.with_value("profile_overrides", _overrides(entry, key, problems), entry.key_mark)
         else:
-            hint = did_you_mean(entry.key, _KNOWN) or f"known here: {one_of(_KNOWN)}"
+            hint = did_you_mean(entry.key, _KNOWN) or f"known keys: {one_of(_KNOWN)}"
             problems.append(problem_at(entry.key_mark, key, "unknown key", hint))
     return scope
 
@@ -113,7 +113,7 @@ def _json(text: str, entry: Entry, key: str, problems: list[Problem]) -> Node | 
 
 
 def _moved(node: Node, to: Node) -> Node:
-    """The node with the place of the string it was read from."""
+    """Return the node with the position of the string that it was parsed from."""
     match node:
         case Scalar():
             return Scalar(node.text, to.mark)

@@ -27,14 +27,14 @@ _CHUNK: Final = 16 << 10
 
 @dataclass(slots=True)
 class ValueSources:
-    """What references are filled in from during one reading of a configuration, and what they gave."""
+    """Resolves the references of one configuration, and collects the values so that they can be hidden."""
 
     environment: Environment[str, str]
     folder: Path
     files: list[Path] = field(default_factory=list)
     warnings: list[Problem] = field(default_factory=list)
     values: set[str] = field(default_factory=set, repr=False)
-    """Everything that came from a reference, to be kept out of what is shown."""
+    """All resolved values; they are redacted from messages, logs and pages."""
     _commands_allowed: bool = False
     _known: dict[str, str | ReferenceFailed] = field(default_factory=dict, repr=False)
 
@@ -42,14 +42,14 @@ class ValueSources:
         self._commands_allowed = True
 
     def variable(self, name: str) -> str | None:
-        """The value of `${NAME}`, if it is set."""
+        """Return the value of `${NAME}`, or None if it is not set."""
         found = self.environment.get(name)
         if found:
             self.values.add(found)
         return found
 
     def value(self, kind: str, target: str, mark: Mark, key: str) -> str:
-        """What `${KIND:TARGET}` stands for; raises ReferenceFailed."""
+        """Return the value of `${KIND:TARGET}`. Raises ReferenceFailed."""
         reference = f"{kind}:{target}"
         if reference not in self._known:
             try:
@@ -70,7 +70,7 @@ class ValueSources:
         else:
             text = self._from_command(target)
         if not text:
-            raise ReferenceFailed("gives an empty text", "put the secret there")
+            raise ReferenceFailed("is empty", "store the secret there")
         return text
 
     def _from_file(self, target: str, mark: Mark, key: str) -> str:
@@ -90,7 +90,7 @@ class ValueSources:
         try:
             argv = shlex.split(target)
         except ValueError:
-            raise ReferenceFailed("has a quote that does not end", "close the quote") from None
+            raise ReferenceFailed("has an unclosed quote", "close the quote") from None
         if not argv:
             raise ReferenceFailed("names no command", "write ${command:PROGRAM ARGUMENT}")
         return _decoded(_output(argv, self.folder))
@@ -108,7 +108,7 @@ def _decoded(data: bytes) -> str:
     try:
         text = decode(data, "")
     except ConfigError as error:
-        raise ReferenceFailed(error.problems[0].message, "a secret is UTF-8 text") from None
+        raise ReferenceFailed(error.problems[0].message, "store the secret as UTF-8 text") from None
     return text.removesuffix("\n").removesuffix("\r")
 
 
@@ -116,7 +116,7 @@ def _from_keyring(target: str) -> str:
     service, _, user = target.rpartition("/")
     if not service or not user:
         raise ReferenceFailed("names no service and user", "write ${keyring:SERVICE/USER}")
-    text = _keyring.ask(service, user)
+    text = _keyring.get_password(service, user)
     if text is None:
         raise ReferenceFailed("is not in the keyring", f"store it: keyring set {service} {user}")
     if len(text.encode("utf-8", "surrogatepass")) > MAX_SECRET_BYTES:
@@ -125,55 +125,54 @@ def _from_keyring(target: str) -> str:
 
 
 class _Keyring:
-    """The platform's keyring, asked in a thread of its own: one that is locked may wait for a person for ever, and cannot be
-    stopped.
+    """The platform keyring, read in a separate thread: a locked keyring may block forever on a prompt.
 
-    Whoever waits gives up in time. The thread is left behind, and while it is stuck no other is begun.
+    The caller times out. The blocked thread is abandoned, and no other is started until it returns.
     """
 
     def __init__(self) -> None:
-        self._one_at_a_time = threading.Lock()
-        self._asking: threading.Thread | None = None
+        self._lock = threading.Lock()
+        self._reader: threading.Thread | None = None
 
-    def ask(self, service: str, user: str) -> str | None:
+    def get_password(self, service: str, user: str) -> str | None:
         found: list[str | Exception | None] = []
 
         def read() -> None:
             try:
-                # Imported when needed: most configurations name no keyring, and the package is optional.
+                # Imported on demand: the package is optional, and few configurations use it.
                 import keyring
 
                 found.append(keyring.get_password(service, user))
-            except Exception as error:  # handed to the thread that waits
+            except Exception as error:  # raised in the waiting thread
                 found.append(error)
 
-        with self._one_at_a_time:
-            if self._asking is None or not self._asking.is_alive():
-                self._asking = threading.Thread(target=read, name="keyring", daemon=True)
-                self._asking.start()
-                self._asking.join(KEYRING_TIMEOUT_S)
-        return _told_by_keyring(found)
+        with self._lock:
+            if self._reader is None or not self._reader.is_alive():
+                self._reader = threading.Thread(target=read, name="keyring", daemon=True)
+                self._reader.start()
+                self._reader.join(KEYRING_TIMEOUT_S)
+        return _keyring_value(found)
 
 
-def _told_by_keyring(found: list[str | Exception | None]) -> str | None:
+def _keyring_value(found: list[str | Exception | None]) -> str | None:
     if not found:
-        why = f"is in a keyring that did not answer within {KEYRING_TIMEOUT_S:g} s"
-        raise ReferenceFailed(why, "unlock it; it may wait for a person on a screen that nobody looks at")
-    (told,) = found
-    if isinstance(told, ImportError):
+        why = f"is in a keyring that did not respond within {KEYRING_TIMEOUT_S:g} s"
+        raise ReferenceFailed(why, "unlock the keyring; it may show a prompt on another screen")
+    (value,) = found
+    if isinstance(value, ImportError):
         why = "needs the package keyring, which is not installed"
         raise ReferenceFailed(why, 'install it: pip install "taskgate[keyring]"')
-    if isinstance(told, Exception):
-        # Backends raise errors of their own kinds; their words may hold anything, so only the kind is told.
-        raise ReferenceFailed(f"cannot be read from the keyring ({type(told).__name__})", "unlock it")
-    return told
+    if isinstance(value, Exception):
+        # The message of a backend may contain secrets, so only the type is shown.
+        raise ReferenceFailed(f"cannot be read from the keyring ({type(value).__name__})", "unlock it")
+    return value
 
 
 _keyring: Final = _Keyring()
 
 
 def _output(argv: list[str], folder: Path) -> bytes:
-    """What a command writes, within the limits of time and size; a command beyond them is ended with its whole process group."""
+    """Return the stdout of a command. A command beyond the time or size limit is killed with its process group."""
     quiet = subprocess.DEVNULL
     try:
         process = subprocess.Popen(
@@ -192,12 +191,12 @@ def _output(argv: list[str], folder: Path) -> bytes:
     finally:
         process.stdout.close()
         if process.returncode is None:
-            # Not after a proper end: what it left running on purpose, such as an agent that holds keys, stays.
+            # Only if it is still running: a command may leave a background process such as a key agent.
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
     if status != 0:
-        raise ReferenceFailed(f"failed with exit status {status}", "run it by hand to see why")
+        raise ReferenceFailed(f"failed with exit status {status}", "run it in a shell to see why")
     return data
 
 
@@ -213,8 +212,10 @@ def _read_until(pipe: IO[bytes], deadline: float) -> bytes:
                 return bytes(data)
             data += chunk
             if len(data) > MAX_SECRET_BYTES:
-                raise ReferenceFailed(f"gives more than {MAX_SECRET_BYTES} bytes", "is this the right command?")
+                raise ReferenceFailed(f"prints more than {MAX_SECRET_BYTES} bytes", "is this the right command?")
 
 
 def _took_too_long() -> ReferenceFailed:
-    return ReferenceFailed(f"took longer than {COMMAND_TIMEOUT_S:g} s", "a command must answer without asking anybody")
+    return ReferenceFailed(
+        f"took longer than {COMMAND_TIMEOUT_S:g} s", "use a command that needs no interaction, and that is faster"
+    )

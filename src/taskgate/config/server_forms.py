@@ -31,7 +31,7 @@ _TRUE = {"true", "yes", "on", "1"}
 
 @dataclass(slots=True)
 class ServerBlock:
-    """All servers of a file in one form, with what was noticed on the way."""
+    """All servers of a file in normalized form, with problems and warnings."""
 
     servers: dict[str, Entry] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
@@ -39,17 +39,17 @@ class ServerBlock:
     _folded: dict[str, Entry] = field(default_factory=dict)
 
     def add(self, entry: Entry, path: str) -> None:
-        """Put one server in, unless its id is taken: by itself or by one that differs only in case."""
+        """Add one server, unless its id is already used; ids that differ only in case are the same."""
         twin = self._folded.setdefault(entry.key.casefold(), entry)
         if twin is not entry:
-            message = f'the id "{entry.key}" is taken (by "{twin.key}" at {twin.key_mark})'
+            message = f'the id "{entry.key}" is already used (by "{twin.key}" at {twin.key_mark})'
             self.problems.append(problem_at(entry.key_mark, path, message, "rename one of the two"))
             return
         self.servers[entry.key] = entry
 
 
 def gather_servers(root: Mapping) -> tuple[Mapping, ServerBlock]:
-    """The root without its foreign blocks, and every server in our own form."""
+    """Return the root without its server blocks, and all servers in normalized form."""
     block = ServerBlock()
     own = root.get("servers")
     if isinstance(own, Mapping):
@@ -67,8 +67,8 @@ def gather_servers(root: Mapping) -> tuple[Mapping, ServerBlock]:
             problem_at(
                 inputs.key_mark,
                 "inputs",
-                "the editor's questions are passed over",
-                "set variables in the environment instead",
+                "editor inputs are ignored",
+                "set environment variables instead",
             )
         )
     return root.without("servers", "mcpServers", "sources", "inputs"), block
@@ -95,7 +95,7 @@ def _add_pasted(block: ServerBlock, pasted: Mapping, where: str) -> None:
         if server_id_fault(name):
             name = slug(name)
             block.warnings.append(
-                problem_at(entry.key_mark, path, f'called "{name}" here, because an id has no such characters')
+                problem_at(entry.key_mark, path, f'renamed to "{name}", because the name is not a valid server id')
             )
         value = entry.value
         if isinstance(value, Mapping):
@@ -120,7 +120,7 @@ def _add_sources(block: ServerBlock, sources: Node | None) -> None:
         kind = item.text("kind") or "mcp"
         if kind != "mcp":
             block.problems.append(
-                problem_at(item.mark, f"{path}.kind", f'"{kind}" is not a kind of source', "write kind: mcp")
+                problem_at(item.mark, f"{path}.kind", f'the kind "{kind}" is not supported', "write kind: mcp")
             )
             continue
         id_entry = item.entries["id"]
@@ -128,7 +128,7 @@ def _add_sources(block: ServerBlock, sources: Node | None) -> None:
 
 
 def in_our_form(server: Mapping) -> Mapping:
-    """One server's map with foreign keys renamed and foreign shapes unfolded."""
+    """Return one server with the keys and shapes of other programs converted to ours."""
     for part in ("stdio", "http", "sse"):
         nested = server.get(part)
         if isinstance(nested, Mapping):
@@ -154,7 +154,7 @@ def in_our_form(server: Mapping) -> Mapping:
 
 
 def slug(name: str) -> str:
-    """The nearest id to a name."""
+    """Return a valid server id that is similar to a name."""
     word = re.sub(r"[^A-Za-z0-9_-]+", "-", name)
     word = re.sub(r"_{2,}", "_", word).strip("_-")[:MAX_ID].strip("_-")
     return f"{word}-server" if server_id_fault(word or "_") and word else word or "server"
@@ -177,7 +177,7 @@ def _only_ours(server: Mapping, path: str, block: ServerBlock) -> Mapping:
     for entry in foreign:
         block.warnings.append(
             problem_at(
-                entry.key_mark, f"{path}.{entry.key}", "passed over: it belongs to the client this block came from"
+                entry.key_mark, f"{path}.{entry.key}", "ignored: this key belongs to the client, not to the server"
             )
         )
     return server.without(*(entry.key for entry in foreign))
@@ -206,7 +206,7 @@ def _with_enabled(server: Mapping) -> Mapping:
 
 
 def _with_command(server: Mapping) -> Mapping:
-    """A command written as a list is the program and its first arguments."""
+    """Convert a command list to the program and its arguments."""
     command = server.get("command")
     if not isinstance(command, Sequence) or not command.items:
         return server
@@ -216,9 +216,7 @@ def _with_command(server: Mapping) -> Mapping:
 
 
 def _with_tool_lists(server: Mapping) -> Mapping:
-    """Lists of tools that another client shows or hides become `expose`; dropping them would show more than was
-    meant.
-    """
+    """Convert a client's lists of shown or hidden tools to `expose`; ignoring them would expose more tools."""
     for key, mode in (("includeTools", "allowlist"), ("excludeTools", "blocklist"), ("disabledTools", "blocklist")):
         entry = server.entries.get(key)
         if entry is None:

@@ -13,12 +13,12 @@ from taskgate.config.tree import Entry, Mapping, Node, Scalar, Sequence, text_of
 
 _MAY_BE_EMPTY = ("cwd", "namespace", "display_name", "auth_ref", "url", "command")
 _STRICTNESS = {"never": "forward", "policy": "forward", "always": "approve", "": "forward"}
-"""`policy` leaves it to the rules, which decide anyway; a record can only be stricter than they are."""
+"""`policy` defers to the rules, which always apply; a record can only be stricter."""
 _REFERENCE = re.compile(r"(?:env:|ENV:)?([A-Za-z_][A-Za-z0-9_]*)\Z")
 
 
 def record_in_our_form(record: Mapping) -> Mapping:
-    """One record with SPEAR's own keys turned into ours; what it does not use is left alone."""
+    """Return one record with SPEAR's keys converted to ours; other keys are unchanged."""
     record = record.without("updated_at_ms")
     if "tool_namespace" in record.entries:
         entry = record.entries["tool_namespace"]
@@ -30,7 +30,7 @@ def record_in_our_form(record: Mapping) -> Mapping:
 
 
 def _with_variables(record: Mapping) -> Mapping:
-    """`env_from: [NAME]` hands variables of the gateway on under their own names."""
+    """Convert `env_from: [NAME]`, which passes environment variables of the gateway to the server."""
     names = record.entries.get("env_from")
     if names is None or not isinstance(names.value, Sequence):
         return record
@@ -43,7 +43,7 @@ def _with_variables(record: Mapping) -> Mapping:
 
 
 def _with_credential(record: Mapping) -> Mapping:
-    """`auth_ref` names the variable that holds the bearer token."""
+    """Convert `auth_ref`, which names the environment variable with the bearer token."""
     entry = record.entries.get("auth_ref")
     if entry is None:
         return record

@@ -13,13 +13,13 @@ from taskgate.config.tree import Entry, Mapping, Node, Scalar, Sequence, from_pl
 
 
 def read_toml(text: str, name: str) -> Node:
-    """TOML has no events with places; a key's line is found again by its name, good enough to lead the eye."""
+    """Parse TOML. Raises ConfigError."""
     try:
         value = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ConfigError([Problem(name, 0, 0, "", f"not valid TOML: {str(error)[:200]}")]) from None
     except RecursionError:
-        raise ConfigError([Problem(name, 0, 0, "", "nested too deeply", "flatten this part")]) from None
+        raise ConfigError([Problem(name, 0, 0, "", "nested too deeply", "flatten this section")]) from None
     root = from_plain(value, Mark(name, 1, 1))
     lines = text.splitlines()
     return _with_lines(root, name, lines)

@@ -18,11 +18,11 @@ from taskgate.core.scoping.session_request import SessionRequest
 from taskgate.core.scoping.subset import Subset, compose
 
 _EVERYTHING = SessionRequest((("*",),))
-"""The most that a session may ask for, not only what it gets by default."""
+"""Everything that a session may request, not only its default servers."""
 
 
 def plain_name_problems(root: Mapping, servers: dict[str, Entry]) -> list[Problem]:
-    """With plain names, two servers may not bring the same tool: known here only of tools that the file names."""
+    """Return a problem for each tool name that two servers of a `names: plain` scope share, as far as the file names tools."""
     problems: list[Problem] = []
     for entry in root.map("scopes"):
         scope = entry.value
@@ -31,11 +31,11 @@ def plain_name_problems(root: Mapping, servers: dict[str, Entry]) -> list[Proble
         try:
             subset = _subset(root, servers, entry.key, scope)
         except TaskgateError:
-            # A bad pattern or profile, which is reported where it stands.
+            # An invalid pattern or profile is reported at its own position.
             continue
         mark = scope.entries["names"].value.mark
         problems += [
-            problem_at(mark, f"scopes.{entry.key}.names", message, "write names: prefixed, or deny one of them")
+            problem_at(mark, f"scopes.{entry.key}.names", message, "write names: prefixed, or deny one of the tools")
             for message in _collisions(subset, servers)
         ]
     return problems
@@ -108,7 +108,7 @@ def _patterns(owner: Mapping, key: str) -> PatternSet | None:
 
 
 def _named_tools(server: Entry) -> list[str]:
-    """The tools that a server is known to have, because the file calls them by name."""
+    """Return the tools of a server that the file mentions by name."""
     if not isinstance(server.value, Mapping):
         return []
     allowed = _words(server.value, "allowed_tools")

@@ -18,7 +18,7 @@ _NOWHERE = Mark("configuration")
 
 @dataclass(frozen=True, slots=True)
 class Scalar:
-    """One word, number, switch or nothing (`text` is None). `secret` marks text that came out of a variable."""
+    """A single value; `text` is None for an empty one. `secret` marks text that was expanded from a variable."""
 
     text: str | None
     mark: Mark
@@ -37,7 +37,7 @@ class Sequence:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One key of a map with the place of the key itself."""
+    """One key of a map, with the position of the key."""
 
     key: str
     key_mark: Mark
@@ -60,7 +60,7 @@ class Mapping:
         return text_of(self.get(key))
 
     def map(self, key: str) -> Mapping:
-        """The map under a key; an empty one when there is none."""
+        """Return the map at a key, or an empty one."""
         value = self.get(key)
         return value if isinstance(value, Mapping) else Mapping({}, self.mark)
 
@@ -69,7 +69,7 @@ class Mapping:
         return value.items if isinstance(value, Sequence) else ()
 
     def with_entries(self, *changed: Entry) -> Mapping:
-        """A copy with these entries put in or replaced."""
+        """Return a copy with these entries added or replaced."""
         return replace(self, entries={**self.entries, **{entry.key: entry for entry in changed}})
 
     def with_value(self, key: str, value: Node, key_mark: Mark | None = None) -> Mapping:
@@ -92,12 +92,12 @@ def text_of(node: Node | None) -> str | None:
 
 
 def is_nothing(node: Node) -> bool:
-    """A key with no value after it."""
+    """Whether a key has no value."""
     return isinstance(node, Scalar) and node.text is None
 
 
 def plain(node: Node) -> Any:
-    """The tree as ordinary dictionaries, lists and texts."""
+    """Convert the tree to dictionaries, lists and strings."""
     match node:
         case Scalar():
             return node.text
@@ -108,7 +108,7 @@ def plain(node: Node) -> Any:
 
 
 def from_plain(value: Any, mark: Mark) -> Node:
-    """The opposite of `plain`, for values that have no place of their own."""
+    """Convert plain values to a tree in which every node has the same position."""
     if isinstance(value, dict):
         return Mapping({str(k): Entry(str(k), mark, from_plain(v, mark)) for k, v in value.items()}, mark)
     if isinstance(value, (list, tuple)):
@@ -117,7 +117,7 @@ def from_plain(value: Any, mark: Mark) -> Node:
 
 
 def scalar_text(value: Any) -> str | None:
-    """The text of a scalar that a parser has already given a type."""
+    """Return the text of a scalar that a parser has already converted to a type."""
     if value is None:
         return None
     if isinstance(value, bool):
@@ -126,11 +126,9 @@ def scalar_text(value: Any) -> str | None:
 
 
 def at(node: Node, path: KeyPath) -> tuple[Mark, Node | None]:
-    """The place a path leads to: of the key when the last step is one, and of the last known step when the path goes
-    beyond.
+    """Return the position and node at a path; the last known position if the path goes beyond the tree.
 
-    A step that names no key is passed over when later steps still fit: validators put the name of a chosen variant
-    into paths.
+    A step that is not a key is skipped if later steps match: pydantic puts the name of the chosen variant into paths.
     """
     mark = node.mark
     here: Node | None = node
@@ -146,7 +144,7 @@ def at(node: Node, path: KeyPath) -> tuple[Mark, Node | None]:
 
 
 def key_name(path: KeyPath) -> str:
-    """`governance.rules[2].match`"""
+    """Format a path, for example `governance.rules[2].match`."""
     name = ""
     for step in path:
         name += f"[{step}]" if isinstance(step, int) else (f".{step}" if name else step)

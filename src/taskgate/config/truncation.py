@@ -13,13 +13,13 @@ from typing import Final
 from taskgate.config.load import LoadedConfig
 from taskgate.config.problems import ConfigError, Mark, Problem, problem_at
 
-_THE_END: Final = "..."
+_DOCUMENT_END: Final = "..."
 _LAST_LINES: Final = "its last lines"
-_MEANT: Final = "if that is meant, end the file with a line of three dots (...)"
+_IF_INTENDED: Final = "if this is intended, end the file with a line of three dots (...)"
 
 
 def refuse_half_written(before: LoadedConfig, after: LoadedConfig) -> None:
-    """Raises ConfigError where the new file, or one beside it, seems to have lost its end, or all servers are gone."""
+    """Raise ConfigError if the new file, or one that it references, seems truncated, or if all servers are gone."""
     if after.path is None:
         return
     problems = _lost_all_servers(before, after)
@@ -34,19 +34,20 @@ def refuse_half_written(before: LoadedConfig, after: LoadedConfig) -> None:
 
 def _lost_its_end(file: str, old: str, new: str, lost: str) -> list[Problem]:
     mark = Mark(file)
-    if new.rstrip().endswith(_THE_END):
+    if new.rstrip().endswith(_DOCUMENT_END):
         return []
     if not new.strip():
-        return [problem_at(mark, "", "the file is empty", "the configuration in force stays")] if old.strip() else []
+        hint = "the running configuration is kept; save the file again"
+        return [problem_at(mark, "", "the file is empty", hint)] if old.strip() else []
     if len(new) < len(old) and old.startswith(new):
-        return [problem_at(mark, "", f"the file has lost its end ({lost})", _MEANT)]
+        return [problem_at(mark, "", f"the end of the file is missing ({lost})", _IF_INTENDED)]
     if old.endswith("\n") and not new.endswith("\n"):
-        return [problem_at(mark, "", "the file ends in the middle of a line, so it may be half written", _MEANT)]
+        return [problem_at(mark, "", "the file ends in the middle of a line, so it may be incomplete", _IF_INTENDED)]
     return []
 
 
 def _lost_all_servers(before: LoadedConfig, after: LoadedConfig) -> list[Problem]:
     if after.root.servers or not before.root.servers or "servers" in after.sections:
         return []
-    message = f"all {len(before.root.servers)} servers are gone"
-    return [problem_at(Mark(str(after.path)), "servers", message, "if that is meant, write servers: {}")]
+    message = f"all {len(before.root.servers)} servers are missing"
+    return [problem_at(Mark(str(after.path)), "servers", message, "if this is intended, write servers: {}")]

@@ -13,7 +13,7 @@ from taskgate.config.problems import Problem, did_you_mean, one_of, problem_at
 from taskgate.config.tree import KeyPath, Mapping, Node, Scalar, Sequence, at, key_name
 
 Kind = TypeVar("Kind", bound=BaseModel)
-_WANTED = {
+_EXPECTED = {
     "string_type": "must be text",
     "bool_parsing": "must be true or false",
     "bool_type": "must be true or false",
@@ -40,19 +40,17 @@ _BOUNDS = {
 
 
 def validated(model: type[Kind], tree: Mapping, prefix: KeyPath = ()) -> tuple[Kind | None, list[Problem]]:
-    """The section a tree stands for, or everything that is wrong with it; `prefix` is where the tree sits in the
-    file.
-    """
+    """Return the validated section, or None and all problems. `prefix` is the position of the tree in the file."""
     try:
         return model.model_validate(present(tree)), []
     except ValidationError as error:
         found = error.errors(include_url=False, include_input=False)
-        told = (_told(model, tree, dict(item), prefix) for item in found)
-        return None, [problem for problem in told if problem is not None]
+        problems = (_problem(model, tree, dict(item), prefix) for item in found)
+        return None, [problem for problem in problems if problem is not None]
 
 
 def present(node: Node) -> Any:
-    """The tree as plain values, without keys that were left empty: `rules:` with nothing after it means no rules."""
+    """Convert the tree to plain values without empty keys: `rules:` without a value means no rules."""
     if isinstance(node, Mapping):
         values = {entry.key: present(entry.value) for entry in node}
         return {key: value for key, value in values.items() if value is not None}
@@ -61,7 +59,7 @@ def present(node: Node) -> Any:
     return node.text
 
 
-def _told(model: type[BaseModel], tree: Mapping, error: dict[str, Any], prefix: KeyPath) -> Problem | None:
+def _problem(model: type[BaseModel], tree: Mapping, error: dict[str, Any], prefix: KeyPath) -> Problem | None:
     kind: str = error["type"]
     raw: KeyPath = tuple(error["loc"])
     path = _walked(tree, raw, keep_last=kind == "missing")
@@ -70,9 +68,9 @@ def _told(model: type[BaseModel], tree: Mapping, error: dict[str, Any], prefix: 
     if kind == "extra_forbidden":
         return problem_at(mark, key, "unknown key", _suggestion(model, raw, str(path[-1])))
     if kind == "missing":
-        return problem_at(mark, key, "is missing", f"add it: {meaning_at(model, raw)}")
+        return problem_at(mark, key, "required key is missing", f"add it: {meaning_at(model, raw)}")
     if kind == "too_short" and isinstance(node, Sequence) and node.items:
-        # Pydantic counts only the good items; each bad one has its own problem already.
+        # Pydantic counts only the valid items; each invalid one already has its own problem.
         return None
     if kind == "value_error":
         message, _, hint = str(error["ctx"]["error"]).partition("; ")
@@ -82,7 +80,7 @@ def _told(model: type[BaseModel], tree: Mapping, error: dict[str, Any], prefix: 
 
 
 def _walked(tree: Mapping, raw: KeyPath, *, keep_last: bool) -> KeyPath:
-    """The path without the steps that only pydantic knows (names of variants, `[key]`)."""
+    """Remove the steps that only pydantic adds to a path (names of variants, `[key]`)."""
     path: list[str | int] = []
     here: Node | None = tree
     for position, step in enumerate(raw):
@@ -98,7 +96,7 @@ def _walked(tree: Mapping, raw: KeyPath, *, keep_last: bool) -> KeyPath:
 
 def _suggestion(model: type[BaseModel], raw: KeyPath, key: str) -> str:
     known = keys_at(model, raw[:-1])
-    return did_you_mean(key, known) or f"known here: {one_of(known, 40)}"
+    return did_you_mean(key, known) or f"known keys: {one_of(known, 40)}"
 
 
 def _sentence(kind: str, error: dict[str, Any], node: Node | None) -> tuple[str, str]:
@@ -115,21 +113,21 @@ def _sentence(kind: str, error: dict[str, Any], node: Node | None) -> tuple[str,
         shown = f'"{given[:60]}" is not one of' if given is not None else "must be one of"
         return f"{shown} {one_of(words_allowed)}", did_you_mean(given, words_allowed) if given else ""
     if kind == "union_tag_not_found":
-        return "has no type", "write a word such as inbox, or a map with type: webhook"
-    if kind in _WANTED:
-        return _WANTED[kind], "" if "short" in kind else _what_is_there(node)
+        return "has no type", "write inbox, or a map with `type`, for example type: webhook"
+    if kind in _EXPECTED:
+        return _EXPECTED[kind], "" if "short" in kind else _actual(node)
     return str(error["msg"])[:200], ""
 
 
-def _what_is_there(node: Node | None) -> str:
+def _actual(node: Node | None) -> str:
     match node:
         case Mapping():
-            return "there is a map"
+            return "found a map"
         case Sequence():
-            return "there is a list"
+            return "found a list"
         case Scalar(text=None):
-            return "there is nothing"
+            return "found no value"
         case Scalar(secret=False, text=str(text)) if len(text) <= 60:
-            return f'there is "{text}"'
+            return f'found "{text}"'
         case _:
             return ""

@@ -28,7 +28,7 @@ _ELSEWHERE = re.compile(r"(file|keyring|command):(.*)\Z", re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class Unset:
-    """A variable that was asked for and is not there, or a reference that cannot be read or failed (`failed` says why)."""
+    """An unset variable, a malformed reference (`readable` is False), or one that failed (`failed` is the reason)."""
 
     variable: str
     path: KeyPath
@@ -38,7 +38,7 @@ class Unset:
 
 
 def expand(node: Node, sources: ValueSources, path: KeyPath = ()) -> tuple[Node, list[Unset]]:
-    """The tree with its variables filled in, and every variable that was missing (left as written)."""
+    """Return the tree with its references expanded, and those that could not be, which stay unexpanded."""
     missing: list[Unset] = []
     return _expand(node, sources, path, missing), missing
 
@@ -62,7 +62,7 @@ def _expand(node: Node, sources: ValueSources, path: KeyPath, missing: list[Unse
 
 
 def _same(after: Iterable[Node], before: Iterable[Node]) -> bool:
-    """Most branches hold no variable; those are kept instead of copied."""
+    """Whether nothing was expanded; most branches have no variable and are kept instead of copied."""
     return all(map(operator.is_, after, before))
 
 

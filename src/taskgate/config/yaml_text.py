@@ -24,7 +24,7 @@ _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 @dataclass(slots=True)
 class _Open:
-    """A map or list whose end has not come yet."""
+    """A map or list whose end event has not been read."""
 
     is_map: bool
     mark: Mark
@@ -35,7 +35,7 @@ class _Open:
     merges: list[tuple[Mark, Node]] = field(default_factory=list)
     size: int = 1
 
-    def closed(self) -> Node:
+    def close(self) -> Node:
         if self.is_map:
             return Mapping(_merged(self.entries, self.merges), self.mark, self.size)
         return Sequence(tuple(self.items), self.mark, self.size)
@@ -53,7 +53,7 @@ def read_yaml(text: str, name: str) -> Node | None:
 
 
 class _Builder:
-    """Turns the stream of YAML events into a tree, without recursion."""
+    """Builds a tree from the stream of YAML events, without recursion."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -76,7 +76,7 @@ class _Builder:
             self._open(event, is_map=kind is yaml.MappingStartEvent)
         elif kind is yaml.MappingEndEvent or kind is yaml.SequenceEndEvent:
             done = self._stack.pop()
-            self._place(done.closed(), done.anchor)
+            self._place(done.close(), done.anchor)
         elif kind is yaml.AliasEvent:
             self._alias(event)
         elif kind is yaml.DocumentStartEvent:
@@ -95,10 +95,10 @@ class _Builder:
     def _open(self, event: Any, *, is_map: bool) -> None:
         mark = self._mark(event)
         if len(self._stack) >= MAX_DEPTH:
-            raise self._error(mark, f"nested deeper than {MAX_DEPTH} levels", "flatten this part")
+            raise self._error(mark, f"nested deeper than {MAX_DEPTH} levels", "flatten this section")
         if self._stack and self._stack[-1].is_map and self._stack[-1].key is None:
             raise self._error(
-                mark, "a map or list is used as a key", "keys are words; quote text that begins with { or ["
+                mark, "a map or list is used as a key", "use text as the key, in quotes if it begins with { or ["
             )
         self._stack.append(_Open(is_map, mark, event.anchor))
 
@@ -120,7 +120,7 @@ class _Builder:
         if key in top.entries:
             first = top.entries[key].key_mark
             raise ConfigError(
-                [problem_at(mark, key, f"written twice (first in line {first.line})", "keep one of the two")]
+                [problem_at(mark, key, f"duplicate key (first in line {first.line})", "remove one of the two")]
             )
         top.key = (key, mark)
 
@@ -128,7 +128,7 @@ class _Builder:
         mark = self._mark(event)
         node = self._anchors.get(event.anchor)
         if node is None:
-            raise self._error(mark, f"*{event.anchor} refers to an anchor that is not finished or not there")
+            raise self._error(mark, f"*{event.anchor} refers to an undefined or unfinished anchor")
         top = self._stack[-1] if self._stack else None
         if top is not None and top.is_map and top.key is None:
             raise self._error(mark, "an alias is used as a key", "write the key itself")
@@ -157,17 +157,17 @@ class _Builder:
         self._size += node.size if isinstance(node, Scalar) else 1
         if self._size > MAX_NODES or node.size > MAX_NODES:
             raise self._error(
-                node.mark, f"more than {MAX_NODES} values (aliases count in full)", "split the file or drop the aliases"
+                node.mark, f"more than {MAX_NODES} values (aliases count in full)", "split the file or remove aliases"
             )
 
 
 def _merged(entries: dict[str, Entry], merges: list[tuple[Mark, Node]]) -> dict[str, Entry]:
-    """Explicit keys win over merged ones, and earlier merged maps over later ones, as YAML has it."""
+    """Merge as YAML specifies: explicit keys override merged ones, and earlier merged maps override later ones."""
     result = dict(entries)
     for mark, source in merges:
         for part in source.items if isinstance(source, Sequence) else (source,):
             if not isinstance(part, Mapping):
-                raise ConfigError([problem_at(mark, "<<", "only a map can be merged in", "write <<: *anchor_of_a_map")])
+                raise ConfigError([problem_at(mark, "<<", "only a map can be merged", "write <<: *anchor_of_a_map")])
             for entry in part:
                 result.setdefault(entry.key, entry)
     return result
@@ -186,10 +186,10 @@ def _yaml_hint(what: str, line: str) -> str:
     if "\t" in line:
         return "indent with spaces, not tabs"
     if "mapping values are not allowed" in what:
-        return "quote text that holds `: `"
+        return "quote text that contains `: `"
     if "undefined alias" in what:
         return "define it first with &name"
-    return "check the indentation and the quotes of this line and the one above"
+    return "check indentation and quotes in this line and the line above"
 
 
 def _unreadable_character(text: str, name: str, error: yaml.reader.ReaderError) -> Problem:
@@ -202,6 +202,6 @@ def _unreadable_character(text: str, name: str, error: yaml.reader.ReaderError) 
         line,
         column,
         "",
-        "holds a control character; this does not look like a text file",
+        "contains a control character; this does not look like a text file",
         "save it as plain UTF-8 text",
     )

@@ -148,7 +148,7 @@ def test_the_gateways_own_entry_is_recognised_when_read_back(name: str, tmp_path
     for command in (("/venv/bin/taskgate", "stdio", "-c", "x"), ("python", "-m", "taskgate", "stdio")):
         assert is_gateway("anything", client.read(client.write(Gateway(command))))
     if name == "claude-desktop":
-        with pytest.raises(CannotInstall, match="starts programs only"):
+        with pytest.raises(CannotInstall, match="without --url"):
             client.write(Gateway((), URL))
     else:
         assert is_gateway("taskgate", client.read(client.write(Gateway((), URL))))

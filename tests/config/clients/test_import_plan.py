@@ -63,7 +63,7 @@ def test_equal_servers_are_taken_once_and_different_ones_get_another_name() -> N
         "A-zed": "d",
         "a-cline": "e",
     }
-    assert [(item.client, why) for item, why in plan.passed_over] == [("vscode", 'it is there already, as "a"')]
+    assert [(item.client, why) for item, why in plan.passed_over] == [("vscode", 'already present as "a"')]
 
 
 def test_importing_twice_changes_nothing() -> None:
@@ -76,9 +76,9 @@ def test_importing_twice_changes_nothing() -> None:
 @pytest.mark.parametrize(
     ("before", "words"),
     [
-        ("{servers: {a: {command: x}}}\n", "one line of braces"),
-        ("servers: {a: {command: x}}\nmcpServers: {b: {command: x}}\n", "written in braces"),
-        ("servers: [\n", "has mistakes"),
+        ("{servers: {a: {command: x}}}\n", "the file is in flow style"),
+        ("servers: {a: {command: x}}\nmcpServers: {b: {command: x}}\n", "`servers` is in flow style"),
+        ("servers: [\n", "is invalid"),
     ],
 )
 def test_a_file_that_cannot_be_changed_safely_is_left_alone(before: str, words: str) -> None:

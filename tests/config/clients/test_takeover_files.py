@@ -72,7 +72,7 @@ def test_a_second_takeover_of_the_same_client_is_refused(host: Host) -> None:
     first.begin(changes)
     with pytest.raises(AlreadyInFront):
         _changes(host)
-    with pytest.raises(AlreadyWrapped, match="held by another"):
+    with pytest.raises(AlreadyWrapped, match="in use by another"):
         Takeover(host.home / "wraps").begin(changes)
     assert recover(host.home / "wraps") == []
     first.end()
@@ -108,7 +108,7 @@ def test_a_file_that_became_unreadable_is_left_with_a_backup_beside_it(host: Hos
     takeover.begin(_changes(host))
     (host.folder / ".mcp.json").write_text("{oops")
     (note,) = takeover.end()
-    assert "could not be put back" in note
+    assert "could not be restored" in note
     backup = host.folder / ".mcp.json.taskgate-backup"
     assert json.loads(backup.read_text()) == {"mcpServers": {"q": {"command": "z"}}}
 

@@ -137,7 +137,7 @@ def test_after_a_kill_the_next_start_puts_everything_back_and_a_second_wrap_is_r
     assert stage.settings.read_text() != stage.before
     code, _, err = stage.run("wrap", "--recover")
     assert code == 0
-    assert "put back after an unclean end" in err
+    assert "restored after a crash" in err
     assert stage.settings.read_text() == stage.before
 
 
@@ -146,7 +146,7 @@ def test_after_a_kill_the_next_start_puts_everything_back_and_a_second_wrap_is_r
     [
         ([], "Name the agent"),
         (["--", "no-such-agent"], "was not found"),
-        (["--", "cat"], "not a program we know"),
+        (["--", "cat"], "not a known program"),
         (["--client", "windsurf", "--", "cursor-agent"], "has no servers"),
         (["--client", "cursr", "--", "cursor-agent"], 'did you mean "cursor"'),
     ],

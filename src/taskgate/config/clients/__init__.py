@@ -1,5 +1,5 @@
-"""Other programs' MCP settings: where each client keeps them, how to read them, and how to put the gateway in front.
+"""MCP settings of other programs: find and read them, and replace their servers by the gateway.
 
-One small file for each client. Text edits are pure functions that leave every other byte alone; `takeover` is the
-only module here that writes files.
+`known` describes each client. Text edits are pure functions that leave every other byte unchanged; only `takeover` and
+`change_records` write files.
 """

@@ -19,12 +19,12 @@ _BACKUP_NOTE = "configuration-backup"
 
 
 def record_name(path: Path) -> str:
-    """The record's name for a settings file: the same for every way to spell its path."""
+    """Return the record's file name for a settings file, independent of how its path is spelled."""
     return hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:24] + ".json"
 
 
 def keep_record(folder: Path, change: FileChange) -> Path:
-    """A record of a lasting change (`install`), so that it can be undone later."""
+    """Write a record of a lasting change (`install`), so that it can be undone later."""
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     path = folder / record_name(change.path)
     write_file(path, record_text(change), mode=0o600)
@@ -32,12 +32,12 @@ def keep_record(folder: Path, change: FileChange) -> Path:
 
 
 def backup_of(path: Path) -> Path:
-    """Where the copy of a file is kept that is about to be changed."""
+    """Return the path of the backup of a file."""
     return path.with_name(path.name + BACKUP_ENDING)
 
 
 def note_backup(folder: Path, backup: Path) -> None:
-    """Remember a copy beside the records, so that `undo` removes it."""
+    """Record the path of a backup, so that `undo` removes it."""
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     write_file(folder / _BACKUP_NOTE, str(backup), mode=0o600)
 
@@ -50,24 +50,24 @@ def _remove_noted_backup(folder: Path) -> None:
 
 
 def undo(folder: Path) -> list[str]:
-    """Take back every lasting change that has a record in a folder. Copies of what was changed are removed with it."""
+    """Revert every change that has a record in a folder, and remove the backups. Return a note for each."""
     notes = []
     for record in sorted(folder.glob("*.json")) if folder.is_dir() else ():
         change = read_record(record.read_text(encoding="utf-8"))
         if change is None:
-            notes.append(f"{record} is not readable; nothing was changed")
+            notes.append(f"{record} is not a valid record; nothing was changed")
             continue
         restore_file(change)
         record.unlink()
         backup_of(change.path).unlink(missing_ok=True)
-        notes.append(f"{change.path}: put back")
+        notes.append(f"{change.path}: restored")
     if notes and not any(folder.glob("*.json")):
         _remove_noted_backup(folder)
     return notes
 
 
 def restore_file(change: FileChange) -> None:
-    """The file as it was, or, if the client changed it meanwhile, with its servers as they were."""
+    """Restore the file, or, if the client changed it meanwhile, only its servers."""
     current = read_settings(change.path)
     if current == change.after:
         if change.existed:
@@ -83,7 +83,7 @@ def restore_file(change: FileChange) -> None:
 
 
 def write_file(path: Path, text: str, mode: int | None = None) -> None:
-    """Replace a file in one step, keeping its rights; a symbolic link keeps pointing where it points."""
+    """Replace a file atomically, keeping its permissions and following symbolic links."""
     target = path.resolve()
     target.parent.mkdir(parents=True, exist_ok=True)
     if mode is None:

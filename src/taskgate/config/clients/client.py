@@ -19,14 +19,14 @@ Entry = dict[str, Any]
 
 
 class Format(StrEnum):
-    """How a settings file is written."""
+    """The file format of a settings file."""
 
     JSON = "json"
     TOML = "toml"
 
 
 class Variables(StrEnum):
-    """How a client writes variables inside values."""
+    """The syntax of variables in a client's settings."""
 
     OURS = "${VAR}"
     BRACES = "{env:VAR}"
@@ -35,7 +35,7 @@ class Variables(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """The machine as far as paths depend on it."""
+    """What the paths of settings files depend on."""
 
     home: Path
     folder: Path
@@ -47,7 +47,7 @@ class Host:
         return cls(Path.home(), Path.cwd(), sys.platform, dict(os.environ))
 
     def settings(self) -> Path:
-        """Where programs keep their settings on this platform."""
+        """Return the folder of application settings on this platform."""
         if self.platform == "darwin":
             return self.home / "Library" / "Application Support"
         if self.platform == "win32":
@@ -57,9 +57,9 @@ class Host:
 
 @dataclass(frozen=True, slots=True)
 class SettingsPlace:
-    """One map of servers: a file and the keys that lead to the map. The gateway's entry goes to the main place.
+    """One map of servers: a file and the keys that lead to the map. The gateway's entry is written to the main one.
 
-    A file in the project's folder is `shared`: others who work on the project have it too, usually through version control.
+    A file in the project folder is `shared` with other developers, usually through version control.
     """
 
     path: Path
@@ -70,7 +70,7 @@ class SettingsPlace:
 
 
 class Reach(StrEnum):
-    """Which of a client's files a command is about."""
+    """Which of a client's files a command uses."""
 
     ALL = "all"
     OWN = "own"
@@ -78,8 +78,7 @@ class Reach(StrEnum):
 
 
 def places_of(client: Client, host: Host, reach: Reach) -> list[SettingsPlace]:
-    """The client's places within this reach. A user's own file is not shared, also where the project is the home folder."""
-    # Each place once: in the home folder, a project's settings are the user's own.
+    """Return the client's settings files within this reach. In the home folder, project files count as the user's own."""
     places = list({(place.path, place.pointer): place for place in reversed(client.places(host))}.values())[::-1]
     own = {place.path for place in places if not place.shared}
     shared = [place.shared and place.path not in own for place in places]
@@ -89,7 +88,7 @@ def places_of(client: Client, host: Host, reach: Reach) -> list[SettingsPlace]:
 
 @dataclass(frozen=True, slots=True)
 class Gateway:
-    """How a client reaches the gateway: a command to start, or an address."""
+    """How a client reaches the gateway: a command to start, or a URL."""
 
     command: tuple[str, ...] = ()
     url: str | None = None
@@ -97,7 +96,7 @@ class Gateway:
 
 @dataclass(frozen=True, slots=True)
 class Client:
-    """One client. `read` turns its way of writing a server into ours; `write` makes its entry for the gateway."""
+    """One client. `read` converts its server entries to ours; `write` returns its entry for the gateway."""
 
     name: str
     title: str
@@ -109,4 +108,4 @@ class Client:
 
 
 class CannotInstall(Exception):
-    """The client's settings cannot hold what was asked for; the message says what to do instead."""
+    """The client's settings do not support the requested entry; the message states the alternative."""

@@ -36,7 +36,7 @@ class Found:
 
 @dataclass(slots=True)
 class Gathered:
-    """What was found, what was looked at, and what could not be used."""
+    """The servers that were found, the files that were read, and notes about servers that cannot be moved."""
 
     found: list[Found] = field(default_factory=list)
     files: list[Path] = field(default_factory=list)
@@ -44,7 +44,7 @@ class Gathered:
 
 
 def gather(clients: Iterable[Client], host: Host, reach: Reach = Reach.ALL) -> Gathered:
-    """The servers of these clients."""
+    """Return the servers of these clients."""
     result = Gathered()
     for client in clients:
         for place in places_of(client, host, reach):
@@ -54,7 +54,7 @@ def gather(clients: Iterable[Client], host: Host, reach: Reach = Reach.ALL) -> G
 
 
 def read_settings(path: Path) -> str:
-    """A settings file's text, exactly as it is, byte order mark and line ends included; an absent file is empty."""
+    """Return the exact text of a settings file, including byte order mark and line endings; empty if there is no file."""
     if not path.exists():
         return ""
     try:
@@ -79,17 +79,17 @@ def _gather_place(client: Client, place: SettingsPlace, host: Host, reach: Reach
             continue
         why = why_it_stays(entry)
         if why is None and "command" not in server and "url" not in server:
-            why = "has neither a command nor an address"
+            why = "has neither a command nor a URL"
         if why is not None:
-            result.notes.append(f'{place.path}: "{name}" {why}; it stays with the client and does not pass the gateway')
+            result.notes.append(f'{place.path}: "{name}" {why}; it stays with the client and bypasses the gateway')
             continue
         if may_want_login(server):
             server = {**server, "auth": {"type": "authorization_code"}}
             result.notes.append(
-                f'{place.path}: "{name}" is used without a login, as its client did; if it wants one, run: '
+                f'{place.path}: "{name}" is used without a login, as in its client; if it requires one, run: '
                 f"taskgate servers login {name}"
             )
         if reach is not Reach.SHARED:
-            # What goes from a shared file to another file of the same folder means the same there, for everybody.
+            # A shared file moves its servers to a file in the same folder, where relative paths stay valid.
             server = with_absolute_cwd(server, host.folder)
         result.found.append(Found(name, server, client.name, place.path))

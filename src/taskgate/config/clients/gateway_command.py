@@ -7,12 +7,12 @@ from pathlib import Path
 
 
 def shared_gateway_command(config: Path) -> tuple[str, ...]:
-    """The same for a file that others share: a program of their PATH and a file of the project, nothing of this machine."""
+    """Return the command for a file that is shared with other developers: no absolute paths of this machine."""
     return ("taskgate", "stdio", "-c", config.name)
 
 
 def gateway_command(config: Path | None, scope: str | None = None) -> tuple[str, ...]:
-    """`taskgate stdio -c FILE`, with absolute paths: clients start programs from folders of their own."""
+    """Return `taskgate stdio -c FILE` with absolute paths, because clients start programs in other folders."""
     script = Path(sys.executable).with_name("taskgate")
     program = (str(script),) if script.exists() else (sys.executable, "-m", "taskgate")
     file = ("-c", str(config.absolute())) if config else ()

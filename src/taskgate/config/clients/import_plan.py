@@ -26,12 +26,12 @@ _SECRET_KEYS = ("env", "headers")
 
 
 class CannotImport(Exception):
-    """The file cannot be changed safely; the message says what to do by hand."""
+    """The file cannot be changed safely; the message states what to do manually."""
 
 
 @dataclass(frozen=True, slots=True)
 class ImportPlan:
-    """A change that has not been made. `shown` is the new text with the values of variables and headers hidden."""
+    """A change that is not yet applied. `shown` is the new text with the values of variables and headers hidden."""
 
     before: str
     after: str
@@ -47,7 +47,7 @@ class ImportPlan:
 
 
 def plan_import(found: list[Found], before: str, name: str = "taskgate.yaml") -> ImportPlan:
-    """The change that takes these servers into the file."""
+    """Return the change that adds these servers to the file. Raises CannotImport."""
     known = _servers_of(before, name)
     added: dict[str, Found] = {}
     passed_over: list[tuple[Found, str]] = []
@@ -62,12 +62,12 @@ def plan_import(found: list[Found], before: str, name: str = "taskgate.yaml") ->
         return ImportPlan(before, before, before, {}, tuple(passed_over))
     after = _inserted(before, added, hide=False)
     if _servers_of(after, name) != known:
-        raise CannotImport(f"{name} is written in a way that cannot be changed safely; add the servers by hand")
+        raise CannotImport(f"{name} cannot be changed safely because of its formatting; add the servers manually")
     return ImportPlan(before, after, _inserted(before, added, hide=True), added, tuple(passed_over))
 
 
 def as_texts(value: Any) -> Any:
-    """A value as our files hold it: every scalar is text."""
+    """Convert every scalar to text, as in a parsed configuration."""
     if isinstance(value, dict):
         return {str(key): as_texts(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
@@ -81,12 +81,12 @@ def _servers_of(text: str, name: str) -> dict[str, Any]:
     try:
         _, block = gather_servers(read_document(text, name))
     except ConfigError as error:
-        raise CannotImport(f"{name} has mistakes; correct them first:\n{error}") from None
+        raise CannotImport(f"{name} is invalid; correct it first:\n{error}") from None
     return {key: plain(entry.value) for key, entry in block.servers.items()}
 
 
 def _name_for(item: Found, known: dict[str, Any]) -> tuple[str, str]:
-    """The id a server gets, or the reason why it is passed over."""
+    """Return the id for a server, or the reason why it is skipped."""
     folded = {name.casefold(): name for name in known}
     wanted = as_texts(item.server)
     for name in (
@@ -98,8 +98,8 @@ def _name_for(item: Found, known: dict[str, Any]) -> tuple[str, str]:
         if twin is None:
             return name, ""
         if known[twin] == wanted:
-            return "", f'it is there already, as "{twin}"'
-    return "", "there are too many of that name"
+            return "", f'already present as "{twin}"'
+    return "", "too many servers have this name"
 
 
 def _inserted(before: str, added: dict[str, Found], *, hide: bool) -> str:
@@ -109,7 +109,7 @@ def _inserted(before: str, added: dict[str, Found], *, hide: bool) -> str:
     root = yaml.compose(text, Loader=yaml.SafeLoader)
     keys = {key.value: (key, value) for key, value in root.value} if isinstance(root, yaml.MappingNode) else {}
     if isinstance(root, yaml.MappingNode) and root.flow_style:
-        raise CannotImport("the file is one line of braces; write it as lines of keys, or add the servers by hand")
+        raise CannotImport("the file is in flow style ({...}); write one key per line, or add the servers manually")
     if "servers" not in keys:
         return f"{text}\nservers:\n{_rendered(added, '  ', hide=hide)}"
     key, value = keys["servers"]
@@ -124,7 +124,7 @@ def _inserted(before: str, added: dict[str, Found], *, hide: bool) -> str:
         return _with_lines(lines, key.end_mark.line, _rendered(added, "  ", hide=hide))
     if "mcpServers" not in keys:
         return f"{text}\nmcpServers:\n{_rendered(added, '  ', hide=hide)}"
-    raise CannotImport("servers is written in braces; write one server a line, or add the servers by hand")
+    raise CannotImport("`servers` is in flow style ({...}); write one server per line, or add the servers manually")
 
 
 def _with_lines(lines: list[str], after: int, new: str) -> str:
@@ -144,7 +144,7 @@ def _rendered_server(name: str, server: Entry, client: str, indent: str, *, hide
 
 
 def _flow(value: Any) -> str:
-    """A value in YAML's one-line form."""
+    """Format a value in YAML flow style."""
     if isinstance(value, dict):
         return "{" + ", ".join(f"{_flow(str(key))}: {_flow(item)}" for key, item in value.items()) + "}"
     if isinstance(value, list):

@@ -12,12 +12,12 @@ from taskgate.config.clients.settings_text import SettingsError, servers_in, wit
 
 
 class AlreadyInFront(Exception):
-    """The gateway's entry is in the client's settings already."""
+    """The gateway's entry is already in the client's settings."""
 
 
 @dataclass(frozen=True, slots=True)
 class FileChange:
-    """One settings file before and after; `existed` tells an empty file from none."""
+    """One settings file before and after the change; `existed` distinguishes an empty file from a missing one."""
 
     path: Path
     before: str
@@ -27,9 +27,9 @@ class FileChange:
 
 
 def plan_takeover(client: Client, host: Host, gateway: Gateway, reach: Reach = Reach.ALL) -> list[FileChange]:
-    """The changes that leave the client with the gateway, and with the servers that only the client itself can start.
+    """Return the changes that replace the client's servers by the gateway, except those that only the client can start.
 
-    The gateway's entry goes to the user's own file, and to the shared one only if that is all that is changed.
+    The gateway's entry is added to the user's own file, and to the shared file only with `Reach.SHARED`.
     """
     changes: dict[Path, FileChange] = {}
     for place in places_of(client, host, reach):

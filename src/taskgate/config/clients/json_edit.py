@@ -16,7 +16,7 @@ _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 
 
 def json_value_at(text: str, pointer: Pointer) -> Any:
-    """The plain value a pointer leads to; None when there is none."""
+    """Return the plain value at a pointer, or None."""
     if not text.strip():
         return None
     found = _walk(_scan(text), pointer)
@@ -24,7 +24,7 @@ def json_value_at(text: str, pointer: Pointer) -> Any:
 
 
 def raw_at(text: str, pointer: Pointer) -> str | None:
-    """The very characters of the value a pointer leads to, comments included."""
+    """Return the source text of the value at a pointer, with comments, or None."""
     if not text.strip():
         return None
     found = _walk(_scan(text), pointer)
@@ -33,14 +33,14 @@ def raw_at(text: str, pointer: Pointer) -> str | None:
 
 
 def set_raw(text: str, pointer: Pointer, raw: str) -> str:
-    """The text with these very characters as the value at a pointer."""
+    """Return the text with `raw` as the source text of the value at a pointer."""
     text = json_set_value(text, pointer, None)
     span = _walk(_scan(text), pointer)[-1].span
     return text[: span.start] + raw + text[span.end :]
 
 
 def json_set_value(text: str, pointer: Pointer, value: Any) -> str:
-    """The text with a value put at a pointer; objects on the way are made when they are missing."""
+    """Return the text with a value at a pointer; missing objects on the path are created."""
     if not text.strip():
         text = "{}\n"
     found = _walk(_scan(text), pointer)
@@ -50,13 +50,13 @@ def json_set_value(text: str, pointer: Pointer, value: Any) -> str:
     for key in reversed(rest[1:]):
         value = {key: value}
     if here.members is None:
-        # Something else stands where an object should be: it is replaced as a whole.
+        # A value that is not an object is replaced completely.
         return text[: here.span.start] + _rendered({rest[0]: value}, text, here.span) + text[here.span.end :]
     return _with_member(text, here, rest[0], value)
 
 
 def json_remove_value(text: str, pointer: Pointer) -> str:
-    """The text without the member a pointer leads to."""
+    """Return the text without the member at a pointer."""
     found = _walk(_scan(text), pointer)
     if len(found) != len(pointer) + 1:
         return text
@@ -71,7 +71,7 @@ def json_remove_value(text: str, pointer: Pointer) -> str:
 
 
 def plain(value: Value) -> Any:
-    """A scanned value as ordinary data."""
+    """Convert a scanned value to plain data."""
     if value.members is not None:
         return {member.key: plain(member.value) for member in value.members}
     if value.items is not None:
@@ -80,12 +80,12 @@ def plain(value: Value) -> Any:
 
 
 def _scan(text: str) -> Value:
-    # Clients keep whole histories in these files: they may be far larger than a configuration of ours.
+    # Some clients store histories in these files, so they may be far larger than a configuration of ours.
     return scan(text, max_values=5_000_000)
 
 
 def _walk(root: Value, pointer: Pointer) -> list[Value]:
-    """The values along a pointer, as far as they exist, beginning with the root."""
+    """Return the values along a pointer as far as they exist, starting with the root."""
     found = [root]
     for key in pointer:
         member = found[-1].member(key)
@@ -129,7 +129,7 @@ def _indent_of_member(text: str, members: tuple[Member, ...]) -> str | None:
 
 
 def _unit(text: str) -> str:
-    """One step of indentation as this text has it."""
+    """Return one level of indentation of this text."""
     found = re.search(r"^([ \t]+)[\"}/]", text, re.MULTILINE)
     if not found:
         return "  "

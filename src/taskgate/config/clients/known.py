@@ -1,4 +1,4 @@
-"""The clients we know, in the order they are offered: where each keeps its settings, how it writes a server and the gateway."""
+"""The supported clients: the settings files of each, and the format of its entries."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _claude_desktop_places(host: Host) -> list[SettingsPlace]:
 
 def _claude_desktop_write(gateway: Gateway) -> dict[str, object]:
     if gateway.url:
-        raise CannotInstall("Claude Desktop's file starts programs only; install without --url")
+        raise CannotInstall("Claude Desktop's settings file only supports programs; install without --url")
     return usual_entry(gateway)
 
 
@@ -91,7 +91,7 @@ def _codex_places(host: Host) -> list[SettingsPlace]:
 
 
 def _codex_read(entry: Entry) -> Entry:
-    """Codex has no variables in values; it names them in keys of their own."""
+    """Convert a Codex entry. Codex has no variables in values; separate keys name them."""
     server: Entry = in_our_variables(read_usual(entry), Variables.NONE)
     headers = dict(server.get("headers") or {})
     if isinstance(token := entry.get("bearer_token_env_var"), str):
@@ -191,7 +191,7 @@ def _cline_places(host: Host) -> list[SettingsPlace]:
 
 
 def _cline_read(entry: Entry) -> Entry:
-    """An address without a type is the old transport there."""
+    """Convert a Cline entry, in which a URL without a type means HTTP+SSE."""
     server = read_usual(entry)
     if "url" in server and not entry.get("type"):
         server["transport"] = "sse"
@@ -212,21 +212,21 @@ CLIENTS = {
 
 
 class UnknownClient(Exception):
-    """No client has that name; the message lists those we know."""
+    """The client is not supported; the message lists the supported ones."""
 
 
 def client_named(name: str) -> Client:
-    """The client of a name."""
+    """Return the client with a name. Raises UnknownClient."""
     if name in CLIENTS:
         return CLIENTS[name]
-    hint = did_you_mean(name, CLIENTS) or f"known are: {', '.join(CLIENTS)}"
-    raise UnknownClient(f'"{name}" is not a client we know; {hint}')
+    hint = did_you_mean(name, CLIENTS) or f"supported clients: {', '.join(CLIENTS)}"
+    raise UnknownClient(f'"{name}" is not a supported client; {hint}')
 
 
 def client_of_program(program: str) -> Client:
-    """The client that a program belongs to."""
+    """Return the client that a program belongs to. Raises UnknownClient."""
     stem = Path(program).name.removesuffix(".exe")
     for client in CLIENTS.values():
         if stem in client.programs:
             return client
-    raise UnknownClient(f'"{stem}" is not a program we know; name its client with --client ({", ".join(CLIENTS)})')
+    raise UnknownClient(f'"{stem}" is not a known program; name its client with --client ({", ".join(CLIENTS)})')

@@ -14,7 +14,7 @@ from taskgate.config.clients.client import GATEWAY_NAME, Entry, Gateway, Variabl
 
 
 def usual_entry(gateway: Gateway, *, stdio_type: str | None = None, http_type: str | None = None) -> Entry:
-    """The gateway in the shape that most clients share."""
+    """Return the gateway's entry in the format of most clients."""
     if gateway.url:
         return {**({"type": http_type} if http_type else {}), "url": gateway.url}
     program, *args = gateway.command
@@ -22,7 +22,7 @@ def usual_entry(gateway: Gateway, *, stdio_type: str | None = None, http_type: s
 
 
 def is_gateway(name: str, server: Entry) -> bool:
-    """Whether an entry is the gateway itself: it must never be put behind itself."""
+    """Whether an entry is the gateway itself, which must not become its own upstream server."""
     words = [server.get("command") or "", *(server.get("args") or ())]
     programs = {Path(str(word)).name.removesuffix(".exe") for word in words}
     starts_us = "stdio" in words and "taskgate" in programs
@@ -33,7 +33,7 @@ _HTTP_TYPES = {"http", "streamable-http", "streamablehttp", "streamable_http", "
 
 
 def read_usual(entry: Entry) -> Entry:
-    """The shape that most clients share: command, args, env, or an address with headers."""
+    """Convert an entry in the format of most clients: command, args, env, or a URL with headers."""
     server: Entry = {}
     command = entry.get("command")
     if isinstance(command, list) and command:
@@ -58,22 +58,22 @@ def read_usual(entry: Entry) -> Entry:
 
 
 def why_it_stays(entry: Entry) -> str | None:
-    """Why a server must stay with its client, because only the client can do what its entry says; None if it can move."""
+    """Return why only the client can start this server, or None if the gateway can."""
     if entry.get("source") == "extension":
-        return "is started by an extension of the client"
+        return "is started by a client extension"
     if "envFile" in entry:
-        return "reads its variables from a file (envFile)"
+        return "reads environment variables from a file (envFile)"
     if _asks_for_input(entry):
-        return "asks its user for values (${input:...})"
+        return "prompts for values (${input:...})"
     if any(isinstance(entry.get(key), dict) and entry[key] for key in ("oauth", "auth")):
-        return "is logged in to by the client (OAuth)"
+        return "uses an OAuth login of the client"
     if not any(entry.get(key) for key in ("command", "url", "serverUrl", "httpUrl")):
-        return "has neither a command nor an address"
+        return "has neither a command nor a URL"
     return None
 
 
 def may_want_login(server: Entry) -> bool:
-    """Whether its client would log in by itself (OAuth) when the server asks for it: the entry does not tell."""
+    """Whether the server may require an OAuth login, which its client would do on demand."""
     given = {name.lower() for name in server.get("headers") or {}}
     return str(server.get("url", "")).startswith("https://") and "authorization" not in given
 
@@ -119,7 +119,7 @@ def _tool_lists(entry: Entry) -> Entry:
 
 
 def in_our_variables(value: Any, variables: Variables) -> Any:
-    """The same value with variables written our way, and literal `${` protected where the client has no variables."""
+    """Convert the variables in a value to our syntax; escape literal `${` if the client has no variables."""
     if isinstance(value, dict):
         return {key: in_our_variables(item, variables) for key, item in value.items()}
     if isinstance(value, list):
@@ -133,7 +133,7 @@ def in_our_variables(value: Any, variables: Variables) -> Any:
 
 
 def with_absolute_cwd(server: Entry, base: Path) -> Entry:
-    """A relative working directory means the client's folder, not ours."""
+    """Make a relative `cwd` absolute: it is relative to the client's folder, not to our file."""
     cwd = server.get("cwd")
     if not isinstance(cwd, str) or cwd.startswith(("/", "~", "$")):
         return server

@@ -21,11 +21,11 @@ Result = TypeVar("Result")
 
 
 class SettingsError(Exception):
-    """A client's settings cannot be read."""
+    """A client's settings cannot be parsed or changed."""
 
 
 def servers_in(text: str, place: SettingsPlace) -> dict[str, Entry]:
-    """The servers of a place, as the client wrote them; entries that are no maps are passed over."""
+    """Return the servers of a place in the client's format; entries that are not maps are skipped."""
     found = _value_at(text, place.format, place.pointer)
     if not isinstance(found, dict):
         return {}
@@ -33,19 +33,17 @@ def servers_in(text: str, place: SettingsPlace) -> dict[str, Entry]:
 
 
 def with_servers(text: str, place: SettingsPlace, servers: dict[str, Entry]) -> str:
-    """The text with exactly these servers at a place."""
+    """Return the text with exactly these servers at a place. Raises SettingsError."""
     if place.format is Format.JSON:
         return _guarded(lambda: json_set_value(text, place.pointer, servers))
     after = _guarded(lambda: toml_set_value(text, place.pointer, servers))
     if _rest(after, place) != _rest(text, place) or servers_in(after, place) != servers:
-        raise SettingsError("written in a way that cannot be changed safely; move its servers by hand")
+        raise SettingsError("the formatting prevents a safe change; move its servers manually")
     return after
 
 
 def restored(current: str, before: str, place: SettingsPlace) -> str:
-    """The current text with the place's servers as they were before; servers added since are kept, the gateway is
-    not.
-    """
+    """Return the current text with the former servers; servers added since are kept, the gateway is removed."""
     was = _value_at(before, place.format, place.pointer)
     now = servers_in(current, place)
     was_servers = was if isinstance(was, dict) else {}
@@ -63,7 +61,7 @@ def restored(current: str, before: str, place: SettingsPlace) -> str:
 
 
 def _rest(text: str, place: SettingsPlace) -> dict[str, Any]:
-    """Everything but the place's servers."""
+    """Return everything except the servers of the place."""
     return {key: value for key, value in tomllib.loads(text).items() if key != place.pointer[0]}
 
 
@@ -76,6 +74,6 @@ def _guarded(work: Callable[[], Result]) -> Result:
     try:
         return work()
     except JsonTextError as error:
-        raise SettingsError(f"not readable as JSON: {error.message}") from None
+        raise SettingsError(f"invalid JSON: {error.message}") from None
     except (TOMLKitError, tomllib.TOMLDecodeError) as error:
-        raise SettingsError(f"not readable as TOML: {str(error)[:200]}") from None
+        raise SettingsError(f"invalid TOML: {str(error)[:200]}") from None

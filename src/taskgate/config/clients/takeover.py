@@ -27,12 +27,12 @@ from taskgate.config.clients.settings_text import SettingsError
 
 
 class AlreadyWrapped(Exception):
-    """Another process is in front of the same client."""
+    """Another process has changed the settings of the same client."""
 
 
 @dataclass(slots=True)
 class Held:
-    """A record that this process holds."""
+    """A record that this process has locked."""
 
     path: Path
     file: IO[str]
@@ -40,14 +40,14 @@ class Held:
 
 
 class Takeover:
-    """Changes that are in force until `end`."""
+    """Changes that are reverted by `end`."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._held: list[Held] = []
 
     def begin(self, changes: list[FileChange]) -> None:
-        """Lock every file, then change them all; on any failure nothing stays changed."""
+        """Lock all files, then change them. On failure all changes are reverted."""
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         try:
             for change in changes:
@@ -60,7 +60,7 @@ class Takeover:
             raise
 
     def end(self) -> list[str]:
-        """Put everything back; what could not be put back is said, and its record stays."""
+        """Restore all files. Return a note for each one that could not be restored."""
         notes = []
         while self._held:
             held = self._held.pop()
@@ -74,7 +74,7 @@ class Takeover:
         path = self._folder / record_name(change.path)
         file = _locked(path)
         if file is None:
-            raise AlreadyWrapped(f"{change.path} is held by another `taskgate wrap`; end that one first")
+            raise AlreadyWrapped(f"{change.path} is in use by another `taskgate wrap`; stop that one first")
         if file.read().strip():
             file.close()
             raise AlreadyWrapped(f"{change.path} was left changed by a crash; run `taskgate wrap --recover` first")
@@ -82,7 +82,7 @@ class Takeover:
 
 
 def recover(folder: Path) -> list[str]:
-    """Take back what crashed processes left behind; records that a living process holds are left alone."""
+    """Restore files that crashed processes left changed. Records that a running process has locked are skipped."""
     notes = []
     for path in sorted(folder.glob("*.json")) if folder.is_dir() else ():
         file = _locked(path)
@@ -94,7 +94,7 @@ def recover(folder: Path) -> list[str]:
                 path.unlink(missing_ok=True)
                 continue
             note = _put_back(Held(path, file, change))
-            notes.append(note or f"{change.path}: put back after an unclean end")
+            notes.append(note or f"{change.path}: restored after a crash")
     return notes
 
 
@@ -102,7 +102,7 @@ def _locked(path: Path) -> IO[str] | None:
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        # The holder before us may have removed the file between our opening and our locking it.
+        # The previous owner may have removed the file between our open and our lock.
         if os.fstat(descriptor).st_nlink == 0:
             raise OSError
     except OSError:
@@ -127,6 +127,6 @@ def _put_back(held: Held) -> str | None:
         backup = held.change.path.with_name(held.change.path.name + BACKUP_ENDING)
         write_file(backup, held.change.before, mode=0o600)
         held.path.unlink(missing_ok=True)
-        return f"{held.change.path}: could not be put back ({error}); its old text is in {backup}"
+        return f"{held.change.path}: could not be restored ({error}); the original text is in {backup}"
     held.path.unlink(missing_ok=True)
     return None

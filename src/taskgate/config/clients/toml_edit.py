@@ -11,7 +11,7 @@ from taskgate.config.clients.client import Pointer
 
 
 def toml_value_at(text: str, pointer: Pointer) -> Any:
-    """The plain value a pointer leads to; None when there is none."""
+    """Return the plain value at a pointer, or None."""
     here: Any = tomllib.loads(text)
     for key in pointer:
         if not isinstance(here, dict) or key not in here:
@@ -21,7 +21,7 @@ def toml_value_at(text: str, pointer: Pointer) -> Any:
 
 
 def toml_set_value(text: str, pointer: Pointer, value: dict[str, Any]) -> str:
-    """The text with a table of tables put at a one-step pointer."""
+    """Return the text with a table of tables at a pointer of one key."""
     (key,) = pointer
     document = tomlkit.parse(text)
     if key in document:
@@ -41,5 +41,5 @@ def toml_set_value(text: str, pointer: Pointer, value: dict[str, Any]) -> str:
 
 
 def toml_remove_value(text: str, pointer: Pointer) -> str:
-    """The text without the tables at a one-step pointer."""
+    """Return the text without the tables at a pointer of one key."""
     return toml_set_value(text, pointer, {})

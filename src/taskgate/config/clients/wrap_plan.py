@@ -16,11 +16,11 @@ from taskgate.config.clients.install_plan import FileChange, plan_takeover
 
 
 class NothingToWrap(Exception):
-    """There is no server to put the gateway in front of."""
+    """Neither the client nor the configuration has a server."""
 
 
 def plan_wrap(client: Client, host: Host, config: Path | None, folder: Path) -> list[FileChange]:
-    """The changes for one run of an agent; `folder` takes the temporary configuration when the user has none."""
+    """Return the changes for one run of an agent. `folder` is for the temporary configuration if the user has none."""
     gathered = gather([client], host)
     before = read_settings(config) if config else ""
     plan = plan_import(gathered.found, before, str(config or "taskgate.yaml"))
@@ -30,6 +30,6 @@ def plan_wrap(client: Client, host: Host, config: Path | None, folder: Path) -> 
         return [FileChange(temporary, "", plan.after, False, ()), *changes]
     if config is None:
         raise NothingToWrap(
-            f"{client.title} has no servers, and there is no taskgate.yaml; add a server to one of them"
+            f"{client.title} has no servers, and no taskgate.yaml was found; add a server to one of them"
         )
     return changes

@@ -12,68 +12,77 @@ from taskgate.config.model.values import Count, Duration, HeaderMap, HttpUrl, Se
 
 def _silence_is_no(value: Any) -> Any:
     if value == "approve":
-        raise ValueError("silence would mean yes; if that is what you want, write unsafe_on_timeout: approve")
+        raise ValueError(
+            "would approve unanswered calls; write deny, or, if you accept the risk, unsafe_on_timeout: approve"
+        )
     return value
 
 
 class InboxChannel(Section):
-    """The gateway's own inbox: web page, API and command line."""
+    """The gateway's inbox: the web console, the HTTP API and `taskgate approvals`."""
 
-    type: Literal["inbox"] = Field(default="inbox", description="inbox")
+    type: Literal["inbox"] = Field(default="inbox", description="`inbox`")
 
 
 class WebhookChannel(Section):
-    """A signed request to an address of yours, answered by a signed callback."""
+    """A signed HTTP request to your service, which decides with a signed callback."""
 
-    type: Literal["webhook"] = Field(default="webhook", description="webhook")
-    url: HttpUrl = Field(description="Where the question is posted.")
-    secret: Annotated[str, Field(min_length=1)] = Field(repr=False, description="Key of the HMAC signatures.")
-    headers: HeaderMap = Field(default_factory=dict, repr=False, description="Headers to send along.")
-    timeout: Duration = Field(default=timedelta(seconds=10), description="For one attempt.")
+    type: Literal["webhook"] = Field(default="webhook", description="`webhook`")
+    url: HttpUrl = Field(description="Address that receives the request.")
+    secret: Annotated[str, Field(min_length=1)] = Field(
+        repr=False, description="HMAC key for the signatures, by reference, for example `${env:WEBHOOK_SECRET}`."
+    )
+    headers: HeaderMap = Field(default_factory=dict, repr=False, description="Additional request headers.")
+    timeout: Duration = Field(default=timedelta(seconds=10), description="Timeout of one attempt.")
     retries: Annotated[Whole, Field(ge=0, le=20)] = Field(
-        default=5, description="Attempts after the first, with growing pauses."
+        default=5, description="Retries after the first attempt, with increasing delay."
     )
 
 
 class SlackChannel(Section):
-    """A card in a Slack channel."""
+    """A message in a Slack channel."""
 
-    type: Literal["slack"] = Field(default="slack", description="slack")
+    type: Literal["slack"] = Field(default="slack", description="`slack`")
     channel: str = Field(description="Channel id or name.")
-    bot_token: Annotated[str, Field(min_length=1)] = Field(repr=False, description="Token that begins with xoxb-.")
+    bot_token: Annotated[str, Field(min_length=1)] = Field(
+        repr=False, description="Bot token (`xoxb-…`), by reference."
+    )
     app_token: str | None = Field(
-        default=None, repr=False, description="Token that begins with xapp-, for Socket Mode."
+        default=None, repr=False, description="App token (`xapp-…`) for Socket Mode, by reference."
     )
     mode: Literal["socket", "reactions"] = Field(
-        default="socket", description="Buttons over Socket Mode, or polling for reactions."
+        default="socket", description="`socket`: buttons through Socket Mode; `reactions`: poll for emoji reactions."
     )
-    poll_interval: Duration = Field(default=timedelta(seconds=5), description="With reactions: how often to look.")
+    poll_interval: Duration = Field(
+        default=timedelta(seconds=5), description="With `mode: reactions`: polling interval."
+    )
     approvers: dict[str, str] = Field(
-        default_factory=dict, description="Slack user id to token id, for n-of-m and self-approval."
+        default_factory=dict,
+        description="Slack user id to token id. Needed to count approvers and to detect self-approval.",
     )
-    api_url: HttpUrl = Field(default="https://slack.com/api/", description="Where Slack's API is.")
+    api_url: HttpUrl = Field(default="https://slack.com/api/", description="Base URL of the Slack API.")
 
     @model_validator(mode="after")
-    def _socket_needs_its_token(self) -> SlackChannel:
+    def _require_app_token(self) -> SlackChannel:
         if self.mode == "socket" and not self.app_token:
             raise ValueError("mode socket needs app_token; add it, or write mode: reactions")
         return self
 
 
 class ElicitationChannel(Section):
-    """The caller's own elicitation; only where the person at the client may approve."""
+    """An MCP elicitation to the caller. Use it only where the person at the client may approve."""
 
-    type: Literal["elicitation"] = Field(default="elicitation", description="elicitation")
+    type: Literal["elicitation"] = Field(default="elicitation", description="`elicitation`")
     mode: Literal["form", "url"] = Field(
-        default="url", description="A form in the client, or a link to the approval page."
+        default="url", description="`form`: a form in the client; `url`: a link to the approval page."
     )
 
 
 class NotifyChannel(Section):
-    """A message to anything that apprise can reach; the decision is made elsewhere."""
+    """A notification through Apprise. It cannot take a decision, so combine it with another channel."""
 
-    type: Literal["notify"] = Field(default="notify", description="notify")
-    urls: Words = Field(repr=False, description="Apprise addresses.")
+    type: Literal["notify"] = Field(default="notify", description="`notify`")
+    urls: Words = Field(repr=False, description="Apprise URLs.")
 
 
 Channel = Annotated[
@@ -82,50 +91,54 @@ Channel = Annotated[
 
 
 class Workflow(Section):
-    """How one kind of approval is asked for."""
+    """How approvals of one kind are requested and decided."""
 
     channels: tuple[Channel, ...] = Field(
-        default=(InboxChannel(),), min_length=1, description="Where people are asked: inbox, or a map with type."
+        default=(InboxChannel(),), min_length=1, description="Where approvers are asked: `inbox`, or a map with `type`."
     )
     timeout: Duration = Field(
-        default=timedelta(minutes=10), gt=timedelta(0), description="How long the question stays open."
+        default=timedelta(minutes=10), gt=timedelta(0), description="How long an approval stays open."
     )
     on_timeout: Annotated[Literal["deny"], BeforeValidator(_silence_is_no)] = Field(
-        default="deny", description="Silence means deny."
+        default="deny", description="Unanswered approvals are denied."
     )
     unsafe_on_timeout: Literal["approve"] | None = Field(
         default=None,
-        description="approve: silence means yes. Named unsafe because it is; shown in a banner and in the audit log.",
+        description="`approve`: unanswered approvals are approved. Unsafe; shown in a banner and in the audit log.",
     )
     approvers: Words = Field(
         default=("*",),
-        description='Who may decide: ids of tokens, group:NAME or role:NAME; "*" is everyone with the role approver.',
+        description='Who may decide: token ids, `group:NAME` or `role:NAME`. `"*"` is every caller with the role approver.',
     )
-    approvals_needed: Count = Field(default=1, description="How many different people must agree.")
-    self_approval: bool = Field(default=False, description="Whether the requester may approve their own call.")
+    approvals_needed: Count = Field(default=1, description="Number of different approvers that must approve.")
+    self_approval: bool = Field(default=False, description="Whether a caller may approve their own call.")
     redact_fields: Words = Field(
-        default=(), description="Dotted paths or globs of arguments that approvers and audit do not see."
+        default=(),
+        description="Arguments (dotted paths or globs) that are hidden from approvers and the audit log, for example `[token, "
+        '"*.password"]`.',
     )
     decision_valid_for: Duration = Field(
-        default=timedelta(minutes=15), gt=timedelta(0), description="How long a yes stays good until the call is sent."
+        default=timedelta(minutes=15),
+        gt=timedelta(0),
+        description="How long an approval stays valid until the call is sent.",
     )
 
     max_auth_age: Duration | None = Field(
         default=None,
         gt=timedelta(0),
-        description="How long ago somebody may have logged in to the pages to approve; older logins must be renewed first.",
+        description="Approvers must have logged in to the console within this time; an older login must be renewed first.",
     )
 
     @model_validator(mode="after")
-    def _enough_people(self) -> Workflow:
+    def _check_approvers(self) -> Workflow:
         if not self.approvers:
-            raise ValueError('nobody may approve; name token ids in approvers, or write ["*"]')
+            raise ValueError('has no approvers; list token ids in approvers, or write ["*"]')
         named = not any(name == "*" or name.startswith(("group:", "role:")) for name in self.approvers)
         if named and len(set(self.approvers)) < self.approvals_needed:
             raise ValueError(
-                f"approvals_needed is {self.approvals_needed} but only {len(set(self.approvers))} approvers are named; "
-                "name more or ask for fewer"
+                f"approvals_needed is {self.approvals_needed}, but approvers lists only {len(set(self.approvers))}; "
+                "list more, or lower approvals_needed"
             )
         if all(isinstance(channel, NotifyChannel) for channel in self.channels):
-            raise ValueError("no channel can take a decision (notify only tells); add inbox")
+            raise ValueError("no channel can take a decision (notify only sends); add inbox")
         return self

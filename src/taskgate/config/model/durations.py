@@ -15,24 +15,24 @@ _ISO = re.compile(
     r"P(?:(\d{1,9})W)?(?:(\d{1,9})D)?(?:T(?:(\d{1,9})H)?(?:(\d{1,9})M)?(?:(\d{1,9}(?:\.\d{1,6})?)S)?)?\Z", re.ASCII
 )
 _LONGEST_MS = 3650 * 86_400_000
-_RIGHT = "write it like 10m, 1h 30m, 45s, 250ms or PT10M"
+_EXAMPLES = "write for example 10m, 1h 30m, 45s, 250ms or PT10M"
 
 
 def duration(text: object) -> timedelta:
-    """A length of time from its written form; ValueError says what would be right."""
+    """Parse a duration. Raises ValueError with the accepted form."""
     if isinstance(text, timedelta):
         return text
     if not isinstance(text, str) or not text.strip():
-        raise ValueError(f"is not a length of time; {_RIGHT}")
+        raise ValueError(f"is not a duration; {_EXAMPLES}")
     if re.fullmatch(r"[-+]?\d+(\.\d+)?", text.strip()):
         if float(text) == 0:
             return timedelta(0)
-        raise ValueError(f"has no unit; {_RIGHT}")
+        raise ValueError(f"has no unit; {_EXAMPLES}")
     return timedelta(milliseconds=_total_ms(text.strip()))
 
 
 def milliseconds(text: object) -> int:
-    """A number of milliseconds, bare or as a length of time with a unit."""
+    """Parse a number of milliseconds, bare or as a duration with a unit. Raises ValueError."""
     if isinstance(text, bool):
         raise ValueError("is not a number of milliseconds; write a whole number like 45000, or 45s")
     if isinstance(text, int):
@@ -45,7 +45,7 @@ def milliseconds(text: object) -> int:
 
 
 def spell(length: timedelta) -> str:
-    """The shortest written form of a length of time, for documents and messages."""
+    """Format a duration in its shortest form, for example `1h 30m`."""
     rest = round(length.total_seconds() * 1000)
     parts = []
     for unit in ("d", "h", "m", "s", "ms"):
@@ -58,9 +58,9 @@ def spell(length: timedelta) -> str:
 def _total_ms(text: str) -> float:
     total = _iso_ms(text) if text[:1] in "Pp" else _parts_ms(text)
     if total is None:
-        raise ValueError(f"is not a length of time; {_RIGHT}")
+        raise ValueError(f"is not a duration; {_EXAMPLES}")
     if total > _LONGEST_MS:
-        raise ValueError("is longer than ten years; choose a shorter time")
+        raise ValueError("is longer than ten years; use a shorter duration")
     return total
 
 

@@ -10,18 +10,18 @@ from taskgate.config.model.values import Section
 
 
 def _word_for_switch(value: Any) -> Any:
-    """`true` and `false` where a word is wanted: YAML writers mean on and off."""
+    """Accept `true` and `false` for `on` and `off`, which YAML 1.1 treats as the same."""
     word = str(value).lower() if isinstance(value, (bool, str)) else value
     return {"true": "on", "yes": "on", "false": "off", "no": "off"}.get(word, word)
 
 
 class Facade(Section):
-    """The facade tools."""
+    """The facade tools: the gateway's own tools for finding and calling the tools of its servers."""
 
     add_server: Annotated[Literal["off", "session", "on"], BeforeValidator(_word_for_switch)] | None = Field(
         default=None,
-        description="Whether callers may add servers: off (the default), session (callers on standard streams), on. "
-        "Governed as the tool add_server of the server taskgate.",
+        description="Whether callers may add servers at run time: `off` (default), `session` (callers on standard streams), or "
+        "`on`. Rules apply to it as tool `add_server` of server `taskgate`.",
     )
 
 
@@ -30,9 +30,9 @@ class Apps(Section):
 
     task_card: Annotated[Literal["auto", "all", "held", "off"], BeforeValidator(_word_for_switch)] = Field(
         default="auto",
-        description="Which tools show the gateway's task card in hosts that render apps: held (calls that may wait for people), "
-        "all (every tool whose calls may become tasks), off, or auto (all for sessions whose host renders apps; for callers of "
-        "2026-07-28 those that are held or known to take long).",
+        description="Which tools show the gateway's task card in hosts that render apps. `held`: tools whose calls may wait "
+        "for approval; `all`: every tool whose calls may become tasks; `off`: none; `auto`: `all` for sessions "
+        "whose host renders apps, and for 2026-07-28 callers the tools that are held or known to be slow.",
     )
 
 
@@ -41,32 +41,32 @@ class Completion(Section):
 
     learn: bool = Field(
         default=True,
-        description="Remember values that a caller used before, for that caller only, never secrets.",
+        description="Suggest values that the same caller used before. Secrets are never stored.",
     )
 
 
 class Errors(Section):
-    """Which numbers errors bear; the stable name is always data.error_type."""
+    """JSON-RPC error codes. The stable name of an error is always `data.error_type`."""
 
     profile: Literal["mcp", "erlmcp"] = Field(
         default="mcp",
-        description="erlmcp puts that server's legacy numbers on the wire.",
+        description="`erlmcp` uses the legacy error codes of the erlmcp server.",
     )
     task_codes: Literal["mcp", "seed"] = Field(
         default="mcp",
-        description="seed answers -32009 and -32010 for task required and forbidden.",
+        description="`seed` returns -32009 and -32010 when a task is required or forbidden.",
     )
 
 
 class Compat(Section):
-    """Behaviour for particular peers."""
+    """Compatibility with particular clients and servers."""
 
     vendor_methods: bool = Field(
         default=False,
-        description="Answer tasks/create, requests/cancel and the list form of elicitation/create.",
+        description="Support `tasks/create`, `requests/cancel` and the list form of `elicitation/create`.",
     )
     result_not_ready: bool = Field(
         default=False,
-        description="With vendor_methods: tasks/result of a task that has not ended is the error result_not_ready instead of "
-        "waiting for the end, as MCP has it.",
+        description="With `vendor_methods`: `tasks/result` of an unfinished task returns the error `result_not_ready` instead "
+        "of waiting, as MCP specifies.",
     )

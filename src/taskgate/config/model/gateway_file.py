@@ -27,7 +27,7 @@ from taskgate.config.model.values import HttpUrl, Name, ScopeName, Section, Serv
 
 def _first_schema(value: Any) -> Any:
     if value not in (1, "1"):
-        raise ValueError("is a version this Taskgate does not know; write schema: 1")
+        raise ValueError("is not a supported version; write schema: 1")
     return 1
 
 
@@ -36,82 +36,97 @@ def _off_word(value: Any) -> Any:
 
 
 def _auth_word(value: Any) -> Any:
-    """`auth: none` is a word of its own, so that nobody opens a gateway to the network by a forgotten key."""
+    """Accept `auth: none`. It is explicit, so that a missing key never opens a gateway to the network."""
     return {"none": True} if value == "none" else value
 
 
 class GatewayFile(Section):
-    """A whole configuration."""
+    """The top level of a configuration file."""
 
     schema_version: Annotated[Literal[1], BeforeValidator(_first_schema)] = Field(
-        default=1, alias="schema", description="Version of this file's format."
+        default=1, alias="schema", description="Version of the file format."
     )
     profile: Literal["production", "development"] = Field(
         default="production",
-        description="production enforces; development only logs what it would have denied or held, and forwards.",
+        description="`production` enforces the rules; `development` forwards every call and only logs what it would have "
+        "denied or held.",
     )
     environment: str | None = Field(
-        default=None, description="Which of `environments` applies; $TASKGATE_ENV wins over it."
+        default=None, description="Which entry of `environments` applies. `$TASKGATE_ENV` overrides it."
     )
     servers: dict[ServerId, Server] = Field(
         default_factory=dict,
-        description="The servers by id. A pasted mcpServers block, VS Code's servers and `sources` are read too.",
+        description="Upstream servers by id. A pasted `mcpServers` block, VS Code's `servers` and `sources` are accepted too.",
     )
     registry_dir: str | None = Field(
-        default=None, description="Folder of server records (*.yaml, *.json, *.toml), relative to this file."
+        default=None, description="Folder of server records (`*.yaml`, `*.json`, `*.toml`), relative to this file."
     )
-    governance: Governance = Field(default_factory=Governance, description="Rules.")
+    governance: Governance = Field(default_factory=Governance, description="Rules that forward, hold or deny calls.")
     approval: dict[Name, Workflow] = Field(default_factory=dict, description="Approval workflows by name.")
     cedar: Cedar = Field(default_factory=Cedar, description="Cedar policies.")
-    profiles: dict[Name, ScopeProfile] = Field(default_factory=dict, description="Bundles of servers for scopes.")
+    profiles: dict[Name, ScopeProfile] = Field(
+        default_factory=dict, description="Named sets of servers and tools for scopes."
+    )
     scopes: dict[ScopeName, Scope] = Field(
         default_factory=dict,
-        description="What is served at /mcp/NAME; `default` is /mcp. Without any: one scope with all servers.",
+        description="Sets of tools that are served at `/mcp/NAME`; `default` is `/mcp`. Without any: one scope with all "
+        "servers.",
     )
     tokens: tuple[Token, ...] = Field(
         default=(),
-        description="Who may call and who may approve. As soon as there is one, a request without a token is refused.",
+        description="Bearer tokens of callers and approvers. With at least one, requests without a token are refused.",
     )
     auth: Annotated[Auth, BeforeValidator(_auth_word)] = Field(
-        default_factory=Auth, description="Issuers whose tokens are accepted, and who may come without one."
+        default_factory=Auth, description="Token issuers, certificates, and exceptions from authentication."
     )
     people: dict[Name, Annotated[Words, Field(min_length=1)]] = Field(
         default_factory=dict,
-        description="People with several identities: each with token ids, `ISSUER#SUBJECT` and `slack:USER`. "
-        "They count once, and decide on no call that they asked for under another name.",
+        description="People with several identities: a list of token ids, `ISSUER#SUBJECT` and `slack:USER` for each. A person "
+        "counts as one approver and cannot approve a call made under another of their identities.",
     )
-    secrets: Secrets = Field(default_factory=Secrets, description="How references to secrets may be resolved.")
+    secrets: Secrets = Field(default_factory=Secrets, description="How references to secrets are resolved.")
     tasks: Tasks = Field(default_factory=Tasks, description="Tasks.")
-    facade: Facade = Field(default_factory=Facade, description="The facade tools.")
+    facade: Facade = Field(default_factory=Facade, description="Facade tools.")
     apps: Apps = Field(default_factory=Apps, description="MCP Apps.")
-    providers: dict[Name, Provider] = Field(default_factory=dict, description="Models that may answer sampling.")
+    providers: dict[Name, Provider] = Field(
+        default_factory=dict, description="Language models that may answer sampling requests."
+    )
     completion: Completion = Field(default_factory=Completion, description="Argument completion.")
-    limits: Limits = Field(default_factory=Limits, description="Limits.")
+    limits: Limits = Field(default_factory=Limits, description="Limits on requests, sessions, tasks and buffers.")
     pins: Annotated[Literal["off", "warn", "enforce", "strict"], BeforeValidator(_off_word)] = Field(
         default="warn",
-        description="A tool whose definition changed: off, warn, enforce (quarantined), strict (new tools too).",
+        description="What happens when the definition of a tool changes. `warn`: log it; `enforce`: hide the tool until the "
+        "change is accepted; `strict`: also hide new tools; `off`: nothing.",
     )
     validate_arguments: Annotated[Literal["off", "warn", "enforce"], BeforeValidator(_off_word)] = Field(
-        default="warn", alias="validate", description="Arguments and structured results against the tools' schemas."
+        default="warn",
+        alias="validate",
+        description="Validate arguments and structured results against the tools' schemas: `off`, `warn` (log only), or "
+        "`enforce` (refuse).",
     )
-    errors: Errors = Field(default_factory=Errors, description="Numbers of errors.")
+    errors: Errors = Field(default_factory=Errors, description="JSON-RPC error codes.")
     store: Store | None = Field(
-        default=None, description="Where state is kept; default: SQLite in the state directory ($TASKGATE_STATE_DIR)."
+        default=None,
+        description="Where state is stored. Default: SQLite in the state directory (`$TASKGATE_STATE_DIR`).",
     )
-    audit: Audit = Field(default_factory=Audit, description="The audit log.")
-    listen: Listen = Field(default_factory=Listen, description="Where to listen.")
-    local: Local = Field(default_factory=Local, description="The gateway that `taskgate stdio` starts.")
+    audit: Audit = Field(default_factory=Audit, description="Audit log.")
+    listen: Listen = Field(default_factory=Listen, description="Listen address.")
+    local: Local = Field(default_factory=Local, description="The local gateway that `taskgate stdio` starts.")
     public_url: HttpUrl | None = Field(
-        default=None, description="The address people and callers reach this gateway by."
+        default=None,
+        description="Public URL of this gateway, for example `https://gateway.example`. Used in links and as the OAuth "
+        "resource.",
     )
     allowed_hosts: Words = Field(
-        default=(), description="Host headers to accept besides loopback names and public_url."
+        default=(), description="Accepted `Host` headers, in addition to loopback names and `public_url`."
     )
-    allowed_origins: Words = Field(default=(), description="Origins to accept besides loopback and public_url.")
-    telemetry: Telemetry = Field(default_factory=Telemetry, description="Logs, metrics, traces.")
-    compat: Compat = Field(default_factory=Compat, description="Behaviour for particular peers.")
+    allowed_origins: Words = Field(
+        default=(), description="Accepted `Origin` headers, in addition to loopback and `public_url`."
+    )
+    telemetry: Telemetry = Field(default_factory=Telemetry, description="Logs, metrics and traces.")
+    compat: Compat = Field(default_factory=Compat, description="Compatibility with particular clients and servers.")
 
     @property
     def requires_identity(self) -> bool:
-        """Whether callers must say who they are, apart from the one scope that may be anonymous."""
+        """Whether callers must authenticate, except in the anonymous scope."""
         return bool(self.tokens or self.auth.jwt or self.auth.introspection or self.auth.certificates)

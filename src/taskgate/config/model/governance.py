@@ -15,71 +15,91 @@ Action = Literal["forward", "approve", "deny", "policy"]
 class GovernanceDefaults(Section):
     """What happens to a call that no rule matches."""
 
-    action: Action = Field(default="forward", description="forward, approve, deny, or policy (ask Cedar).")
+    action: Action = Field(
+        default="forward",
+        description="`forward`, `approve` (hold for approval), `deny`, or `policy` (evaluate the Cedar policies).",
+    )
     approval: Name | None = Field(
-        default=None, description="The workflow for approve, and for policy when Cedar names none."
+        default=None, description="Workflow for `approve`, and for `policy` when Cedar names none."
     )
 
 
 class Rule(Section):
-    """One line of the rules; the first that matches decides."""
+    """One rule. The first rule that matches a call decides."""
 
     match: Pattern = Field(
-        description='Glob on the tool\'s own name; also "server:glob", "resource:glob", "prompt:glob".'
+        description='Glob on the tool\'s own name, for example `"delete_*"`. Also `"server:glob"`, `"resource:glob"` and '
+        '`"prompt:glob"`.'
     )
-    server: ServerId | None = Field(default=None, description="Only for this server.")
-    action: Action = Field(description="forward, approve, deny, or policy (ask Cedar).")
+    server: ServerId | None = Field(default=None, description="Apply the rule to this server only.")
+    action: Action = Field(
+        description="`forward`, `approve` (hold for approval), `deny`, or `policy` (evaluate the Cedar policies)."
+    )
     approval: Name | None = Field(
-        default=None, description="The workflow to ask; default: the one called default, else the inbox."
+        default=None, description="Workflow for `approve`. Default: the one named `default`, else the inbox."
     )
     policy_id: str | None = Field(
-        default=None, description="Told to Cedar as context.policy_id, so policies know who asks."
+        default=None, description="Passed to Cedar as `context.policy_id`, so that policies can distinguish rules."
     )
-    reason: str | None = Field(default=None, description="For approvers and the audit log; callers never see it.")
+    reason: str | None = Field(default=None, description="Shown to approvers and in the audit log, never to callers.")
 
     @model_validator(mode="after")
-    def _fits_its_action(self) -> Rule:
+    def _check_action(self) -> Rule:
         if self.policy_id is not None and self.action != "policy":
-            raise ValueError("policy_id belongs to action: policy; remove it or change the action")
+            raise ValueError("policy_id applies only to action: policy; remove it or change the action")
         if self.approval is not None and self.action in ("forward", "deny"):
-            raise ValueError(f"approval has no meaning with action: {self.action}; remove it or write action: approve")
+            raise ValueError(f"approval has no effect with action: {self.action}; remove it or write action: approve")
         return self
 
 
 class Grants(Section):
-    """Whether an approver may say yes for a while instead of once."""
+    """Approvals that apply to further calls for a limited time."""
 
-    enabled: bool = Field(default=True, description="Allow grants such as: this tool, for this scope, for one hour.")
-    longest: Duration = Field(default=timedelta(hours=1), description="The longest time a grant may last.")
+    enabled: bool = Field(
+        default=True,
+        description="Allow approvers to grant further calls, for example: this tool, in this scope, for one hour.",
+    )
+    longest: Duration = Field(default=timedelta(hours=1), description="Longest duration of a grant.")
 
 
 class Record(Section):
-    """Calls kept with their arguments, so that changed rules can be rehearsed on them."""
+    """Keep calls with their arguments, so that changed rules can be tested on them with `taskgate policy rehearse`."""
 
-    sample: float = Field(default=1.0, gt=0, le=1, description="Which part of the calls: 1 is all, 0.1 every tenth.")
-    keep: Duration = Field(default=timedelta(days=7), description="How long; at most 200,000 calls in all.")
+    sample: float = Field(
+        default=1.0, gt=0, le=1, description="Fraction of calls that is recorded: 1 is all, 0.1 every tenth."
+    )
+    keep: Duration = Field(
+        default=timedelta(days=7),
+        description="How long recorded calls are kept. At most 200,000 calls are kept in total.",
+    )
     redact: Words = Field(
         default=(),
-        description="Arguments that are not kept, as in redact_fields; what workflows hide is not kept either.",
+        description="Arguments that are not recorded, in the form of `redact_fields`. Arguments that a workflow redacts are "
+        "not recorded either.",
     )
 
 
 class Governance(Section):
-    """The rules."""
+    """Rules that forward, hold or deny calls."""
 
     defaults: GovernanceDefaults = Field(
         default_factory=GovernanceDefaults, description="For calls that no rule matches."
     )
-    rules: tuple[Rule, ...] = Field(default=(), description="In order; the first match wins.")
-    force_required: Patterns = Field(default=(), description="Tools shown as needing a task, whatever the rules say.")
-    grants: Grants = Field(default_factory=Grants, description="Approvals that last.")
+    rules: tuple[Rule, ...] = Field(default=(), description="Evaluated in order; the first match decides.")
+    force_required: Patterns = Field(
+        default=(), description="Tools (globs) that always declare `taskSupport: required`."
+    )
+    grants: Grants = Field(default_factory=Grants, description="Time-limited approvals.")
     record: Record | None = Field(
-        default=None, description="Keep calls for `taskgate policy rehearse`; without it nothing is kept but digests."
+        default=None,
+        description="Record calls for `taskgate policy rehearse`. Unset: only digests of arguments are kept.",
     )
 
 
 class Cedar(Section):
-    """Cedar policies, asked by `action: policy`."""
+    """Cedar policies, evaluated by rules with `action: policy`."""
 
-    policies: Words = Field(default=(), description="Policy files, relative to this file.")
-    entities: str | None = Field(default=None, description="A JSON file of Cedar entities, relative to this file.")
+    policies: Words = Field(
+        default=(), description="Policy files, relative to this file, for example `[./policies.cedar]`."
+    )
+    entities: str | None = Field(default=None, description="JSON file of Cedar entities, relative to this file.")

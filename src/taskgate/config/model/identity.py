@@ -12,7 +12,7 @@ from taskgate.config.model.values import Duration, HttpUrl, Name, ScopeName, Sec
 
 def _issuer(text: str) -> str:
     if "?" in text or "#" in text:
-        raise ValueError("an issuer has neither ? nor #; write it exactly as its tokens do")
+        raise ValueError("is not an issuer (it contains ? or #); copy the `iss` claim of a token")
     return text
 
 
@@ -21,118 +21,141 @@ Algorithm = Literal["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256
 
 
 class ClaimNames(Section):
-    """Where an issuer's tokens hold which fact: a claim's name, or a path such as realm_access.roles."""
+    """Which claims of a token hold which information: a claim name, or a path such as `realm_access.roles`."""
 
-    groups: str = Field(default="groups", description="Groups or roles; Cedar and `require` see them.")
-    tenant: str | None = Field(
-        default=None, description="The tenant. With it every token must name one, and tenants are kept apart."
+    groups: str = Field(
+        default="groups", description="Claim with groups or roles. Used by Cedar, `require` and `roles`."
     )
-    scopes: str = Field(default="scope", description="OAuth scopes, as a list or with spaces between.")
+    tenant: str | None = Field(
+        default=None,
+        description="Claim with the tenant. When set, every token must have it, and tenants are isolated from each other.",
+    )
+    scopes: str = Field(default="scope", description="Claim with the OAuth scopes, as a list or separated by spaces.")
 
 
 class Issued(Section):
-    """What tokens of one issuer must say, whoever verifies them."""
+    """Requirements for the tokens of one issuer."""
 
-    issuer: Issuer = Field(description="The issuer, exactly as its tokens name it.")
+    issuer: Issuer = Field(description="Issuer URL, exactly as in the tokens.")
     audiences: Words | None = Field(
         default=None,
-        description="Audiences to accept. Default: the address of the scope that is asked for, and nothing else.",
+        description="Accepted audiences. Default: only the URL of the requested scope.",
     )
-    skew: Duration = Field(default=timedelta(seconds=60), description="How far clocks may be apart.")
-    claims: ClaimNames = Field(default_factory=ClaimNames, description="Where the facts stand.")
+    skew: Duration = Field(default=timedelta(seconds=60), description="Tolerated clock difference.")
+    claims: ClaimNames = Field(default_factory=ClaimNames, description="Names of claims.")
     require: dict[str, Words] = Field(
-        default_factory=dict, description="Claims that every token must have, each with the values that are accepted."
+        default_factory=dict, description="Claims that every token must have, each with its accepted values."
     )
     roles: dict[Literal["viewer", "approver", "operator", "admin"], Words] = Field(
-        default_factory=dict, description="Roles of this gateway, each with the groups whose members have it."
+        default_factory=dict, description="Roles of this gateway, each with the groups that have it."
     )
 
 
 class Jwt(Issued):
-    """An issuer whose signed tokens are verified with its public keys."""
+    """An issuer whose JWTs are verified with its public keys."""
 
-    jwks_url: HttpUrl | None = Field(default=None, description="Where its keys are. Default: its metadata tell.")
+    jwks_url: HttpUrl | None = Field(
+        default=None, description="URL of the public keys. Default: from the issuer's metadata."
+    )
     algorithms: tuple[Algorithm, ...] = Field(
-        default=("RS256", "ES256"), min_length=1, description="The only algorithms that are accepted."
+        default=("RS256", "ES256"), min_length=1, description="Accepted signature algorithms."
     )
 
 
 class Introspection(Issued):
-    """An issuer that is asked about each opaque token (RFC 7662)."""
+    """An issuer that validates opaque tokens by introspection (RFC 7662)."""
 
-    url: HttpUrl = Field(description="Its introspection endpoint.")
-    client_id: str = Field(description="Who we are to it.")
-    client_secret: str = Field(repr=False, description="Our secret there, such as ${env:SECRET}.")
+    url: HttpUrl = Field(description="Introspection endpoint.")
+    client_id: str = Field(description="Client id of the gateway at the issuer.")
+    client_secret: str = Field(repr=False, description="Client secret, by reference, for example `${env:SECRET}`.")
     remember: Annotated[Duration, Field(ge=timedelta(seconds=1), le=timedelta(minutes=5))] = Field(
-        default=timedelta(seconds=5), description="How long an answer is good; a revoked token works until then."
+        default=timedelta(seconds=5),
+        description="How long a result is cached. A revoked token stays valid for up to this time.",
     )
 
 
 class OidcLogin(Jwt):
-    """An OpenID provider where people log in to the pages. Their ID tokens say who they are."""
+    """An OpenID Connect provider for logins to the web console."""
 
     audiences: None = Field(default=None, description="Not used: an ID token is issued for `client_id`.")
-    client_id: str = Field(description="Who we are to it; its redirect address is PUBLIC_URL/login/callback.")
+    client_id: str = Field(
+        description="Client id of the gateway. Register `PUBLIC_URL/login/callback` as its redirect URI."
+    )
     client_secret: str | None = Field(
         default=None,
         repr=False,
-        description="Our secret there, such as ${env:SECRET}; without one PKCE alone proves it.",
+        description="Client secret, by reference, for example `${env:SECRET}`. Without one, PKCE alone is used.",
     )
-    scopes: Words = Field(default=("openid", "profile"), description="What is asked for; openid must be among it.")
+    scopes: Words = Field(default=("openid", "profile"), description="OAuth scopes to request. Must include `openid`.")
 
 
 class Certificate(Section):
-    """Whoever shows a certificate with this name, signed by `listen.tls.client_ca` or named by a trusted proxy."""
+    """A caller that is identified by a client certificate, verified with `listen.tls.client_ca` or by a trusted proxy."""
 
     name: Annotated[str, Field(pattern=r"^(dns|uri|email|cn):.+")] = Field(
-        description="A name in the certificate: dns:HOST, uri:ADDRESS, email:ADDRESS or cn:COMMON NAME."
+        description="Name in the certificate: `dns:HOST`, `uri:URI`, `email:ADDRESS` or `cn:COMMON NAME`."
     )
-    id: Name = Field(description="The principal's name.")
+    id: Name = Field(description="Name of the principal.")
     roles: Words = Field(default=(), description="Roles and groups.")
-    scope: ScopeName | None = Field(default=None, description="The only scope it may use.")
-    tenant: Name | None = Field(default=None, description="The tenant it belongs to.")
+    scope: ScopeName | None = Field(default=None, description="The only scope that it may use.")
+    tenant: Name | None = Field(default=None, description="Tenant of the principal.")
 
 
 class Auth(Section):
-    """Who must say who they are. Without `tokens` and issuers nobody must, and the gateway listens on loopback only."""
+    """How callers authenticate.
+
+    Without `tokens` and issuers no authentication is required, and the gateway listens on loopback only.
+    """
 
     none: bool = Field(
         default=False,
-        description="Written as `auth: none`: listen beyond loopback although anybody who reaches the address may call.",
+        description="Written as `auth: none`: listen beyond loopback without authentication. Anyone who can reach the address "
+        "may call.",
     )
     anonymous: ScopeName | None = Field(
-        default=None, description="The one scope that may be used without a token although others need one."
+        default=None, description="The one scope that requires no token although others do."
     )
-    jwt: tuple[Jwt, ...] = Field(default=(), description="Issuers whose signed tokens are accepted.")
-    login: OidcLogin | None = Field(default=None, description="Where people log in to the pages, beside login links.")
-    certificates: tuple[Certificate, ...] = Field(default=(), description="Callers known by their certificate.")
-    introspection: Introspection | None = Field(default=None, description="An issuer that is asked about tokens.")
+    jwt: tuple[Jwt, ...] = Field(default=(), description="Issuers whose JWTs are accepted.")
+    login: OidcLogin | None = Field(
+        default=None, description="OpenID Connect login to the web console, in addition to login links."
+    )
+    certificates: tuple[Certificate, ...] = Field(
+        default=(), description="Callers that are identified by a client certificate."
+    )
+    introspection: Introspection | None = Field(default=None, description="An issuer that validates opaque tokens.")
 
 
 class ScopeRequirement(Section):
-    """What a scope requires of whoever uses it. All of it must hold."""
+    """What a caller needs to use a scope. Every given condition must hold."""
 
     groups: Words = Field(default=(), description="At least one of these groups or roles.")
-    oauth_scopes: Words = Field(default=(), description="All of these OAuth scopes; a client may ask for them (403).")
+    oauth_scopes: Words = Field(
+        default=(), description="All of these OAuth scopes. A client without them gets HTTP 403 and can request them."
+    )
     claims: dict[str, Words] = Field(
-        default_factory=dict, description="Each of these claims with one of the values given."
+        default_factory=dict, description="Each of these claims, with one of the given values."
     )
 
 
 class Token(Section):
-    """A caller or approver, known by the digest of a token."""
+    """A caller or approver that is identified by a bearer token."""
 
-    id: Name = Field(description="The principal's name.")
-    sha256: Sha256 = Field(repr=False, description="Digest of the token; `taskgate token new NAME` makes one.")
-    roles: Words = Field(
-        default=(), description="viewer, approver, operator, admin, or groups of your own; Cedar sees them all."
+    id: Name = Field(description="Name of the principal.")
+    sha256: Sha256 = Field(
+        repr=False, description="SHA-256 digest of the token. `taskgate tokens new NAME` prints one."
     )
-    scope: ScopeName | None = Field(default=None, description="The only scope this token may use.")
+    roles: Words = Field(
+        default=(),
+        description="`viewer`, `approver`, `operator`, `admin`, or your own groups. Cedar receives all of them.",
+    )
+    scope: ScopeName | None = Field(default=None, description="The only scope that this token may use.")
     may_call: bool = Field(
         default=True,
-        description="Whether this token may call tools. One that may not can also decide what anonymous callers ask.",
+        description="Whether this token may call tools. A token that may not call can also approve calls of anonymous callers.",
     )
-    tenant: Name | None = Field(default=None, description="The tenant it belongs to; tenants are kept apart.")
+    tenant: Name | None = Field(
+        default=None, description="Tenant of the principal. Tenants are isolated from each other."
+    )
     expires: AwareDatetime | None = Field(
-        default=None, description="From when on it is refused, such as 2027-01-31T00:00:00Z."
+        default=None, description="The token is refused from this time on, for example `2027-01-31T00:00:00Z`."
     )

@@ -11,118 +11,136 @@ from taskgate.config.model.values import Bytes, Count, Duration, Milliseconds, M
 
 
 class Limits(Section):
-    """Limits."""
+    """Limits on requests, sessions, tasks and buffers. A request beyond a limit is refused with an error that names the limit."""
 
     open_tasks_per_caller: Count = Field(
         default=200,
-        description="Unfinished tasks of one caller, calls that became tasks included. Without a token: of one session or of one "
-        "`taskgate/client`, and ten times as many of all such callers at one address.",
+        description="Unfinished tasks per caller, including calls that became tasks. For callers without a token: per session "
+        "or `taskgate/client` name, and ten times as many per address.",
     )
     open_tasks_per_tenant: Count | None = Field(
-        default=None, description="Unfinished tasks of all callers of one tenant together; without it no limit."
+        default=None, description="Unfinished tasks per tenant. Unset: no limit."
     )
     pending_approvals_per_caller: Count = Field(
-        default=20, description="Open approvals of one token, or without one of one address."
+        default=20, description="Open approvals per token, or per address for callers without a token."
     )
     pending_approvals_per_tenant: Count | None = Field(
-        default=None, description="Open approvals of all callers of one tenant together; without it no limit."
+        default=None, description="Open approvals per tenant. Unset: no limit."
     )
     anonymous_pending_approvals: Count = Field(
         default=200, description="Open approvals of all callers without a token together."
     )
-    pending_questions_per_server: Count = Field(default=100, description="Open questions of one server.")
-    request_bytes: Bytes = Field(default=4 << 20, description="One message from a caller.")
-    result_bytes: Bytes = Field(default=16 << 20, description="One message from a server.")
+    pending_questions_per_server: Count = Field(default=100, description="Open questions per server.")
+    request_bytes: Bytes = Field(default=4 << 20, description="Size of one message from a caller.")
+    result_bytes: Bytes = Field(default=16 << 20, description="Size of one message from a server.")
     json_depth: Annotated[Count, Field(le=200)] = Field(
         default=64,
-        description="Nesting of one message, from callers and from servers; in a list, of one tool. A tool beyond it is omitted.",
+        description="Nesting depth of one message, or of one tool in a list. A tool beyond the limit is omitted. At most 200.",
     )
     json_nodes: Count = Field(
         default=100_000,
-        description="Values in one message, from callers and from servers; in a list, of one tool. A tool beyond it is omitted.",
+        description="Number of JSON values in one message, or in one tool of a list. A tool beyond the limit is omitted.",
     )
     tools_per_upstream: Count = Field(
-        default=10_000, description="Tools of one server; the rest are not listed and cannot be called."
+        default=10_000, description="Tools per server. Further tools are not listed and cannot be called."
     )
     instances_per_server: Count = Field(
         default=16,
-        description="Processes of one server for single conversations, with `instances: auto`; beyond it they are shared.",
+        description="Processes per server with `instances: auto`. Further conversations share a process.",
     )
-    tools_max_pages: Count = Field(default=100, description="Pages of one server's list.")
-    tools_fetch_timeout_ms: Milliseconds = Field(default=30_000, ge=1, description="Time to fetch one server's lists.")
+    tools_max_pages: Count = Field(default=100, description="Pages of one server's tool list.")
+    tools_fetch_timeout_ms: Milliseconds = Field(
+        default=30_000, ge=1, description="Timeout for fetching one server's lists."
+    )
     list_max_age: Duration = Field(
         default=timedelta(seconds=60),
-        description="A server's lists are fetched again when they are older; ten times that where it announces changes.",
+        description="Refetch a server's lists after this time. Ten times this for servers that announce changes.",
     )
-    sessions: Count = Field(default=10_000, description="Sessions at once.")
+    sessions: Count = Field(default=10_000, description="Concurrent sessions.")
     sessions_per_caller: Count = Field(
-        default=2_500, description="Sessions of one caller: of a token, or without one of an address."
+        default=2_500, description="Concurrent sessions per token, or per address for callers without a token."
     )
     sessions_per_tenant: Count | None = Field(
-        default=None, description="Sessions of all callers of one tenant together; without it no limit."
+        default=None, description="Concurrent sessions per tenant. Unset: no limit."
     )
-    anonymous_sessions: Count = Field(default=5_000, description="Sessions of all callers without a token together.")
-    connections: Count = Field(default=10_000, description="Connections at once; more are answered 503 and closed.")
+    anonymous_sessions: Count = Field(
+        default=5_000, description="Concurrent sessions of all callers without a token together."
+    )
+    connections: Count = Field(
+        default=10_000, description="Concurrent connections. Further ones get HTTP 503 and are closed."
+    )
     connections_per_address: Count = Field(
-        default=5_000, description="Connections of one address at once; trusted proxies may have more."
+        default=5_000, description="Concurrent connections per address. Trusted proxies are exempt."
     )
-    header_count: Count = Field(default=100, description="Headers of one request; more are answered 431.")
-    header_bytes: Bytes = Field(default=64 << 10, description="Address and headers of one request together.")
+    header_count: Count = Field(default=100, description="Headers per request. More return HTTP 431.")
+    header_bytes: Bytes = Field(default=64 << 10, description="Size of the request line and headers together.")
     session_idle: Duration = Field(
-        default=timedelta(minutes=30), description="A session without calls and streams ends after this."
+        default=timedelta(minutes=30), description="End a session after this time without calls and streams."
     )
     calls_per_caller_per_second: Count | None = Field(
-        default=None, description="Rate of calls of one caller; without it no limit."
+        default=None, description="Rate of calls per caller. Unset: no limit."
     )
-    burst_per_caller: Count = Field(default=50, description="Calls that may come at once when a rate is set.")
+    burst_per_caller: Count = Field(
+        default=50,
+        description="Calls above the rate that a caller may send at once. Applies when `calls_per_caller_per_second` is set.",
+    )
     calls_per_tenant_per_second: Count | None = Field(
-        default=None, description="Rate of calls of all callers of one tenant together; without it no limit."
+        default=None, description="Rate of calls per tenant. Unset: no limit."
     )
     burst_per_tenant: Count = Field(
-        default=500, description="Calls of a tenant that may come at once when a rate is set."
+        default=500,
+        description="Calls above the rate that a tenant may send at once. Applies when `calls_per_tenant_per_second` is set.",
     )
     calls_in_flight_per_caller: Count | None = Field(
-        default=None, description="Calls of one caller being answered at once; without it no limit."
+        default=None, description="Concurrent calls per caller. Unset: no limit."
     )
     calls_in_flight_per_tenant: Count | None = Field(
-        default=None, description="Calls of all callers of one tenant being answered at once; without it no limit."
+        default=None, description="Concurrent calls per tenant. Unset: no limit."
     )
     sampling_tokens_per_tenant_per_hour: Count | None = Field(
-        default=None, description="Tokens of models for all callers of one tenant together; without it no limit."
+        default=None, description="Model tokens per tenant and hour. Unset: no limit."
     )
     sampling_money_per_tenant_per_hour: Money | None = Field(
-        default=None, description="Money for models for all callers of one tenant together; without it no limit."
+        default=None,
+        description="Model cost per tenant and hour, in the currency of the prices in `providers`. Unset: no limit.",
     )
     calls_in_flight: Count = Field(
-        default=10_000, description="Calls being answered at once; more are refused at once and were not executed."
+        default=10_000, description="Concurrent calls. Further calls are refused at once and are not executed."
     )
     busy_after: Duration = Field(
         default=timedelta(milliseconds=500),
-        description="The longest that calls may wait in the gateway itself. If every call waits longer, for as long as this, late "
-        "calls are refused until one is on time.",
+        description="The gateway is overloaded when every call waits longer than this inside the gateway, for as long as this. "
+        "Late calls are then refused until one is on time.",
     )
-    queue_per_server: Count = Field(default=1_000, description="Calls that may wait for a server's max_concurrency.")
+    queue_per_server: Count = Field(default=1_000, description="Calls that may wait for a server's `max_concurrency`.")
     runs_per_server: Count = Field(
-        default=500, description="Calls of tasks that one server has open at once; more wait in line."
+        default=500, description="Task executions in progress per server. Further tasks wait."
     )
     stream_buffer_bytes: Bytes = Field(
         default=1 << 20,
-        description="Bytes of one stream kept for replay; a session's stream with eight times as much unread is dropped.",
+        description="Bytes of one event stream that are kept for replay. A session stream with eight times as much unread data "
+        "is closed.",
     )
-    stream_buffer_events: Count = Field(default=256, description="Events of one stream kept for replay.")
-    events_per_caller: Count = Field(default=1_000, description="Events kept for one caller.")
+    stream_buffer_events: Count = Field(default=256, description="Events of one stream that are kept for replay.")
+    events_per_caller: Count = Field(default=1_000, description="Events that are kept per caller.")
     events_age: Duration = Field(default=timedelta(minutes=30), description="How long events are kept for a caller.")
     question_timeout: Duration = Field(
         default=timedelta(minutes=10), description="How long a server's question waits for an answer."
     )
-    timers_per_session: Count = Field(default=100, description="Timers of one session.")
+    timers_per_session: Count = Field(default=100, description="Timers per session.")
     header_timeout: Duration = Field(
-        default=timedelta(seconds=10), description="Time for a client to send its headers."
+        default=timedelta(seconds=10), description="Time for a client to send its request headers."
     )
-    body_timeout: Duration = Field(default=timedelta(seconds=60), description="Time for a client to send its body.")
-    drain_timeout: Duration = Field(default=timedelta(seconds=25), description="Time for open requests at shutdown.")
-    url_elicitations_per_minute: Count = Field(default=10, description="URL elicitations of one caller.")
-    url_elicitation_expiry: Duration = Field(default=timedelta(minutes=5), description="How long such a link is good.")
+    body_timeout: Duration = Field(
+        default=timedelta(seconds=60), description="Time for a client to send its request body."
+    )
+    drain_timeout: Duration = Field(
+        default=timedelta(seconds=25), description="Time for open requests to finish at shutdown."
+    )
+    url_elicitations_per_minute: Count = Field(default=10, description="URL elicitations per caller and minute.")
+    url_elicitation_expiry: Duration = Field(
+        default=timedelta(minutes=5), description="How long the link of a URL elicitation is valid."
+    )
     url_elicitation_loopback: bool = Field(
-        default=False, description="Whether a server's link may be plain http to this machine."
+        default=False, description="Allow servers to send `http` links to this machine. Otherwise `https` is required."
     )

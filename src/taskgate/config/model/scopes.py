@@ -11,50 +11,58 @@ from taskgate.config.model.values import Name, Patterns, Section, Words
 
 
 class ScopeProfile(Section):
-    """A named bundle of servers that scopes share. `servers` and `tags` are a union; the lists then narrow."""
+    """A named set of servers and tools that several scopes can use.
 
-    description: str = Field(default="", description="For people.")
-    extends: Name | None = Field(default=None, description="Another profile to start from; the lists of both apply.")
-    servers: Words = Field(default=(), description='Server ids; "*" means all.')
-    tags: Words = Field(default=(), description="Servers that bear any of these tags.")
-    exclude_servers: Words = Field(default=(), description="Never these servers, however they were selected.")
-    tool_allowlist: Patterns | None = Field(default=None, description="Only these tools; without it all.")
-    tool_denylist: Patterns = Field(default=(), description="Never these tools.")
+    `servers` and `tags` are combined; the lists then restrict the result.
+    """
+
+    description: str = Field(default="", description="Description for operators.")
+    extends: Name | None = Field(default=None, description="Profile to inherit from. The lists of both apply.")
+    servers: Words = Field(default=(), description='Server ids; `"*"` selects all.')
+    tags: Words = Field(default=(), description="Select servers with any of these tags.")
+    exclude_servers: Words = Field(default=(), description="Exclude these servers, however they were selected.")
+    tool_allowlist: Patterns | None = Field(default=None, description="Only these tools (globs). Unset: all.")
+    tool_denylist: Patterns = Field(default=(), description="Exclude these tools (globs).")
 
 
 class ProfileOverrides(Section):
-    """Narrows a scope's profile further, for this scope only."""
+    """Further restrictions of the profile for this scope only."""
 
-    servers: Words | None = Field(default=None, description="Only these of the profile's servers.")
-    exclude_servers: Words = Field(default=(), description="None of these servers.")
-    tool_allowlist: Patterns | None = Field(default=None, description="Only these tools.")
-    tool_denylist: Patterns = Field(default=(), description="Never these tools.")
+    servers: Words | None = Field(default=None, description="Only these servers of the profile.")
+    exclude_servers: Words = Field(default=(), description="Exclude these servers.")
+    tool_allowlist: Patterns | None = Field(default=None, description="Only these tools (globs).")
+    tool_denylist: Patterns = Field(default=(), description="Exclude these tools (globs).")
 
 
 class Scope(Section):
-    """What is served at /mcp/NAME."""
+    """A set of tools that is served at `/mcp/NAME`."""
 
-    enabled: bool = Field(default=True, description="A disabled scope answers 404.")
+    enabled: bool = Field(default=True, description="A disabled scope returns HTTP 404.")
     default_servers: Words | None = Field(
         default=None,
-        description='Servers a session gets if it does not choose; "*" means all. Default: those of profile and tags.',
+        description='Servers of a session that requests none; `"*"` selects all. Default: those of `profile` and `tags`.',
     )
     allowed_servers: Words | None = Field(
-        default=None, description="The most a session may ask for. Default: default_servers."
+        default=None, description="Servers that a session may request. Default: `default_servers`."
     )
-    tags: Words = Field(default=(), description="Servers that bear any of these tags are part of default_servers.")
-    profile: Name | None = Field(default=None, description="A profile to take servers and lists from.")
-    profile_overrides: ProfileOverrides = Field(default_factory=ProfileOverrides, description="Narrows the profile.")
-    tool_allowlist: Patterns | None = Field(default=None, description="Only these tools; without it all.")
-    tool_denylist: Patterns = Field(default=(), description="Never these tools.")
+    tags: Words = Field(default=(), description="Servers with any of these tags are added to `default_servers`.")
+    profile: Name | None = Field(default=None, description="Profile that provides servers and lists.")
+    profile_overrides: ProfileOverrides = Field(
+        default_factory=ProfileOverrides, description="Further restrictions of the profile."
+    )
+    tool_allowlist: Patterns | None = Field(default=None, description="Only these tools (globs). Unset: all.")
+    tool_denylist: Patterns = Field(default=(), description="Exclude these tools (globs).")
     mode: Literal["direct", "facade", "both", "search"] = Field(
         default="direct",
-        description="The servers' tools, the facade tools, both, or three search tools for big catalogs.",
+        description="`direct`: the servers' tools; `facade`: the facade tools; `both`; or `search`: three search tools, for "
+        "large catalogs.",
     )
     names: Literal["prefixed", "plain"] = Field(
-        default="prefixed", description="server__tool, or the tools' own names."
+        default="prefixed", description="`prefixed`: `server__tool`; `plain`: the tools' own names."
     )
     helper_tools: Literal["auto", "always", "never"] = Field(
-        default="auto", description="Whether tools such as get_task are listed: auto lists them where they help."
+        default="auto",
+        description="Whether the gateway's helper tools such as `get_task` are listed. `auto` lists them for callers that need "
+        "them.",
     )
     require: ScopeRequirement | None = Field(default=None, description="What callers need to use this scope.")

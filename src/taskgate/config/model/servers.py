@@ -34,174 +34,196 @@ def _none_for_zero(value: Any) -> Any:
 
 
 class Budgets(Section):
-    """What one server may spend; 0 means the gateway's default."""
+    """Time, concurrency and output limits of one server. 0 means the default."""
 
     tool_timeout_ms: Annotated[Milliseconds | None, BeforeValidator(_none_for_zero)] = Field(
         default=None,
-        description="Longest run of one call, in milliseconds, from when it is sent; what it waits in line for its server "
-        "(`max_concurrency`) is not counted. Default: 10 minutes.",
+        description="Longest run of one call, from when it is sent. Waiting for `max_concurrency` does not count. Default: 10 "
+        "minutes.",
     )
     max_concurrency: Annotated[Count | None, BeforeValidator(_none_for_zero)] = Field(
         default=None,
-        description="Calls and readings in flight at once; more wait in a fair queue. Default: no limit of its own.",
+        description="Concurrent calls and reads. Further ones wait in a fair queue. Default: no limit.",
     )
     max_tool_output_bytes: Annotated[Bytes | None, BeforeValidator(_none_for_zero)] = Field(
-        default=None, description="A longer result is cut, with a marker. Default: limits.result_bytes."
+        default=None, description="Longer results are truncated, with a marker. Default: `limits.result_bytes`."
     )
 
 
 class ToolTraits(Section):
-    """What the operator knows about one tool."""
+    """Properties of one tool that the server does not declare reliably."""
 
     tool_class: ToolClass | None = Field(
         default=None,
         alias="class",
-        description="What may happen after a lost connection: once (never sent again), read, repeatable, "
-        "or keyed (repeats carry an idempotency key).",
+        description="What the gateway may do after a lost connection: `once` (never resend), `read`, `repeatable`, or `keyed` "
+        "(resend with an idempotency key).",
     )
     key_argument: str | None = Field(
         default=None,
-        description="For class keyed: the argument that carries the idempotency key.",
+        description="With `class: keyed`: the argument that carries the idempotency key.",
     )
 
     @model_validator(mode="after")
-    def _key_belongs_to_keyed(self) -> ToolTraits:
+    def _check_key_argument(self) -> ToolTraits:
         if (self.tool_class == "keyed") != (self.key_argument is not None):
-            raise ValueError("class keyed and key_argument go together; give both or neither")
+            raise ValueError("class: keyed and key_argument require each other; set both or neither")
         return self
 
 
 class Expose(Section):
-    """Which tools of a server are visible at all."""
+    """Which tools of a server are visible."""
 
     mode: Literal["all", "allowlist", "blocklist"] = Field(
         default="all",
-        description="Show all, only `tools`, or all but `tools`.",
+        description="`all`; `allowlist`: only `tools`; `blocklist`: all but `tools`.",
     )
     tools: Patterns = Field(default=(), description="Globs on the server's own tool names.")
 
 
 class RecordApproval(Section):
-    """What a server's record asks of its calls; it can only tighten what the rules say."""
+    """A minimum strictness for this server's tools. It can only tighten what the rules decide."""
 
-    default: Strictness = Field(default="forward", description="The least strict treatment of this server's tools.")
+    default: Strictness = Field(default="forward", description="Minimum strictness for all tools of this server.")
     approval: Name | None = Field(
         default=None,
-        description="The workflow to ask when `approve` applies and no rule names one.",
+        description="Workflow when `approve` applies and no rule names one.",
     )
-    tools: dict[Pattern, Strictness] = Field(default_factory=dict, description="Globs with a treatment of their own.")
+    tools: dict[Pattern, Strictness] = Field(default_factory=dict, description="Minimum strictness by tool (globs).")
 
 
 class Restart(Section):
-    """When a child process that keeps dying is left alone for a while."""
+    """When a crashing server process is no longer restarted for a while."""
 
-    limit: Count = Field(default=5, description="So many crashes ...")
+    limit: Count = Field(
+        default=5, description="Stop restarting for one minute after this many crashes within `within`."
+    )
     within: Duration = Field(
         default=timedelta(minutes=1),
-        description="... within this time stop the restarts for a minute.",
+        description="Period in which crashes are counted.",
     )
 
 
 class ServerAuth(Section):
-    """How we prove to an HTTP server who we are, or who is calling. Tokens are fetched and renewed; callers' own never go on."""
+    """How the gateway authenticates to an HTTP server.
+
+    Tokens are obtained and renewed automatically; a caller's own token is never forwarded.
+    """
 
     type: Literal["client_credentials", "authorization_code", "token_exchange", "forward_identity"] = Field(
-        description="client_credentials (an account of this gateway), authorization_code (somebody's login), token_exchange "
-        "(tokens in each caller's name, for a statement of ours; RFC 8693), or forward_identity (the statement itself)."
+        description="`client_credentials`: the gateway's own account; `authorization_code`: a user's login; `token_exchange`: "
+        "a token for each caller, exchanged for an assertion of the gateway (RFC 8693); `forward_identity`: the "
+        "assertion itself."
     )
     per_user: bool = Field(
         default=False,
-        description="With authorization_code: each caller connects an account of their own. Otherwise all share the login "
-        "made with `taskgate servers login NAME`.",
+        description="With `authorization_code`: each caller connects their own account. Otherwise all share the login made "
+        "with `taskgate servers login NAME`.",
     )
     header: str = Field(
         default="Authorization",
         pattern=r"^[A-Za-z0-9-]{1,64}$",
-        description="With forward_identity: the header that carries our statement.",
+        description="With `forward_identity`: the header that carries the assertion.",
     )
-    client_id: str | None = Field(default=None, description="Who we are to the issuer. Default: we register ourselves.")
-    client_secret: str | None = Field(default=None, repr=False, description="Our secret there, such as ${env:SECRET}.")
-    issuer: HttpUrl | None = Field(default=None, description="Who issues the tokens. Default: the server says.")
-    token_url: HttpUrl | None = Field(default=None, description="Its token endpoint. Default: its metadata tell.")
-    scope: str | None = Field(default=None, description="OAuth scopes to ask for, with spaces between.")
+    client_id: str | None = Field(
+        default=None, description="Client id of the gateway at the issuer. Default: dynamic registration."
+    )
+    client_secret: str | None = Field(
+        default=None, repr=False, description="Client secret, by reference, for example `${env:SECRET}`."
+    )
+    issuer: HttpUrl | None = Field(
+        default=None, description="Issuer of the tokens. Default: from the server's metadata."
+    )
+    token_url: HttpUrl | None = Field(default=None, description="Token endpoint. Default: from the issuer's metadata.")
+    scope: str | None = Field(default=None, description="OAuth scopes to request, separated by spaces.")
 
     @model_validator(mode="after")
-    def _complete(self) -> ServerAuth:
+    def _check_type(self) -> ServerAuth:
         if self.type in ("client_credentials", "token_exchange") and None in (self.client_id, self.client_secret):
-            raise ValueError(f"{self.type} needs client_id and client_secret")
+            raise ValueError(f"type {self.type} needs client_id and client_secret; add them")
         if self.per_user and self.type != "authorization_code":
-            raise ValueError("per_user is for authorization_code; token_exchange and forward_identity are it anyway")
+            raise ValueError(
+                "per_user applies only to authorization_code; remove it (token_exchange and forward_identity are per user)"
+            )
         return self
 
 
 class Server(Section):
-    """One MCP server."""
+    """One upstream MCP server: a program (`command`) or an address (`url`)."""
 
-    command: str | None = Field(default=None, description="Program to start for a stdio server; never run by a shell.")
+    command: str | None = Field(default=None, description="Program of a stdio server. Never run by a shell.")
     args: Words = Field(default=(), description="Arguments of the program.")
     env: dict[str, str] = Field(
         default_factory=dict,
         repr=False,
-        description="Variables for the program, on top of a small safe set.",
+        description="Environment variables for the program, in addition to a small safe set.",
     )
-    cwd: str | None = Field(default=None, description="Working directory of the program; relative to this file.")
-    url: HttpUrl | None = Field(default=None, description="Address of an HTTP server.")
-    headers: HeaderMap = Field(default_factory=dict, repr=False, description="Headers sent with every request.")
-    auth: ServerAuth | None = Field(default=None, description="OAuth, for servers that want it.")
+    cwd: str | None = Field(default=None, description="Working directory of the program, relative to this file.")
+    url: HttpUrl | None = Field(
+        default=None, description="Address of an HTTP server, for example `https://host.example/mcp`."
+    )
+    headers: HeaderMap = Field(
+        default_factory=dict, repr=False, description="Headers that are sent with every request."
+    )
+    auth: ServerAuth | None = Field(default=None, description="OAuth, for servers that require it.")
     transport: Transport = Field(
         default="auto",
-        description="auto, stdio, http, or sse (the old HTTP+SSE of 2024-11-05).",
+        description="`auto`, `stdio`, `http`, or `sse` (HTTP+SSE of 2024-11-05).",
     )
-    enabled: bool = Field(default=True, description="A disabled server is left out.")
-    display_name: str | None = Field(default=None, description="A name for people.")
-    tags: Words = Field(default=(), description="Words by which scopes and profiles pick servers.")
+    enabled: bool = Field(default=True, description="A disabled server is skipped.")
+    display_name: str | None = Field(default=None, description="Name that is shown to people.")
+    tags: Words = Field(default=(), description="Tags by which scopes and profiles select servers.")
     namespace: ServerId | None = Field(
         default=None,
-        description="Prefix of the tool names instead of the id (also: prefix).",
+        description="Prefix of the tool names instead of the id (alias: `prefix`).",
     )
     instances: Instances = Field(
         default="auto",
-        description="Who shares a connection: auto (HTTP per session, stdio per principal, and per conversation once a "
-        "question of the server could not be told apart), shared, per_session, per_principal.",
+        description="Who shares a connection. `shared`: all callers; `per_session`; `per_principal`; `auto`: HTTP per session, "
+        "stdio per principal, and one process per conversation after a question of the server could not be "
+        "assigned to a caller.",
     )
     generation: ProtocolGeneration = Field(
         default="auto",
-        description="Protocol spoken to this server: auto (the caller's, where the server speaks both), 2025-11-25 "
-        "(older revisions included), or 2026-07-28.",
+        description="Protocol generation to use with this server. `auto`: the caller's, where the server supports both; "
+        "`2025-11-25` includes older revisions.",
     )
-    budgets: Budgets = Field(default_factory=Budgets, description="What this server may spend.")
-    trust_annotations: bool = Field(default=False, description="Believe readOnlyHint and idempotentHint of its tools.")
+    budgets: Budgets = Field(default_factory=Budgets, description="Time, concurrency and output limits.")
+    trust_annotations: bool = Field(
+        default=False, description="Trust the `readOnlyHint` and `idempotentHint` of its tools."
+    )
     tools: dict[str, ToolTraits] = Field(
         default_factory=dict,
-        description="What you know about single tools, by their own name.",
+        description="Properties of single tools, by their own names.",
     )
     expose: Expose = Field(default_factory=Expose, description="Which tools are visible.")
-    allowed_tools: Patterns = Field(default=("*",), description="Globs of the tools that may be used; [] means none.")
+    allowed_tools: Patterns = Field(default=("*",), description="Tools (globs) that may be used; `[]` allows none.")
     approval_policy: RecordApproval = Field(
-        default_factory=RecordApproval, description="May only tighten what the rules say; also a word: approve or deny."
+        default_factory=RecordApproval,
+        description="Minimum strictness. Also accepts a single word: `approve` or `deny`.",
     )
     sampling: Literal["relay", "provider", "refuse"] = Field(
         default="relay",
-        description="Who answers this server's sampling: relay (the caller or the inbox), provider (a configured "
-        "model may too), refuse.",
+        description="Who answers this server's sampling requests. `relay`: the caller or the inbox; `provider`: also a model "
+        "from `providers`; `refuse`: they are refused.",
     )
     questions: Literal["inbox", "refuse"] = Field(
         default="inbox",
-        description="A question that the caller cannot answer itself waits in the inbox, or is refused.",
+        description="What happens to a question that the caller cannot answer: it waits in the `inbox`, or is refused.",
     )
-    restart: Restart = Field(default_factory=Restart, description="Limits for a program that keeps dying.")
+    restart: Restart = Field(default_factory=Restart, description="When a crashing process is no longer restarted.")
     origin: str = Field(default="", exclude=True, description="")
 
     @model_validator(mode="after")
-    def _one_way_in(self) -> Server:
+    def _check_transport(self) -> Server:
         if (self.command is None) == (self.url is None):
-            raise ValueError("needs either command (a program to start) or url (an address); give exactly one")
+            raise ValueError("needs either command (a program to start) or url (an address); set exactly one")
         if self.auth is not None and self.url is None:
-            raise ValueError("auth is for servers with a url; a program gets its secrets by env")
+            raise ValueError("auth applies only to servers with a url; pass secrets to a program with env")
         if self.transport == "stdio" and self.command is None:
-            raise ValueError("transport stdio needs command, not url; write transport: http or leave it out")
+            raise ValueError("transport stdio needs command, not url; write transport: http or remove transport")
         if self.transport in ("http", "sse") and self.url is None:
-            raise ValueError(f"transport {self.transport} needs url, not command; leave transport out")
+            raise ValueError(f"transport {self.transport} needs url, not command; remove transport")
         if self.transport == "sse" and self.generation == "2026-07-28":
-            raise ValueError("transport sse is older than generation 2026-07-28; leave one of them out")
+            raise ValueError("transport sse does not support generation 2026-07-28; remove one of them")
         return self

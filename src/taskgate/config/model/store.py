@@ -16,7 +16,7 @@ def _store_url(text: str) -> str:
         return text
     if text.startswith(("postgresql://", "postgres://")):
         return text
-    raise ValueError("is not a store; write sqlite:///./taskgate.db or postgresql://user@host/database")
+    raise ValueError("is not a store URL; write sqlite:///./taskgate.db or postgresql://user@host/database")
 
 
 def _one_or_more(value: Any) -> Any:
@@ -25,42 +25,40 @@ def _one_or_more(value: Any) -> Any:
 
 def _store_keys(keys: tuple[SecretStr, ...]) -> tuple[SecretStr, ...]:
     if any(len(key) < SHORTEST_KEY for key in keys):
-        raise ValueError(
-            f"a key must have {SHORTEST_KEY} characters or more, such as what `openssl rand -base64 32` prints"
-        )
+        raise ValueError(f"a key needs at least {SHORTEST_KEY} characters; `openssl rand -base64 32` prints one")
     return keys
 
 
 class Store(Section):
-    """Where tasks, approvals and the audit log are kept."""
+    """Where tasks, approvals and the audit log are stored."""
 
     url: Annotated[str, AfterValidator(_store_url)] = Field(
-        description="sqlite:///PATH (relative to this file) or postgresql://...", repr=False
+        description="`sqlite:///PATH` (relative to this file) or `postgresql://USER@HOST/DATABASE`.", repr=False
     )
     key: Annotated[tuple[SecretStr, ...], BeforeValidator(_one_or_more), AfterValidator(_store_keys)] = Field(
         default=(),
         repr=False,
-        description="Encrypts arguments, results, questions and answers: 32 characters or more, by reference; of a list the first "
-        "encrypts and all decrypt.",
+        description="Encrypts arguments, results, questions and answers. At least 32 characters, by reference, for example "
+        "`${env:TASKGATE_STORE_KEY}`. In a list, the first key encrypts and all decrypt.",
     )
     unsafe_degraded_passthrough: bool = Field(
         default=False,
-        description="PostgreSQL: let plain calls go on while the database is away, by the grants, pins and scopes that were last "
-        "read; /ready stays 200 then and lists what is refused.",
+        description="PostgreSQL only: while the database is unavailable, forward plain calls with the grants, pins and scopes "
+        "that were read last. `/ready` then returns 200 and lists what is refused.",
     )
 
 
 def keys_of(store: Store | None) -> tuple[str, ...]:
-    """What encrypts the rows of the configured store; nothing by default."""
+    """Return the encryption keys of the store; empty by default."""
     return tuple(key.get_secret_value() for key in store.key) if store is not None else ()
 
 
 class Secrets(Section):
-    """References to secrets: `${file:PATH}`, `${keyring:SERVICE/USER}` and `${command:ARGV}`."""
+    """How references to secrets are resolved: `${file:PATH}`, `${keyring:SERVICE/USER}` and `${command:ARGV}`."""
 
     allow_command: bool = Field(
         default=False,
-        description="Let ${command:ARGV} run programs as the gateway's user, without a shell and for at most 10 s each.",
+        description="Allow `${command:ARGV}` to run programs as the gateway's user, without a shell, for at most 10 s each.",
     )
 
 
@@ -68,14 +66,13 @@ class Audit(Section):
     """The audit log."""
 
     keep: Duration | None = Field(
-        default=None, description="How long rows are kept; without it for ever. The chain is cut at a signed mark."
+        default=None,
+        description="How long rows are kept, for example `90d`. Unset: forever. Removed rows are replaced by a signed mark.",
     )
-    export: str | None = Field(
-        default=None, description="File that every new row is appended to as it happens, as JSON lines."
-    )
+    export: str | None = Field(default=None, description="File to which every new row is appended as a JSON line.")
     calls: Literal["summed", "every"] = Field(
         default="summed",
-        description="Rows of plain calls: `summed` writes a row for each of the first 200 calls of a second and counts the "
-        "others by caller, tool and outcome; `every` writes a row for every call. Refusals of authenticated callers, "
-        "approvals, tasks and administrative acts always have a row each.",
+        description="Rows for plain calls. `summed`: one row each for the first 200 calls of a second, then counts by caller, "
+        "tool and outcome. `every`: one row per call. Denied calls of authenticated callers, approvals, tasks and "
+        "administrative actions always have a row each.",
     )

@@ -10,66 +10,76 @@ from taskgate.config.model.values import Milliseconds, Section, Words
 
 
 class Tasks(Section):
-    """Tasks."""
+    """When a call becomes a task, how long tasks are kept, and how often callers poll."""
 
     default_ttl_ms: Milliseconds = Field(
-        default=600_000, ge=1, description="How long a task is kept when the caller does not say."
+        default=600_000, ge=1, description="How long a task is kept when the caller gives no ttl."
     )
-    max_ttl_ms: Milliseconds = Field(default=86_400_000, ge=1, description="The longest a caller may ask for.")
+    max_ttl_ms: Milliseconds = Field(default=86_400_000, ge=1, description="Longest ttl that a caller may request.")
     keep_result_ms: Milliseconds = Field(
-        default=300_000, ge=1, description="How long a result can be read from its end on, however short its ttl was."
+        default=300_000,
+        ge=1,
+        description="Minimum time that a result can be read after its task ended, even with a shorter ttl.",
     )
     grace_ms: Milliseconds = Field(
-        default=8_000, description="2026 callers: how long a reply is inline before it becomes a handle."
+        default=8_000, description="2026-07-28 callers: how long to wait for the result before returning a task handle."
     )
     promote_after_ms: Milliseconds = Field(
-        default=45_000, description="How long a plain call is held before it becomes a task; 0 switches promotion off."
+        default=45_000, description="Convert a plain call to a task after this time. 0 disables promotion."
     )
     hold_ms: Milliseconds = Field(
-        default=300_000, description="The same for clients known to reset their timer on progress."
+        default=300_000,
+        description="Like `promote_after_ms`, for clients that reset their timeout on progress notifications.",
     )
     heartbeat_ms: Milliseconds = Field(
-        default=15_000, ge=100, description="Pause between progress messages while a reply is held."
+        default=15_000, ge=100, description="Interval of progress notifications while a call is held open."
     )
-    clients: Words = Field(default=(), description="More names (globs) of clients that reset their timer on progress.")
+    clients: Words = Field(
+        default=(),
+        description='Further client names (globs) that reset their timeout on progress, for example `["my-agent*"]`.',
+    )
     annotation_mode: Literal["auto", "strict", "dual"] = Field(
         default="auto",
-        description="What taskSupport shows: auto by caller, strict by the matrix for all, dual optional for all.",
+        description="The `taskSupport` that tools declare. `auto`: depends on the caller; `strict`: computed from rules and "
+        "server, the same for all callers; `dual`: `optional` for all.",
     )
     execute_on: Literal["demand", "approval", "result"] = Field(
         default="demand",
-        description="When an approved task runs: at its caller's next look at it, at once, or when its result is asked for.",
+        description="When an approved task runs. `demand`: when its caller next reads the task; `approval`: at once; `result`: "
+        "when the result is requested.",
     )
     poll_interval_ms: Milliseconds = Field(
-        default=1_000, ge=100, description="What callers are told to wait between polls; rises with load."
+        default=1_000, ge=100, description="Polling interval that is recommended to callers. Rises with load."
     )
     approval_poll_interval_ms: Milliseconds = Field(
-        default=15_000, ge=100, description="The same while a person is being asked."
+        default=15_000, ge=100, description="Polling interval that is recommended while a task waits for approval."
     )
     execution_timeout_ms: Milliseconds = Field(
-        default=600_000, ge=1, description="Longest run of a task whose server sets no budget."
+        default=600_000, ge=1, description="Longest run of a task. `servers.NAME.budgets.tool_timeout_ms` overrides it."
     )
     sync_forward_timeout_ms: Milliseconds = Field(
-        default=60_000, ge=1, description="Longest plain call where promotion is off or strict."
+        default=60_000,
+        ge=1,
+        description="Longest plain call when promotion is disabled or `annotation_mode` is `strict`.",
     )
     tool_face_default_ttl_ms: Milliseconds = Field(
-        default=300_000, ge=1, description="default_ttl_ms of tasks made by execute_tool."
+        default=300_000, ge=1, description="`default_ttl_ms` for tasks that `execute_tool` creates."
     )
     tool_face_max_ttl_ms: Milliseconds = Field(
-        default=1_800_000, ge=1, description="max_ttl_ms of tasks made by execute_tool."
+        default=1_800_000, ge=1, description="`max_ttl_ms` for tasks that `execute_tool` creates."
     )
     sweep_interval_ms: Milliseconds = Field(
         default=60_000,
         ge=100,
-        description="How often to look for what is past its time; it is then removed in portions until none is left.",
+        description="Interval at which expired data is deleted.",
     )
 
     @model_validator(mode="after")
     def _default_within_max(self) -> Tasks:
         if self.default_ttl_ms > self.max_ttl_ms:
-            raise ValueError("default_ttl_ms is larger than max_ttl_ms; raise the one or lower the other")
+            raise ValueError("default_ttl_ms is larger than max_ttl_ms; lower it, or raise max_ttl_ms")
         if self.tool_face_default_ttl_ms > self.tool_face_max_ttl_ms:
             raise ValueError(
-                "tool_face_default_ttl_ms is larger than tool_face_max_ttl_ms; raise the one or lower the other"
+                "tool_face_default_ttl_ms is larger than tool_face_max_ttl_ms; lower it, or raise tool_face_max_ttl_ms"
             )
         return self

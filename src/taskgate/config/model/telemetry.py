@@ -11,29 +11,32 @@ from taskgate.config.model.values import Duration, HeaderMap, HttpUrl, Section
 
 
 class Otel(Section):
-    """OpenTelemetry."""
+    """OpenTelemetry export."""
 
-    enabled: bool = Field(default=False, description="Send spans and metrics.")
-    endpoint: HttpUrl | None = Field(default=None, description="OTLP over HTTP; default: the OTEL_ variables.")
-    headers: HeaderMap = Field(default_factory=dict, repr=False, description="Headers for the collector.")
-    service_name: str = Field(default="taskgate", description="Name of this service.")
+    enabled: bool = Field(default=False, description="Export traces and metrics.")
+    endpoint: HttpUrl | None = Field(
+        default=None,
+        description="OTLP/HTTP endpoint, for example `http://127.0.0.1:4318`. Default: the `OTEL_*` environment variables.",
+    )
+    headers: HeaderMap = Field(default_factory=dict, repr=False, description="HTTP headers for the collector.")
+    service_name: str = Field(default="taskgate", description="Service name in exported data.")
     sample_ratio: Annotated[float, Field(ge=0.0, le=1.0)] = Field(
         default=1.0,
-        description="Share of traces that is kept.",
+        description="Fraction of traces that is exported, 0 to 1.",
     )
-    export_timeout: Duration = Field(default=timedelta(seconds=10), description="For one export.")
+    export_timeout: Duration = Field(default=timedelta(seconds=10), description="Timeout of one export.")
 
 
 class Telemetry(Section):
-    """What is measured."""
+    """Logs, metrics and traces."""
 
-    metrics: bool = Field(default=True, description="Serve /metrics.")
-    otel: Otel = Field(default_factory=Otel, description="OpenTelemetry, off unless configured.")
+    metrics: bool = Field(default=True, description="Serve Prometheus metrics at `/metrics`.")
+    otel: Otel = Field(default_factory=Otel, description="OpenTelemetry export.")
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="info",
-        description="Least important line that is logged.",
+        description="Minimum level of log messages.",
     )
     log_format: Literal["auto", "text", "json"] = Field(
         default="auto",
-        description="auto: text on a terminal, JSON elsewhere.",
+        description="`auto` logs text on a terminal and JSON elsewhere.",
     )

@@ -32,24 +32,26 @@ _GUESSABLE = frozenset(
 
 
 class Section(BaseModel):
-    """A part of the configuration: frozen, and strict about its keys."""
+    """Base class of sections: immutable, and unknown keys are errors."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True, hide_input_in_errors=True)
 
 
 def server_id_fault(text: str) -> str | None:
-    """Why a word cannot name a server, or None. `server__tool` must fall apart in one way only, hence the rule."""
+    """Return why a server id is invalid, or None. Ids contain no `__`, so that `server__tool` can be split unambiguously."""
     if len(text) > MAX_ID:
         return f"is longer than {MAX_ID} characters; for example my-server"
     if not _ID.match(text) or "__" in text:
-        return "an id holds letters, digits, - and _ (no __ and no _ at either end); for example my-server"
+        return (
+            "is not a valid server id: use letters, digits, - and _ (no __, no _ at either end); for example my-server"
+        )
     if text in RESERVED_SERVERS:
-        return "is a reserved word (patterns use it as resource:, prompt:, tool:); for example my-server"
+        return "is reserved (for the patterns resource:, prompt: and tool:); for example my-server"
     return None
 
 
 def pattern_fault(text: str) -> str | None:
-    """Why a text cannot be a glob, or None."""
+    """Return why a text is not a valid glob, or None."""
     if not text.strip():
         return 'is empty; write a glob such as "read_*", or "*" for everything'
     if len(text) > MAX_PATTERN:
@@ -57,9 +59,9 @@ def pattern_fault(text: str) -> str | None:
     if text.count("*") > MAX_STARS:
         return f"has more than {MAX_STARS} stars; split it into several patterns"
     if _CONTROL.search(text):
-        return "holds a control character; write a glob on the tool's name"
+        return "contains a control character; write a glob on the tool's name"
     if _has_open_bracket(text):
-        return 'has a "[" that is never closed; write "[[]" for a literal bracket'
+        return 'has an unclosed "["; write "[[]" for a literal bracket'
     return None
 
 
@@ -86,7 +88,7 @@ def _checked(fault: Any) -> Any:
 
 def _name_fault(text: str) -> str | None:
     if not _NAME.match(text) or len(text) > 64:
-        return "may hold letters, digits, and . _ - inside, at most 64 characters; for example code-review"
+        return "may contain letters, digits, and . _ - inside, at most 64 characters; for example code-review"
     return None
 
 
@@ -101,29 +103,29 @@ def _http_url_fault(text: str) -> str | None:
         parts = urlsplit(text)
         port_is_right = parts.port is None or parts.port > 0
     except ValueError:
-        return "is not an address; write it like https://host.example/mcp"
+        return "is not a URL; write for example https://host.example/mcp"
     if parts.scheme not in ("http", "https") or not parts.hostname or not port_is_right or re.search(r"\s", text):
-        return "is not an http address; write it like https://host.example/mcp"
+        return "is not an http or https URL; write for example https://host.example/mcp"
     return None
 
 
 def _sha256_fault(text: str) -> str | None:
     if not _SHA256.match(text):
-        return "is not a SHA-256 digest of 64 hexadecimal digits; `taskgate token new NAME` makes one"
+        return "is not a SHA-256 digest of 64 hexadecimal digits; run: taskgate tokens new NAME"
     if text.lower() in _GUESSABLE:
         return "is the digest of a word that anybody would try first; `taskgate token new NAME` makes a token"
     return None
 
 
 def _headers_fault(headers: dict[str, str]) -> str | None:
-    """Never quotes a value: it may be a secret."""
+    """Return why headers are invalid, or None. The message never contains a value, which may be secret."""
     for name, value in headers.items():
         if not _HEADER_NAME.match(name):
-            return f"{name[:40]!a} is not the name of a header; write one like X-Api-Key"
+            return f"{name[:40]!a} is not a valid header name; write for example X-Api-Key"
         if _CONTROL.search(value.replace("\t", " ")):
-            return f"the value of {name} holds a line break or another control character; write it on one line"
+            return f"the value of {name} contains a line break or another control character; write it on one line"
         if not value.isascii() and not _is_latin1(value):
-            return f"the value of {name} holds characters that a header cannot carry; encode it"
+            return f"the value of {name} contains characters outside Latin-1; encode it"
     return None
 
 
@@ -135,7 +137,7 @@ def _whole(value: Any) -> Any:
     if isinstance(value, bool) or (
         isinstance(value, str) and not re.fullmatch(r"\s*[-+]?\d{1,18}\s*", value, re.ASCII)
     ):
-        raise ValueError("is not a whole number; write digits only")
+        raise ValueError("is not an integer; write digits only")
     return value
 
 
@@ -143,14 +145,14 @@ def _bytes(value: Any) -> Any:
     if isinstance(value, str):
         found = re.fullmatch(r"\s*(\d{1,15})\s*(b|kb|kib|mb|mib|gb|gib)?\s*", value.lower(), re.ASCII)
         if not found:
-            raise ValueError("is not a number of bytes; write 4194304, 4MiB or 512KiB")
+            raise ValueError("is not a size in bytes; write for example 4194304, 4MiB or 512KiB")
         scale = {"kb": 10**3, "kib": 2**10, "mb": 10**6, "mib": 2**20, "gb": 10**9, "gib": 2**30}
         return int(found[1]) * scale.get(found[2] or "b", 1)
     return _whole(value)
 
 
 def _list(value: Any) -> Any:
-    """One word where a list of words is wanted is a list of one."""
+    """Accept a single string as a list of one."""
     return [value] if isinstance(value, str) else value
 
 
