@@ -27,13 +27,15 @@ from taskgate.core.identity.caller import OPERATOR
 from taskgate.core.readiness import judge_readiness
 from taskgate.dashboard.site import Dashboard
 from taskgate.gateway.retention import Retention
+from taskgate.inbound.gateway_secrets import passphrase_fits
 from taskgate.inbound.http.connection import CallerConnection, drop_slow, replies_in_progress
 from taskgate.inbound.http.handover import WorkerSockets
 from taskgate.inbound.http.hop import HopVerifier
+from taskgate.inbound.http.internal_listener import InternalListener
 from taskgate.inbound.http.mcp_endpoint import McpEndpoint
 from taskgate.inbound.http.open_connections import OpenConnections
-from taskgate.inbound.http.site import InternalListener, QuietServer, Site, served_by
-from taskgate.inbound.identity import passphrase_fits
+from taskgate.inbound.http.site import Site
+from taskgate.inbound.http.uvicorn_server import UvicornServer, server_settings
 from taskgate.local_gateway import OpenSide, Side
 from taskgate.telemetry.logs import log
 from taskgate.turns import Collector
@@ -95,7 +97,7 @@ class Lifecycle:
         self._watch_anew = asyncio.Event()
         self._watching: tuple[frozenset[str], frozenset[str]] | None = None
         report(app.loaded)
-        self._server: QuietServer | None = None
+        self._server: UvicornServer | None = None
         self._collector: Collector | None = None
         self._side: Side = open_side(app, self.stop)
 
@@ -109,7 +111,9 @@ class Lifecycle:
         listening = port if isinstance(port, socket.socket) else bind(host, port)
         dashboard = self._dashboard(host, listening.getsockname()[1])
         self.site = Site(self.endpoint, self._state, self.app.metrics.exposition, dashboard)
-        self._server = QuietServer(served_by(self.site, self._connection(), self._tls.context if self._tls else None))
+        self._server = UvicornServer(
+            server_settings(self.site, self._connection(), self._tls.context if self._tls else None)
+        )
         self._catch_signals()
         work = (
             self._keep_house(),
@@ -204,7 +208,7 @@ class Lifecycle:
         if self.endpoint.forwarder is not None:
             self.endpoint.forwarder.end_streams()
         drain_s = self.app.plan.limits.drain_timeout_s if self._lost is None else 0.0
-        self._server.leave(drain_s)
+        self._server.stop(drain_s)
         began = clock.monotonic()
         handing_over = asyncio.create_task(self._hand_over())
         await self._side.drain(drain_s, self._hurry)

@@ -25,7 +25,9 @@ from taskgate.core.errors import CallerError, TaskgateError
 from taskgate.core.identity.access import Access, AccessRefusal
 from taskgate.core.identity.caller import Caller
 from taskgate.core.scoping.session_request import SessionRequest
-from taskgate.inbound.local import ON_DEMAND, Client, LocalAddress, LocalEndpoint, local_principal
+from taskgate.inbound.local_address import ON_DEMAND, LocalAddress
+from taskgate.inbound.local_endpoint import Client, LocalEndpoint
+from taskgate.inbound.peer_user import local_principal
 from taskgate.inbound.stdio import StdioEndpoint
 from taskgate.telemetry.logs import log
 

@@ -20,7 +20,7 @@ from taskgate import clock
 from taskgate.access.attempts import MOST_KEYS, FailedAttempts, TooManyAttempts
 from taskgate.access.authorize import MOST_FAILURES
 from taskgate.dashboard.passphrase import TRIES, Passphrase
-from taskgate.inbound.identity import set_passphrase
+from taskgate.inbound.gateway_secrets import set_passphrase
 
 GUESSES = 300
 

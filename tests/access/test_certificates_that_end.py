@@ -14,7 +14,7 @@ from taskgate.access.authorize import AccessRefused, Authorizer
 from taskgate.access.open_responses import Ended
 from taskgate.access.proof import HttpProof
 from taskgate.core.identity.access import Access, AccessRefusal
-from taskgate.inbound.http.entrance import HttpRefused
+from taskgate.inbound.http.mcp_access import HttpRefused
 
 CONFIG: dict[str, Any] = {"auth": {"certificates": [{"name": "dns:agent.example", "id": "agent"}]}}
 LASTS_S = 100
@@ -43,10 +43,10 @@ def refusal(authorizer: Authorizer, arrival: Arrival) -> AccessRefusal | None:
 @seam
 async def test_requests_and_streams_end_with_the_certificate() -> None:
     async with Gateway(CONFIG, {"s": Upstream("2025")}) as gate:
-        authorizer, entrance = gate.life.app.authorizer, gate.life.endpoint.entrance
+        authorizer, access = gate.life.app.authorizer, gate.life.endpoint.access
         arrival = authorizer.arrivals.of(TlsConnection())
         host = {b"host": b"127.0.0.1"}
-        assert entrance.admit(b"/mcp", host, arrival, []).caller.principal == "agent"
+        assert access.admit(b"/mcp", host, arrival, []).caller.principal == "agent"
         ended: list[Ended] = []
         authorized = authorizer.admit(HttpProof(arrival, None, ()), Access.CALL, anonymous=True)
         gate.life.app.responses.hold(authorized, ended.append)
@@ -56,7 +56,7 @@ async def test_requests_and_streams_end_with_the_certificate() -> None:
         assert refusal(authorizer, arrival) is AccessRefusal.EXPIRED
         assert [one.reason.value for one in ended] == ["credential_expired"]
         with pytest.raises(HttpRefused) as refused:
-            entrance.admit(b"/mcp", host, arrival, [])
+            access.admit(b"/mcp", host, arrival, [])
         assert refused.value.status == 401
 
 

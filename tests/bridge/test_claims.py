@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from taskgate.bridge.meeting import Meeting
-from taskgate.inbound.local import ON_DEMAND, AddressTaken, claim
+from taskgate.inbound.local_address import ON_DEMAND, AddressTaken, claim
 
 
 @pytest.mark.parametrize("order", ["ends after the next one has come", "ends before"])

@@ -9,7 +9,9 @@ import pytest
 from taskgate.core import wire
 from taskgate.gateway.plan import Limits
 from taskgate.inbound.http.asgi import Headers
-from taskgate.inbound.http.event_stream import UNREAD_FACTOR, EventStream, StreamBuffers, StreamedReply
+from taskgate.inbound.http.event_stream import UNREAD_FACTOR, EventStream
+from taskgate.inbound.http.session_streams import StreamBuffers
+from taskgate.inbound.http.streamed_reply import StreamedReply
 from taskgate.mcp.sse import SseParser
 
 NOTE = wire.notification("notifications/message", b'{"level":"info","data":"%s"}' % (b"x" * 80))

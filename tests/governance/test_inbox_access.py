@@ -9,7 +9,7 @@ import httpx2
 import pytest
 from tests.governance.stage import Stage, a_stage, person
 
-from taskgate.inbound.identity import set_passphrase
+from taskgate.inbound.gateway_secrets import set_passphrase
 
 pytestmark = pytest.mark.virtual_time
 

@@ -18,8 +18,8 @@ from taskgate.dashboard import login as sessions
 from taskgate.dashboard.login import NO_FACTS, Login
 from taskgate.dashboard.passphrase import TRIES, Passphrase
 from taskgate.gateway.events import EventHub
-from taskgate.inbound.identity import (
-    house_secret,
+from taskgate.inbound.gateway_secrets import (
+    gateway_secret,
     operator_token,
     passphrase_fits,
     set_passphrase,
@@ -67,7 +67,7 @@ def test_the_operators_token_is_made_once_and_readable_by_its_owner_only(tmp_pat
     assert operator_token(state) == token
     assert len(token) > 32
     for name in ("operator-token", "secret"):
-        house_secret(state)
+        gateway_secret(state)
         assert stat.S_IMODE((state / name).stat().st_mode) == 0o600
     (state / "operator-token").chmod(0o644)
     operator_token(state)
@@ -77,7 +77,7 @@ def test_the_operators_token_is_made_once_and_readable_by_its_owner_only(tmp_pat
 
 def test_a_damaged_token_file_stops_the_start_with_a_hint(tmp_path: Path) -> None:
     (tmp_path / "operator-token").write_text("\n")
-    with pytest.raises(OSError, match="remove it"):
+    with pytest.raises(OSError, match="Remove it"):
         operator_token(tmp_path)
 
 

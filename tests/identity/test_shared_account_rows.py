@@ -30,7 +30,7 @@ from taskgate.identity.documents import Documents
 from taskgate.identity.kept_logins import KeptLogins, Login
 from taskgate.identity.server_tokens import Means, ServerTokens
 from taskgate.identity.token_settings import StoredLogin
-from taskgate.inbound.identity import PASSPHRASE_FILE, passphrase_fits, set_passphrase
+from taskgate.inbound.gateway_secrets import PASSPHRASE_FILE, passphrase_fits, set_passphrase
 from taskgate.ports.credentials import LoginNeeded
 from taskgate.store.postgres.connection import migrate_at
 from taskgate.store.postgres.shared_rows import PostgresRows, known, shared
@@ -188,7 +188,7 @@ async def two_programs_with_one_login(
     config: dict[str, Any] = {"store": {"url": url}}
     config["servers"] = {"notes": {"url": f"http://127.0.0.1:{port}/mcp", "auth": login}}
     migrate_at(url)
-    secret = shared(url, {"house_secret": b"s" * 32}, Sealing(()))["house_secret"]
+    secret = shared(url, {"gateway_secret": b"s" * 32}, Sealing(()))["gateway_secret"]
     kept = KeptLogins(PostgresRows(url), secret)
     kept.keep("notes", Login(issuer.url, "gate", "first", "refresh-0"))
     async with running_gateway(config, folder / "a") as a, running_gateway(config, folder / "b") as b:
@@ -268,7 +268,7 @@ def test_the_passphrase_that_was_set_last_holds_at_every_gateway(tmp_path: Path)
 def test_secrets_that_gateways_share_are_encrypted_where_the_store_has_a_key() -> None:
     """The operator's token, and the secret that accounts are encrypted with: with them in a dump the accounts would be open."""
     url = fresh_url()
-    ours = {"operator_token": b"token-of-the-operator-0123456789", "house_secret": b"s" * 32}
+    ours = {"operator_token": b"token-of-the-operator-0123456789", "gateway_secret": b"s" * 32}
 
     def rows() -> bytes:
         with psycopg.connect(url) as connection:
@@ -279,8 +279,8 @@ def test_secrets_that_gateways_share_are_encrypted_where_the_store_has_a_key() -
     for keys in (("a" * 32,), ("b" * 32, "a" * 32), ("b" * 32,)):
         assert shared(url, dict.fromkeys(ours, b"another gateway's"), Sealing(keys)) == ours
         assert ours["operator_token"] not in rows()
-        assert ours["house_secret"] not in rows()
-        assert known(url, "house_secret", Sealing(keys)) == ours["house_secret"]
+        assert ours["gateway_secret"] not in rows()
+        assert known(url, "gateway_secret", Sealing(keys)) == ours["gateway_secret"]
     for wrong in (Sealing(()), Sealing(("a" * 32,))):
         with pytest.raises(GatewayFault, match="needs a key"):
             shared(url, ours, wrong)

@@ -21,7 +21,7 @@ from taskgate.identity.documents import Documents
 from taskgate.identity.kept_logins import KeptLogins, Login
 from taskgate.identity.server_tokens import Means, ServerTokens
 from taskgate.identity.token_settings import ClientCredentials, StoredLogin
-from taskgate.inbound.identity import house_secret
+from taskgate.inbound.gateway_secrets import gateway_secret
 from taskgate.ports.credentials import LoginNeeded
 
 
@@ -191,7 +191,7 @@ async def test_a_kept_login_is_used_renewed_and_kept_again(tmp_path: Path) -> No
             reply = await caller.call("notes__read")
             assert "taskgate servers login notes" in reply.last["error"]["message"]
             state = gate.life.app.loaded.state_dir
-            logins = KeptLogins(FileRows(state / "server-logins"), house_secret(state))
+            logins = KeptLogins(FileRows(state / "server-logins"), gateway_secret(state))
             logins.keep("notes", Login(issuer.url, "gate", "from-the-browser", "refresh-0"))
             assert b"from-the-browser" not in (state / "server-logins").read_bytes()
             await gate.advance(60)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.seam import TASKS_EXTENSION, Call, Gateway, Reply, Upstream, seam, until
 
-from taskgate.inbound.http.refusals import MOST_LOOKED_AT, without_claims
+from taskgate.inbound.http.refusals import MAX_EXAMINED_BYTES, without_unproved_executed
 
 UNKNOWN = "tg_01HZZZZZZZZZZZZZZZZZZZZZZZ"
 APPROVING = {"governance": {"rules": [{"match": "*", "action": "approve"}]}}
@@ -201,7 +201,7 @@ def test_refusal_of_unread_request() -> None:
 
     def stated(request: Any) -> Any:
         body = request if isinstance(request, bytes) else json.dumps(request).encode()
-        found = json.loads(without_claims(error, body))
+        found = json.loads(without_unproved_executed(error, body))
         assert found["id"] == 12345678901234567890123
         return found["error"]["data"].get("executed")
 
@@ -211,5 +211,5 @@ def test_refusal_of_unread_request() -> None:
     assert stated({"method": "tools/call", "params": {"requestState": None}}) == "maybe"
     assert stated(b"{no json") == "no"
     assert stated(b"[" * 5000) == "no"
-    assert stated({"method": "tools/call", "params": {"name": "x" * MOST_LOOKED_AT}}) is None
-    assert without_claims(b"", b"{}") == b""
+    assert stated({"method": "tools/call", "params": {"name": "x" * MAX_EXAMINED_BYTES}}) is None
+    assert without_unproved_executed(b"", b"{}") == b""

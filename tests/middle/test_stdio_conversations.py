@@ -82,7 +82,7 @@ async def test_a_conversation_is_opened_once_however_quickly_it_is_asked_for() -
         talk.write(line("a", "initialize", OPENING), line("b", "initialize", OPENING))
         await gate.advance(10)
         assert "result" in talk.lines.answers("a")[0]
-        assert "initialized already" in talk.lines.answers("b")[0]["error"]["message"]
+        assert talk.lines.answers("b")[0]["error"]["data"]["error_type"] == "invalid_request"
         await talk.end()
         assert len(gate.life.app.gateway.lifecycle.sessions) == 0
 
@@ -114,7 +114,7 @@ async def test_a_call_is_cancelled_whatever_escapes_its_id_was_written_with() ->
         again = {"jsonrpc": "2.0", "id": "d\u00e9", "method": "ping"}
         talk.write(json.dumps(again, ensure_ascii=False).encode())
         await gate.advance(1)
-        assert "still open" in talk.lines.answers("d\u00e9")[0]["error"]["message"]
+        assert talk.lines.answers("d\u00e9")[0]["error"]["data"]["error_type"] == "invalid_request"
         talk.write(b'{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"d\\u00e9"}}')
         await gate.advance(30)
         assert len(talk.lines.answers("d\u00e9")) == 1

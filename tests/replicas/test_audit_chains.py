@@ -29,7 +29,7 @@ class Log:
         monkeypatch.setenv("TASKGATE_STATE_DIR", str(folder / "state"))
         self.config = folder / "taskgate.yaml"
         self.config.write_text(yaml.safe_dump({"servers": {}, "store": {"url": self.url}}))
-        shared(self.url, {"house_secret": SECRET}, Sealing(()))
+        shared(self.url, {"gateway_secret": SECRET}, Sealing(()))
 
     async def start(self) -> Started:
         store = open_store(self.url)

@@ -32,7 +32,7 @@ from tests.replicas.test_two_gateways import DEADLINE_S, TASKS, operator
 
 from taskgate.assembly.shared_store import Succession
 from taskgate.cli.workers import Inherited, internal_of
-from taskgate.inbound.http.handover import MOST_BYTES
+from taskgate.inbound.http.handover import MAX_REQUEST_BYTES
 
 WORKERS = 2
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.xdist_group("workers")]
@@ -271,7 +271,7 @@ async def test_a_request_that_is_too_long_for_a_datagram_is_forwarded(workers: W
     async with AsyncExitStack() as stack:
         _first, second, session = await two_connections(workers, stack)
         here = await second.worker()
-        await second.called(session, "long", "x" * MOST_BYTES)
+        await second.called(session, "long", "x" * MAX_REQUEST_BYTES)
         assert workers.ledger.count("long") == 1
         assert await second.worker() == here
 

@@ -13,7 +13,7 @@ import pytest
 
 from taskgate import atomic_files
 from taskgate.atomic_files import create_file, remove_abandoned, replace_file
-from taskgate.inbound.identity import operator_token, replace_operator_token, set_passphrase, stored_passphrase
+from taskgate.inbound.gateway_secrets import operator_token, replace_operator_token, set_passphrase, stored_passphrase
 
 DEADLINE_S = 60
 

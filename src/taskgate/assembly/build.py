@@ -50,10 +50,10 @@ from taskgate.gateway.wiring import wire_gateway
 from taskgate.gateway.wiring_parts import foundation
 from taskgate.held_folder import HeldFolder
 from taskgate.identity.verifier import Verifier
+from taskgate.inbound.gateway_secrets import gateway_secret, operator_token, stored_passphrase
 from taskgate.inbound.http.hop import hop_key
-from taskgate.inbound.http.site import InternalSocket
-from taskgate.inbound.identity import house_secret, operator_token, stored_passphrase
-from taskgate.inbound.local import local_principal
+from taskgate.inbound.http.internal_listener import InternalSocket
+from taskgate.inbound.peer_user import local_principal
 from taskgate.mcp.http.client import HttpClient
 from taskgate.mcp.stdio.reaper import Reaper
 from taskgate.ports.approval_channel import ApprovalChannel
@@ -390,7 +390,7 @@ def _spec(name: str, server: ServerConfig, loaded: LoadedConfig) -> ServerSpec:
 def keys_in(state_dir: Path) -> Keys:
     """The keys of this installation, made if they are not there yet."""
     remove_abandoned(state_dir, clock.wall())
-    return Keys(operator_token(state_dir), house_secret(state_dir), stored_passphrase(state_dir))
+    return Keys(operator_token(state_dir), gateway_secret(state_dir), stored_passphrase(state_dir))
 
 
 def open_house(loaded: LoadedConfig, *, local: bool = False, start: Start = AS_CONFIGURED) -> App:

@@ -33,7 +33,7 @@ from taskgate.core.redaction.fields import compile_redaction
 from taskgate.core.scoping.registry import ApprovalPolicy, ApprovalWish
 from taskgate.core.strict_json import canonical
 from taskgate.gateway.plan import Elicits, Governing, KnownToken, RecordSettings
-from taskgate.inbound.local import local_principal
+from taskgate.inbound.peer_user import local_principal
 from taskgate.ports.approval_channel import ApprovalChannel
 from taskgate.ports.policy_engine import PolicyEngine
 

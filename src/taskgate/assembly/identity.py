@@ -34,8 +34,8 @@ from taskgate.identity.signed_tokens import Issuer
 from taskgate.identity.signing_keys import SigningKeys
 from taskgate.identity.token_settings import ClientCredentials, ForwardedIdentity, Settings, StoredLogin, TokenExchange
 from taskgate.identity.verifier import Verifier
+from taskgate.inbound.gateway_secrets import gateway_secret, operator_token
 from taskgate.inbound.http.tls import ListenerTls, TlsFiles
-from taskgate.inbound.identity import house_secret, operator_token
 from taskgate.late_imports import SIGNING, load_now
 from taskgate.ports.credentials import FIXED_HEADERS, CredentialRecords, ServerCredentials
 from taskgate.telemetry.logs import log
@@ -174,7 +174,7 @@ def accounts_of(loaded: LoadedConfig, outbound: Outbound) -> ServerAccounts:
 
 def installation_secret(loaded: LoadedConfig) -> bytes:
     """The secret of this installation, or of all gateways on the store that it shares."""
-    secret, url = house_secret(loaded.state_dir), shared_url(loaded)
+    secret, url = gateway_secret(loaded.state_dir), shared_url(loaded)
     return secret if url is None else agreed_secrets(loaded, url, operator_token(loaded.state_dir), secret)[1]
 
 

@@ -17,14 +17,14 @@ from taskgate.config.model.store import keys_of
 from taskgate.core.audit.chain import AuditEntry, Head, Row
 from taskgate.core.errors import GatewayFault
 from taskgate.gateway.requests.budgets import Budgets
-from taskgate.inbound.http.site import InternalSocket, bind_internal
-from taskgate.inbound.identity import (
+from taskgate.inbound.gateway_secrets import (
     adopt_passphrase,
     passphrase_with_time,
     replace_operator_token,
     set_at,
     stored_passphrase,
 )
+from taskgate.inbound.http.internal_listener import InternalSocket, bind_internal
 from taskgate.ports.credentials import AccountRows
 from taskgate.ports.replicas import Replica
 from taskgate.ports.store import Store
@@ -107,12 +107,12 @@ def agreed_secrets(loaded: LoadedConfig, url: str, operator_token: str, secret: 
     _driver()
     from taskgate.store.postgres.shared_rows import shared
 
-    ours = {"operator_token": operator_token.encode(), "house_secret": secret}
+    ours = {"operator_token": operator_token.encode(), "gateway_secret": secret}
     agreed = shared(url, ours, Sealing(keys_of(loaded.root.store)))
     token = agreed["operator_token"].decode()
     if token != operator_token:
         replace_operator_token(loaded.state_dir, token)
-    return token, agreed["house_secret"]
+    return token, agreed["gateway_secret"]
 
 
 def agreed_keys(loaded: LoadedConfig, url: str, operator_token: str, secret: bytes) -> tuple[str, bytes, str | None]:
@@ -137,7 +137,7 @@ class SharedChains:
         from taskgate.store.postgres.shared_rows import known
 
         self._url = url
-        self._key = audit_key(known(url, "house_secret", Sealing(keys_of(loaded.root.store))) or b"")
+        self._key = audit_key(known(url, "gateway_secret", Sealing(keys_of(loaded.root.store))) or b"")
         self._files = sorted(loaded.state_dir.glob("audit-gw_*.audit-anchor"))
 
     def chains(self) -> Iterator[tuple[str, Row | None, Iterator[Row]]]:

@@ -113,7 +113,7 @@ def login(gateway: Gateway = None, token: Token = None, as_json: Json = False) -
 def passphrase() -> None:
     """Set a passphrase that approvals by the operator need besides the token; for machines where agents have a shell."""
     from taskgate.config.load import state_directory
-    from taskgate.inbound.identity import set_passphrase
+    from taskgate.inbound.gateway_secrets import set_passphrase
 
     if not sys.stdin.isatty():
         printing.note("Run this on a terminal: a passphrase is typed, never passed on a command line.")

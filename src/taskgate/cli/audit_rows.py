@@ -70,7 +70,7 @@ def several_chains(config: str | None, file: Path | None) -> Chains | None:
 def anchored(config: str | None) -> Marks:
     """What the gateway noted outside the table. Raises ValueError if that is gone or somebody else's."""
     from taskgate.assembly.stores import store_path
-    from taskgate.inbound.identity import house_secret
+    from taskgate.inbound.gateway_secrets import gateway_secret
     from taskgate.store.sealing import AuditAnchor, BadAnchor, Marks, anchor_path, audit_key
 
     loaded = loaded_or_exit(config)
@@ -79,7 +79,7 @@ def anchored(config: str | None) -> Marks:
         return Marks()
     anchor = anchor_path(path)
     try:
-        marks = AuditAnchor(anchor, audit_key(house_secret(loaded.state_dir))).read()
+        marks = AuditAnchor(anchor, audit_key(gateway_secret(loaded.state_dir))).read()
     except BadAnchor as error:
         raise ValueError(f"the anchor {anchor} cannot be believed: {error}") from None
     if marks is None:

@@ -19,7 +19,7 @@ from taskgate.cli.exit_codes import ExitCode
 from taskgate.config.load import LoadedConfig
 from taskgate.config.problems import ConfigError
 from taskgate.core.errors import GatewayFault, TaskgateError
-from taskgate.inbound.local import SERVE, AddressTaken, claim
+from taskgate.inbound.local_address import SERVE, AddressTaken, claim
 from taskgate.lifecycle import StateLost
 from taskgate.local_gateway import LocalGateway, NoSide, OpenSide, meeting_of
 from taskgate.telemetry import logs

@@ -1,8 +1,8 @@
-"""The gateway on a pair of byte streams, one line a message, both generations: on its own standard input and output, and on each
-connection of a bridge that stands between a client's streams and this gateway.
+"""MCP over a pair of byte streams, one message per line, in both generations: the gateway's own stdin and stdout, and
+bridge connections.
 
-Nothing but messages may ever be written to standard output. Requests run beside each other; a line that is not a message is
-answered with an error and disturbs nothing else.
+Nothing but messages is written to stdout. Requests run concurrently. An invalid line is answered with an error and
+affects nothing else.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from taskgate.turns import let_others_run
 
 MAX_UNREAD_BYTES: Final = 64 * 1024 * 1024
 READ_BYTES: Final = 256 * 1024
-LAST_WORDS_S: Final = 2.0
-MOST_LATER: Final = 1_000
+FLUSH_S: Final = 2.0
+MAX_DEFERRED: Final = 1_000
 _TASK_STATUS: Final = b'{"jsonrpc":"2.0","method":"notifications/tasks/status"'
 
 
-class _Written(asyncio.BaseProtocol):
-    """Knows when everything has left, or never will."""
+class _Flushed(asyncio.BaseProtocol):
+    """Reports when all output was written or the pipe is closed."""
 
     def __init__(self) -> None:
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -50,31 +50,31 @@ class _Written(asyncio.BaseProtocol):
 
 
 class LineOutlet:
-    """Writes whole lines. A peer that stops reading while messages pile up is given up, not waited for."""
+    """Writes lines. The connection is aborted if the peer stops reading and too much output is buffered."""
 
     def __init__(self, transport: asyncio.WriteTransport) -> None:
         self._transport = transport
         self._creating = 0
-        self._later: list[bytes] = []
+        self._deferred: list[bytes] = []
 
     @contextlib.contextmanager
     def creating(self) -> Iterator[None]:
-        """A task is being made: news of tasks wait until its caller was told its id."""
+        """Defer task notifications until the caller has received the id of the task being created."""
         self._creating += 1
         try:
             yield
         finally:
             self._creating -= 1
             if not self._creating:
-                later, self._later = self._later, []
+                later, self._deferred = self._deferred, []
                 for message in later:
                     self.send(message)
 
     def send(self, message: bytes) -> None:
         if self._transport.is_closing():
             return
-        if self._creating and message.startswith(_TASK_STATUS) and len(self._later) < MOST_LATER:
-            self._later.append(message)
+        if self._creating and message.startswith(_TASK_STATUS) and len(self._deferred) < MAX_DEFERRED:
+            self._deferred.append(message)
             return
         if b"\n" in message:
             message = message.replace(b"\r", b" ").replace(b"\n", b" ")
@@ -83,7 +83,7 @@ class LineOutlet:
             self._transport.abort()
 
     def hold_open(self) -> None:
-        """A pipe stays open by itself."""
+        """Do nothing: a pipe has no timeout."""
 
     async def finish(self, _status: int, body: bytes) -> None:
         self.send(body)
@@ -94,7 +94,7 @@ class LineOutlet:
 
     @property
     def can_send(self) -> bool:
-        """Lines stand for themselves: one may follow the reply."""
+        """Whether messages may be sent. Unlike in HTTP, they may follow the reply."""
         return not self._transport.is_closing()
 
     @property
@@ -120,22 +120,22 @@ class StdioEndpoint:
         self._open: dict[bytes, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._draining = False
-        self._time_is_up = False
+        self._drain_expired = False
 
     async def serve(self) -> None:
-        """Serve until standard input ends."""
+        """Serve until stdin ends."""
         loop = asyncio.get_running_loop()
         reader = asyncio.StreamReader()
         await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
-        transport, written = await loop.connect_write_pipe(_Written, os.fdopen(os.dup(1), "wb", 0))
+        transport, written = await loop.connect_write_pipe(_Flushed, os.fdopen(os.dup(1), "wb", 0))
         try:
             await self.converse(reader, LineOutlet(transport))
         finally:
             transport.close()
-            await asyncio.wait((written.done,), timeout=LAST_WORDS_S)
+            await asyncio.wait((written.done,), timeout=FLUSH_S)
 
     async def converse(self, reader: asyncio.StreamReader, outlet: LineOutlet) -> None:
-        """Answer what is read until it ends, then give up what is under way."""
+        """Answer messages until the input ends, then cancel requests in progress."""
         lines, budget = LineSplitter(self._gateway.limits.request_bytes), TurnBudget()
         try:
             while chunk := await reader.read(READ_BYTES):
@@ -151,8 +151,9 @@ class StdioEndpoint:
             await self._settle()
 
     async def drain(self, within_s: float, hurry: asyncio.Event) -> None:
-        """The gateway is going down: what is under way may end, and what does not in time is answered all the same. Answers to
-        our own questions are still read meanwhile, new requests are refused.
+        """Wait for requests in progress before shutdown. Those that do not finish in time are answered with an error.
+
+        Responses to the gateway's own requests are still read meanwhile; new requests are rejected.
         """
         self._draining = True
         waiting = asyncio.ensure_future(hurry.wait())
@@ -161,13 +162,13 @@ class StdioEndpoint:
             await asyncio.wait((waiting, ended), timeout=within_s, return_when=asyncio.FIRST_COMPLETED)
         finally:
             waiting.cancel()
-        self._time_is_up = True
+        self._drain_expired = True
         ended.cancel()
         if self._open:
-            await asyncio.wait(self._open.values(), timeout=LAST_WORDS_S)
+            await asyncio.wait(self._open.values(), timeout=FLUSH_S)
 
     async def _settle(self) -> None:
-        """The caller hung up, or was told: nobody can read answers any more, so what still runs is cancelled."""
+        """Cancel requests in progress: the caller cannot read replies any more."""
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -177,11 +178,11 @@ class StdioEndpoint:
     async def _take(self, line: bytes | Oversize, outlet: LineOutlet) -> None:
         if isinstance(line, Oversize):
             limit = self._gateway.limits.request_bytes
-            self._refuse(CallerError("request_too_large", f"A message may have at most {limit} bytes."), outlet)
+            self._refuse(CallerError("request_too_large", f"The message exceeds {limit} bytes."), outlet)
             return
         try:
             if wire.is_batch(line):
-                raise InvalidMessage("batches are not supported here")
+                raise InvalidMessage("batches are not supported over stdio")
             message = await read_message(self._reader, line)
         except InvalidMessage as problem:
             self._refuse(problem, outlet, problem.message_id)
@@ -202,7 +203,9 @@ class StdioEndpoint:
         elif self._draining:
             self._fail(shutting_down(message), message, outlet)
         elif message.id in self._open:
-            self._refuse(CallerError("invalid_request", "A request with this id is still open."), outlet, message.id)
+            self._refuse(
+                CallerError("invalid_request", "A request with this id is still in progress."), outlet, message.id
+            )
         else:
             assert message.id is not None
             task = self._spawn(self._answer(message, outlet))
@@ -227,7 +230,7 @@ class StdioEndpoint:
         try:
             await self._answer_in_time(message, outlet)
         except asyncio.CancelledError:
-            if not self._time_is_up:
+            if not self._drain_expired:
                 raise
             self._fail(stopped_before_reply(message), message, outlet)
 
@@ -261,11 +264,13 @@ class StdioEndpoint:
             return Request.opened(message, self._caller, outlet, self._session)
         if message.method == "server/discover":
             read_envelope(message.params)
-        raise CallerError("not_initialized", "Begin with initialize, or send every request with its envelope.")
+        raise CallerError(
+            "not_initialized", "Send initialize first, or include the protocol envelope in every request."
+        )
 
     async def _initialize(self, message: Message, outlet: LineOutlet) -> None:
         if self._session is not None or self._opening:
-            raise CallerError("invalid_request", "This conversation has been initialized already.")
+            raise CallerError("invalid_request", "This connection is already initialized.")
         self._opening = True
         self._opened.clear()
         try:

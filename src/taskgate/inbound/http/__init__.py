@@ -1,1 +1,1 @@
-"""Streamable HTTP, both generations on one address. Bare ASGI: a framework would cost as much as the whole relay."""
+"""Streamable HTTP for both protocol generations on one address, without a web framework."""

@@ -1,4 +1,4 @@
-"""The few ASGI shapes that are used here, and the shortest ways to answer."""
+"""The ASGI types used here, and helpers to send a response."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""The HTTP server's connection object, with what uvicorn leaves out: a short way for calls, deadlines for slow callers, and news
-of a lost peer.
+"""A caller's HTTP connection: uvicorn's protocol plus a direct path for POST to `/mcp`, timeouts for slow callers, and
+disconnect hooks.
 
-Headers and bodies have their time (`limits.header_timeout`, `limits.body_timeout`), and a body may not come slower than a kilobyte
-a second. A sweep over all
-connections once a second enforces it, because a timer for each request would cost every honest caller.
+Headers and bodies have timeouts (`limits.header_timeout`, `limits.body_timeout`), and a body must arrive at one
+kilobyte per second or faster. A sweep over all connections once a second enforces this, because a timer per request
+would cost every caller.
 """
 
 from __future__ import annotations
@@ -15,29 +15,30 @@ from http import HTTPStatus
 from typing import Any, Final
 
 import httptools
-from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from taskgate import clock
 from taskgate.access.arrival import Arrival
 from taskgate.access.open_stream import CONNECTION
 from taskgate.gateway.plan import Limits, Live, Plan
-from taskgate.inbound.http.asgi import Headers
+from taskgate.inbound.http.coalescing_transport import CoalescingTransport
 from taskgate.inbound.http.open_connections import OpenConnections
-from taskgate.inbound.http.post import Answering, Post
+from taskgate.inbound.http.post_request import Answering, Post
+from taskgate.inbound.http.reading_flow import ReadingFlow
+from taskgate.inbound.http.request_head import HeadersRefused, check_head, check_head_bytes
 from taskgate.mcp.turn_budget import TurnBudget
 
-PARSED_AT_ONCE: Final = 16 * 1024
-"""Some 250 of the smallest requests, or 2,700 of the smallest pieces of a body. The parser cannot be stopped between them."""
+PARSE_BYTES: Final = 16 * 1024
+"""About 250 minimal requests or 2,700 minimal body chunks. The parser cannot be interrupted between them."""
 SLOW_AFTER_S: Final = 10.0
-LEAST_BYTES_PER_S: Final = 1024
+MIN_BYTES_PER_S: Final = 1024
 LAST_REQUEST_S: Final = 1.0
-"""How long a gateway that ends waits for the request of somebody who has just connected."""
-_ASKING: Final = frozenset({b"connection", b"upgrade", b"http2-settings"})
+"""How long a stopping gateway waits for the first request of a new connection."""
+_UPGRADE_HEADERS: Final = frozenset({b"connection", b"upgrade", b"http2-settings"})
 
 
-def plain_answer(status: int, text: str, *headers: bytes) -> bytes:
-    """A whole answer for a connection that ends with it."""
+def error_response(status: int, text: str, *headers: bytes) -> bytes:
+    """Return a complete response that closes its connection."""
     phrase = HTTPStatus(status).phrase.encode("ascii")
     body = b'{"error":"%b"}' % text.encode("ascii")
     lines = b"".join(b"%b\r\n" % header for header in headers)
@@ -45,117 +46,13 @@ def plain_answer(status: int, text: str, *headers: bytes) -> bytes:
     return head % (status, phrase, len(body), lines) + body
 
 
-class HeadersRefused(Exception):
-    def __init__(self, status: int, text: str) -> None:
-        super().__init__(text)
-        self.status = status
-        self.text = text
-
-
-ONCE: Final = frozenset(
-    {b"host", b"origin", b"authorization", b"mcp-session-id", b"mcp-protocol-version", b"mcp-method", b"mcp-name"}
+_TOO_MANY_CONNECTIONS: Final = error_response(
+    503, "Too many connections are open; try again in a few seconds.", b"retry-after: 5"
 )
 
 
-def check_head(url: bytes, headers: Headers, limits: Limits) -> None:
-    """A request has so many headers, so many bytes of them, and each that says who asks for what once: a proxy and the
-    gateway could take different ones. Raises HeadersRefused. For heads that are not obviously short and without a name
-    that comes twice.
-    """
-    if len(headers) > limits.header_count:
-        raise HeadersRefused(431, f"A request may have at most {limits.header_count} headers.")
-    size = len(url)
-    already: set[bytes] = set()
-    for name, value in headers:
-        size += len(name) + len(value) + 4
-        if name in already:
-            raise HeadersRefused(400, f"A request has one {name.decode().title()} header.")
-        if name in ONCE:
-            already.add(name)
-    if size > limits.header_bytes:
-        check_head_bytes(size, limits)
-
-
-def check_head_bytes(size: int, limits: Limits) -> None:
-    if size > limits.header_bytes:
-        raise HeadersRefused(431, f"The headers of a request may have at most {limits.header_bytes} bytes.")
-
-
-_NO_ROOM: Final = plain_answer(503, "Too many connections are open; try again in a few seconds.", b"retry-after: 5")
-
-
-class OneWrite:
-    """A transport that keeps the head of a response back until its body comes, so that both leave in one system call.
-
-    Sending is the most expensive thing a small answer does. A head whose body does not follow at once (an event stream)
-    leaves with the next turn of the loop.
-    """
-
-    __slots__ = ("_head", "_loop", "_transport")
-
-    def __init__(self, transport: Any, loop: Any) -> None:
-        self._transport = transport
-        self._loop = loop
-        self._head: bytes | None = None
-
-    def write(self, data: bytes) -> None:
-        if self._head is not None:
-            data, self._head = self._head + data, None
-        elif data.startswith(b"HTTP/1.1 "):
-            self._head = data
-            self._loop.call_soon(self._flush)
-            return
-        self._transport.write(data)
-
-    def _flush(self) -> None:
-        if self._head is not None and not self._transport.is_closing():
-            head, self._head = self._head, None
-            self._transport.write(head)
-
-    def close(self) -> None:
-        self._flush()
-        self._transport.close()
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._transport, name)
-
-
-class ReadingFlow(FlowControl):
-    """What may be read from a caller. Reading rests while uvicorn has asked for that (a body that is not taken yet, a request
-    behind one that is being answered) and while the connection is `behind`: then bytes have arrived that were not parsed yet.
-    """
-
-    def __init__(self, transport: Any, catch_up: Callable[[], None]) -> None:
-        super().__init__(transport)
-        self.behind = False
-        self._catch_up = catch_up
-
-    def pause_reading(self) -> None:
-        self.read_paused = True
-        self._transport.pause_reading()
-
-    def resume_reading(self) -> None:
-        if self.read_paused:
-            self.read_paused = False
-            if self.behind:
-                self._catch_up()
-            elif not self._transport.is_closing():
-                self._transport.resume_reading()
-
-    def rest(self) -> None:
-        """Read nothing until `caught_up`."""
-        self.behind = True
-        self._transport.pause_reading()
-
-    def caught_up(self) -> None:
-        if self.behind:
-            self.behind = False
-            if not self.read_paused and not self._transport.is_closing():
-                self._transport.resume_reading()
-
-
 class CallerConnection(HttpToolsProtocol):
-    """Lives as long as one TCP connection. Posts to `/mcp` are answered by `answer`; everything else is uvicorn's."""
+    """One TCP connection. POST requests to `/mcp` are answered by `answer`; all others go through uvicorn's ASGI path."""
 
     def __init__(
         self,
@@ -168,22 +65,22 @@ class CallerConnection(HttpToolsProtocol):
         super().__init__(**settings)
         self.on_lost: Callable[[], None] | None = None
         self.raw: Any = None
-        """The transport itself, for answers that leave in one write anyway."""
+        """The underlying transport, for responses that are a single write anyway."""
         self.arrival = Arrival("", False, False)
-        """Where it came from; known once it is open."""
+        """Origin of the connection; set once it is open."""
         self._arrive = arrive
         self._open_connections = open_connections
         self._counted = False
         self._answer = answer
         self.plan = plan
-        """The plan in force; its limits hold from the next request on."""
+        """The current plan; its limits apply from the next request on."""
         self._read_bytes = 0
-        """What came with the latest read."""
+        """Size of the latest read."""
         self._head_reads = 0
         self._head_bytes = 0
-        """What was read of an unfinished head, without the read that began it: that one may hold the end of a body."""
+        """Bytes of an incomplete head, without its first read, which may contain the end of a body."""
         self._framing_bytes = 0
-        """What came in a body without being body: chunk sizes, their extensions, trailers."""
+        """Bytes of framing within a body: chunk sizes, their extensions, trailers."""
         self._post: Post | None = None
         """The post whose body is being read."""
         self._current: Post | None = None
@@ -195,37 +92,38 @@ class CallerConnection(HttpToolsProtocol):
         self._unread = 0
         self._unread_since = 0.0
         self._last_request = False
-        """The gateway ends: what is being asked now is still answered, and nothing after it."""
+        """The gateway is stopping: the current request is answered, and none after it."""
         self._first: bytes | None = None
-        """What another worker had read when it gave us this connection (see `handover`)."""
+        """The request that another worker had read when it handed over this connection (see `handover`)."""
         self._budget = TurnBudget()
         self._unparsed: deque[bytes] = deque()
-        """What has arrived beyond what one turn of the loop allows to be parsed."""
+        """Received data beyond the turn budget."""
         self._next_turn: asyncio.Handle | None = None
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
         self.raw = transport
         self.arrival = self._arrive(transport)
-        self.transport = OneWrite(transport, self.loop)  # type: ignore[assignment]
+        self.transport = CoalescingTransport(transport, self.loop)  # type: ignore[assignment]
         self.flow: ReadingFlow = ReadingFlow(transport, self._catch_up_later)
         self._waiting_since = clock.monotonic()
         self._counted = self._open_connections.enter(self.arrival, self.plan.value.limits)
         if not self._counted:
-            transport.write(_NO_ROOM)
+            transport.write(_TOO_MANY_CONNECTIONS)
             transport.close()
         elif self._first is not None:
             self.data_received(self._first)
 
-    def begin_with(self, request: bytes) -> None:
-        """Another worker gives us the connection, and has read this request from it."""
+    def set_first_request(self, request: bytes) -> None:
+        """Set the request that another worker has read from this connection."""
         self._first = request
 
     def move(self, give: Callable[[int], bool]) -> bool:
-        """Give the open socket to another worker, which answers the request that is being answered now and all after it.
+        """Give the open socket to another worker, which answers the current request and all after it.
 
-        Nothing of a second request may have been read, nothing of an answer be waiting to be sent, and it moves once: a client that
-        uses one connection for sessions of several workers would send it around. False: it stays, and nothing has changed.
+        Not possible if a second request was read, part of a response is unsent, or the connection has moved before: a
+        client that uses one connection for sessions of several workers would move it back and forth. Returns False if
+        nothing has changed.
         """
         raw = self.raw
         if (
@@ -247,22 +145,22 @@ class CallerConnection(HttpToolsProtocol):
         return True
 
     async def ended(self) -> None:
-        """Until uvicorn knows that nobody is here to get an answer: it would complain about a request without one."""
+        """Wait until uvicorn has processed the disconnect: it would log a request without a response."""
         lost = asyncio.Event()
         self.when_lost(lost.set)
         await lost.wait()
 
     def data_received(self, data: bytes) -> None:
         self._idle_since = None
-        if len(data) <= PARSED_AT_ONCE and not self._unparsed:
+        if len(data) <= PARSE_BYTES and not self._unparsed:
             self._parse(data)
         else:
-            self._unparsed.extend(data[at : at + PARSED_AT_ONCE] for at in range(0, len(data), PARSED_AT_ONCE))
+            self._unparsed.extend(data[at : at + PARSE_BYTES] for at in range(0, len(data), PARSE_BYTES))
         if self._unparsed or self._budget.spent:
-            self._parse_on()
+            self._parse_within_budget()
 
-    def _parse_on(self) -> None:
-        """Parse what has arrived, as far as this turn and those who take the bodies allow."""
+    def _parse_within_budget(self) -> None:
+        """Parse received data within the turn budget and the flow control of bodies."""
         while self._unparsed and not self._budget.spent and not self.flow.read_paused and not self.raw.is_closing():
             self._parse(self._unparsed.popleft())
         if self.raw.is_closing():
@@ -278,10 +176,10 @@ class CallerConnection(HttpToolsProtocol):
             self._next_turn = self.loop.call_soon(self._catch_up)
 
     def _catch_up(self) -> None:
-        """Everyone else has had a turn."""
+        """Continue in a new iteration of the event loop."""
         self._next_turn = None
         self._budget.renew()
-        self._parse_on()
+        self._parse_within_budget()
 
     def _parse(self, data: bytes) -> None:
         before = self._received
@@ -294,7 +192,7 @@ class CallerConnection(HttpToolsProtocol):
             elif self._body_since is not None:
                 self._check_framing(size, self._received - before)
         except httptools.HttpParserUpgrade as asked:
-            self._read_as_it_is(data[asked.args[0] :])
+            self._ignore_upgrade(data[asked.args[0] :])
         except HeadersRefused as refused:
             self._refuse_head(refused)
         except httptools.HttpParserError as error:
@@ -304,32 +202,33 @@ class CallerConnection(HttpToolsProtocol):
                 self.send_400_response("Invalid HTTP request received.")
 
     def _check_unfinished_head(self, size: int) -> None:
-        """So many bytes came, and the head of the request is still not complete: the parser keeps them without a limit."""
+        """Limit an incomplete head, which the parser would buffer without a limit."""
         self._head_reads += 1
         if self._head_reads > 1:
             self._head_bytes += size
             check_head_bytes(self._head_bytes, self.plan.value.limits)
 
     def _check_framing(self, size: int, progress: int) -> None:
-        """So many bytes came after the head, of which so many were body."""
+        """Limit framing bytes without body progress."""
         self._framing_bytes = 0 if progress else self._framing_bytes + size
         check_head_bytes(self._framing_bytes, self.plan.value.limits)
 
     def _refuse_head(self, refused: HeadersRefused) -> None:
-        """The rest of what comes cannot be told apart from the next request, so the connection ends."""
+        """Respond and close: the rest of the input cannot be distinguished from the next request."""
         if not self.raw.is_closing():
-            self.raw.write(plain_answer(refused.status, refused.text))
+            self.raw.write(error_response(refused.status, refused.text))
             self.raw.close()
 
-    def _read_as_it_is(self, rest: bytes) -> None:
-        """Someone asks for another protocol (Java's HTTP client does, for HTTP/2, on each new connection). We have none to
-        offer, so the request is read once more as if nothing had been asked; the parser would leave its body unread.
+    def _ignore_upgrade(self, rest: bytes) -> None:
+        """Parse a request that asks for another protocol as if it had not.
+
+        Java's HTTP client asks for HTTP/2 on each new connection. The parser would leave the body of such a request unread.
         """
         method = self.parser.get_method()
         if method == b"CONNECT":
-            self.send_400_response("There is no way through here.")
+            self.send_400_response("CONNECT is not supported.")
             return
-        kept = [(name, value) for name, value in self.headers if name not in _ASKING]
+        kept = [(name, value) for name, value in self.headers if name not in _UPGRADE_HEADERS]
         lines = b"".join(b"%b: %b\r\n" % header for header in kept)
         self.parser = httptools.HttpRequestParser(self)
         self._parse(b"%b %b HTTP/1.1\r\n%b\r\n%b" % (method, self.url, lines, rest))
@@ -345,7 +244,7 @@ class CallerConnection(HttpToolsProtocol):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if self._waiting_since is None:
-            # A trailer: nothing that matters may come after the body.
+            # Trailers are ignored.
             return
         self.headers.append((name.lower(), value))
 
@@ -357,7 +256,7 @@ class CallerConnection(HttpToolsProtocol):
         limits = self.plan.value.limits
         fields = dict(self.headers)
         count = len(self.headers)
-        # A head that began with this read is no longer than it; each header may count for one byte more than it has.
+        # A head that started with this read is not longer than it. `check_head` counts up to one byte more per header.
         if (
             len(fields) != count
             or count > limits.header_count
@@ -407,13 +306,13 @@ class CallerConnection(HttpToolsProtocol):
         if self.expect_100_continue and not post.too_large:
             self.raw.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         if not first:
-            # Pipelined: it waits until those before it are answered.
+            # Pipelined: it waits until the requests before it are answered.
             self.flow.pause_reading()
             self.pipeline.appendleft((post, self.app))  # type: ignore[arg-type]
 
     def _start_asgi_task(self, cycle: Any, app: Any) -> None:
         if isinstance(cycle, Post):
-            cycle.your_turn()
+            cycle.previous_answered()
         else:
             super()._start_asgi_task(cycle, app)
 
@@ -444,12 +343,12 @@ class CallerConnection(HttpToolsProtocol):
             super().on_message_complete()
 
     def on_response_complete(self) -> None:
-        """As uvicorn does it, but the sweep looks after idle connections: a timer for each answer costs too much."""
+        """As in uvicorn, except that the sweep closes idle connections: a timer per response costs too much."""
         if self.raw.is_closing():
             return
         following = self.pipeline.pop() if self.pipeline else None
         if not self.pipeline:
-            # Those that wait here are answered before more are read: a caller that only asks cannot fill our memory.
+            # Pipelined requests are answered before more are read, which bounds memory.
             self.flow.resume_reading()
         if following is not None:
             self._start_asgi_task(*following)
@@ -459,7 +358,7 @@ class CallerConnection(HttpToolsProtocol):
             self._idle_since = clock.monotonic()
 
     def when_lost(self, hook: Callable[[], None] | None) -> None:
-        """Who is told when the peer hangs up during the request that is being answered."""
+        """Set the function to call if the peer disconnects during the current request."""
         self.on_lost = hook
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -477,20 +376,20 @@ class CallerConnection(HttpToolsProtocol):
             self.on_lost()
 
     def shutdown(self) -> None:
-        """The gateway ends. Who has just connected, or is just asking, cannot know that, and is answered once more."""
+        """Stop after the current request. A new connection or a partial request is still answered once."""
         if self._waiting_since is None:
             super().shutdown()
             return
         self._last_request = True
-        self.loop.call_later(LAST_REQUEST_S, self._end_unasked)
+        self.loop.call_later(LAST_REQUEST_S, self._close_idle)
 
-    def _end_unasked(self) -> None:
+    def _close_idle(self) -> None:
         if self._waiting_since is not None and not self.raw.is_closing():
             self.transport.close()
 
     def too_slow(self, now: float, limits: Limits) -> bool:
         if self.raw is not None and self.raw.get_write_buffer_size():
-            return self._leaves_unread(now) > limits.body_timeout_s
+            return self._unread_for(now) > limits.body_timeout_s
         self._unread = 0
         if self._idle_since is not None:
             return now - max(self._idle_since, self._unread_since) > self.timeout_keep_alive
@@ -499,11 +398,11 @@ class CallerConnection(HttpToolsProtocol):
         if self._body_since is None:
             return False
         spent = now - self._body_since
-        starved = spent > SLOW_AFTER_S and self._received < spent * LEAST_BYTES_PER_S
+        starved = spent > SLOW_AFTER_S and self._received < spent * MIN_BYTES_PER_S
         return spent > limits.body_timeout_s or starved
 
-    def _leaves_unread(self, now: float) -> float:
-        """For how long nothing of an answer was taken. Who reads slowly may take its time, who stops may not."""
+    def _unread_for(self, now: float) -> float:
+        """Return for how long the caller has read nothing of a response. Slow readers are fine; stopped readers are not."""
         left = self.raw.get_write_buffer_size()
         if left != self._unread:
             self._unread, self._unread_since = left, now
@@ -515,13 +414,13 @@ class CallerConnection(HttpToolsProtocol):
 
 
 def _without_host(url: bytes) -> bytes:
-    """`POST http://host/mcp` is as good as `POST /mcp` (RFC 9112, 3.2.2). Raises for an address that is none."""
+    """Reduce an absolute request target to its path and query (RFC 9112, 3.2.2). Raises for an invalid URL."""
     parsed = httptools.parse_url(url)
     return (parsed.path or b"/") + (b"?" + parsed.query if parsed.query else b"")
 
 
 def replies_in_progress(connections: Any) -> list[Post]:
-    """The posts that are being answered."""
+    """Return the POST requests in progress."""
     return [
         peer.current_post
         for peer in list(connections)
@@ -530,7 +429,7 @@ def replies_in_progress(connections: Any) -> list[Post]:
 
 
 def drop_slow(connections: Any, now: float, limits: Limits) -> int:
-    """Drop every connection that takes too long to say what it wants."""
+    """Close every connection that exceeds a timeout, and return how many there were."""
     slow = [peer for peer in list(connections) if isinstance(peer, CallerConnection) and peer.too_slow(now, limits)]
     for peer in slow:
         peer.drop()

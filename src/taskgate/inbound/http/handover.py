@@ -1,12 +1,12 @@
-"""Give a caller's connection to the worker that holds its session, instead of forwarding each of its requests.
+"""Hand over a caller's connection to the worker that holds its session, instead of forwarding each of its requests.
 
-`taskgate serve --workers N`: chance decides which worker accepts a connection, and a client uses several for one session of MCP
-2025. A forwarded request is read, checked and answered by two processes, which costs more than twice as much. So the first request
-for a session of another worker takes its connection along: the open socket goes to that worker through a Unix socket (SCM_RIGHTS),
-with the request, and everything after it is answered where the session is.
+With `taskgate serve --workers N`, any worker may accept a connection, and a client uses several connections for one session of MCP
+2025-11-25. A forwarded request is read, checked and answered by two processes, which costs more than twice as much. So the first
+request for a session of another worker moves its connection: the socket is sent to that worker through a Unix socket (SCM_RIGHTS)
+together with the request, and all later requests are answered by the worker that holds the session.
 
-What cannot move is forwarded as before: connections of TLS (their keys are in this process), of trusted proxies (which send other
-sessions through the same connection), with another request behind the first one, and those that have moved before.
+These connections are forwarded instead: TLS (the keys are in this process), trusted proxies (they multiplex sessions),
+connections with a pipelined request, and connections that have moved before.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from typing import Final
 from taskgate.inbound.http.asgi import Headers
 from taskgate.telemetry.logs import log
 
-MOST_BYTES: Final = 64 * 1024
-"""A longer request is forwarded: it would not fit into one datagram everywhere."""
+MAX_REQUEST_BYTES: Final = 64 * 1024
+"""A longer request is forwarded: it might not fit into one datagram."""
 _FRAMING: Final = frozenset({b"content-length", b"transfer-encoding", b"expect", b"trailer"})
 
 Take = Callable[[socket.socket, bytes], None]
 
 
 class WorkerSockets:
-    """One worker's side: a datagram socket in the private folder of all workers, under the worker's name."""
+    """The datagram socket of one worker, in the private folder of all workers."""
 
     def __init__(self, folder: Path, owner: str) -> None:
         self._folder = folder
@@ -41,7 +41,7 @@ class WorkerSockets:
         self._take: Take | None = None
 
     def open(self, take: Take) -> None:
-        """From now on `take` gets the connections that other workers give, each with the bytes of a request."""
+        """Start receiving: `take` is called with each connection and the bytes of its request."""
         self._take = take
         self._receiving = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
         self._receiving.setblocking(False)
@@ -49,7 +49,7 @@ class WorkerSockets:
         asyncio.get_running_loop().add_reader(self._receiving.fileno(), self._receive)
 
     def give(self, owner: str, descriptor: int, request: bytes) -> bool:
-        """False: there is no such worker here, or it has too much to do. Then nothing was given."""
+        """Send a connection to another worker. Return False if it does not exist or its queue is full."""
         # Not `socket.send_fds`: in Python 3.11 it ignores the address.
         rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array("i", [descriptor]))]
         try:
@@ -59,11 +59,11 @@ class WorkerSockets:
         return True
 
     def _receive(self) -> None:
-        """Everything that has come; each is on its own, so one that cannot be taken costs no other."""
+        """Receive all pending connections. A failure of one does not affect the others."""
         assert self._receiving is not None
         while True:
             try:
-                request, descriptors, _flags, _from = socket.recv_fds(self._receiving, MOST_BYTES, 4)
+                request, descriptors, _flags, _from = socket.recv_fds(self._receiving, MAX_REQUEST_BYTES, 4)
             except BlockingIOError:
                 return
             for descriptor in descriptors:
@@ -73,13 +73,13 @@ class WorkerSockets:
         try:
             given = socket.socket(fileno=descriptor)
         except OSError as problem:
-            log.warning("a connection from another worker could not be taken", why=str(problem))
+            log.warning("connection from another worker could not be opened", why=str(problem))
             return
         assert self._take is not None
         self._take(given, request)
 
     def close(self) -> None:
-        """Take what was given before the name was gone, and nothing after it."""
+        """Remove the socket, and receive the connections sent before that."""
         with contextlib.suppress(OSError):
             self._path.unlink()
         if self._receiving is not None:
@@ -91,8 +91,8 @@ class WorkerSockets:
 
 
 def request_bytes(method: bytes, url: bytes, headers: Headers, body: bytes) -> bytes | None:
-    """The request as a caller would send it; None if it is too long to be given away."""
+    """Return the request as a caller would send it, or None if it is too long to hand over."""
     lines = b"".join([b"%b: %b\r\n" % header for header in headers if header[0] not in _FRAMING])
     length = b"content-length: %d\r\n" % len(body) if body else b""
     whole = b"%b %b HTTP/1.1\r\n%b%b\r\n%b" % (method, url, lines, length, body)
-    return whole if len(whole) <= MOST_BYTES else None
+    return whole if len(whole) <= MAX_REQUEST_BYTES else None

@@ -1,8 +1,7 @@
-"""Requests between gateways on one store: how one proves that it may speak for a caller, and streams on their way back."""
+"""Signed requests between gateways on one store: how one gateway proves which caller it has authorized."""
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import binascii
 import hashlib
@@ -17,23 +16,23 @@ import msgspec
 
 from taskgate.access.proof import HopProof
 from taskgate.core.identity.caller import Caller, CredentialFacts
-from taskgate.inbound.http.asgi import Headers, Send
-from taskgate.inbound.http.post import Post
-from taskgate.mcp.http.reader import HttpHead, HttpReply
-from taskgate.mcp.sse import format_event
+from taskgate.inbound.http.asgi import Headers
 
 HOP: Final = b"taskgate-hop"
+NOT_HERE: Final = 421
+"""The status that a gateway returns to another one if it does not hold the session, or is not the intended target. The sender then
+reads the home of the session from the store again."""
 WINDOW_MS: Final = 10_000
-"""How old a request may be, and how far ahead its time."""
-MOST_NUMBERS: Final = 200_000
-"""Numbers remembered for as long as their requests could be sent again; beyond that nothing is let in."""
+"""Maximum difference between the time of a request and the current time."""
+MAX_NONCES: Final = 200_000
+"""Nonces kept while their requests could be replayed. Further requests are not accepted."""
 _VERSION: Final = b"1"
-"""Of how the claims are written, as `HopSigner.sign` does."""
+"""Version of the claims format."""
 _BLOCK: Final = 64
-"""Of SHA-256, in bytes."""
+"""Block size of SHA-256 in bytes."""
 _UNSIGNED: Final = frozenset({HOP, b"host", b"user-agent", b"content-length"})
-"""What our HTTP client writes by itself."""
-_KEPT_BACK: Final = (
+"""Headers that the HTTP client writes itself."""
+_NOT_FORWARDED: Final = (
     frozenset(
         {
             b"accept-encoding",
@@ -56,7 +55,7 @@ _KEPT_BACK: Final = (
 )
 
 
-class _Named(msgspec.Struct, array_like=True):
+class _SignedCaller(msgspec.Struct, array_like=True):
     principal: str
     roles: list[str]
     scope: str
@@ -68,28 +67,27 @@ class _Named(msgspec.Struct, array_like=True):
 
 
 class HopRefused(Exception):
-    """Why a request is not from a gateway of this store; for our log, not for the peer."""
+    """The request is not from a gateway of this store. The reason is logged and not sent to the peer."""
 
 
-class HopNotTaken(HopRefused):
-    """It is from a gateway of this store and was not executed: meant for one that had our address before, too late, too
-    much at once, or written in a way that we do not read. Whoever sent it looks again whose the session is, and may sign
-    it anew.
+class HopNotAccepted(HopRefused):
+    """The request is from a gateway of this store and was not executed: it is for a previous owner of this address,
+    expired, over the limit, or in another format. The sender looks up the home again and may sign a new request.
     """
 
 
 def hop_key(secret: bytes) -> bytes:
-    """Of the secret that the gateways of a store share."""
+    """Derive the signing key from the secret that the gateways of a store share."""
     return hmac.new(secret, b"taskgate requests between gateways", hashlib.sha256).digest()
 
 
-def passed_on(headers: Iterable[tuple[bytes, bytes]]) -> Headers:
-    """The headers of a caller that its session's home must see: neither its credentials nor what frames a message."""
-    return [header for header in headers if header[0] not in _KEPT_BACK]
+def forwarded_headers(headers: Iterable[tuple[bytes, bytes]]) -> Headers:
+    """Return the caller's headers to forward: without credentials and without message framing."""
+    return [header for header in headers if header[0] not in _NOT_FORWARDED]
 
 
 class Keyed:
-    """HMAC-SHA256 with one key. What depends on the key alone is worked out once, which is half of the work for a short text."""
+    """HMAC-SHA256 with a precomputed key state, which saves half of the work for a short text."""
 
     __slots__ = ("_inner", "_outer")
 
@@ -112,17 +110,17 @@ class HopSigner:
         self._now_ms = now_ms
         self._start = secrets.token_hex(12)
         self._count = itertools.count()
-        """With `_start` a number that nobody else uses, and we use once. It need not be secret: it is signed."""
+        """Together with `_start` a unique nonce. It is signed, so it need not be secret."""
 
     def sign(self, method: bytes, url: bytes, headers: Headers, body: bytes, *, home: str, proof: HopProof) -> bytes:
-        """The value of the header. `headers` are those that will be sent, as from `passed_on`."""
+        """Return the value of the signature header. `headers` are those to send, from `forwarded_headers`."""
         number = f"{self._start}{next(self._count):x}"
-        claims = f"1 {self._owner} {home} {self._now_ms()} {number} {_said(proof)}".encode("ascii")
+        claims = f"1 {self._owner} {home} {self._now_ms()} {number} {_encode_caller(proof)}".encode("ascii")
         return claims + b" " + _signature(self._keyed, claims, method, url, headers=headers, body=body)
 
 
 class HopVerifier:
-    """Lets each request in once, within a short time, and only if it was meant for this gateway."""
+    """Accepts each signed request once, within a short time, and only if this gateway is its target."""
 
     def __init__(self, key: bytes, owner: str, now_ms: Callable[[], int]) -> None:
         self._keyed = Keyed(key)
@@ -130,35 +128,35 @@ class HopVerifier:
         self._now_ms = now_ms
         self._seen: set[bytes] = set()
         self._seen_before: set[bytes] = set()
-        self._turned_ms = 0
+        self._rotated_ms = 0
 
     def verify(self, method: bytes, url: bytes, headers: Headers, body: bytes) -> HopProof:
-        """What another gateway has signed: the caller that it authorized. Raises HopRefused."""
+        """Return the caller that the other gateway has authorized. Raises HopRefused."""
         given = [value for name, value in headers if name == HOP]
         if len(given) != 1:
-            raise HopRefused("it has no signature")
+            raise HopRefused("missing signature")
         claims, _, signature = given[0].rpartition(b" ")
         signed = [header for header in headers if header[0] not in _UNSIGNED]
         if not hmac.compare_digest(signature, _signature(self._keyed, claims, method, url, headers=signed, body=body)):
-            raise HopRefused("its signature is wrong")
-        # Signed by one of us: from here on it says what it was meant to say.
+            raise HopRefused("invalid signature")
+        # The signature is valid: the claims can be trusted from here on.
         home, at_ms, number, said = _read_claims(claims)
         if home != self._owner.encode("ascii"):
-            raise HopNotTaken("it is meant for another gateway")
+            raise HopNotAccepted("the target is another gateway")
         now = self._now_ms()
         if abs(now - at_ms) > WINDOW_MS:
-            raise HopNotTaken("its time is over, or has not come yet")
+            raise HopNotAccepted("expired, or not valid yet")
         self._use_once(number, now)
         return _proof(said)
 
     def _use_once(self, number: bytes, now: int) -> None:
-        """Two generations of numbers: a request is in one of them for at least as long as its time allows."""
-        if now - self._turned_ms > 2 * WINDOW_MS:
-            self._seen_before, self._seen, self._turned_ms = self._seen, set(), now
+        """Reject a replayed nonce. Two generations of nonces cover at least the validity of a request."""
+        if now - self._rotated_ms > 2 * WINDOW_MS:
+            self._seen_before, self._seen, self._rotated_ms = self._seen, set(), now
         if number in self._seen or number in self._seen_before:
-            raise HopRefused("it came before")
-        if len(self._seen) >= MOST_NUMBERS:
-            raise HopNotTaken("too many came in a short time")
+            raise HopRefused("replayed")
+        if len(self._seen) >= MAX_NONCES:
+            raise HopNotAccepted("too many requests in a short time")
         self._seen.add(number)
 
 
@@ -169,17 +167,17 @@ def _signature(keyed: Keyed, claims: bytes, method: bytes, url: bytes, *, header
 
 
 def _read_claims(claims: bytes) -> tuple[bytes, int, bytes, bytes]:
-    """Home, time, number and caller. A gateway of another version may write them in another way."""
+    """Return home, time, nonce and caller. Gateways of other versions may use another format."""
     parts = claims.split(b" ")
     if parts[0] != _VERSION or len(parts) != 6 or not parts[3].isdigit():
-        raise HopNotTaken("it is from a gateway of another version")
+        raise HopNotAccepted("claims format of another version")
     return parts[2], int(parts[3]), parts[4], parts[5]
 
 
 @lru_cache(maxsize=4096)
-def _said(proof: HopProof) -> str:
+def _encode_caller(proof: HopProof) -> str:
     caller = proof.caller
-    named = _Named(
+    named = _SignedCaller(
         caller.principal,
         sorted(caller.roles),
         caller.scope,
@@ -195,100 +193,8 @@ def _said(proof: HopProof) -> str:
 @lru_cache(maxsize=4096)
 def _proof(said: bytes) -> HopProof:
     try:
-        named = msgspec.json.decode(base64.urlsafe_b64decode(said), type=_Named)
+        named = msgspec.json.decode(base64.urlsafe_b64decode(said), type=_SignedCaller)
     except (binascii.Error, msgspec.DecodeError) as error:
-        raise HopRefused("its caller cannot be read") from error
+        raise HopRefused("invalid caller in the claims") from error
     caller = Caller(named.principal, frozenset(named.roles), named.scope, named.place, named.address, named.facts)
     return HopProof(caller, named.digest, named.issued_at)
-
-
-# Event streams that come from another gateway, on their way to the caller: piece by piece, unread, as fast as the
-# caller reads.
-
-NOT_HERE: Final = 421
-"""What a gateway answers another one when it does not hold the session (any more), or is not the one that was meant. Whoever
-asked looks into the store again: only that says whose the session is."""
-_KEPT: Final = frozenset({b"content-type", b"cache-control", b"x-accel-buffering", b"retry-after", b"www-authenticate"})
-"""Headers of an answer that are about what it says, not about how it is framed."""
-_UNREAD_BYTES: Final = 1024 * 1024
-
-
-class PostRelay:
-    """Writes the home's event stream into the caller's connection."""
-
-    __slots__ = ("_tail", "begun", "post")
-
-    def __init__(self, post: Post) -> None:
-        self.post = post
-        self.begun = False
-        self._tail = b"\n\n"
-
-    def on_head(self, head: HttpHead) -> None:
-        if head.headers.get(b"content-type", b"").startswith(b"text/event-stream"):
-            self.begun = True
-            self.post.begin_stream([])
-
-    def on_chunk(self, chunk: bytes) -> asyncio.Future[None] | None:
-        self._tail = (self._tail + chunk)[-2:]
-        return self.post.pass_on(chunk)
-
-    def end(self, last: bytes | None) -> None:
-        """The stream ends here, perhaps with one message more; in the middle of an event it can only be cut."""
-        if last is not None and self._tail != b"\n\n":
-            self.post.cut()
-            return
-        if last is not None:
-            self.post.pass_on(format_event(last))
-        self.post.end_stream()
-
-
-class StreamRelay:
-    """A session's stream between the hop, which is never kept waiting, and a caller that may read slowly."""
-
-    def __init__(self) -> None:
-        self._parts: list[bytes] = []
-        self._bytes = 0
-        self._news = asyncio.Event()
-        self._room: asyncio.Future[None] | None = None
-        self._head: HttpHead | None = None
-
-    def on_head(self, head: HttpHead) -> None:
-        self._head = head
-        self._news.set()
-
-    def on_chunk(self, chunk: bytes) -> asyncio.Future[None] | None:
-        self._parts.append(chunk)
-        self._bytes += len(chunk)
-        self._news.set()
-        if self._bytes > _UNREAD_BYTES and self._room is None:
-            self._room = asyncio.get_running_loop().create_future()
-        return self._room
-
-    def over(self, _work: asyncio.Task[HttpReply]) -> None:
-        self._news.set()
-
-    async def pump(self, send: Send, work: asyncio.Task[HttpReply]) -> bool:
-        """Until the home or the caller ends it. False if the home could not be reached, or has no such session."""
-        while self._head is None and not work.done():
-            await self._wait()
-        if self._head is None or self._head.status == NOT_HERE:
-            return False
-        kept = [header for header in self._head.header_list if header[0] in _KEPT]
-        await send({"type": "http.response.start", "status": self._head.status, "headers": kept})
-        while True:
-            parts, self._parts, self._bytes = self._parts, [], 0
-            for part in parts:
-                await send({"type": "http.response.body", "body": part, "more_body": True})
-            room, self._room = self._room, None
-            if room is not None:
-                room.set_result(None)
-            if not self._parts and work.done():
-                break
-            await self._wait()
-        rest = work.result().body if not work.cancelled() and work.exception() is None else b""
-        await send({"type": "http.response.body", "body": rest})
-        return True
-
-    async def _wait(self) -> None:
-        await self._news.wait()
-        self._news.clear()

@@ -1,4 +1,4 @@
-"""How many connections are open, in all and by address, against `limits.connections` and `limits.connections_per_address`."""
+"""Count open connections, in total and per address (`limits.connections`, `limits.connections_per_address`)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class OpenConnections:
         return self._total
 
     def enter(self, arrival: Arrival, limits: Limits) -> bool:
-        """Count a connection in, if there is room for it. A trusted proxy may have as many as there are."""
+        """Count a new connection. Return False if a limit is reached. Trusted proxies have no limit per address."""
         alone = not arrival.by_proxy
         if self._total >= limits.connections:
             return False

@@ -1,7 +1,7 @@
-"""Refusals that are made before a request is read: what they may state about the call that the request is about.
+"""What the error of a rejected request may state about `executed`.
 
-A refusal by address, credential or session is written without a look at the body. Afterwards the body is looked at, because a
-request about a task is about the task's call, of which the refusal knows nothing.
+A rejection because of the address, credential or session is created without parsing the body. The body is parsed
+afterwards, because a task request refers to the call of the task, about which the rejection proves nothing.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import msgspec
 from taskgate.core import wire
 from taskgate.mcp.earlier_calls import is_about_tasks, is_later_round
 
-MOST_LOOKED_AT: Final = 256 * 1024
-"""Bytes of a refused request. What is longer is not worth the time, and its error states nothing."""
+MAX_EXAMINED_BYTES: Final = 256 * 1024
+"""Longer bodies of rejected requests are not parsed, and their errors do not state `executed`."""
 
 
 class _Params(msgspec.Struct):
@@ -31,16 +31,16 @@ class _Refused(msgspec.Struct):
 _decoder = msgspec.json.Decoder(_Refused)
 
 
-def without_claims(error: bytes, request: bytes) -> bytes:
-    """The body of the refusal, without an `executed` that only this request justifies."""
+def without_unproved_executed(error: bytes, request: bytes) -> bytes:
+    """Return the error body without an `executed` that holds only for this request and not for an earlier call."""
     if b'"executed"' not in error:
         return error
-    if len(request) > MOST_LOOKED_AT:
+    if len(request) > MAX_EXAMINED_BYTES:
         return _stating(error, None)
     try:
         message = _decoder.decode(request)
     except (msgspec.DecodeError, RecursionError):
-        return error  # it is no request, so nothing was executed for it
+        return error  # not a request, so nothing was executed
     found = message.params or _Params()
     params: dict[str, Any] = {"name": found.name, "arguments": found.arguments}
     if found.requestState is not msgspec.UNSET:

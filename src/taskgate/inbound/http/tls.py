@@ -1,7 +1,7 @@
-"""TLS of the listener: certificate and key, loaded again when their files change.
+"""TLS of the listener: certificate and key, reloaded when their files change.
 
-TLS 1.2 at least, no compression, no renegotiation, the library's own choice of ciphers. A certificate that cannot be read while the
-gateway runs leaves the previous one in force.
+TLS 1.2 or newer, no compression, no renegotiation, the default ciphers of the library. If a changed certificate cannot
+be loaded, the previous one stays in use.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from taskgate.telemetry.logs import log
 
 @dataclass(frozen=True, slots=True)
 class TlsFiles:
-    """`client_ca`: who signs the certificates of clients; without it none is asked for."""
+    """`client_ca` verifies client certificates; without it none is requested."""
 
     cert: Path
     key: Path
@@ -36,7 +36,7 @@ class _ModernContext(ssl.SSLContext):
 
 
 class ListenerTls:
-    """One context for the life of the listener: new connections see what was loaded last."""
+    """One context for the listener. New connections use the certificate that was loaded last."""
 
     def __init__(self, files: TlsFiles) -> None:
         """Raises OSError and ssl.SSLError."""
@@ -46,19 +46,19 @@ class ListenerTls:
         self._load(self.context)
 
     def refresh(self) -> None:
-        """Load what has changed on the disk. A half-written or wrong file is passed over until it changes again."""
+        """Reload changed files. An incomplete or invalid file is ignored until it changes again."""
         try:
             stamps = self._stamps()
             if stamps == self._seen:
                 return
             self._seen = stamps
-            # Tried apart first: a context with half of a pair loaded would refuse every connection.
+            # Tested in a separate context first: with only half of a pair loaded, every connection would fail.
             self._load(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
             self._load(self.context)
         except (OSError, ssl.SSLError) as fault:
-            log.error("the listener's certificate was not taken anew; the old one stays in force", why=str(fault))
+            log.error("reloading the TLS certificate failed; the previous one stays in use", why=str(fault))
             return
-        log.info("the listener's certificate was taken anew")
+        log.info("TLS certificate reloaded")
 
     def _load(self, context: ssl.SSLContext) -> None:
         context.load_cert_chain(self._files.cert, self._files.key)

@@ -1,18 +1,12 @@
-"""Messages that come by POST: find out in which generation they speak, hand them to the gateway, bring the answer back.
+"""Answer POST requests: determine the protocol generation, pass messages to the gateway, and send the response.
 
-HTTP's own words (statuses, session ids, headers) are chosen here; what a message means is the gateway's business.
-
-What a connection asks for by its address and its headers: fewer servers, fewer tools.
-
-Callers repeat the same wish with every request, so a wish once read is remembered. Whether it may be granted is decided behind
-the transport.
+HTTP statuses, session ids and headers are handled here; the gateway interprets the messages.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterable
-from functools import lru_cache
+from collections.abc import Coroutine
 from typing import Any, Final
 
 from taskgate import clock
@@ -24,40 +18,22 @@ from taskgate.core.generations.generation import STATELESS_REVISIONS, Generation
 from taskgate.core.generations.stateless import check_headers, has_envelope, read_envelope
 from taskgate.core.identity.caller import Caller
 from taskgate.core.meta import META
-from taskgate.core.scoping.session_request import NO_WISH, SERVERS_HEADER, TOOLS_HEADER, SessionRequest
+from taskgate.core.scoping.session_request import NO_WISH
 from taskgate.core.sliced_reading import reads_quickly
 from taskgate.core.wire import InvalidMessage, Kind, Message, MessageReader
 from taskgate.gateway.requests.replies import CallerReply, stopped_before_reply
 from taskgate.gateway.requests.request import Request
 from taskgate.gateway.requests.session import Session
 from taskgate.gateway.services.transports import TransportServices
-from taskgate.inbound.http.entrance import Entrance, HttpRefused, retry_after
-from taskgate.inbound.http.event_stream import SessionStreams
 from taskgate.inbound.http.forward import Forwarder
 from taskgate.inbound.http.hop import NOT_HERE
-from taskgate.inbound.http.post import Post
-from taskgate.inbound.http.refusals import without_claims
+from taskgate.inbound.http.mcp_access import HttpRefused, McpAccess, retry_after
+from taskgate.inbound.http.narrowing import narrowing_of
+from taskgate.inbound.http.post_request import Post
+from taskgate.inbound.http.refusals import without_unproved_executed
+from taskgate.inbound.http.session_streams import SessionStreams
 from taskgate.reading import read_batch, read_message
 from taskgate.telemetry.logs import log
-
-_SERVERS: Final = SERVERS_HEADER.encode("ascii")
-_TOOLS: Final = TOOLS_HEADER.encode("ascii")
-
-
-def narrowing_of(
-    query: bytes, headers: dict[bytes, bytes], every_header: Iterable[tuple[bytes, bytes]]
-) -> SessionRequest:
-    """The wish of one HTTP request. A header given several times narrows several times. Raises CallerError."""
-    if not query and _SERVERS not in headers and _TOOLS not in headers:
-        return NO_WISH
-    return _read(query, tuple((name, value) for name, value in every_header if name in (_SERVERS, _TOOLS)))
-
-
-@lru_cache(maxsize=4096)
-def _read(query: bytes, headers: tuple[tuple[bytes, bytes], ...]) -> SessionRequest:
-    pairs = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in headers]
-    return SessionRequest.from_query(query.decode("latin-1")).narrowed(SessionRequest.from_pairs(pairs))
-
 
 PRIMING_REVISION: Final = "2025-11-25"
 BATCH_REVISION: Final = "2025-03-26"
@@ -69,63 +45,63 @@ class PostHandler:
     def __init__(
         self,
         gateway: TransportServices,
-        entrance: Entrance,
+        access: McpAccess,
         streams: SessionStreams,
         reader: MessageReader,
         forwarder: Forwarder | None,
         *,
         responses: OpenResponses,
     ) -> None:
-        """`forwarder` reaches the other gateways on the same store, if there are any."""
+        """`forwarder` reaches other gateways on the same store; None if there are none."""
         self._responses = responses
         self._forwarder = forwarder
         self._gateway = gateway
-        self._entrance = entrance
+        self._access = access
         self._streams = streams
         self._reader = reader
 
     async def answer(self, post: Post) -> None:
-        """Answer one POST, whatever happens."""
+        """Answer one POST request. Does not raise."""
         try:
             try:
                 caller = self._admitted(post)
             except NotVerifiedYet:
                 caller = await self._verified(post)
             message = self._read(post) if reads_quickly(post.body) else await self._read_large(post)
-            await self._answering(post, caller, message)
+            await self._dispatch(post, caller, message)
         except HttpRefused as refused:
-            post.respond(refused.status, without_claims(refused.body, post.body), refused.headers)
+            post.respond(refused.status, without_unproved_executed(refused.body, post.body), refused.headers)
         except asyncio.CancelledError:
-            if post.withdrawn is None and not post.disconnected:
+            if post.access_ended is None and not post.disconnected:
                 raise
-            if post.withdrawn is not None:
-                refusal = self._withdrawal(post.withdrawn, None, Generation.STATEFUL, Executed.NO)
-                await post.finish(200, without_claims(refusal.body, post.body))
+            if post.access_ended is not None:
+                refusal = self._access_ended_reply(post.access_ended, None, Generation.STATEFUL, Executed.NO)
+                await post.finish(200, without_unproved_executed(refusal.body, post.body))
         except Exception as fault:
-            # Around one request: whatever breaks here breaks for this caller only.
-            log.error("a request could not be answered", exc_info=fault)
+            # A bug must affect this request only.
+            log.error("request failed with an internal error", exc_info=fault)
             post.respond(500)
         finally:
             if post.hold is not None:
                 post.hold.release()
 
     def _admitted(self, post: Post) -> Caller:
-        """Raises HttpRefused, and NotVerifiedYet."""
+        """Authorize without waiting. Raises HttpRefused and NotVerifiedYet."""
         authorized = post.authorized
         if authorized is None:
-            authorized = self._entrance.admit(post.path, post.headers, post.arrival, post.every_header)
+            authorized = self._access.admit(post.path, post.headers, post.arrival, post.every_header)
             post.admit(authorized)
         return authorized.caller
 
     async def _verified(self, post: Post) -> Caller:
         began = clock.monotonic()
-        authorized = await self._entrance.authorize(post.path, post.headers, post.arrival, post.every_header)
+        authorized = await self._access.authorize(post.path, post.headers, post.arrival, post.every_header)
         post.admit(authorized)
-        post.waited_since(began)
+        post.exclude_wait_since(began)
         return authorized.caller
 
-    def _answering(self, post: Post, caller: Caller, message: Message | None) -> Coroutine[Any, Any, None]:
-        """By generation and method; None stands for several messages."""
+    def _dispatch(self, post: Post, caller: Caller, message: Message | None) -> Coroutine[Any, Any, None]:
+        """Return the coroutine for the generation and method of a message; None is a batch."""
         if message is None:
             return self._batch(post, caller)
         if post.headers.get(b"mcp-protocol-version") in _STATELESS or (
@@ -137,7 +113,7 @@ class PostHandler:
         return self._stateful(post, caller, message)
 
     def _read(self, post: Post) -> Message | None:
-        """The message; None if there are several. Raises HttpRefused."""
+        """Return the message, or None for a batch. Raises HttpRefused."""
         self._check_body(post)
         try:
             return self._reader.read(post.body)
@@ -146,7 +122,7 @@ class PostHandler:
             return None
 
     async def _read_large(self, post: Post) -> Message | None:
-        """The same in slices. What that takes is not time that the message has waited."""
+        """As `_read`, in slices. The time it takes does not count as waiting time."""
         self._check_body(post)
         began = clock.monotonic()
         try:
@@ -155,20 +131,20 @@ class PostHandler:
             self._refuse_unless_batch(post, problem)
             return None
         finally:
-            post.waited_since(began)
+            post.exclude_wait_since(began)
 
     def _check_body(self, post: Post) -> None:
         if post.too_large:
-            problem = CallerError("request_too_large", f"A request may have at most {post.limit} bytes.")
-            raise self._entrance.failed(problem)
+            problem = CallerError("request_too_large", f"The request exceeds {post.limit} bytes.")
+            raise self._access.failed(problem)
         if not post.headers.get(b"content-type", b"").lower().startswith(b"application/json"):
-            raise self._entrance.refused(415, "Send application/json.")
+            raise self._access.refused(415, "The Content-Type must be application/json.")
 
     def _refuse_unless_batch(self, post: Post, problem: TaskgateError) -> None:
         if isinstance(problem, InvalidMessage) and wire.is_batch(post.body):
             return
         message_id = problem.message_id if isinstance(problem, InvalidMessage) else None
-        raise self._entrance.failed(problem, message_id) from None
+        raise self._access.failed(problem, message_id) from None
 
     # The stateless generation
 
@@ -179,7 +155,7 @@ class PostHandler:
         if (
             self._forwarder is not None
             and not post.forwarded
-            and await self._took(self._forwarder, post, caller, message)
+            and await self._forward_stateless(self._forwarder, post, caller, message)
         ):
             return
         try:
@@ -189,7 +165,7 @@ class PostHandler:
             if narrowing is not NO_WISH:
                 self._gateway.sessions.admit(caller, narrowing)
         except TaskgateError as problem:
-            raise self._entrance.failed(problem, message.id, Generation.STATELESS) from None
+            raise self._access.failed(problem, message.id, Generation.STATELESS) from None
         request = Request.opened(
             message,
             caller,
@@ -200,17 +176,17 @@ class PostHandler:
             carrier=post.work,
             arrived=post.arrived,
         )
-        # In this generation a closed stream is the cancel.
-        post.cancel_when_lost()
+        # In this generation a disconnect cancels the request.
+        post.cancel_when_disconnected()
         if message.method == LISTEN:
             post.bind(self._responses, survives_expiry=False)
         try:
             reply = await self._gateway.requests.answer(request)
         except asyncio.CancelledError:
-            cut_short = self._cut_short(post, request)
-            if post.disconnected or cut_short is None:
+            cancelled = self._cancelled_reply(post, request)
+            if post.disconnected or cancelled is None:
                 raise
-            reply = cut_short
+            reply = cancelled
         if reply is None:
             return
         try:
@@ -221,26 +197,26 @@ class PostHandler:
 
     def _take_stateless(self, post: Post, message: Message) -> None:
         if message.kind is Kind.RESPONSE:
-            problem = CallerError("invalid_request", "This revision has no responses from callers.")
-            raise self._entrance.failed(problem, None, Generation.STATELESS)
+            problem = CallerError("invalid_request", "This protocol revision has no responses from callers.")
+            raise self._access.failed(problem, None, Generation.STATELESS)
         post.respond(202)
 
     # The stateful generation
 
     async def _stateful(self, post: Post, caller: Caller, message: Message) -> None:
-        """For the caller as its present credential describes it: roles may have changed since the session began."""
-        session = self._entrance.session(post.headers, caller, message.id)
+        """Answer a message of a session. `caller` comes from the current credential: roles may have changed since initialize."""
+        session = self._access.session(post.headers, caller, message.id)
         if session is None:
             began = clock.monotonic()
-            session = await self._elsewhere(post, caller, message)
+            session = await self._session_elsewhere(post, caller, message)
             if session is None:
                 return
-            post.waited_since(began)
+            post.exclude_wait_since(began)
         if message.kind is not Kind.REQUEST:
             await self._take(session, message)
             post.respond(202)
             return
-        post.resumable_from(self._streams.buffers.get(session.id), primed=session.version == PRIMING_REVISION)
+        post.set_stream_buffers(self._streams.buffers.get(session.id), primed=session.version == PRIMING_REVISION)
         request = Request.opened(
             message, caller, post, session, headers=post.headers, carrier=post.work, arrived=post.arrived
         )
@@ -249,73 +225,74 @@ class PostHandler:
         except asyncio.CancelledError:
             if self._gateway.status.stopping:
                 raise
-            reply = self._cut_short(post, request)
+            reply = self._cancelled_reply(post, request)
             if reply is None:
                 await post.abandon()
                 return
         if reply is None:
             return
         try:
-            # Stateful clients read a JSON-RPC error only out of a 200: some end their session at any other status.
+            # Some stateful clients end their session at any status other than 200, so JSON-RPC errors use 200.
             await post.finish(200, reply.body, retry_after(reply) if reply.retry_after_s else None)
         finally:
             if request.delivery.on_delivered is not None:
                 request.delivery.delivered(post.still_there)
 
-    def _cut_short(self, post: Post, request: Request) -> CallerReply | None:
-        """The reply to a request whose work was cancelled by the gateway; None if its caller cancelled it."""
+    def _cancelled_reply(self, post: Post, request: Request) -> CallerReply | None:
+        """Return the reply to a request that the gateway cancelled, or None if its caller did."""
         message_id, generation = request.message.id, request.generation
-        if post.withdrawn is not None:
+        if post.access_ended is not None:
             executed = Executed.MAYBE if request.delivery.sent else Executed.NO
-            return self._withdrawal(post.withdrawn, request.message, generation, executed)
+            return self._access_ended_reply(post.access_ended, request.message, generation, executed)
         if self._gateway.requests.tasks.draining:
             return self._gateway.requests.failure(
                 stopped_before_reply(request.message), message_id, generation, request.message
             )
         return None
 
-    def _withdrawal(
+    def _access_ended_reply(
         self, ended: Ended, message: Message | None, generation: Generation, executed: Executed
     ) -> CallerReply:
-        """The reply to a request whose credential was revoked while it was answered.
+        """Return the reply to a request whose credential was revoked meanwhile.
 
-        Its status is 200: some clients answer a 401 by logging in and sending the same request once more, and this one may have
-        been executed.
+        Its status is 200: after a 401 some clients log in and repeat the request, and this one may have been executed.
         """
         problem = CallerError(ended.reason.value, ended.text, executed=executed)
         return self._gateway.requests.failure(problem, message.id if message is not None else None, generation, message)
 
-    async def _elsewhere(self, post: Post, caller: Caller, message: Message | None) -> Session | None:
-        """The session, if it is ours after all; None if its home has answered. Raises HttpRefused."""
+    async def _session_elsewhere(self, post: Post, caller: Caller, message: Message | None) -> Session | None:
+        """Return the session if it is held here after all, or None if its home has answered. Raises HttpRefused."""
         message_id = message.id if message is not None else None
         if self._forwarder is None:
-            raise self._entrance.unknown_session(message_id)
+            raise self._access.unknown_session(message_id)
         session_id = post.headers[b"mcp-session-id"].decode("latin-1")
         try:
             if post.forwarded:
-                return await self._held_here(self._forwarder, post, caller, session_id)
-            session = await self._forwarder.answered(post, caller, message, session_id)
+                return await self._find_forwarded(self._forwarder, post, caller, session_id)
+            session = await self._forwarder.forward(post, caller, message, session_id)
         except TaskgateError as problem:
-            raise self._entrance.failed(problem, message_id, status=200 if message_id is not None else 503) from None
+            raise self._access.failed(problem, message_id, status=200 if message_id is not None else 503) from None
         if session is None and not post.answered:
-            raise self._entrance.unknown_session(message_id)
+            raise self._access.unknown_session(message_id)
         return session
 
-    async def _held_here(self, forwarder: Forwarder, post: Post, caller: Caller, session_id: str) -> Session | None:
-        """Another gateway asks us: what is not here is its business, never a third one's."""
-        found = await forwarder.here(session_id, caller)
+    async def _find_forwarded(
+        self, forwarder: Forwarder, post: Post, caller: Caller, session_id: str
+    ) -> Session | None:
+        """Return the session of a forwarded request, or respond `NOT_HERE`: nothing is forwarded twice."""
+        found = await forwarder.homes.find_local(session_id, caller)
         if found is None:
             post.respond(NOT_HERE)
         return found
 
-    async def _took(self, forwarder: Forwarder, post: Post, caller: Caller, message: Message) -> bool:
+    async def _forward_stateless(self, forwarder: Forwarder, post: Post, caller: Caller, message: Message) -> bool:
         began = clock.monotonic()
         try:
-            took = await forwarder.took(post, caller, message)
+            answered = await forwarder.forward_stateless(post, caller, message)
         except TaskgateError as problem:
-            raise self._entrance.failed(problem, message.id, Generation.STATELESS) from None
-        post.waited_since(began)
-        return took
+            raise self._access.failed(problem, message.id, Generation.STATELESS) from None
+        post.exclude_wait_since(began)
+        return answered
 
     async def _take(self, session: Session, message: Message) -> None:
         if message.kind is Kind.RESPONSE:
@@ -330,21 +307,21 @@ class PostHandler:
             narrowing = narrowing_of(post.query, post.headers, post.every_header)
             session, reply = await self._gateway.sessions.initialize(message, caller, narrowing)
         except TaskgateError as problem:
-            raise self._entrance.failed(problem, message.id, status=200) from None
+            raise self._access.failed(problem, message.id, status=200) from None
         self._streams.attach(session)
         post.respond(200, reply, [(b"mcp-session-id", session.id.encode("ascii"))])
 
     async def _batch(self, post: Post, caller: Caller) -> None:
-        """Only one revision has batches: every request in it is answered, in one array."""
-        session = self._entrance.session(post.headers, caller) or await self._elsewhere(post, caller, None)
+        """Answer a batch (revision 2025-03-26 only) with one array."""
+        session = self._access.session(post.headers, caller) or await self._session_elsewhere(post, caller, None)
         if session is None:
             return
         if session.version != BATCH_REVISION:
-            raise self._entrance.failed(InvalidMessage("batches exist only in revision 2025-03-26"))
+            raise self._access.failed(InvalidMessage("batches are supported in revision 2025-03-26 only"))
         try:
             messages = await read_batch(self._reader, post.body)
         except TaskgateError as problem:
-            raise self._entrance.failed(problem) from None
+            raise self._access.failed(problem) from None
         requests = [message for message in messages if message.kind is Kind.REQUEST]
         for message in messages:
             if message.kind is not Kind.REQUEST:
@@ -352,25 +329,25 @@ class PostHandler:
         if not requests:
             post.respond(202)
             return
-        post.resumable_from(self._streams.buffers.get(session.id), primed=False)
-        together = _Together(post)
-        opened = [Request.opened(message, caller, together, session) for message in requests]
+        post.set_stream_buffers(self._streams.buffers.get(session.id), primed=False)
+        outlet = _BatchOutlet(post)
+        opened = [Request.opened(message, caller, outlet, session) for message in requests]
         try:
             replies = await asyncio.gather(*(self._gateway.requests.answer(request) for request in opened))
         except asyncio.CancelledError:
-            if post.withdrawn is None:
+            if post.access_ended is None:
                 raise
-            replies, together.bodies = [self._cut_short(post, request) for request in opened], []
-        together.bodies += [reply.body for reply in replies if reply is not None]
+            replies, outlet.bodies = [self._cancelled_reply(post, request) for request in opened], []
+        outlet.bodies += [reply.body for reply in replies if reply is not None]
         try:
-            await post.finish(200, b"[" + b",".join(together.bodies) + b"]")
+            await post.finish(200, b"[" + b",".join(outlet.bodies) + b"]")
         finally:
             for request in opened:
                 request.delivery.delivered(post.still_there)
 
 
-class _Together:
-    """The way back for the requests of one batch: their replies leave together, also those that were ready early."""
+class _BatchOutlet:
+    """The outlet of the requests of a batch, whose replies are sent together."""
 
     def __init__(self, post: Post) -> None:
         self._post = post

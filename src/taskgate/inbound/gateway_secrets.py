@@ -1,8 +1,9 @@
-"""The operator's token and the gateway's own secret: made at the first start and kept in the state directory, for its owner only.
+"""The operator token, the gateway's secret and the passphrase: created at the first start and kept in the state folder,
+readable by its owner only.
 
-A user who can read the token file is the operator. Where agents run as the same user, a passphrase can be required besides: only
-its hash is kept, and it is read once at the start, so that removing the file opens nothing in a running gateway. The secret signs
-what Taskgate hands out for itself (sessions of the console, signed request state); it stays the same over restarts.
+A user who can read the token file is the operator. Where agents run as the same user, a passphrase can be required in
+addition. Only its hash is stored, and it is read once at start, so that removing the file does not disable it in a
+running gateway. The secret signs console sessions and request state, and stays the same across restarts.
 """
 
 from __future__ import annotations
@@ -27,43 +28,43 @@ Maker = Callable[[], str]
 
 
 def operator_token(state_dir: Path) -> str:
-    """The token, made if there is none yet."""
+    """Return the operator token. It is created if there is none."""
     return kept(state_dir / TOKEN_FILE, lambda: _PREFIX + secrets.token_urlsafe(32))
 
 
 def replace_operator_token(state_dir: Path, token: str) -> None:
-    """Gateways that share a store have one token; what was made here for nobody else gives way to it."""
+    """Replace the token by the one that the gateways of a store share."""
     _replace(state_dir / TOKEN_FILE, token)
 
 
-def house_secret(state_dir: Path) -> bytes:
+def gateway_secret(state_dir: Path) -> bytes:
     return kept(state_dir / SECRET_FILE, lambda: secrets.token_hex(32)).encode("ascii")
 
 
 def kept(path: Path, make: Maker) -> str:
-    """The content of the file; if there is none, a new value. Of several processes that start at once, one makes it."""
+    """Return the content of the file, or create it with a new value. Safe with several processes starting at once."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     if not path.exists():
         with contextlib.suppress(FileExistsError):
             create_file(path, f"{make()}\n".encode("ascii"))
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
     with os.fdopen(descriptor, "r", encoding="ascii") as file:
-        # Others may have been able to read it if somebody changed its rights.
+        # Restore the mode if it was changed.
         os.fchmod(file.fileno(), 0o600)
         value = file.read(_MOST).strip()
     if len(value) < 32:
-        raise OSError(f"{path} is damaged; remove it, and a new one will be made at the next start")
+        raise OSError(f"{path} is damaged. Remove it; the next start creates a new one.")
     return value
 
 
 def _replace(path: Path, value: str) -> None:
-    """In one step: there is no moment, and no crash, after which the file is missing and a start would do without it."""
+    """Replace the file atomically, so that it is never missing after a crash."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     replace_file(path, f"{value}\n".encode("ascii"))
 
 
 def set_passphrase(state_dir: Path, passphrase: str) -> None:
-    """Keep the hash of a new passphrase; the next start of the gateway asks for it."""
+    """Store the hash of a new passphrase, which applies from the next start."""
     salt = secrets.token_hex(16)
     _replace(state_dir / PASSPHRASE_FILE, f"scrypt:{salt}:{_stretched(passphrase, salt)}")
 
@@ -74,7 +75,7 @@ def stored_passphrase(state_dir: Path) -> str | None:
 
 
 def passphrase_with_time(state_dir: Path) -> bytes:
-    """What gateways that share a store compare: when it was set (milliseconds), and its hash. Empty where none was set."""
+    """Return when the passphrase was set (milliseconds) and its hash, for comparison between gateways. Empty if not set."""
     stored = stored_passphrase(state_dir)
     if stored is None:
         return b""
@@ -86,7 +87,7 @@ def set_at(passphrase: bytes) -> int:
 
 
 def adopt_passphrase(state_dir: Path, agreed: bytes) -> None:
-    """The one that was set at another gateway takes the place of what was set here before, with its time."""
+    """Replace the passphrase by a newer one of another gateway, with its time."""
     path = state_dir / PASSPHRASE_FILE
     _replace(path, agreed.partition(b" ")[2].decode("ascii"))
     os.utime(path, ns=(set_at(agreed) * 1_000_000,) * 2)

@@ -1,4 +1,4 @@
-"""Authorization at `/mcp`: Host and Origin, the credential, and the scope that the path names. The same for every HTTP method."""
+"""Authorize requests to `/mcp`: Host and Origin, the credential, and the scope in the path. The same for every HTTP method."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from taskgate.inbound.http.asgi import Headers
 
 
 class HttpRefused(Exception):
-    """A refusal: an HTTP status, a JSON-RPC error, and perhaps headers."""
+    """A rejected request: an HTTP status, a JSON-RPC error, and optional headers."""
 
     def __init__(self, status: int, body: bytes, headers: Headers | None = None) -> None:
         super().__init__(status)
@@ -29,20 +29,20 @@ class HttpRefused(Exception):
         self.headers = headers or []
 
 
-class Entrance:
+class McpAccess:
     def __init__(self, gateway: TransportServices, authorizer: Authorizer) -> None:
         self.gateway = gateway
         self.authorizer = authorizer
         self._plan = gateway.plan
         self._sessions = gateway.sessions.table
         self._shared = gateway.sessions.shared
-        self._admitted: tuple[Plan, dict[_Known, Authorized]] = (self._plan.value, {})
+        self._admitted: tuple[Plan, dict[_CacheKey, Authorized]] = (self._plan.value, {})
 
     def admit(self, path: bytes, headers: dict[bytes, bytes], arrival: Arrival, every_header: Headers) -> Authorized:
-        """Authorize a request without waiting. Raises HttpRefused, and NotVerifiedYet where `authorize` would have to wait.
+        """Authorize a request without waiting. Raises HttpRefused, or NotVerifiedYet if `authorize` must be awaited.
 
-        A request without a credential was admitted for what is in the key below and nothing else, and is admitted again under the
-        same configuration. A credential is checked every time.
+        For a request without a credential the result depends only on the key below and the configuration, so it is
+        cached. A credential is checked every time.
         """
         if b"authorization" in headers or arrival.by_proxy or arrival.certificate_expiry is not None:
             return self._admit(path, headers, arrival, every_header)
@@ -61,7 +61,7 @@ class Entrance:
         authorized = known.get(key)
         if authorized is None:
             authorized = self._admit(path, headers, arrival, every_header)
-            if len(known) >= _MOST_KNOWN:
+            if len(known) >= _MAX_CACHED:
                 known.clear()
             known[key] = authorized
         return authorized
@@ -78,7 +78,7 @@ class Entrance:
     async def authorize(
         self, path: bytes, headers: dict[bytes, bytes], arrival: Arrival, every_header: Headers
     ) -> Authorized:
-        """The same for a credential that must be verified first. Raises HttpRefused."""
+        """Authorize a request whose credential must be verified first. Raises HttpRefused."""
         self._check_guard(headers, arrival)
         proof = HttpProof(arrival, headers.get(b"authorization"), every_header)
         scope = scope_in(path)
@@ -90,7 +90,7 @@ class Entrance:
     def _check_guard(self, headers: dict[bytes, bytes], arrival: Arrival) -> None:
         status = self.authorizer.guard.refuses(headers, arrival.on_loopback)
         if status is not None:
-            raise self.refused(status, "This Host or Origin is not allowed here. See allowed_hosts.")
+            raise self.refused(status, "This Host or Origin is not allowed. See allowed_hosts in the configuration.")
 
     def not_authorized(self, refused: AccessRefused, scope: str) -> HttpRefused:
         headers: Headers = []
@@ -104,7 +104,7 @@ class Entrance:
         return self.refused(refused.status, self._text(refused, scope), headers)
 
     def _text(self, refused: AccessRefused, scope: str) -> str:
-        """Which scopes there are is shown to operators only; everyone else gets one and the same sentence."""
+        """Return the error text. Only operators see which scopes exist."""
         if refused.reason is not AccessRefusal.NO_SUCH_SCOPE:
             return refused.text
         identity, text = refused.identity, "There is nothing at this address."
@@ -113,20 +113,22 @@ class Entrance:
         return f"{text} {self.gateway.scope_hint(scope or identity.scope or self.gateway.default_scope)}"
 
     def session(self, headers: dict[bytes, bytes], caller: Caller, message_id: bytes | None = None) -> Session | None:
-        """The session that a request names; None if it is not here, or perhaps not ours any more. Raises HttpRefused."""
+        """Return the session that a request names, or None if this gateway may not hold it. Raises HttpRefused."""
         version = headers.get(b"mcp-protocol-version")
         if version is not None and version not in _STATEFUL:
             raise self.failed(unsupported_version(version.decode("latin-1")), message_id, status=400)
         session_id = headers.get(b"mcp-session-id")
         if session_id is None:
-            problem = CallerError("not_initialized", "Begin with initialize, then send the Mcp-Session-Id header.")
+            problem = CallerError(
+                "not_initialized", "Send initialize first, then the Mcp-Session-Id header with every request."
+            )
             raise self.failed(problem, message_id, status=400)
         if self._shared is not None and not self._shared.certain:
             return None
         return self._sessions.find(session_id.decode("latin-1"), caller, clock.monotonic())
 
     def unknown_session(self, message_id: bytes | None = None) -> HttpRefused:
-        problem = CallerError("not_initialized", "This session is not known (any more); begin with initialize.")
+        problem = CallerError("not_initialized", "Unknown or ended session; send initialize to start a new one.")
         return self.failed(problem, message_id, status=404)
 
     def refused(self, status: int, text: str, headers: Headers | None = None) -> HttpRefused:
@@ -144,9 +146,9 @@ class Entrance:
         return HttpRefused(status or reply.status, reply.body, retry_after(reply))
 
 
-_Known = tuple[bytes, bytes | None, bytes | None, bool, str, tuple[str, ...]]
-"""Path, Host, Origin, whether it came from this machine, the address that it is counted under, and its certificate's names."""
-_MOST_KNOWN = 1024
+_CacheKey = tuple[bytes, bytes | None, bytes | None, bool, str, tuple[str, ...]]
+"""Path, Host, Origin, whether the caller is on this machine, its address for rate limits, and its certificate's names."""
+_MAX_CACHED = 1024
 _STATEFUL = frozenset(revision.encode("ascii") for revision in STATEFUL_REVISIONS)
 
 

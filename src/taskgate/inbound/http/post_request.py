@@ -1,8 +1,8 @@
-"""One POST to `/mcp`: what was asked, and the ways to answer it.
+"""One POST request to `/mcp`: its body, and the ways to respond.
 
-This is the hot path, so it does without ASGI: the connection collects the body, one task answers, and a plain JSON answer leaves
-in one write. Only if something comes before the result does the answer become an event stream (see `streamed_reply`).
-Towards uvicorn's protocol object a post stands where its own request cycle would stand.
+This is the hot path, so it bypasses ASGI: the connection collects the body, one task answers, and a JSON response is
+one write. Only if a message must be sent before the result does the response become an event stream (see
+`streamed_reply`). uvicorn's protocol object uses a `Post` in place of its own request cycle.
 """
 
 from __future__ import annotations
@@ -18,20 +18,21 @@ from taskgate.access.authorize import Authorized
 from taskgate.access.open_responses import REPLY_AFTER_S, Ended, Hold, OpenResponses
 from taskgate.gateway.plan import Limits, Live, Plan
 from taskgate.inbound.http.asgi import SSE_HEADERS, Headers
-from taskgate.inbound.http.event_stream import StreamBuffers, StreamedReply
 from taskgate.inbound.http.handover import request_bytes
+from taskgate.inbound.http.session_streams import StreamBuffers
+from taskgate.inbound.http.streamed_reply import StreamedReply
 from taskgate.ports.outlet import CancelNote
 from taskgate.turns import LARGE_BYTES, let_others_run
 
 
 class PostConnection(Protocol):
-    """The connection that a post came in on, as far as the post needs it."""
+    """The interface of the connection that a POST request uses."""
 
     loop: asyncio.AbstractEventLoop
     raw: Any
-    """The transport itself."""
+    """The underlying transport."""
     transport: Any
-    """The transport, where the head of an answer waits for what follows it."""
+    """The transport that sends the head of a response together with its body."""
     flow: Any
     plan: Live[Plan]
     arrival: Arrival
@@ -54,8 +55,8 @@ _JSON_HEADS: Final = {
 _STREAM_HEAD: Final = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n"
 
 
-class _Nobody:
-    """Nobody waits for the parts of a body: a post begins when it is complete."""
+class _NullEvent:
+    """Replaces uvicorn's event for body parts, which is not used: answering starts when the body is complete."""
 
     def set(self) -> None:
         return None
@@ -63,13 +64,37 @@ class _Nobody:
 
 class Post:
     __slots__ = (
-        "_connection", "_parts", "_ready", "_replying", "_size", "_started", "_streamed", "_turn", "arrival",
-        "arrived", "authorized", "body", "disconnected",
-        "every_header", "forwarded", "headers", "hold", "keep_alive", "limit", "lost_is_cancel", "path", "primed", "query",
-        "response_complete", "stream_buffers", "too_large", "withdrawn", "work",
+        "_connection",
+        "_parts",
+        "_ready",
+        "_replying",
+        "_size",
+        "_started",
+        "_streamed",
+        "_turn",
+        "access_ended",
+        "arrival",
+        "arrived",
+        "authorized",
+        "body",
+        "cancel_on_disconnect",
+        "disconnected",
+        "every_header",
+        "forwarded",
+        "headers",
+        "hold",
+        "keep_alive",
+        "limit",
+        "path",
+        "primed",
+        "query",
+        "response_complete",
+        "stream_buffers",
+        "too_large",
+        "work",
     )  # fmt: skip
 
-    message_event: Final = _Nobody()
+    message_event: Final = _NullEvent()
 
     def __init__(
         self,
@@ -84,28 +109,28 @@ class Post:
     ) -> None:
         self.arrival = connection.arrival
         self.authorized: Authorized | None = None
-        """Set once it is authorized."""
+        """Set once the request is authorized."""
         self.forwarded = False
-        """Whether another gateway has authorized it and sent it here."""
+        """Whether another gateway has authorized and forwarded the request."""
         self.hold: Hold | None = None
-        """What binds it to its credential, once it takes long."""
-        self.withdrawn: Ended | None = None
-        """Why it was ended before it was answered: its credential is not good any more."""
+        """Ends the request with its credential; set once the request takes long."""
+        self.access_ended: Ended | None = None
+        """Why the request was ended early: its credential was revoked or has expired."""
         self.path, _, self.query = url.partition(b"?")
         self.every_header = every_header
         self.headers = headers
-        """The last of each name."""
+        """The last value of each name."""
         self.keep_alive = keep_alive
         self.limit = limit
         self.body = b""
         self.arrived = 0.0
-        """When all of it was here and it was its turn."""
+        """When the request was complete and the ones before it were answered."""
         self.work: asyncio.Task[None] | None = None
-        """The task that answers."""
-        self.lost_is_cancel = False
-        """In the stateless generation a closed connection cancels the request."""
+        """The task that answers the request."""
+        self.cancel_on_disconnect = False
+        """Whether a disconnect cancels the request, as in the stateless generation."""
         self.stream_buffers: StreamBuffers | None = None
-        """Where the stream is kept that this answer may become, so that it can be resumed."""
+        """Buffers for a streamed response, so that it can be resumed."""
         self.primed = False
         self.disconnected = False
         self.response_complete = False
@@ -116,18 +141,18 @@ class Post:
         self._size = 0
         self._ready = self.too_large
         self._turn = is_first
-        """Every request before it on the same connection has been answered."""
+        """All earlier requests on the connection are answered."""
         self._started = False
         self._streamed: StreamedReply | None = None
         self._replying = False
-        """The reply is going out, or has gone."""
+        """The reply is being sent or was sent."""
         if self.too_large:
             self.complete()
 
-    # How it comes in
+    # Receiving
 
     def take(self, part: bytes) -> None:
-        """Another part of the body. What is too long is not kept, and is answered without waiting for the rest."""
+        """Add a part of the body. A body over the limit is dropped and answered without waiting for the rest."""
         self._size += len(part)
         if self._size > self.limit:
             self.too_large = True
@@ -136,33 +161,32 @@ class Post:
         else:
             self._parts.append(part)
 
-    def your_turn(self) -> None:
-        """Every request before this one on the same connection has been answered."""
+    def previous_answered(self) -> None:
+        """Start answering if the body is complete: all earlier requests on the connection are answered."""
         self._turn = True
         if self._ready:
             self.complete()
 
     def complete(self) -> None:
-        """The body is all there, or as much of it as we want: it is answered as soon as it is its turn."""
+        """Start answering, now or when all earlier requests on the connection are answered."""
         self._ready = True
         if self._turn and not self._started and not self.disconnected:
             self._started = True
             self.body = self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
             self._parts = []
-            # The loop's own time: when this turn of it began, so that waiting behind others in the same turn counts.
+            # The loop's time: the start of this iteration, so that waiting for other requests in it counts.
             self.arrived = clock.monotonic()
             self.work = self._connection.begin(self)
 
     def admit(self, authorized: Authorized) -> None:
         self.authorized = authorized
 
-    def came_forwarded(self, authorized: Authorized) -> None:
-        """It came from another gateway, which has authorized it."""
+    def admit_forwarded(self, authorized: Authorized) -> None:
+        """Accept a request that another gateway has authorized."""
         self.authorized, self.forwarded = authorized, True
 
     def watch(self, responses: OpenResponses, now: float) -> None:
-        """Bind a reply that takes long to the credential of its request: it may end after that has expired, but not after it was
-        revoked."""
+        """Bind a slow reply to the credential of its request: revocation ends it, expiry does not."""
         if (
             self.hold is None
             and self.authorized is not None
@@ -173,23 +197,23 @@ class Post:
 
     def bind(self, responses: OpenResponses, *, survives_expiry: bool) -> None:
         assert self.authorized is not None
-        self.hold = responses.hold(self.authorized, self._withdraw, survives_expiry=survives_expiry)
+        self.hold = responses.hold(self.authorized, self._end_access, survives_expiry=survives_expiry)
 
-    def _withdraw(self, ended: Ended) -> None:
-        self.withdrawn = ended
+    def _end_access(self, ended: Ended) -> None:
+        self.access_ended = ended
         if self.work is not None:
             self.work.cancel(CancelNote(ended.text))
 
-    def waited_since(self, began: float) -> None:
-        """It had to wait for something other than us, which does not count against it."""
+    def exclude_wait_since(self, began: float) -> None:
+        """Exclude the time since `began` from the waiting time of the request."""
         self.arrived += clock.monotonic() - began
 
-    def resumable_from(self, stream_buffers: StreamBuffers | None, *, primed: bool) -> None:
-        """Where the stream is kept that the answer may become; `primed` gives the caller a point to resume from at once."""
+    def set_stream_buffers(self, stream_buffers: StreamBuffers | None, *, primed: bool) -> None:
+        """Make a streamed response resumable. `primed`: it starts with an event to resume from."""
         self.stream_buffers, self.primed = stream_buffers, primed
 
-    def moved(self, give: Callable[[int, bytes], bool]) -> bool:
-        """Whether another worker has taken the connection, with this request, and answers it. False: it is still ours to answer."""
+    def hand_over(self, give: Callable[[int, bytes], bool]) -> bool:
+        """Give the connection with this request to another worker. Return False if it must be answered here."""
         url = self.path + b"?" + self.query if self.query else self.path
         request = request_bytes(b"POST", url, self.every_header, self.body) if self.keep_alive else None
         if request is None or not self._connection.move(lambda descriptor: give(descriptor, request)):
@@ -197,32 +221,32 @@ class Post:
         self.disconnected = True
         return True
 
-    def cancel_when_lost(self) -> None:
-        """Hanging up cancels the request, until its answer goes out."""
-        self.lost_is_cancel = True
+    def cancel_when_disconnected(self) -> None:
+        """Cancel the request if the caller disconnects before its reply is sent."""
+        self.cancel_on_disconnect = True
 
     def lost(self) -> None:
-        """The caller hung up."""
+        """Handle the disconnect of the caller."""
         self.disconnected = not self.response_complete
         if self.disconnected and self._streamed is not None:
             self._streamed.pause()
-        if self.lost_is_cancel and self.disconnected and self.work is not None:
+        if self.cancel_on_disconnect and self.disconnected and self.work is not None:
             self.work.cancel()
 
     @property
     def limits(self) -> Callable[[], Limits]:
-        """Those in force whenever it is asked, for what may live longer than this post."""
+        """Return a function that returns the current limits; it may outlive this request."""
         plan = self._connection.plan
         return lambda: plan.value.limits
 
     @property
     def answered(self) -> bool:
-        """Whether an answer was written, or nobody is left to get one."""
+        """Whether a response was written or the caller is gone."""
         return self.response_complete or self.disconnected
 
     @property
     def can_send(self) -> bool:
-        """Nothing goes out once the reply does: it would stand where the next reply on this connection begins."""
+        """Whether messages may be sent. After the reply they would be read as the next reply on the connection."""
         resumable = self._streamed is not None
         return not self._replying and not self.response_complete and (resumable or not self.disconnected)
 
@@ -235,10 +259,10 @@ class Post:
     def is_read(self) -> bool:
         return self.still_there or (self._streamed is not None and self._streamed.followed)
 
-    # How it is answered
+    # Responding
 
     def respond(self, status: int, body: bytes = b"", headers: Headers | None = None) -> None:
-        """One whole JSON answer."""
+        """Send a complete JSON response."""
         if self.disconnected or self.response_complete:
             return
         more = b"".join(b"%b: %b\r\n" % header for header in headers) if headers else b""
@@ -248,7 +272,7 @@ class Post:
         self._finished()
 
     async def _respond_in_slices(self, status: int, body: bytes, headers: Headers | None) -> None:
-        """A large answer: each slice is copied and sent in a turn of its own, as fast as the caller reads."""
+        """Send a large response in slices, one per iteration of the loop, as fast as the caller reads."""
         closing = [] if self.keep_alive else [(b"connection", b"close")]
         more = b"".join(b"%b: %b\r\n" % header for header in (*(headers or ()), *closing))
         flow, raw = self._connection.flow, self._connection.raw
@@ -263,10 +287,10 @@ class Post:
         self._finished()
 
     async def finish(self, status: int, body: bytes, headers: Headers | None = None) -> None:
-        """The result: alone, or as the end of the stream that came before it. Who hangs up now cancels nothing any more."""
-        self.lost_is_cancel = False
+        """Send the result, alone or as the last event of the stream. A disconnect no longer cancels the request."""
+        self.cancel_on_disconnect = False
         self._replying = True
-        # A caller that names event streams before JSON, or alone, gets its answers as streams.
+        # A caller that accepts event streams first, or only, receives its replies as streams.
         streams = status == 200 and self.headers.get(b"accept", b"").lstrip().startswith(b"text/event-stream")
         if self._streamed is None and not streams:
             if len(body) < LARGE_BYTES or self.disconnected or self.response_complete:
@@ -276,17 +300,17 @@ class Post:
         else:
             await self._stream(headers).finish(body)
 
-    async def respond_whole(self, status: int, body: bytes, headers: Headers) -> None:
-        """An answer that another gateway has given."""
-        self.lost_is_cancel = False
+    async def respond_forwarded(self, status: int, body: bytes, headers: Headers) -> None:
+        """Send a response that another gateway returned."""
+        self.cancel_on_disconnect = False
         self._replying = True
         if len(body) < LARGE_BYTES:
             self.respond(status, body, headers)
         else:
             await self._respond_in_slices(status, body, headers)
 
-    def pass_on(self, chunk: bytes) -> asyncio.Future[None] | None:
-        """A piece of another gateway's event stream, of any length; where it must wait for room, that is given back."""
+    def write_chunk(self, chunk: bytes) -> asyncio.Future[None] | None:
+        """Write a chunk of another gateway's event stream. Return a Future to wait for if the write buffer is full."""
         connection = self._connection
         if not self.disconnected:
             connection.transport.write(b"%x\r\n%b\r\n" % (len(chunk), chunk))
@@ -295,15 +319,15 @@ class Post:
         room: asyncio.Future[None] = asyncio.ensure_future(connection.flow.drain())
         return room
 
-    def cut(self) -> None:
-        """The stream cannot be ended properly any more."""
+    def abort(self) -> None:
+        """Close the connection, because the stream cannot be ended properly."""
         self._connection.raw.abort()
 
     async def abandon(self) -> None:
-        """The request was cancelled: end without a response, as the specification wants.
+        """End a cancelled request without a response, as the specification requires.
 
-        A request is answered by JSON or by an event stream (transports: sending messages), so it is a stream without events.
-        Its ids are not shown, so that nobody tries to resume it.
+        The HTTP response must be JSON or an event stream (transports: sending messages), so it is a stream without events.
+        It has no ids, so that the client does not try to resume it.
         """
         self._replying = True
         if self._streamed is None:
@@ -312,24 +336,24 @@ class Post:
         else:
             await self._streamed.finish(None)
 
-    # As an outlet for what comes before the result
+    # Outlet for messages before the result
 
     def send(self, message: bytes) -> None:
         if self.can_send:
             self._stream().send(message)
 
     def hold_open(self) -> None:
-        """The answer becomes an event stream now, whose pings keep proxies and clients from giving up on it."""
+        """Start an event stream now, whose pings prevent timeouts of proxies and clients."""
         if self.can_send:
             self._stream()
 
     def prime(self, retry_ms: int | None) -> None:
-        """The upstream gave its stream a point to resume from: so do we, with the same pause between attempts."""
+        """Start a resumable stream because the upstream did, with the same retry interval."""
         if self.primed and self._streamed is None and self.can_send:
             self._stream(retry_ms=retry_ms)
 
     def pause(self) -> None:
-        """The upstream hung up for now and will be asked again: so will we. The stream stays, to be resumed."""
+        """End the response because the upstream did, to be resumed later. The stream is kept."""
         if self.primed and self._streamed is not None:
             self._streamed.pause()
 
@@ -338,7 +362,7 @@ class Post:
             self._streamed = StreamedReply(self, headers or [], retry_ms)
         return self._streamed
 
-    # The frame around an event stream
+    # HTTP framing of an event stream
 
     def begin_stream(self, headers: Headers) -> None:
         closing = b"" if self.keep_alive else b"connection: close\r\n"
@@ -347,7 +371,7 @@ class Post:
             self._connection.transport.write(b"%b%b%b\r\n" % (_STREAM_HEAD, lines, closing))
 
     async def write(self, frame: bytes) -> None:
-        """Waits while the caller reads more slowly than we write."""
+        """Write a frame, after waiting for a slow caller."""
         flow = self._connection.flow
         if flow.write_paused and not self.disconnected:
             await flow.drain()
@@ -375,7 +399,7 @@ class Post:
 
     def _finished(self) -> None:
         self.response_complete = True
-        # The connection may now lie idle for long, and with it this object.
+        # An idle connection keeps this object for long, so release the body.
         self.body = b""
         if not self.keep_alive:
             self._connection.transport.close()

@@ -1,0 +1,124 @@
+"""Where bridges find this gateway: the lock on its state folder and configuration, its socket and its record.
+
+The lock is released by the kernel when the process ends. Its holder may remove what a crashed gateway left behind.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import socket
+from collections.abc import Mapping
+from typing import Final
+
+from taskgate import __version__, clock
+from taskgate.bridge.meeting import Meeting, connect, make_room, monotonic, sleep
+from taskgate.folders import socket_folder
+from taskgate.held_folder import lost
+
+ROOM_S: Final = 40.0
+"""How long to wait until the previous gateway has drained and ended."""
+ON_DEMAND, SERVE = "on-demand", "serve"
+_POLL_S: Final = 0.05
+
+
+class AddressTaken(Exception):
+    """Another gateway serves this state folder and configuration."""
+
+
+class LocalAddress:
+    def __init__(self, meeting: Meeting, claim: int, kind: str) -> None:
+        self.meeting = meeting
+        self.kind = kind
+        self.key = ""
+        self._claim = claim
+        found = os.fstat(claim)
+        self._identity = (found.st_dev, found.st_ino)
+        self._path: str | None = None
+        self._address = ""
+
+    def bind(self, environment: Mapping[str, str]) -> socket.socket:
+        """Bind a socket that only this user can open, or a loopback port with a key if Unix sockets are not available."""
+        if hasattr(socket, "AF_UNIX"):
+            with contextlib.suppress(OSError):
+                return self._bind_unix(os.path.join(socket_folder(environment, self.meeting.state), self.meeting.key))
+        listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        listening.bind(("127.0.0.1", 0))
+        self.key = secrets.token_urlsafe(32)
+        self._address = f"tcp:127.0.0.1:{listening.getsockname()[1]}"
+        return listening
+
+    def _bind_unix(self, base: str) -> socket.socket:
+        path = f"{base}.sock"
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
+        listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            # The folder is private; the mode protects the socket if the folder is opened to others.
+            listening.bind(path)
+            os.chmod(path, 0o600)
+        except OSError:
+            listening.close()
+            raise
+        self._path, self._address = path, f"unix:{path}"
+        return listening
+
+    def publish(self, url: str) -> None:
+        """Write the record by which bridges and commands find this gateway."""
+        record = {
+            "address": self._address,
+            "key": self.key,
+            "pid": os.getpid(),
+            "version": __version__,
+            "url": url,
+            "config": os.path.abspath(self.meeting.config) if self.meeting.config is not None else None,
+            "kind": self.kind,
+            "since": int(clock.wall()),
+        }
+        self.meeting.publish(record)
+
+    def lost(self) -> str | None:
+        """Return why another gateway could claim this address despite the lock (the locked file was removed), or None."""
+        return lost(self.meeting.path_of("lock"), self._identity)
+
+    def withdraw(self) -> None:
+        """Remove record and socket. The lock is kept until `release`, so that no bridge starts another gateway meanwhile."""
+        if self.lost() is not None:
+            return  # the record and the socket may belong to the next gateway
+        self.meeting.withdraw()
+        if self._path is not None:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(self._path)
+
+    def release(self) -> None:
+        os.close(self._claim)
+
+
+def claim(meeting: Meeting, kind: str) -> LocalAddress:
+    """Take the lock of this state folder and configuration. Raises AddressTaken.
+
+    A gateway started by `serve` replaces one that was started by bridges, which drains and ends first.
+    """
+    held = meeting.try_lock("lock")
+    record = meeting.record()
+    if held is None and kind == SERVE and record is not None and record.get("kind") == ON_DEMAND:
+        _request_replacement(meeting)
+        deadline = monotonic() + ROOM_S
+        while held is None and monotonic() < deadline:
+            sleep(_POLL_S)
+            held = meeting.try_lock("lock")
+    if held is None:
+        pid = record.get("pid", "unknown") if record is not None else "unknown"
+        raise AddressTaken(f"Another gateway (process {pid}) already serves this configuration.")
+    return LocalAddress(meeting, held, kind)
+
+
+def _request_replacement(meeting: Meeting) -> None:
+    record = meeting.record()
+    found = connect(record) if record is not None else None
+    if found is not None:
+        made, key = found
+        with contextlib.suppress(OSError), made:
+            made.sendall(make_room(__version__, key))
+            made.recv(65536)
