@@ -131,7 +131,7 @@ class Lifecycle:
         serving = asyncio.create_task(self._server.serve(sockets=[listening]))
         try:
             await self._server.opened.wait()
-            chores.append(asyncio.create_task(self.app.gateway.lifecycle.tasks.recovery.go_on()))
+            chores.append(asyncio.create_task(self.app.gateway.lifecycle.tasks.recovery.resume_taken_over()))
             if self._internal is not None:
                 self._internal.start()
             if self._workers is not None:

@@ -28,7 +28,7 @@ GUARDS: list[tuple[Callable[..., Any], str]] = [
     (CallGate, "recheck"),
     (SqliteStore.intend, "look"),
     (TaskResults, "check_output"),
-    (TaskResults, "cut"),
+    (TaskResults, "truncate"),
     (TaskResults, "urls"),
     (TaskQuestions, "urls"),
     (Relay, "urls"),

@@ -91,7 +91,7 @@ async def decided(gate: Gateway) -> tuple[bool, bool, str]:
     told = (await gate.operator("POST", f"/api/v1/approvals/{row['id']}/approve", {})).json()
     await gate.advance(1)
     (task,) = (await gate.operator("GET", "/api/v1/tasks?state=all")).json()["tasks"]
-    return card["starts_on_yes"], told["starts"], task["state"]
+    return card["starts_on_approval"], told["starts"], task["state"]
 
 
 NOW, LATER = (True, True, "completed"), (False, False, "approved")

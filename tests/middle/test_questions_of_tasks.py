@@ -110,7 +110,7 @@ async def test_looking_for_answers_of_other_gateways_never_refuses_a_question() 
         async def looked_at_before_it_is_stored(task_id: str, *more: Any, **given: Any) -> Any:
             if given.get("questions"):
                 seen.append("before")
-                await questions.look_again(task_id)
+                await questions.check_stored_answers(task_id)
             return await advance(task_id, *more, **given)
 
         async def answered_after_the_first_read(task_id: str, **given: Any) -> Any:
@@ -127,7 +127,7 @@ async def test_looking_for_answers_of_other_gateways_never_refuses_a_question() 
         await until(lambda: seen == ["before"])
         await gate.advance(1)
         store.questions = answered_after_the_first_read  # type: ignore[method-assign]
-        await questions.look_again(task_id)
+        await questions.check_stored_answers(task_id)
         assert seen == ["before", "between"]
         store.questions = read  # type: ignore[method-assign]
         result = await caller.request("tasks/result", {"taskId": task_id})

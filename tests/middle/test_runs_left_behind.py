@@ -14,8 +14,8 @@ from tests.seam import Call, Gateway, Upstream, seam
 
 from taskgate.core.errors import GatewayFault
 from taskgate.core.tasks.task import Task
-from taskgate.gateway.tasks.recovery import CLAIM_SHOWS_S
-from taskgate.gateway.tasks.runs import LOOKS_IN_A_TURN
+from taskgate.gateway.tasks.recovery import CLAIM_SETTLES_S
+from taskgate.gateway.tasks.runs import READS_PER_TURN
 from taskgate.ports.store_answers import Recovered
 
 READ = {"servers": {"notes": {"trust_annotations": True}}}
@@ -77,7 +77,7 @@ async def test_a_run_whose_task_another_gateway_has_gives_its_place_back_and_end
 @seam
 async def test_others_have_their_turn_while_all_runs_are_looked_at_before_a_stop() -> None:
     """With 14,000 tasks in line nobody was answered for a third of a second."""
-    count = 4 * LOOKS_IN_A_TURN
+    count = 4 * READS_PER_TURN
     async with Gateway({"servers": {"notes": {"budgets": {"max_concurrency": 1}}}}, {"notes": slow_server()}) as gate:
         caller = await gate.caller("2025")
         for _ in range(count):
@@ -97,7 +97,7 @@ async def test_tasks_of_a_claim_whose_answer_was_lost_are_looked_for(monkeypatch
     async with Gateway(READ, {"notes": server}) as gate:
         tasks = tasks_of(gate)
         task_id = await begun(gate, 0.6)
-        tasks.runs.let_go(task_id)
+        tasks.runs.abandon(task_id)
 
         async def lost() -> tuple[str, ...]:
             raise GatewayFault("store_unavailable", "The answer was lost.")
@@ -106,12 +106,12 @@ async def test_tasks_of_a_claim_whose_answer_was_lost_are_looked_for(monkeypatch
             broken.setattr(tasks.store, "claim", lost)
             with pytest.raises(GatewayFault):
                 await tasks.recovery.take_over_dead()
-        await gate.advance(CLAIM_SHOWS_S - 2)
+        await gate.advance(CLAIM_SETTLES_S - 2)
         assert ((await shown(gate, task_id))["status"], server.count("slow")) == ("working", 1)
         await gate.advance(5)
         assert ((await shown(gate, task_id))["status"], server.count("slow")) == ("completed", 2)
         running = await begun(gate, 100)
-        await gate.advance(2 * CLAIM_SHOWS_S)
+        await gate.advance(2 * CLAIM_SETTLES_S)
         assert tasks.runs.is_running(running), "it is looked for once"
         assert server.count("slow") == 3
 
@@ -124,7 +124,7 @@ async def test_tasks_that_were_claimed_while_the_store_could_not_be_read_are_pic
     async with Gateway(READ, {"notes": server}) as gate:
         tasks = tasks_of(gate)
         task_id = await begun(gate, 0.6)
-        tasks.runs.let_go(task_id)
+        tasks.runs.abandon(task_id)
         claims = [(task_id,), ()]
 
         async def claimed() -> tuple[str, ...]:
@@ -140,7 +140,7 @@ async def test_tasks_that_were_claimed_while_the_store_could_not_be_read_are_pic
                 await tasks.recovery.take_over_dead()
         await gate.advance(3)
         assert ((await shown(gate, task_id))["status"], server.count("slow")) == ("completed", 2)
-        assert not tasks.runs.left
+        assert not tasks.runs.interrupted
 
 
 @seam

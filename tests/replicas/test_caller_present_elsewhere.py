@@ -46,12 +46,12 @@ async def test_poll_at_another_gateway_makes_an_approved_call_run_at_once(
 ) -> None:
     async with gateways(tmp_path, governance=RULES, tasks=TASK_SETTINGS) as stage:
         task_id, decider = await held(stage, stage.a), stage.gateways[decides]
-        assert (await card(decider))["starts_on_yes"] is False
+        assert (await card(decider))["starts_on_approval"] is False
         async with stage.gateways[polled].caller(capabilities=TASKS) as caller:
             await caller.request("tasks/get", {"taskId": task_id})
 
         async def is_present() -> bool:
-            return (await card(decider))["starts_on_yes"] is True
+            return (await card(decider))["starts_on_approval"] is True
 
         await until(is_present)
         assert await approved(decider) is True
@@ -71,7 +71,7 @@ async def test_open_stream_at_another_gateway_makes_an_approved_call_run_at_once
             listening = asyncio.create_task(caller.request("subscriptions/listen", wanted))
 
             async def is_present() -> bool:
-                return (await card(stage.a))["starts_on_yes"] is True
+                return (await card(stage.a))["starts_on_approval"] is True
 
             await until(is_present)
             assert await approved(stage.a) is True

@@ -1,4 +1,4 @@
-"""Many tasks that run for long on one server: they wait in line by themselves, and nobody else notices."""
+"""Many long-running tasks on one server: they wait in a queue and do not delay other callers."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ async def test_six_callers_with_many_hanging_tasks_each_do_not_hold_up_a_seventh
 
 @seam
 @pytest.mark.parametrize("generation", ["2025", "2026"])
-async def test_runs_wait_in_line_say_so_and_all_end_well(generation: str) -> None:
+async def test_runs_wait_for_a_slot_report_it_and_complete(generation: str) -> None:
     work = _sleeper(generation)
     async with Gateway({"limits": {"runs_per_server": 4}}, {"work": work}) as gate:
         caller = await gate.caller("2025")
@@ -66,12 +66,12 @@ async def test_runs_wait_in_line_say_so_and_all_end_well(generation: str) -> Non
         assert work.count("sleep") == 4
         last = await _task(caller, ids[-1])
         assert last["status"] == "working"
-        assert "4 calls of tasks are running" in last["statusMessage"]
-        assert "in line" not in (await _task(caller, ids[0])).get("statusMessage", "")
+        assert "4 task calls are running" in last["statusMessage"]
+        assert "Waiting for a slot" not in (await _task(caller, ids[0])).get("statusMessage", "")
         await gate.advance(55)
         assert {(await _task(caller, each))["status"] for each in ids} == {"completed"}
         assert work.count("sleep") == 20
-        assert "in line" not in (await _task(caller, ids[-1])).get("statusMessage", "")
+        assert "Waiting for a slot" not in (await _task(caller, ids[-1])).get("statusMessage", "")
 
 
 @seam

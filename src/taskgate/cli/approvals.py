@@ -203,9 +203,9 @@ def _page(detail: dict[str, Any]) -> str:
 
 
 def _after_a_yes(detail: dict[str, Any]) -> list[str]:
-    if detail["state"] != "open" or "starts_on_yes" not in detail:
+    if detail["state"] != "open" or "starts_on_approval" not in detail:
         return []
-    runs = "runs at once" if detail["starts_on_yes"] else "runs when its caller asks for the task again"
+    runs = "runs at once" if detail["starts_on_approval"] else "runs when its caller asks for the task again"
     return [f"  after a yes {runs}"]
 
 

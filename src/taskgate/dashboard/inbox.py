@@ -38,7 +38,7 @@ class Shown:
     card: Card
     row: dict[str, Any]
     may_decide: bool
-    starts_on_yes: bool
+    starts_on_approval: bool
     """Whether an approval runs the call at once, rather than at its caller's next look."""
 
 
@@ -63,14 +63,14 @@ class Inbox:
         held = await self.records.held(who, approval_id)
         if held is None:
             return None
-        may, starts = self.approvals.may_decide(held, who), await self._starts_on_yes(who, held)
-        row = {**self._row(held), "starts_on_yes": starts}
+        may, starts = self.approvals.may_decide(held, who), await self._starts_on_approval(who, held)
+        row = {**self._row(held), "starts_on_approval": starts}
         return Shown(held, await self.approvals.card(held), row, may, starts)
 
-    async def _starts_on_yes(self, who: Approver, held: HeldCall) -> bool:
+    async def _starts_on_approval(self, who: Approver, held: HeldCall) -> bool:
         """A request that is no task is held open by its caller."""
         task = await self.records.task(who, held.task_id) if held.task_id is not None else None
-        return task is None or await self.approvals.starts_on_yes(task)
+        return task is None or await self.approvals.starts_on_approval(task)
 
     async def decide(
         self,

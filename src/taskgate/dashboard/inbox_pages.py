@@ -124,13 +124,13 @@ class InboxPages:
     def _next_step(self, shown: Shown) -> str:
         """What a yes leads to."""
         task_id = shown.held.task_id
-        if task_id is None or shown.starts_on_yes:
+        if task_id is None or shown.starts_on_approval:
             return (
                 "Runs immediately after approval; the caller is waiting."
                 if task_id is None
                 else "Runs immediately after approval."
             )
-        asked = self._gateway.tasks.methods.polled_ago_s(task_id)
+        asked = self._gateway.tasks.methods.seconds_since_poll(task_id)
         since = f"last polled {span(asked)} ago" if asked is not None else "not polled yet"
         return f"Runs when the caller polls the task ({since})."
 

@@ -155,7 +155,7 @@ class TasksApi:
 
     def _start_if_own(self, visit: Visit, task: Task | None) -> None:
         if task is not None and task.principal == visit.who.id:
-            self._gateway.tasks.methods.awaited(task)
+            self._gateway.tasks.methods.start_for_result(task)
 
     def shown_arguments(self, task: Task) -> tuple[Any, list[str]]:
         """With everything hidden that any workflow hides: a task page is no way round an approval page."""

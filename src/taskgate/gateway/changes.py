@@ -316,11 +316,11 @@ class OtherGateways:
         task = await self._records.store.get(task_id)
         if task is None:
             return
-        await self._questions.look_again(task_id)
+        await self._questions.check_stored_answers(task_id)
         if announced or task.state.is_terminal:
             self._records.changes.changed(task)
         if task.owner != self._records.store.ownership.owner:
-            self._runs.let_go(task_id)
+            self._runs.abandon(task_id)
             return
         if task.state is TaskState.CANCELLED and (self._runs.is_running(task_id) or task.cancel_owed):
             await self._runs.cancel(task, CancelNote())

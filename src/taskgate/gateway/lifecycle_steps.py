@@ -60,8 +60,8 @@ class LifecycleSteps:
         return (
             self.task_metrics.refresh,
             self._refresh_presence,
-            self.tasks.recovery.enforce_clocks,
-            self.tasks.recovery.pick_up,
+            self.tasks.recovery.enforce_deadlines,
+            self.tasks.recovery.resume_interrupted,
             self.temporary_scopes.end_expired,
         )
 

@@ -69,6 +69,7 @@ from taskgate.gateway.tasks.questions import TaskQuestions
 from taskgate.gateway.tasks.recovery import Recovery
 from taskgate.gateway.tasks.run_queue import RunQueue
 from taskgate.gateway.tasks.runs import Runs
+from taskgate.gateway.tasks.task_call import TaskCall
 from taskgate.gateway.tasks.task_changes import TaskChanges
 from taskgate.gateway.tasks.task_inbox import TaskInbox
 from taskgate.gateway.tasks.task_metrics import TaskMetrics
@@ -282,7 +283,7 @@ def _running(
     followers = Followers(records, base.sessions, base.conversations, urls, base.subscriptions.following, events=events)
     task_inbox = TaskInbox(asking.activity, asking.asker, asking.models, records, conversations)
     questions = TaskQuestions(
-        records, urls, events, push=followers.push, keep=task_inbox.keep, expiry_s=asking.asker.timeout_s
+        records, urls, events, push=followers.ask_on_stream, keep=task_inbox.keep, expiry_s=asking.asker.timeout_s
     )
     deadlines = TaskDeadlines(base.store, events)
     account_questions = AccountQuestions(
@@ -293,26 +294,25 @@ def _running(
         base.state_signer,
         login_of=lambda principal: base.plan.value.governing.login_of(principal),
     )
-    results = TaskResults(records, followers, urls, cut=base.budgets.truncate, check_output=facts.check_output)
+    results = TaskResults(records, followers, urls, truncate=base.budgets.truncate, check_output=facts.check_output)
     following = UpstreamTasks(
         records, questions, results, events, deadlines=deadlines, can_be_task=facts.can_be_upstream_task
     )
     queue = RunQueue(base.plan, records.store.note)
     base.metrics.show(*queue.gauges())
+    call = TaskCall(records, questions, deadlines, waterfall=base.waterfall, tracing=base.tracing, events=events)
     attempts = Attempts(
         records,
         questions,
         results,
         following,
         queue,
+        call=call,
         accounts=account_questions,
         recheck=recheck,
         deadlines=deadlines,
         upstreams=base.upstreams,
         budgets=base.budgets,
-        waterfall=base.waterfall,
-        tracing=base.tracing,
-        events=events,
     )
     runs, polls = Runs(records, attempts, conversations, base.upstreams, events), TaskPolls()
     return Running(

@@ -297,7 +297,7 @@ class Approvals:
         if answer.change is not None:
             # Whether the caller is present is looked at before a notification makes it come.
             starts = await self._starts_now(answer.change.task)
-            self._records.moved(answer.change.task)
+            self._records.announce(answer.change.task)
             self._start(answer.change.task, starts)
         self.announcer.changed(after.id)
         return starts
@@ -316,12 +316,12 @@ class Approvals:
     async def task_changed_elsewhere(self, task: Task) -> None:
         self._start(task, await self._starts_now(task))
 
-    async def starts_on_yes(self, task: Task) -> bool:
+    async def starts_on_approval(self, task: Task) -> bool:
         """Whether an approval starts it at once, rather than its caller's next look."""
-        return await self._presence.starts_on_yes(task)
+        return await self._presence.starts_on_approval(task)
 
     async def _starts_now(self, task: Task) -> bool | None:
-        return await self._presence.starts_on_yes(task) if task.state is TaskState.APPROVED else None
+        return await self._presence.starts_on_approval(task) if task.state is TaskState.APPROVED else None
 
     def _start(self, task: Task, starts: bool | None) -> None:
         """Its own gateway starts it, which has its connections; another one only if that gateway is gone."""

@@ -140,7 +140,7 @@ class AskCaller:
 
     def _ask_about_task(self, task: Task, approval: ApprovalRequest, question: Question) -> None:
         """Over a stream that somebody follows, else with the first request that waits for the task."""
-        pushed = self._followers.push(task, question, partial(self._decided, approval.id))
+        pushed = self._followers.ask_on_stream(task, question, partial(self._decided, approval.id))
         if pushed is not None and not pushed[1]():
             self._begin(approval, pushed[0])
             return
@@ -271,7 +271,7 @@ class ByUrl:
         self._unopened[request.asking_stream] = None
         if len(self._unopened) > MAX_REMEMBERED:
             del self._unopened[next(iter(self._unopened))]
-        return await self._tasks.wait_out(request, task, waiting_for_people=True)
+        return await self._tasks.hold_reply(request, task, waiting_for_people=True)
 
     def _asked(self, request: Request, tool: ToolRef, task: Task, question: dict[str, Any]) -> bytes:
         state = self._state_signer.sign(
@@ -302,7 +302,7 @@ class ByUrl:
             raise CallerError("invalid_params", "The arguments are not those of the call that waits for approval.")
         self._unopened.pop(request.asking_stream, None)
         await self._heard(request, task)
-        return await self._tasks.wait_out(request, task, waiting_for_people=True)
+        return await self._tasks.hold_reply(request, task, waiting_for_people=True)
 
     async def _heard(self, request: Request, task: Task) -> None:
         responses = request.params.get("inputResponses")

@@ -131,7 +131,7 @@ class Following:
             except CallerError:
                 continue
             found.append(task)
-            self.tasks.methods.wanted(task)
+            self.tasks.methods.start_if_approved(task)
         listen.follow_tasks(found)
         return found
 

@@ -102,7 +102,7 @@ class SharedSessions:
                 if not self._may_go_on(fault):
                     raise
                 return
-            self.conversations.keep(own)
+            self.conversations.retain(own)
             for session in [session for session in self._sessions if session.id not in own]:
                 if session.id in self._unwritten:
                     await self._write_late(session)
@@ -221,7 +221,7 @@ class SharedSessions:
         while True:
             try:
                 self._elsewhere.replace(await self.rows.sessions_elsewhere())
-                self.conversations.looked()
+                self.conversations.refresh()
                 if self._away:
                     await self.verify()
                 await self._wakeups.wait(SESSIONS, LOOK_EVERY_S)
@@ -242,7 +242,7 @@ class SharedSessions:
             if self._sessions.get(gone) is None:
                 await self.rows.end_session(gone)
         self._missing = missing
-        self.conversations.keep(here)
+        self.conversations.retain(here)
         self._written = {key: body for key, body in self._written.items() if self._sessions.get(key)}
         self._unwritten = {key for key in self._unwritten if self._sessions.get(key)}
         await self.rows.sessions_seen(now_ms - int(KEEP_S * 1000))

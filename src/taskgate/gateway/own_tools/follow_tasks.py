@@ -125,11 +125,11 @@ async def get_task_result(parts: TaskParts, request: Request, given: dict[str, A
     beat = Heartbeat(request, parts.tasks.plan.value.calls.delivery.heartbeat_s, f"Waiting for {task.wire_name}")
     began = clock.monotonic()
     beat.start()
-    parts.tasks.followers.waits(task.id, request)
+    parts.tasks.followers.add_result_request(task.id, request)
     try:
         task = await methods.wait(request, task, limit)
     finally:
-        parts.tasks.followers.waits_no_more(task.id, request)
+        parts.tasks.followers.remove_request(task.id, request)
         beat.stop()
     now = parts.tasks.store.now_ms()
     shown = shown_task(task, now)
@@ -138,7 +138,7 @@ async def get_task_result(parts: TaskParts, request: Request, given: dict[str, A
     if is_gone(task, now):
         return saying({"error": "The result of this task is no longer kept.", "task": shown}, is_error=True)
     try:
-        final = await methods.final(request, task)
+        final = await methods.final_result(request, task)
     except RelayedError as problem:
         return saying({"error": str(wire.parse_strictly(problem.raw).get("message")), "task": shown}, is_error=True)
     if task.outcome is None:

@@ -25,7 +25,7 @@ def streamed(request: Request, notice: StreamNotice, retry_ms: int | None) -> No
 def heard(request: Request, method: str, params: Raw | None) -> None:
     """A notification that belongs to this request: hand it down with the caller's own token, if it is wanted."""
     if request.delivery.stand_in is not None:
-        request.delivery.stand_in.heard(method, params)
+        request.delivery.stand_in.on_notification(method, params)
         return
     if method == "notifications/progress":
         if params is not None:

@@ -1,1 +1,1 @@
-"""Durable tasks: any call can become one, and none is lost or run twice. The rules are in `core.tasks`, the bytes in the store."""
+"""Durable tasks: create, run, follow, recover and show them."""

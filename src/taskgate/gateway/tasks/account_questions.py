@@ -1,9 +1,8 @@
-"""A call of somebody whose account at the server is not connected: the person is asked to connect it, then the call goes on.
+"""Ask a person to connect their account at a server, and continue the call afterwards.
 
-The question is an address of ours to open. It is asked inside a task, so that it reaches the person in whatever way the caller
-can be reached: as a request on its stream, in `tasks/get`, or in the inbox. Stateless callers that can open addresses but know no
-tasks get it as a result, and come back. That somebody agreed to open the page is not enough: the account must have been
-connected.
+The question is a URL of the gateway. A task asks it, so that it reaches the person in any way that the caller supports: as a
+request on its stream, in `tasks/get`, or in the inbox. Stateless callers that can open URLs but do not know tasks get it as a
+result and repeat the call. Consent to open the page is not enough: the account must be connected.
 """
 
 from __future__ import annotations
@@ -24,8 +23,8 @@ from taskgate.gateway.tasks.deadlines import TaskDeadlines
 from taskgate.gateway.tasks.questions import TaskQuestions
 from taskgate.ports.credentials import AccountConnector, AccountNeeded
 
-ASK_AT_MOST: Final = 2
-"""How often one run asks its person. A server that still refuses what was connected cannot be helped by asking again."""
+MAX_ASKS_PER_RUN: Final = 2
+"""How often one run asks its person. If a server refuses the connected account, asking again does not help."""
 STATE_KIND: Final = "again"
 _LONGEST_WAIT_S: Final = 86_400.0
 _ACCEPTED: Final = Answer(result=b'{"action":"accept"}')
@@ -42,7 +41,7 @@ class AccountQuestions:
         *,
         login_of: Callable[[str], str | None],
     ) -> None:
-        """`login_of`: as whom a principal's person logs in. The page for connecting an account needs that login."""
+        """`login_of`: the login name of a principal's person, which the page for connecting an account requires."""
         self._login_of = login_of
         self._accounts = accounts
         self._urls = urls
@@ -51,7 +50,7 @@ class AccountQuestions:
         self._state_signer = state_signer
 
     async def settled(self, task: Task, needed: AccountNeeded) -> bool:
-        """Ask the task's person, and wait. Whether the account is connected now."""
+        """Ask the person of the task and wait. Return whether the account is connected."""
         if self._login_of(needed.principal) is None:
             return False
         key = f"account-{secrets.token_hex(4)}"
@@ -65,7 +64,7 @@ class AccountQuestions:
             if asking.done() and not accepted(asking.result()):
                 return False
             connected = await waiting
-            self._questions.answered(task.id, key, _ACCEPTED)
+            self._questions.resolve(task.id, key, _ACCEPTED)
             await asking
             return connected
         finally:
@@ -74,11 +73,11 @@ class AccountQuestions:
             await asyncio.gather(asking, waiting, return_exceptions=True)
 
     def _patience_s(self, task: Task) -> float:
-        left = self._deadlines.try_left_s(task)
+        left = self._deadlines.retry_time_left_s(task)
         return _LONGEST_WAIT_S if left is None else max(0.0, min(left, _LONGEST_WAIT_S))
 
     async def as_result(self, request: Request, needed: AccountNeeded, method: str, name: str) -> bytes | None:
-        """The question as a result, for a stateless caller that has not been asked yet and can open addresses; else None."""
+        """The question as a result, for a stateless caller that can open URLs and was not asked yet; else None."""
         envelope = request.envelope
         if envelope is None or envelope.wants_tasks or "requestState" in request.params:
             return None

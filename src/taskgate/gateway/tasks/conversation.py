@@ -13,7 +13,9 @@ from taskgate.gateway.events import ConversationIdle, EventHub
 from taskgate.ports.upstream import ClientProfile, LinkKey
 
 RESUMED: Final = "resume-"
-EVERYTHING: Final = ClientProfile({"elicitation": {"form": {}, "url": {}}, "sampling": {"tools": {}}, "roots": {}})
+ALL_CAPABILITIES: Final = ClientProfile(
+    {"elicitation": {"form": {}, "url": {}}, "sampling": {"tools": {}}, "roots": {}}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,28 +23,28 @@ class Conversation:
     key: LinkKey
     profile: ClientProfile
     declared: Mapping[str, Any] | None = None
-    """What the caller itself said it can do; None once nobody knows any more."""
+    """The capabilities that the caller declared; None if they are no longer known."""
 
 
 def stored_conversation(task: Task) -> Conversation:
-    """For a task whose caller is not there (any more): the session in which its upstream knows it, or one of its own."""
+    """The conversation of a task whose caller is not connected: the session that its server knows it by, or a new one."""
     handle = task.upstream_handle
-    key = LinkKey(begun_in(task), task.principal, place=task.place, conversation=task.asked_in.stream)
+    key = LinkKey(generation_of(task), task.principal, place=task.place, conversation=task.asked_in.stream)
     if handle is None or handle.session_id is None:
-        return Conversation(key, EVERYTHING)
+        return Conversation(key, ALL_CAPABILITIES)
     resumed = key._replace(session=RESUMED + handle.session_id, resumes=handle.session_id, conversation="")
-    return Conversation(resumed, EVERYTHING)
+    return Conversation(resumed, ALL_CAPABILITIES)
 
 
-def begun_in(task: Task) -> Generation:
-    """The generation in which its upstream knows it; one that no upstream has answered yet follows its caller."""
+def generation_of(task: Task) -> Generation:
+    """The generation in which the server knows the task. Before the first reply, that of its caller."""
     if task.upstream_handle is not None:
         return task.upstream_handle.generation
     return Generation.STATELESS if task.request_state is not None else task.generation
 
 
 class Conversations:
-    """Which conversation each open task has with its upstream, and which sessions' conversations must therefore stay."""
+    """The conversation of each open task, and which sessions' links must stay open for them."""
 
     def __init__(self, events: EventHub) -> None:
         self._events = events
@@ -59,23 +61,23 @@ class Conversations:
         return self._of_task[task.id]
 
     def declared(self, task_id: str) -> Mapping[str, Any] | None:
-        """What the caller of a task said it can do; None where nobody knows."""
+        """The capabilities that the caller of a task declared; None if unknown."""
         conversation = self._of_task.get(task_id)
         return conversation.declared if conversation is not None else None
 
     def in_use(self, session_id: str) -> bool:
-        """Whether this session's upstream conversations must stay: a task runs in them, or is still to run."""
+        """Whether a task runs, or is still to run, over the links of this session."""
         return self._in_use[session_id] > 0
 
     def forget(self, task_id: str) -> None:
         known = self._of_task.pop(task_id, None)
         if known is not None:
-            self.let_go(known)
+            self.release(known)
 
     def hold(self, conversation: Conversation) -> None:
         self._in_use[conversation.key.session] += 1
 
-    def let_go(self, conversation: Conversation) -> None:
+    def release(self, conversation: Conversation) -> None:
         session = conversation.key.session
         self._in_use[session] -= 1
         if self._in_use[session] <= 0:

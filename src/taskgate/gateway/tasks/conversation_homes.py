@@ -22,16 +22,18 @@ class ConversationHomes:
     def __init__(
         self, rows: SessionStore, elsewhere: Live[frozenset[str]], streams: Callable[[], Iterable[str]]
     ) -> None:
-        """`elsewhere`: the ids of rows whose home is another gateway. `streams`: conversations that something is kept for here."""
+        """`elsewhere`: the ids of rows whose home is another gateway. `streams`: conversations that this gateway keeps
+        something for.
+        """
         self._rows = rows
         self._elsewhere = elsewhere
         self._streams = streams
         self._ours: set[str] = set()
-        """Rows that named us the home when they were last looked at."""
+        """Rows that named this gateway as their home when they were last read."""
         self.any_elsewhere = False
 
-    def looked(self) -> None:
-        """What is elsewhere was read again."""
+    def refresh(self) -> None:
+        """The rows of other gateways were read again."""
         self.any_elsewhere = any(row_id.startswith(CONVERSATION) for row_id in self._elsewhere.value)
 
     def is_elsewhere(self, stream: str) -> bool:
@@ -40,13 +42,15 @@ class ConversationHomes:
     def rows_here(self) -> set[str]:
         return {CONVERSATION + stream for stream in self._streams()}
 
-    def keep(self, rows: Set[str]) -> None:
-        """None but these can still be ours."""
+    def retain(self, rows: Set[str]) -> None:
+        """Forget all rows but these."""
         self._ours &= rows
 
     async def home(self, stream: str, caller: Caller, *, certain: bool) -> str:
-        """The name of the gateway; ours if there was none that lives. `certain`: our lease never ended since the last look.
-        Raises GatewayFault."""
+        """The name of the home gateway. This gateway becomes the home if there is none or it has died. Raises GatewayFault.
+
+        `certain`: the lease of this gateway has not ended since the rows were last read.
+        """
         row_id, ours = CONVERSATION + stream, self._rows.owner
         if certain and row_id in self._ours:
             return ours

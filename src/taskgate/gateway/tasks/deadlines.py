@@ -1,9 +1,8 @@
 """How much time the tasks of this process have left, by the monotonic clock.
 
-The deadlines in a task's record are times of the store's clock, for other gateways and later lives. That clock can be set: an
-hour forward would end every run, an hour back would let it go on for an hour longer. So when this process first sees a deadline,
-it notes how much time is left and counts that down by the monotonic clock. An approval ends by whichever of the two clocks is
-first.
+The deadlines in a task's record are times of the store's clock, for other gateways and for the time after a restart. That clock
+can be set: an hour forward would end every run, an hour back would extend it. So when this process first sees a deadline, it
+notes the time that is left and counts it down by the monotonic clock. An approval ends by whichever of the two clocks is first.
 """
 
 from __future__ import annotations
@@ -23,17 +22,17 @@ class TaskDeadlines:
         self._executions: dict[str, float] = {}
         self._tries: dict[str, float] = {}
         self._next: list[tuple[float, str]] = []
-        """Ends of executions, the first one first. One that no longer holds is dropped when its time has come."""
+        """A heap of execution deadlines. An outdated entry is dropped when it is due."""
         events.subscribe(TaskChanged, lambda event: self.note(event.task))
 
     def __contains__(self, task_id: str) -> bool:
-        """Whether the end of the task's execution is known here."""
+        """Whether the deadline of the task's execution is known here."""
         return task_id in self._executions
 
     def note(self, task: Task) -> None:
-        """The task has changed, or has just become ours."""
+        """Update the deadline of a task that changed or that this gateway has taken over."""
         if task.state.is_terminal or task.execution_deadline_ms is None:
-            # Without a deadline nothing is out (any more): the clock of the execution has not started.
+            # Without a deadline nothing is in flight, so the execution time does not run.
             self._executions.pop(task.id, None)
         elif task.id not in self._executions and task.owner == self._store.ownership.owner:
             left_ms = min(task.execution_deadline_ms - self._store.now_ms(), task.execution_budget_ms)
@@ -41,11 +40,11 @@ class TaskDeadlines:
             heapq.heappush(self._next, (end, task.id))
 
     def forget(self, task_id: str) -> None:
-        """The task is not ours any more."""
+        """Drop a task that another gateway owns."""
         self._executions.pop(task_id, None)
 
-    def over(self) -> list[str]:
-        """The tasks whose execution has taken all its time, until each has ended or is forgotten."""
+    def expired(self) -> list[str]:
+        """The tasks whose execution time is over, until each has ended or is forgotten."""
         due, now = [], clock.monotonic()
         while self._next and self._next[0][0] <= now:
             end, task_id = heapq.heappop(self._next)
@@ -55,8 +54,8 @@ class TaskDeadlines:
             heapq.heappush(self._next, each)
         return [task_id for _, task_id in due]
 
-    def try_left_s(self, task: Task) -> float | None:
-        """For how long a failed try may be followed by another (`endings.try_until_ms`); None without a limit."""
+    def retry_time_left_s(self, task: Task) -> float | None:
+        """For how long a failed attempt may be followed by another one (`endings.try_until_ms`); None without a limit."""
         now = clock.monotonic()
         if task.may_have_been_sent:
             self.note(task)
@@ -71,6 +70,11 @@ class TaskDeadlines:
             return left_s
         return min(left_s, (task.approval_deadline_ms - self._store.now_ms()) / 1000)
 
+    def max_wait_s(self, task: Task) -> float | None:
+        """How long the next attempt may wait for its slot; None without a limit."""
+        left_s = self.retry_time_left_s(task)
+        return None if left_s is None else max(0.0, left_s)
+
     def run_ended(self, task_id: str) -> None:
-        """No further try follows here."""
+        """No further attempt follows in this process."""
         self._tries.pop(task_id, None)

@@ -1,4 +1,4 @@
-"""Everything about tasks that the use cases need, in one place: make one, hold one for its caller, adopt a server's."""
+"""What the use cases need of tasks: create one, hold the reply of a durable call, adopt a server's task."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from taskgate.gateway.tasks.promotion import Promotions
 from taskgate.gateway.tasks.questions import TaskQuestions
 from taskgate.gateway.tasks.recovery import Recovery
 from taskgate.gateway.tasks.runs import Runs
-from taskgate.gateway.tasks.task_handles import handed_over, task_handle
+from taskgate.gateway.tasks.task_handles import promotion_reply, task_handle
 from taskgate.gateway.tasks.task_records import Acceptance, NewCall, TaskRecords
 from taskgate.ports.approval_store import ApprovalRequest
 from taskgate.ports.store import Store
@@ -59,15 +59,15 @@ class TaskEngine:
     held_replies: HeldReplies
     address: PublicAddress
     audit_approval: Callable[[ApprovalRequest, str], AuditEntry]
-    """The audit record of an approval that is asked for together with a task."""
+    """The audit entry of an approval that is requested together with a task."""
 
     @property
     def draining(self) -> bool:
-        """The gateway is going down: replies are not held any longer, and nothing is cancelled because of it."""
+        """The gateway is shutting down: replies are no longer held, and no call is cancelled because of it."""
         return self.methods.draining
 
     def ttl_ms(self, task_member: Any) -> Ttl:
-        """The ttl that a caller's `task` asks for, checked."""
+        """The ttl that a caller requests in `task`, checked."""
         if type(task_member) is not dict:
             raise CallerError("invalid_params", '"task" must be an object, for example {"ttl": 600000}.')
         settings = self.plan.value.calls
@@ -76,14 +76,14 @@ class TaskEngine:
     async def create(
         self, request: Request, call: NewCall, approval: ApprovalRequest | None, key: str | None
     ) -> tuple[Task, bytes]:
-        """The caller asked for a task: it gets a handle at once, and the run starts unless someone must agree first."""
+        """Create a task and return its handle. The run starts at once unless an approval is needed."""
         task = await self.accept(request, call, approval, key, held=False)
-        return task, wire.encode(task_handle(request, task, self.records, self._page(task)))
+        return task, wire.encode(task_handle(request, task, self.records, self._approval_page(task)))
 
     async def accept(
         self, request: Request, call: NewCall, approval: ApprovalRequest | None, key: str | None, *, held: bool
     ) -> Task:
-        """The task of the call. One that joined an equal call says so in its reply (`ReplyDelivery.joined`)."""
+        """Store the call as a task. If it joined an equal call, `ReplyDelivery.joined` names that one."""
         task_id = self.records.new_id()
         await yield_if_large(request)
         audit = self.audit_approval(approval, task_id) if approval is not None else None
@@ -98,7 +98,7 @@ class TaskEngine:
             self.conversations.remember(
                 task.id, Conversation(request.link_key, request.delivery.profile, request.capabilities)
             )
-            self.followers.joined(task, request, held=held)
+            self.followers.add_creator(task, request, held=held)
             if approval is None:
                 self.runs.start(task)
             else:
@@ -108,66 +108,66 @@ class TaskEngine:
     async def hold(
         self, request: Request, call: NewCall, approval: ApprovalRequest | None, key: str | None
     ) -> tuple[Task, bytes]:
-        """A plain call that must be durable from the start: wait for its result by the parts, then hand it over."""
+        """Store a call without task metadata, and hold its reply until the result is there or the caller's wait is over."""
         delivery_mode = self.promotions.delivery_mode(request)
         at_once = approval is not None and delivery_mode.form is Form.HANDLE
         task = await self.accept(request, call, approval, key, held=not at_once)
         if at_once:
-            return task, wire.encode(task_handle(request, task, self.records, self._page(task)))
-        # A closed stream is a cancel for a stateless caller, but one that gave a key means to come back with it.
+            return task, wire.encode(task_handle(request, task, self.records, self._approval_page(task)))
+        # Closing the stream cancels a stateless call, but a caller with an idempotency key can return with it.
         kept = key is not None and request.generation is Generation.STATELESS
-        return task, await self.wait_out(request, task, waiting_for_people=approval is not None, kept=kept)
+        return task, await self.hold_reply(request, task, waiting_for_people=approval is not None, kept=kept)
 
-    async def wait_out(self, request: Request, task: Task, *, waiting_for_people: bool, kept: bool = False) -> bytes:
-        """Hold the reply as long as this caller's delivery mode allows: its result, or news of where to find it later."""
+    async def hold_reply(self, request: Request, task: Task, *, waiting_for_people: bool, kept: bool = False) -> bytes:
+        """Hold the reply for as long as the caller's delivery mode allows. Return the result, or a reference to the task."""
         delivery_mode = self.promotions.delivery_mode(request)
         text = f"Running {task.wire_name}"
         if waiting_for_people:
-            page = self._page(task)
+            page = self._approval_page(task)
             where = f" An approver can decide at {page}." if page is not None else ""
             text = f"Waiting for approval of {task.wire_name} as task {task.id}.{where}"
         beat = Heartbeat(request, self.plan.value.calls.delivery.heartbeat_s, text)
         began = clock.monotonic()
         beat.start()
         wait_s = delivery_mode.wait_s if delivery_mode.wait_s is not None else LONGEST_RESULT_WAIT_S
-        self.followers.carries(task.id, request)
+        self.followers.add_held_call(task.id, request)
         self.held_replies.opened(task.id, promised=kept, joins=request.delivery.joined is not None)
         try:
             task = await self.methods.wait(request, task, wait_s)
         except BaseException:
             if self.held_replies.cancelled(task.id) and not self.draining:
-                await self._give_up(task)
+                await self._cancel_unwanted(task)
             raise
         else:
             self.held_replies.answered(task.id)
         finally:
             beat.stop()
-            self.followers.waits_no_more(task.id, request)
-            self.followers.left(task.id, request)
+            self.followers.remove_request(task.id, request)
+            self.followers.drop_progress(task.id, request)
         if task.state.is_terminal:
-            return await self.delivered(request, task)
+            return await self.result_reply(request, task)
         waited_s = clock.monotonic() - began
-        return handed_over(request, task, self.records, delivery_mode, waited_s, page=self._page(task))
+        return promotion_reply(request, task, self.records, delivery_mode, waited_s, page=self._approval_page(task))
 
-    def _page(self, task: Task) -> str | None:
-        """Where people decide on a task that waits for them."""
+    def _approval_page(self, task: Task) -> str | None:
+        """The page on which approvers decide on the task, if it waits for an approval."""
         if task.state is not TaskState.AWAITING_APPROVAL or task.approval_id is None:
             return None
         return self.address.approval(task.approval_id)
 
-    async def _give_up(self, task: Task) -> None:
-        """The caller cancelled while it waited: nobody will come for this task."""
+    async def _cancel_unwanted(self, task: Task) -> None:
+        """Cancel a task whose caller cancelled the held call, because no one can collect its result."""
         current = await self.store.get(task.id)
         if current is not None and not current.state.is_terminal:
             await self.methods.cancel_task(current, "the caller cancelled the call")
 
-    async def delivered(self, request: Request, task: Task) -> bytes:
+    async def result_reply(self, request: Request, task: Task) -> bytes:
         """The result of a finished task as the reply to a plain call."""
-        final = await self.methods.final(request, task)
-        return await edited(final, lambda raw: _unrelated(raw, request.generation, request.delivery.joined))
+        final = await self.methods.final_result(request, task)
+        return await edited(final, lambda raw: _without_related_task(raw, request.generation, request.delivery.joined))
 
     async def adopt_upstream_task(self, request: Request, call: NewCall, handle: UpstreamHandle) -> bytes:
-        """The upstream answered a plain call with a task of its own: it becomes one of ours, under our id."""
+        """Create a task of the gateway for a task that a server returned to a plain call."""
         sent = AlreadySent("", call.server, self.store.now_ms())
         try:
             task, _ = await self.records.accept(request, call, sent=sent, limited=False)
@@ -181,7 +181,7 @@ class TaskEngine:
         return wire.encode(task_handle(request, task, self.records, None))
 
     async def sweep(self, portions: int) -> bool:
-        """Forget so many portions of what is past its time; whether there may be more."""
+        """Delete this many portions of expired data. Return whether there may be more."""
         swept = await self.store.sweep(portions)
         for task in swept.expired:
             self.records.changes.expired(task)
@@ -195,7 +195,7 @@ class TaskEngine:
         await self.runs.close()
 
 
-def _unrelated(result: bytes, generation: Generation, joined: JoinedCall | None) -> bytes:
+def _without_related_task(result: bytes, generation: Generation, joined: JoinedCall | None) -> bytes:
     more = {JOINED: wire.raw(joined.shown())} if joined is not None else {}
     plain = wire.join(with_meta(wire.members_of(result), more, drop=(RELATED_TASK,)))
     return complete(plain) if generation is Generation.STATELESS else plain

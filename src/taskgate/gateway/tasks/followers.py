@@ -62,32 +62,34 @@ class Followers:
         self._listens = listens
         self._events = events
         self._progress: dict[str, tuple[Raw, PacedProgress]] = {}
-        self._origins: dict[str, Session] = {}
+        self._creators: dict[str, Session] = {}
         self._waiting: dict[str, list[Request]] = {}
-        self._telling: set[asyncio.Task[None]] = set()
-        self._told_soon: set[str] = set()
+        self._notifying: set[asyncio.Task[None]] = set()
+        self._progress_due: set[str] = set()
         events.subscribe(TaskChanged, self._changed)
         events.subscribe(ProgressMade, self._progressed)
         events.subscribe(TaskLogged, self._logged)
 
-    def is_listened_to(self, task_id: str) -> bool:
+    def has_listen(self, task_id: str) -> bool:
         """Whether a `subscriptions/listen` that names the task is open."""
         return bool(self._listens(task_id))
 
     def is_awaited(self, task_id: str) -> bool:
-        """Whether a request is open that waits for the task's result."""
+        """Whether an open request waits for the task's result."""
         return any(request.delivery.outlet.is_read for request in self._waiting.get(task_id, ()))
 
     def has_stream(self, task: Task) -> bool:
-        """Whether a session that is told of the task reads its own stream."""
+        """Whether a session that is notified of the task reads its own stream."""
         outlets = (session.outlet for session in self._sessions_of(task))
         return any(outlet is not None and outlet.followed for outlet in outlets)
 
-    def joined(self, task: Task, request: Request, *, held: bool) -> None:
-        """Remember the caller's progress token: for a task's whole life, or for as long as its plain call is held."""
+    def add_creator(self, task: Task, request: Request, *, held: bool) -> None:
+        """Remember the session that created the task, and its progress token: until the task ends, or while its plain call is
+        held.
+        """
         session, token = request.session, request.progress_token
         if session is not None:
-            self._origins[task.id] = session
+            self._creators[task.id] = session
         if token is None:
             return
         if held:
@@ -96,58 +98,58 @@ class Followers:
             pace = PacedProgress(lambda params: session.notify("notifications/progress", params))
             self._progress[task.id] = (token, pace)
 
-    def left(self, task_id: str, request: Request) -> None:
-        """A held call gets its reply now: its token is used up."""
+    def drop_progress(self, task_id: str, request: Request) -> None:
+        """Forget the progress token of a held call that gets its reply."""
         known = self._progress.get(task_id)
         if request.progress_token is not None and known is not None and known[1] is request.delivery.pace:
             del self._progress[task_id]
 
-    def waits(self, task_id: str, request: Request) -> None:
-        """A `tasks/result` is open: its stream can carry the task's questions."""
+    def add_result_request(self, task_id: str, request: Request) -> None:
+        """Register an open `tasks/result`, whose stream can carry the task's questions."""
         self._waiting.setdefault(task_id, []).append(request)
         self._events.publish(TaskStreamOpened(task_id))
         self._events.publish(ResultAwaited(task_id, request))
 
-    def carries(self, task_id: str, request: Request) -> None:
-        """A plain call is held as this task: its stream can carry the task's questions, too."""
+    def add_held_call(self, task_id: str, request: Request) -> None:
+        """Register a plain call that is held as this task, whose stream can carry the task's questions."""
         self._waiting.setdefault(task_id, []).append(request)
         self._events.publish(TaskStreamOpened(task_id))
 
-    def waits_no_more(self, task_id: str, request: Request) -> None:
+    def remove_request(self, task_id: str, request: Request) -> None:
         requests = self._waiting[task_id]
         requests.remove(request)
         if not requests:
             del self._waiting[task_id]
 
     def _sessions_of(self, task: Task) -> list[Session]:
-        """The one whose task it is; once that has ended, all others of the same principal."""
+        """The session that created the task or, once it has ended, all sessions of the same principal."""
         if task.principal == ANONYMOUS:
             own = self._sessions.get(task.caller.removeprefix(SESSION))
             return [own] if own is not None else []
         return self._conversations.sessions_to_notify(task.asked_in)
 
-    def push(
+    def ask_on_stream(
         self, task: Task, question: Question, keep: Keep
     ) -> tuple[asyncio.Task[Answer], Callable[[], bool]] | None:
-        """Ask the first of the caller's sessions that can answer, on a stream that waits for this task if there is one."""
+        """Ask the first session of the caller that can answer, preferably on a stream that waits for this task."""
         for request in self._waiting.get(task.id, ()):
             outlet = request.delivery.outlet
             reached = outlet.can_send and outlet.still_there
-            if request.session is not None and reached and _able(request.session, question):
+            if request.session is not None and reached and _can_answer(request.session, question):
                 self._urls.given(request.session, question)
                 return _asking(request.session, question, keep, request), partial(_broken, outlet)
         for session in self._sessions_of(task):
             own = session.outlet
-            if _able(session, question) and own is not None:
+            if _can_answer(session, question) and own is not None:
                 self._urls.given(session, question)
-                # A stream that nobody follows keeps the question; another stream may come first.
+                # An unread stream keeps the question; another stream may be opened before it is read.
                 return _asking(session, question, keep), partial(_unread, own)
         return None
 
     def _progressed(self, event: ProgressMade) -> None:
         task_id, noted = event.task_id, event.noted
-        if self.is_listened_to(task_id):
-            self._tell_soon(task_id)
+        if self.has_listen(task_id):
+            self._notify_progress_soon(task_id)
         known = self._progress.get(task_id)
         if known is None or noted.progress is None:
             return
@@ -161,22 +163,22 @@ class Followers:
         pace.offer(noted.progress, wire.encode(params))
 
     def _logged(self, event: TaskLogged) -> None:
-        """A log line of a run belongs to the session that asked for the task."""
-        session = self._origins.get(event.task_id)
+        """Send a log message of a run to the session that created the task."""
+        session = self._creators.get(event.task_id)
         members = wire.members_of(event.params)
         level = wire.parse_strictly(bytes(members.get("level", Raw(b'"info"'))))
         if session is not None and session.wants_log(level if type(level) is str else "info"):
             related = with_meta(members, {RELATED_TASK: wire.raw({"taskId": event.task_id})})
             session.notify("notifications/message", wire.join(related))
 
-    def origin(self, task_id: str) -> Session | None:
-        """The session that asked for the task, while both live."""
-        return self._origins.get(task_id)
+    def creator(self, task_id: str) -> Session | None:
+        """The session that created the task, while both exist."""
+        return self._creators.get(task_id)
 
     def _changed(self, event: TaskChanged) -> None:
         task = event.task
         if task.state.is_terminal:
-            self._origins.pop(task.id, None)
+            self._creators.pop(task.id, None)
         ended = self._progress.pop(task.id, None) if task.state.is_terminal else None
         if ended is not None:
             ended[1].end()
@@ -185,28 +187,28 @@ class Followers:
             if speaks_tasks(session.version) and (session.task_aware or session.used_tasks):
                 params = params or wire.encode(stateful_task(task, self._records.poll_ms(task)))
                 session.notify("notifications/tasks/status", params)
-        if self.is_listened_to(task.id):
-            self._in_background(self._tell(task))
+        if self.has_listen(task.id):
+            self._in_background(self._notify_listens(task))
 
     def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
-        telling = asyncio.get_running_loop().create_task(work)
-        self._telling.add(telling)
-        telling.add_done_callback(self._telling.discard)
+        notifying = asyncio.get_running_loop().create_task(work)
+        self._notifying.add(notifying)
+        notifying.add_done_callback(self._notifying.discard)
 
-    def _tell_soon(self, task_id: str) -> None:
-        """Progress comes often: who follows the task by a subscription hears of the latest once a second."""
-        if task_id not in self._told_soon:
-            self._told_soon.add(task_id)
-            self._in_background(self._tell_progress(task_id))
+    def _notify_progress_soon(self, task_id: str) -> None:
+        """Notify open `subscriptions/listen` requests of progress at most once a second."""
+        if task_id not in self._progress_due:
+            self._progress_due.add(task_id)
+            self._in_background(self._notify_progress(task_id))
 
-    async def _tell_progress(self, task_id: str) -> None:
+    async def _notify_progress(self, task_id: str) -> None:
         await clock.sleep(PROGRESS_EVERY_S)
-        self._told_soon.discard(task_id)
+        self._progress_due.discard(task_id)
         task = await self._records.store.get(task_id)
         if task is not None and not task.state.is_terminal:
-            await self._tell(task)
+            await self._notify_listens(task)
 
-    async def _tell(self, task: Task) -> None:
+    async def _notify_listens(self, task: Task) -> None:
         detailed = await self._records.detailed(task)
         detailed.pop("resultType", None)
         params = wire.encode(detailed)
@@ -223,9 +225,9 @@ def _unread(outlet: SessionOutlet) -> bool:
 
 
 def _broken(outlet: ReplyOutlet) -> bool:
-    """Whether the stream that a question was put on is gone: nobody can tell if its caller has read it."""
+    """Whether the stream that a question was sent on is closed: then it is unknown whether the caller has read it."""
     return not outlet.still_there
 
 
-def _able(session: Session, question: Question) -> bool:
+def _can_answer(session: Session, question: Question) -> bool:
     return not session.closed and can_answer(session.capabilities, question.method, question.decoded())

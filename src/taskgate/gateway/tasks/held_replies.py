@@ -1,21 +1,21 @@
-"""Which open replies wait for one held call: a caller that cancels ends the call only if no other caller wants its result.
+"""Which open replies wait for one held call. A cancellation ends the call only if no other caller wants its result.
 
-Several requests wait for one task where equal calls joined, or were repeated under an idempotency key.
+Several requests wait for one task if equal calls joined or were repeated under an idempotency key.
 """
 
 from __future__ import annotations
 
 
 class HeldReplies:
-    """One entry per task that an open reply waits for; the entry goes with the last of them."""
+    """One entry for each task that an open reply waits for. The entry is removed with the last reply."""
 
     def __init__(self) -> None:
         self._waiting: dict[str, int] = {}
         self._promised: set[str] = set()
-        """Those whose id a caller has that does not wait: it may ask for the result later."""
+        """Tasks whose id is known to a caller that does not wait: it may request the result later."""
 
     def opened(self, task_id: str, *, promised: bool, joins: bool) -> None:
-        """A reply waits. `promised`: its caller can find the task again. `joins`: its call joined an equal one."""
+        """Count an open reply. `promised`: its caller can find the task again. `joins`: its call joined an equal one."""
         waiting = self._waiting.get(task_id, 0)
         self._waiting[task_id] = waiting + 1
         # If no reply waits for the call that is joined, its caller has the task's id.
@@ -33,12 +33,12 @@ class HeldReplies:
         self._closed(task_id)
 
     def cancelled(self, task_id: str) -> bool:
-        """A caller cancelled. Returns whether no other wants the result."""
+        """A caller cancelled. Return whether no other caller wants the result."""
         is_promised = task_id in self._promised
         return self._closed(task_id) and not is_promised
 
     def _closed(self, task_id: str) -> bool:
-        """Whether it was the last reply that waited."""
+        """Remove a reply. Return whether it was the last one."""
         self._waiting[task_id] -= 1
         if self._waiting[task_id]:
             return False

@@ -1,4 +1,4 @@
-"""The task methods of both generations: look at a task, wait for its result, list, cancel, and answer its questions."""
+"""The task methods of both generations: `tasks/get`, `tasks/result`, `tasks/list`, `tasks/cancel` and `tasks/update`."""
 
 from __future__ import annotations
 
@@ -73,9 +73,9 @@ class TaskMethods:
         if _is_alias(request):
             return await self._upstream_listing.relay(request, "tasks/get", request.params["taskId"])
         task = await self._records.find(request, request.params.get("taskId"))
-        self._demand(task, RunOn.DEMAND)
-        task = await self._held_if_early(request, task)
-        self._demand(task, RunOn.DEMAND)
+        self._start_if_requested(task, RunOn.DEMAND)
+        task = await self._delay_early_poll(request, task)
+        self._start_if_requested(task, RunOn.DEMAND)
         return wire.encode(await self._shown(request, task))
 
     async def _shown(self, request: Request, task: Task) -> dict[str, Any]:
@@ -83,68 +83,68 @@ class TaskMethods:
             return stateful_task(task, self._records.poll_ms(task))
         return await self._records.detailed(task)
 
-    async def _held_if_early(self, request: Request, task: Task) -> Task:
-        """A poll that comes earlier than it was told to is held until something changes or its time has come."""
+    async def _delay_early_poll(self, request: Request, task: Task) -> Task:
+        """Hold a poll that comes before its poll interval until the task changes or the interval is over."""
         if task.state.is_terminal or task.state is TaskState.INPUT_REQUIRED:
             self._polls.forget(task.id)
             return task
         interval = self._records.poll_ms(task) / 1000
-        last = self._came(task, interval)
+        last = self._note_poll(task, interval)
         wait = interval * EARLY - (clock.monotonic() - last)
         if last and wait > 0 and await self._records.changes.next_change(task.id, min(wait, interval)):
             return await self._records.find(request, task.id)
         return task
 
-    def _came(self, task: Task, interval_s: float) -> float:
-        """When the last poll of this task came."""
+    def _note_poll(self, task: Task, interval_s: float) -> float:
+        """Record a poll and return the time of the last one."""
         try:
-            last = self._polls.came(task.id, interval_s)
+            last = self._polls.note_poll(task.id, interval_s)
         except GatewayFault as fault:
             raise about(task, fault) from None
         self._presence.polled(task, interval_s)
         return last
 
-    def polled_ago_s(self, task_id: str) -> float | None:
-        """How long ago this task was last polled here, as far as that is remembered."""
-        return self._polls.ago_s(task_id)
+    def seconds_since_poll(self, task_id: str) -> float | None:
+        """How long ago this gateway saw the last poll of the task; None if it is not remembered."""
+        return self._polls.seconds_since(task_id)
 
     def polled(self, task: Task) -> None:
-        """A look at a task by another way than `tasks/get`."""
+        """A caller looked at the task by another way than `tasks/get`."""
         if not task.state.is_terminal:
-            self._came(task, self._records.poll_ms(task) / 1000)
-        self._demand(task, RunOn.DEMAND)
+            self._note_poll(task, self._records.poll_ms(task) / 1000)
+        self._start_if_requested(task, RunOn.DEMAND)
 
-    def wanted(self, task: Task) -> None:
-        """An open stream on a task counts as coming for it."""
-        self._demand(task, RunOn.DEMAND)
+    def start_if_approved(self, task: Task) -> None:
+        """Start an approved task because its caller opened a stream on it."""
+        self._start_if_requested(task, RunOn.DEMAND)
 
-    def awaited(self, task: Task) -> None:
-        """Its caller waits for the result by another way than `tasks/result`."""
-        self._demand(task, RunOn.RESULT)
+    def start_for_result(self, task: Task) -> None:
+        """Start an approved task because its caller waits for the result by another way than `tasks/result`."""
+        self._start_if_requested(task, RunOn.RESULT)
 
-    def _demand(self, task: Task, reason: RunOn) -> None:
-        """Someone came for an approved task: that is what starts its run."""
+    def _start_if_requested(self, task: Task, reason: RunOn) -> None:
+        """Start the run of an approved task that its caller came back for."""
         if task.state is TaskState.APPROVED and (task.run_on is not RunOn.RESULT or reason is RunOn.RESULT):
             self._runs.start(task)
 
     async def result(self, request: Request) -> bytes:
-        """Blocks until the end; a stream keeps the connection alive meanwhile, and carries the task's questions."""
+        """Wait for the end of the task. The stream is kept alive meanwhile and carries the task's questions."""
         if _is_alias(request):
             return await self._upstream_listing.relay(request, "tasks/result", request.params["taskId"])
         task = await self._records.find(request, request.params.get("taskId"))
-        self._demand(task, RunOn.RESULT)
-        self._followers.waits(task.id, request)
+        self._start_if_requested(task, RunOn.RESULT)
+        self._followers.add_result_request(task.id, request)
         try:
             task = await self.wait(request, task, LONGEST_RESULT_WAIT_S)
         finally:
-            self._followers.waits_no_more(task.id, request)
+            self._followers.remove_request(task.id, request)
         if not task.state.is_terminal:
             text = "The gateway is shutting down. The task is kept: ask again in a moment."
             raise about(task, GatewayFault("shutting_down", text, retry_after_s=5))
-        return await self.final(request, task)
+        return await self.final_result(request, task)
 
     async def wait(self, request: Request, task: Task, limit_s: float) -> Task:
-        """The task once it is over, or as it is when the time is up."""
+        """The task when it has ended, or as it is when the time is up."""
         end = clock.monotonic() + limit_s
         while not task.state.is_terminal:
             left = end - clock.monotonic()
@@ -154,11 +154,11 @@ class TaskMethods:
                 request.delivery.outlet.hold_open()
             task = await self._records.find(request, task.id)
             if request.delivery.outlet.is_read:
-                self._demand(task, RunOn.RESULT)
+                self._start_if_requested(task, RunOn.RESULT)
         return task
 
-    async def final(self, request: Request, task: Task) -> bytes:
-        """Exactly what the call itself would have answered, with a note of which task it belongs to."""
+    async def final_result(self, request: Request, task: Task) -> bytes:
+        """What the call itself would have returned, with the id of its task."""
         body = await self._records.result_bytes(task)
         if task.outcome is not None and body is not None:
             if task.outcome.kind is OutcomeKind.ERROR:
@@ -200,7 +200,7 @@ class TaskMethods:
         return cancelled
 
     async def update(self, request: Request) -> bytes:
-        """Answers from a stateless caller; unknown and answered keys are ignored."""
+        """Answers of a stateless caller. Unknown and answered keys are ignored."""
         self._check_extension(request)
         task = await self._records.find(request, request.params.get("taskId"))
         responses = request.params.get("inputResponses")
@@ -208,11 +208,11 @@ class TaskMethods:
             raise about(task, CallerError("invalid_params", 'tasks/update needs "inputResponses", an object.'))
         raw = wire.members_of(request.members()["inputResponses"])
         for key, value in raw.items():
-            await self._questions.take(task.id, key, Answer(result=bytes(value)))
+            await self._questions.accept_answer(task.id, key, Answer(result=bytes(value)))
         return b'{"resultType":"complete"}'
 
     async def list(self, request: Request) -> bytes:
-        """Ours first, then what the caller's own conversations with upstreams list; one signed cursor leads through all."""
+        """The gateway's tasks, followed by those of servers that the caller has its own links to, with one signed cursor."""
         limit = request.params.get("limit", DEFAULT_PAGE)
         if type(limit) is not int or not 0 < limit <= 1000:
             raise CallerError("invalid_params", '"limit" must be a whole number from 1 to 1000.')

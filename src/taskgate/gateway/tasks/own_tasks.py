@@ -11,7 +11,7 @@ from taskgate.ports.store import Store
 from taskgate.ports.store_answers import TaskPage
 
 PAGES_AT_ONCE: Final = 20
-"""Of a caller with very many tasks in other conversations: then a page may be short, and its cursor leads on."""
+"""A limit for callers with very many tasks in other conversations. The page may be short then, with a cursor."""
 
 
 async def own_tasks(

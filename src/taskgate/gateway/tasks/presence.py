@@ -2,7 +2,7 @@
 
 A caller is present if it has an open reply (a held call, `tasks/result`, a tool that waits) or an open stream (its session's own,
 a `subscriptions/listen` that names the task, a wait for events), or if it polled within three of its poll intervals. An idle
-session is not enough. The approver's card, the reply to the approver and the start of the run all use `starts_on_yes`.
+session is not enough. The approver's card, the reply to the approver and the start of the run all use `starts_on_approval`.
 
 If several gateways share a store, each records there which callers of undecided tasks it sees.
 """
@@ -18,14 +18,14 @@ from taskgate.core.tasks.state import TaskState
 from taskgate.core.tasks.task import RunOn, Task
 from taskgate.gateway.events import EventHub, TaskChanged
 from taskgate.gateway.tasks.followers import Followers
-from taskgate.gateway.tasks.task_polls import INTERVALS, MAX_REMEMBERED, TaskPolls
+from taskgate.gateway.tasks.task_polls import MAX_REMEMBERED, PRESENT_INTERVALS, TaskPolls
 from taskgate.ports.store import IdentityRecord, Store
 
 PRESENT: Final = "present"
-"""The kind of record by which gateways tell each other of callers."""
+"""The kind of record by which gateways inform each other of callers."""
 AWAITS_RESULT: Final = b"result"
-NOTED_S: Final = 15.0
-"""For so long a note of an open reply or stream is good. It is renewed three times as often."""
+RECORD_S: Final = 15.0
+"""How long a record of an open reply or stream is valid. It is renewed three times as often."""
 
 
 class CallerPresence:
@@ -37,38 +37,38 @@ class CallerPresence:
         awaits_events: Callable[[ConversationKey], bool],
         events: EventHub,
     ) -> None:
-        """`awaits_events`: whether a conversation has a request open that waits for news."""
+        """`awaits_events`: whether a conversation has an open request that waits for events."""
         self._store = store
         self._followers = followers
         self._polls = polls
         self._awaits_events = awaits_events
         self._shared = store.sessions is not None
         self._undecided: dict[str, Task] = {}
-        """Tasks that wait for an approval, for telling other gateways of their callers."""
-        self._noted: dict[str, float] = {}
+        """Tasks that wait for an approval, whose callers other gateways are informed of."""
+        self._recorded_until: dict[str, float] = {}
         if self._shared:
             events.subscribe(TaskChanged, self._changed)
 
-    async def starts_on_yes(self, task: Task) -> bool:
-        """Whether an approval starts it at once."""
+    async def starts_on_approval(self, task: Task) -> bool:
+        """Whether an approval starts the run at once."""
         if task.run_on is RunOn.ONCE_ALLOWED:
             return True
         if task.run_on is RunOn.RESULT:
-            return self._followers.is_awaited(task.id) or await self._is_noted(task, AWAITS_RESULT)
-        return self._is_here(task) or await self._is_noted(task)
+            return self._followers.is_awaited(task.id) or await self._is_present_elsewhere(task, AWAITS_RESULT)
+        return self._is_here(task) or await self._is_present_elsewhere(task)
 
     def _is_here(self, task: Task) -> bool:
-        return self._has_open_stream(task) or self._polls.recently(task.id)
+        return self._has_open_stream(task) or self._polls.was_recent(task.id)
 
     def _has_open_stream(self, task: Task) -> bool:
         followers = self._followers
-        open_ones = followers.is_awaited(task.id) or followers.is_listened_to(task.id) or followers.has_stream(task)
+        open_ones = followers.is_awaited(task.id) or followers.has_listen(task.id) or followers.has_stream(task)
         return open_ones or self._awaits_events(task.asked_in)
 
-    async def _is_noted(self, task: Task, body: bytes | None = None) -> bool:
-        """Whether another gateway has noted the caller."""
-        noted = await self._store.find_identity_record(PRESENT, task.id) if self._shared else None
-        return noted is not None and noted.expires_ms > self._store.now_ms() and body in (None, noted.body)
+    async def _is_present_elsewhere(self, task: Task, body: bytes | None = None) -> bool:
+        """Whether another gateway has recorded the caller as present."""
+        record = await self._store.find_identity_record(PRESENT, task.id) if self._shared else None
+        return record is not None and record.expires_ms > self._store.now_ms() and body in (None, record.body)
 
     # For other gateways on the same store
 
@@ -82,19 +82,19 @@ class CallerPresence:
     def polled(self, task: Task, interval_s: float) -> None:
         """The caller polled here while its task waits for an approval."""
         if self._shared and task.state is TaskState.AWAITING_APPROVAL:
-            self._note(task, INTERVALS * interval_s)
+            self._record(task, PRESENT_INTERVALS * interval_s)
 
     def tend(self) -> None:
-        """Every second: note whose replies and streams are open here."""
+        """Every second: record the callers whose replies and streams are open here."""
         now = clock.monotonic()
-        self._noted = {task_id: until for task_id, until in self._noted.items() if until > now}
+        self._recorded_until = {task_id: until for task_id, until in self._recorded_until.items() if until > now}
         for task in self._undecided.values():
-            due = self._noted.get(task.id, 0.0) - now < NOTED_S * 2 / 3
+            due = self._recorded_until.get(task.id, 0.0) - now < RECORD_S * 2 / 3
             if due and task.run_on is not RunOn.ONCE_ALLOWED and self._has_open_stream(task):
-                self._noted[task.id] = now + NOTED_S
-                self._note(task, NOTED_S)
+                self._recorded_until[task.id] = now + RECORD_S
+                self._record(task, RECORD_S)
 
-    def _note(self, task: Task, for_s: float) -> None:
+    def _record(self, task: Task, for_s: float) -> None:
         body = AWAITS_RESULT if self._followers.is_awaited(task.id) else b""
         until_ms = self._store.now_ms() + int(for_s * 1000)
         self._store.note_identity_record(IdentityRecord(PRESENT, task.id, "", until_ms, body))

@@ -32,7 +32,7 @@ from taskgate.gateway.tasks.promotion_timers import SharedTimers, TimerQueue
 from taskgate.gateway.tasks.questions import TaskQuestions
 from taskgate.gateway.tasks.runs import Runs
 from taskgate.gateway.tasks.sends import Recheck, TaskSends
-from taskgate.gateway.tasks.task_handles import handed_over
+from taskgate.gateway.tasks.task_handles import promotion_reply
 from taskgate.gateway.tasks.task_records import NewCall, TaskRecords
 from taskgate.gateway.tasks.task_results import TaskResults
 from taskgate.gateway.tasks.task_stand_in import TaskStandIn, ran_before_promotion
@@ -129,7 +129,7 @@ class Promotion:
         )
         request.delivery.promoted_to(stand_in)
         if request.delivery.last_progress is not None:
-            stand_in.heard("notifications/progress", request.delivery.last_progress)
+            stand_in.on_notification("notifications/progress", request.delivery.last_progress)
         if request.delivery.waits_text is not None:
             stand_in.server_waits(request.delivery.waits_text)
         await self._parts.adopt_questions(task, request)
@@ -145,7 +145,7 @@ class Promotion:
         waited_s = clock.monotonic() - self._started
         try:
             await self._request.delivery.answer_early(
-                handed_over(self._request, task, self._parts.records, self._delivery_mode, waited_s)
+                promotion_reply(self._request, task, self._parts.records, self._delivery_mode, waited_s)
             )
         except Exception as fault:
             # The caller may have disconnected; the call is a task now and continues.
@@ -183,7 +183,7 @@ class Promotion:
             return
         known = await self._parts.records.conclude(task.id, UpstreamTaskKnown(handle))
         if known is not None:
-            self._parts.runs.hand_back(known)
+            self._parts.runs.release(known)
             self._parts.runs.follow(known)
 
     async def fail(self, task: Task, problem: Exception) -> None:
@@ -201,7 +201,7 @@ class Promotion:
             await sends.give_up(problem)
         elif await sends.after_failure(problem):
             current = await self._parts.records.current(task.id) or task
-            self._parts.runs.hand_back(current)
+            self._parts.runs.release(current)
             self._parts.runs.start(current)
 
     async def interrupted(self) -> bool:

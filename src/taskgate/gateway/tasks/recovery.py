@@ -1,7 +1,7 @@
-"""What the next owner does with the tasks that it finds, and what deadlines do to tasks.
+"""Continue or end tasks after a restart or a takeover, and enforce deadlines.
 
-The table of what to do is `core.tasks.endings`; here it is carried out. Nothing that may have reached a tool is sent again unless
-its class allows it.
+`core.tasks.endings` decides what to do with a task; this module does it. A call that may have reached its tool is sent again
+only if the class of the tool allows it.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from taskgate.telemetry.logs import log
 from taskgate.turns import let_others_run
 
 PAGE: Final = 500
-AT_ONCE: Final = 100
-"""So many tasks are moved on together, so that their writes share a transaction."""
-CLAIM_SHOWS_S: Final = 30.0
-"""Whether a claim whose answer was lost has been committed is known by then."""
+BATCH: Final = 100
+"""This many tasks are continued together, so that their writes share a transaction."""
+CLAIM_SETTLES_S: Final = 30.0
+"""After this time it is certain whether a claim whose reply was lost has been committed."""
 
-_Ending: TypeAlias = Literal[
+_EndingAction: TypeAlias = Literal[
     RecoveryAction.LEAVE_TO_A_PERSON,
     RecoveryAction.EXPIRE_APPROVAL,
     RecoveryAction.REPORT_UNKNOWN,
@@ -51,20 +51,22 @@ class Recovery:
         approval_due: Callable[[str], Awaitable[None]],
         approvals_over: Callable[[], Iterable[str]],
     ) -> None:
-        """`approval_due` carries out what the end of an approval's time means; `approvals_over` are those whose time has passed
-        by the monotonic clock."""
+        """`approval_due` handles the end of an approval's time; `approvals_over` are the approvals that ended by the monotonic
+        clock.
+        """
         self._records = records
         self._runs = runs
         self._deadlines = deadlines
         self._approval_due = approval_due
         self._approvals_over = approvals_over
-        self._to_go_on: list[str] = []
-        self._look_at: float | None = None
-        """When to look for tasks that were claimed although nobody was told so."""
+        self._taken_over: list[str] = []
+        self._check_claims_at: float | None = None
+        """When to look for tasks whose claim was committed although its reply was lost."""
 
     async def take_over(self) -> int:
-        """At start, before anything is served: every open task of an owner that is gone becomes ours. What can only be ended is
-        ended; the rest is moved on by `go_on`."""
+        """At start, before anything is served: claim all open tasks of owners that are gone, and end those that cannot
+        continue. `resume_taken_over` continues the rest.
+        """
         store, began = self._records.store, clock.monotonic()
         while await store.claim():
             pass
@@ -75,8 +77,8 @@ class Recovery:
             )
         count, after = 0, ""
         while (page := await store.recover(self.decide, after)).last:
-            self._ended(page)
-            self._to_go_on.extend(task.id for task in page.left)
+            self._announce_ended(page)
+            self._taken_over.extend(task.id for task in page.left)
             count, after = count + len(page.ended) + len(page.left), page.last
         if store.is_restored:
             voided = await store.accept_restored()
@@ -86,83 +88,87 @@ class Recovery:
                 approvals=voided.approvals,
                 logins=voided.logins,
             )
-        self._records.recount(await store.open_count())
+        self._records.set_open_tasks(await store.open_count())
         if count:
             log.info("tasks recovered", count=count, seconds=round(clock.monotonic() - began, 3))
         return count
 
-    async def go_on(self) -> None:
-        """Run, follow or wait for what the start has taken over, some at a time beside the calls that come."""
-        ids, self._to_go_on = self._to_go_on, []
+    async def resume_taken_over(self) -> None:
+        """Run, follow or wait for the tasks that were taken over at start, in batches beside incoming calls."""
+        ids, self._taken_over = self._taken_over, []
         try:
-            await self._move_all_on(ids)
+            await self._continue_all(ids)
         except GatewayFault as fault:
             log.warning("store in trouble; tasks that were taken over are tried again", why=fault.message)
 
     async def take_over_dead(self) -> int:
-        """While we run: another gateway on this store has died. Only what is claimed now is moved on."""
+        """While running: claim and continue the tasks of another gateway that has died."""
         count = 0
         while claimed := await self._claimed():
-            await self._move_all_on(claimed)
+            await self._continue_all(claimed)
             count += len(claimed)
         if count:
             log.warning("tasks of a gateway that died were taken over", count=count)
         return count
 
-    async def _move_all_on(self, ids: Sequence[str]) -> None:
-        """Some at a time. What cannot be read or written now is left to the next `pick_up`: no other gateway looks for it."""
-        for start in range(0, len(ids), AT_ONCE):
+    async def _continue_all(self, ids: Sequence[str]) -> None:
+        """Continue tasks in batches. Tasks that cannot be read or written now are left to `resume_interrupted`: no other
+        gateway looks for them.
+        """
+        for start in range(0, len(ids), BATCH):
             try:
-                await self._move_some_on(ids[start : start + AT_ONCE])
+                await self._continue_some(ids[start : start + BATCH])
             except Exception:
-                self._runs.left.update(ids[start:])
+                self._runs.interrupted.update(ids[start:])
                 raise
             await let_others_run()
 
-    async def _move_some_on(self, ids: Sequence[str]) -> None:
-        # A task that was claimed may be one that we run: nobody had claimed it, or its caller asked for it meanwhile.
+    async def _continue_some(self, ids: Sequence[str]) -> None:
+        # A claimed task may be running here already: it had no owner, or its caller requested it meanwhile.
         idle = [task_id for task_id in ids if not self._runs.is_running(task_id)]
         page = await self._records.store.recover_these(self.decide, idle)
-        self._ended(page)
+        self._announce_ended(page)
         left = [task for task in page.left if not self._runs.is_running(task.id)]
-        moved = await asyncio.gather(*map(self._move_on, left), return_exceptions=True)
+        moved = await asyncio.gather(*map(self._continue, left), return_exceptions=True)
         for task, fault in zip(left, moved, strict=True):
             if isinstance(fault, Exception):  # one task of many: it is tried again in the next round
                 log.error("task could not be picked up; it will be tried again", task=task.id, exc_info=fault)
-                self._runs.left.add(task.id)
+                self._runs.interrupted.add(task.id)
 
     def decide(self, task: Task, now_ms: int) -> TransitionEvent | None:
-        """Called inside the transaction: a run that began since the task was chosen goes on."""
+        """Called inside the transaction. A run that began after the task was selected continues."""
         if self._runs.is_running(task.id):
             return None
         return ends_at_once(task, now_ms, restored=self._records.store.is_restored)
 
-    def _ended(self, page: Recovered) -> None:
+    def _announce_ended(self, page: Recovered) -> None:
         for task in page.ended:
-            self._records.moved(task)
+            self._records.announce(task)
 
     async def _claimed(self) -> tuple[str, ...]:
         try:
             return await self._records.store.claim()
         except GatewayFault:
-            self._look_at = clock.monotonic() + CLAIM_SHOWS_S
+            self._check_claims_at = clock.monotonic() + CLAIM_SETTLES_S
             raise
 
-    async def pick_up(self) -> None:
-        """Tasks of ours that nobody runs: their run ended, or their claim was answered, while the store was in trouble."""
+    async def resume_interrupted(self) -> None:
+        """Continue tasks of this gateway that are not running: their run ended, or their claim was answered, while the store
+        failed.
+        """
         store, runs = self._records.store, self._runs
-        left = sorted(runs.left)
-        runs.left.difference_update(left)
-        await self._move_all_on(left)
-        if self._look_at is None or clock.monotonic() < self._look_at:
+        left = sorted(runs.interrupted)
+        runs.interrupted.difference_update(left)
+        await self._continue_all(left)
+        if self._check_claims_at is None or clock.monotonic() < self._check_claims_at:
             return
-        after, untouched_ms = "", store.now_ms() - int(CLAIM_SHOWS_S * 1000)
-        while tasks := await store.claimed(after, AT_ONCE):
-            await self._move_all_on([task.id for task in tasks if task.updated_ms < untouched_ms])
+        after, untouched_ms = "", store.now_ms() - int(CLAIM_SETTLES_S * 1000)
+        while tasks := await store.claimed(after, BATCH):
+            await self._continue_all([task.id for task in tasks if task.updated_ms < untouched_ms])
             after = tasks[-1].id
-        self._look_at = None
+        self._check_claims_at = None
 
-    async def _move_on(self, task: Task) -> None:
+    async def _continue(self, task: Task) -> None:
         store = self._records.store
         self._deadlines.note(task)
         action = next_action(task, store.now_ms(), restored=store.is_restored)
@@ -173,35 +179,35 @@ class Recovery:
                 if task.run_on is RunOn.ONCE_ALLOWED:
                     self._runs.start(task)
             case RecoveryAction.POLL_UPSTREAM:
-                # A question that a stateful upstream had put died with its connection; it asks again if it wants to.
-                self._runs.follow(await self._withdrawn(task))
+                # The open question of a stateful server was lost with its connection; the server may ask again.
+                self._runs.follow(await self._withdraw_questions(task))
             case RecoveryAction.WITHDRAW_THEN_RESEND:
-                self._runs.start(await self._withdrawn(task))
+                self._runs.start(await self._withdraw_questions(task))
             case RecoveryAction.KEEP_WAITING_FOR_INPUT:
                 if task.upstream_handle is not None:
                     self._runs.follow(task)
                 else:
-                    self._runs.go_on(task)
+                    self._runs.resume(task)
             case RecoveryAction.KEEP_WAITING_FOR_APPROVAL | RecoveryAction.NOTHING:
                 return
             case _:
                 await self._end(task, action)
 
-    async def _end(self, task: Task, action: _Ending) -> None:
+    async def _end(self, task: Task, action: _EndingAction) -> None:
         match action:
             case RecoveryAction.EXPIRE_APPROVAL:
                 await self.expire(task)
             case RecoveryAction.WITHDRAW_THEN_REPORT_UNKNOWN | RecoveryAction.WITHDRAW_THEN_REPORT_FAILED:
-                await self._records.conclude(task.id, contact_lost(await self._withdrawn(task)))
+                await self._records.conclude(task.id, contact_lost(await self._withdraw_questions(task)))
             case RecoveryAction.LEAVE_TO_A_PERSON | RecoveryAction.REPORT_UNKNOWN | RecoveryAction.REPORT_FAILED:
-                # Its state has changed since it was read; what is due now is decided again with the next look.
-                self._runs.left.add(task.id)
+                # The state has changed since it was read; the next round decides again.
+                self._runs.interrupted.add(task.id)
             case RecoveryAction.TELL_UPSTREAM_CANCELLED:
                 await self._runs.cancel(task, CancelNote())
             case _:
                 assert_never(action)
 
-    async def _withdrawn(self, task: Task) -> Task:
+    async def _withdraw_questions(self, task: Task) -> Task:
         if not task.question_keys:
             return task
         return await self._records.conclude(task.id, InputSettled(task.question_keys)) or task
@@ -216,8 +222,8 @@ class Recovery:
         error = endings.by_error(task, CallerError("approval_expired", text)).error
         await self._records.conclude(task.id, ApprovalExpired(error, text))
 
-    async def enforce_clocks(self) -> None:
-        """Carry out what has come to its end: runs of ours by the monotonic clock, approvals by whichever clock is first."""
+    async def enforce_deadlines(self) -> None:
+        """End executions whose time is over by the monotonic clock, and approvals by whichever clock is first."""
         due = await self._records.store.due(PAGE)
         for approval_id in self._approvals_over():
             await self._approval_due(approval_id)
@@ -232,7 +238,7 @@ class Recovery:
             if task is not None:
                 self._deadlines.note(task)
         ours = self._records.store.ownership.owner
-        for task_id in self._deadlines.over():
+        for task_id in self._deadlines.expired():
             task = await self._records.store.get(task_id)
             if task is None or task.state.is_terminal or task.owner != ours:
                 self._deadlines.forget(task_id)

@@ -26,25 +26,25 @@ class RunQueue:
     def __init__(self, plan: Live[Plan], note: Note) -> None:
         self._plan = plan
         self._note = note
-        self._lines: dict[str, FairQueue] = {}
+        self._queues: dict[str, FairQueue] = {}
 
-    def turn(self, task: Task) -> Turn:
-        return Turn(self, task, self._note)
+    def slot(self, task: Task) -> RunSlot:
+        return RunSlot(self, task, self._note)
 
-    def line(self, server: str) -> FairQueue:
-        """The line of this server, as long as somebody is in it. A reload shows when the next one comes or goes."""
+    def queue(self, server: str) -> FairQueue:
+        """The queue of this server. A changed limit is applied with the next entry or exit."""
         slots = self._plan.value.limits.runs_per_server
-        line = self._lines.get(server)
-        if line is None:
-            line = self._lines[server] = FairQueue(slots)
-        elif line.slots != slots:
-            grant(line.resize(slots))
-        return line
+        queue = self._queues.get(server)
+        if queue is None:
+            queue = self._queues[server] = FairQueue(slots)
+        elif queue.slots != slots:
+            grant(queue.resize(slots))
+        return queue
 
-    def left(self, server: str) -> None:
-        line = self._lines.get(server)
-        if line is not None and not line.running and not line.waiting:
-            del self._lines[server]
+    def remove_if_empty(self, server: str) -> None:
+        queue = self._queues.get(server)
+        if queue is not None and not queue.running and not queue.waiting:
+            del self._queues[server]
 
     def gauges(self) -> list[Gauge]:
         return [
@@ -52,19 +52,19 @@ class RunQueue:
                 "taskgate_runs_sent",
                 "Calls of tasks that a server has open.",
                 ("server_id",),
-                lambda: [((server,), line.running) for server, line in self._lines.items()],
+                lambda: [((server,), queue.running) for server, queue in self._queues.items()],
             ),
             Gauge(
                 "taskgate_runs_waiting",
-                "Calls of tasks that wait in line for their server.",
+                "Calls of tasks that wait for a slot of their server.",
                 ("server_id",),
-                lambda: [((server,), line.waiting) for server, line in self._lines.items()],
+                lambda: [((server,), queue.waiting) for server, queue in self._queues.items()],
             ),
         ]
 
 
-class Turn:
-    """The turn of one run: taken and given back as often as it sends something."""
+class RunSlot:
+    """The slot of one run, taken and given back as often as it sends something."""
 
     __slots__ = ("_held", "_key", "_note", "_queue", "_server", "_task_id")
 
@@ -76,51 +76,51 @@ class Turn:
         self._note = note
         self._held = False
 
-    async def take(self, patience_s: float | None) -> bool:
-        """False if it did not come within this time."""
+    async def take(self, timeout_s: float | None) -> bool:
+        """Wait for the slot. Return False after `timeout_s`."""
         if self._held:
             return True
-        line = self._queue.line(self._server)
+        queue = self._queue.queue(self._server)
         ticket: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        if line.enter(self._key, ticket, limited=False) is QueuePlace.WAITS:
-            text = f"Waiting in line for the server {self._server}, where {line.running} calls of tasks are running."
+        if queue.enter(self._key, ticket, limited=False) is QueuePlace.WAITS:
+            text = f"Waiting for a slot of the server {self._server}: {queue.running} task calls are running."
             self._note(self._task_id, Noted(text))
-            if not await self._came(line, ticket, patience_s):
+            if not await self._wait_for(queue, ticket, timeout_s):
                 return False
-            self._note(self._task_id, Noted("Its turn has come; the call is being sent."))
+            self._note(self._task_id, Noted("Got a slot; the call is being sent."))
         self._held = True
         return True
 
-    async def _came(self, line: FairQueue, ticket: asyncio.Future[None], patience_s: float | None) -> bool:
-        came = False
+    async def _wait_for(self, queue: FairQueue, ticket: asyncio.Future[None], timeout_s: float | None) -> bool:
+        granted = False
         try:
-            async with asyncio.timeout(patience_s):
+            async with asyncio.timeout(timeout_s):
                 await ticket
-            came = True
+            granted = True
         except TimeoutError:
             return False
         finally:
-            if not came and not line.abandon(self._key, ticket):
+            if not granted and not queue.abandon(self._key, ticket):
                 self._held = True
                 self.give_back()
-            self._queue.left(self._server)
+            self._queue.remove_if_empty(self._server)
         return True
 
-    def take_at_once(self) -> None:
-        """It has been sent already, as a plain call: it counts, even beyond the limit."""
-        self._queue.line(self._server).run_at_once(self._key)
+    def take_beyond_limit(self) -> None:
+        """Count a call that was sent already as a plain call, even beyond the limit."""
+        self._queue.queue(self._server).run_at_once(self._key)
         self._held = True
 
     def give_back(self) -> None:
         if self._held:
             self._held = False
-            grant(self._queue.line(self._server).leave(self._key))
-            self._queue.left(self._server)
+            grant(self._queue.queue(self._server).leave(self._key))
+            self._queue.remove_if_empty(self._server)
 
 
 def grant(tickets: list[object]) -> None:
-    """Whose turn it is goes on."""
-    for turn in tickets:
-        assert isinstance(turn, asyncio.Future)
-        if not turn.done():
-            turn.set_result(None)
+    """Wake the runs that got a slot."""
+    for ticket in tickets:
+        assert isinstance(ticket, asyncio.Future)
+        if not ticket.done():
+            ticket.set_result(None)

@@ -1,7 +1,7 @@
-"""Running tasks: one execution each, whoever asks for it and however often.
+"""Run each task once, however many requests ask for it.
 
-Knows which tasks are being run in this process, by whom, and over which conversation. How a run goes is in `attempts`; what
-must happen after a crash is in `recover`.
+Keeps which tasks run in this process, in which asyncio task, and over which conversation. `attempts` has the course of a run,
+`recovery` what happens after a crash.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from taskgate.ports.upstream import SendLog, Upstream
 from taskgate.telemetry.logs import log
 from taskgate.turns import let_others_run
 
-LOOKS_IN_A_TURN: Final = 50
-"""A look into the store takes some 30 microseconds, and thousands of tasks may be running."""
+READS_PER_TURN: Final = 50
+"""A read from the store takes about 30 microseconds, and thousands of tasks may be running."""
 
 
 class Runs:
@@ -38,20 +38,18 @@ class Runs:
         events: EventHub,
     ) -> None:
         self.closing = False
-        self.left: set[str] = set()
-        """Tasks whose run ended because the store could not be used: they need another one; see `recover`."""
+        self.interrupted: set[str] = set()
+        """Tasks whose run ended because the store failed. `recovery` runs them again."""
         self._records = records
         self._attempts = attempts
         self._conversations = conversations
         self._upstreams = upstreams
         self._running: dict[str, asyncio.Task[None]] = {}
-        self._courtesies: set[asyncio.Task[None]] = set()
+        self._notifying: set[asyncio.Task[None]] = set()
         events.subscribe(TaskChanged, self._changed)
 
     def __len__(self) -> int:
         return len(self._running)
-
-    # Running
 
     def is_running(self, task_id: str) -> bool:
         return task_id in self._running
@@ -61,42 +59,42 @@ class Runs:
         return frozenset(self._running)
 
     def start(self, task: Task) -> None:
-        """Run it, unless it is running already: concurrent readers share one execution."""
+        """Run the task unless it is running: concurrent requests share one execution."""
         if task.id not in self._running:
             self._spawn(task, self._execute(task))
 
     async def _execute(self, task: Task) -> None:
-        """A task of another gateway that nobody has begun becomes ours first, because its caller came here."""
+        """Take over an idle task of another gateway first, because its caller is connected here."""
         ours = self._records.store.ownership.owner
         taken = task if task.owner == ours else await self._records.store.take(task.id)
         if taken is not None:
             await self._attempts.execute(taken, self._conversations.of(taken))
 
     def follow(self, task: Task) -> None:
-        """Its upstream made a task of it: wait for that one, never send again."""
+        """Wait for the task that the server created. The call is never sent again."""
         if task.id not in self._running:
             self._spawn(task, self._attempts.follow(task, self._conversations.of(task)))
 
-    def go_on(self, task: Task) -> None:
-        """Its upstream waits for answers: put the questions again, then continue the same call."""
+    def resume(self, task: Task) -> None:
+        """Ask the open questions of the server again, then continue the same call."""
         if task.id not in self._running:
             self._spawn(task, self._attempts.execute(task, self._conversations.of(task)))
 
     def adopt(self, task: Task, work: asyncio.Task[None], sent_as: SendLog) -> None:
-        """A promoted call is already being carried by someone; remember who, so that it can be cancelled. It counts among the
-        runs of its server, and its connection no longer among those of plain calls.
+        """Register a promoted call that is running already, so that it can be cancelled. It counts as a run of its server, and
+        its connection no longer as one of a plain call.
         """
         self._running[task.id] = work
         work.add_done_callback(lambda done: self._ended(task.id, done))
-        turn = self._attempts.queue.turn(task)
-        turn.take_at_once()
-        work.add_done_callback(lambda _: turn.give_back())
+        slot = self._attempts.queue.slot(task)
+        slot.take_beyond_limit()
+        work.add_done_callback(lambda _: slot.give_back())
         upstream = self._upstreams.value.get(task.server)
         if upstream is not None:
             upstream.mark_long_lived(sent_as)
 
-    def hand_back(self, task: Task) -> None:
-        """Whoever carried a promoted call is done with it, but the task is not: it can be run or followed from here."""
+    def release(self, task: Task) -> None:
+        """The coroutine that carried a promoted call has ended, but the task has not: it can be run or followed from here."""
         self._running.pop(task.id, None)
 
     def _spawn(self, task: Task, work: Coroutine[Any, Any, None]) -> None:
@@ -115,44 +113,43 @@ class Runs:
             self._conversations.forget(task.id)
 
     async def _guarded(self, task: Task, work: Coroutine[Any, Any, None]) -> None:
-        """Around one task run: whatever breaks is told to the one who waits for the task, and to the log."""
+        """Log a failed run and end its task."""
         try:
             await work
         except TaskgateError as problem:
             log.error("task run could not be recorded", task=task.id, why=problem.message)
-            self.left.add(task.id)
-        except Exception as fault:  # one task run: nobody else would ever end the task
+            self.interrupted.add(task.id)
+        except Exception as fault:  # one task run: nothing else would end the task
             log.error("task run failed", task=task.id, exc_info=fault)
-            await self._end_broken(task)
+            await self._fail_internal(task)
 
-    async def _end_broken(self, task: Task) -> None:
-        text = "Something went wrong inside the gateway while running this task; its log says more."
+    async def _fail_internal(self, task: Task) -> None:
+        text = "Internal error of the gateway while running this task. Its log has the details."
         try:
             current = await self._records.current(task.id) or task
             executed = Executed.MAYBE if current.may_have_been_sent else Executed.NO
             await self._records.conclude(
                 task.id, endings.by_error(task, GatewayFault("internal", text, executed=executed))
             )
-        except Exception as fault:  # one task run: what broke it may stand in the way of its end, too
+        except Exception as fault:  # one task run: its failure may also prevent storing its end
             log.error("task run could not be ended; it will be tried again", task=task.id, exc_info=fault)
-            self.left.add(task.id)
+            self.interrupted.add(task.id)
 
-    # Ending
-
-    def let_go(self, task_id: str) -> None:
-        """Another gateway runs the task now, because we were taken for dead: whatever came of our run would be refused, and what
-        it waits for would never come."""
+    def abandon(self, task_id: str) -> None:
+        """Stop a run whose task another gateway has taken over. Its result would be refused, and its answers would never
+        arrive.
+        """
         running = self._running.get(task_id)
         if running is not None:
             log.warning("a run was left to the gateway that has taken over the task", task=task_id)
             running.cancel()
 
     def stop_sending(self) -> None:
-        """The gateway is going down: tasks that were not sent are left to the next start."""
+        """At shutdown: leave tasks that were not sent to the next start."""
         self._attempts.stop_sending()
 
     async def cancel(self, task: Task, why: CancelNote) -> None:
-        """Stop the run; the link tells the upstream as its generation wants it told. Nobody waits for an upstream's reply."""
+        """Stop the run. The link notifies the server as its generation requires, and its reply is not awaited."""
         conversation = self._conversations.of(task)
         self._conversations.hold(conversation)
         running = self._running.get(task.id)
@@ -161,9 +158,9 @@ class Runs:
             await asyncio.gather(running, return_exceptions=True)
         else:
             self._conversations.forget(task.id)
-        self._in_background(self._tell_cancelled(task, conversation))
+        self._in_background(self._notify_cancelled(task, conversation))
 
-    async def _tell_cancelled(self, task: Task, conversation: Conversation) -> None:
+    async def _notify_cancelled(self, task: Task, conversation: Conversation) -> None:
         upstream = self._upstreams.value.get(task.server)
         try:
             if task.upstream_handle is not None and upstream is not None:
@@ -171,24 +168,26 @@ class Runs:
             if task.cancel_owed:
                 await self._records.store.told_upstream(task.id)
         finally:
-            self._conversations.let_go(conversation)
+            self._conversations.release(conversation)
 
-    def _in_background(self, courtesy: Awaitable[None]) -> None:
-        doing = asyncio.get_running_loop().create_task(self._politely(courtesy))
-        self._courtesies.add(doing)
-        doing.add_done_callback(self._courtesies.discard)
+    def _in_background(self, notification: Awaitable[None]) -> None:
+        doing = asyncio.get_running_loop().create_task(self._log_failure(notification))
+        self._notifying.add(doing)
+        doing.add_done_callback(self._notifying.discard)
 
-    async def _politely(self, courtesy: Awaitable[None]) -> None:
+    async def _log_failure(self, notification: Awaitable[None]) -> None:
         try:
-            await courtesy
+            await notification
         except TaskgateError as problem:
-            log.info("an upstream could not be told", why=problem.message)
+            log.info("notification of a server failed", why=problem.message)
 
     async def settle(self, timeout_s: float) -> None:
-        """At shutdown: let calls end that are out, unless their upstream keeps them as tasks. The rest waits for the next start."""
+        """At shutdown: wait for calls in flight, except those that their server runs as tasks. The rest is left to the next
+        start.
+        """
         waiting = []
         for number, (task_id, run) in enumerate(list(self._running.items()), 1):
-            if number % LOOKS_IN_A_TURN == 0:
+            if number % READS_PER_TURN == 0:
                 await let_others_run()
             task = await self._records.store.get(task_id)
             sent = task is not None and task.may_have_been_sent and not task.state.is_terminal
@@ -204,9 +203,9 @@ class Runs:
             await asyncio.wait(waiting, timeout=timeout_s)
 
     async def close(self) -> None:
-        """Stop running without ending the tasks: the next start finds them in the store."""
+        """Stop all runs without ending their tasks: the next start finds them in the store."""
         self.closing = True
-        running = [*self._running.values(), *self._courtesies]
+        running = [*self._running.values(), *self._notifying]
         for run in running:
             run.cancel()
         await asyncio.gather(*running, return_exceptions=True)

@@ -26,59 +26,59 @@ from taskgate.ports.upstream import CallFailed
 
 
 class Recheck(Protocol):
-    """The last check before a task's call is sent: would the gates still say what they said?"""
+    """The last check before a task's call is sent: whether the gates still permit it."""
 
     async def prepare(self, task: Task) -> None:
-        """Bring up to date what the check will look at. Raises UpstreamError if the server cannot be asked."""
+        """Update the data that the check reads. Raises UpstreamError if the server cannot be reached."""
         ...
 
     def __call__(self, task: Task, approval: Approval | None, now_ms: int) -> TransitionEvent | None:
-        """Runs inside the transaction that writes the intent. None lets the call go; otherwise what ends it."""
+        """Runs inside the transaction that stores the intent. Return None to permit the call, or the event that ends the task."""
         ...
 
 
 class NotSent(UpstreamError):
-    """The call may not be sent (again); the task has been ended, or belongs to somebody else."""
+    """The call may not be sent (again): the task has ended or has another owner."""
 
     def __init__(self) -> None:
         super().__init__("upstream_unreachable", "The call was not sent again.")
 
 
 class TaskSends:
-    """Implements the port `SendLog` for one task."""
+    """Implements `SendLog` for one task."""
 
     def __init__(self, records: TaskRecords, recheck: Recheck, task: Task, params: Members | None) -> None:
-        """`params`: what is sent first; None means what the task says, read when it is sent: thousands may stand in line."""
+        """`params`: what is sent first. None means the params of the task, read when they are sent: thousands may wait."""
         self.task = task
-        """The task as it was when it was last looked at."""
+        """The task as it was last read."""
         self._params = params
         self._records = records
         self._recheck = recheck
         self._unsure = False
-        """Whether the last intent was given up on without knowing what became of it."""
+        """Whether it is unknown if the last intent was stored."""
 
     @property
     def params(self) -> Members:
-        """What is sent in the present round."""
+        """The params of the current round."""
         if self._params is None:
             self._params = sent_params(self.task)
         return self._params
 
     def prepare(self, params: Members) -> None:
-        """What is sent next."""
+        """Set the params that are sent next."""
         self._params = params
 
     async def sends_again(self) -> None:
-        """Write the intent. Raises NotSent if nothing may be sent."""
+        """Store the intent. Raises NotSent if nothing may be sent."""
         byte_hash = hashlib.sha256(wire.join(self.params)).hexdigest()
-        intended = await self._records.patiently(lambda: self._intended(byte_hash))
+        intended = await self._records.retry_while_unavailable(lambda: self._intended(byte_hash))
         match intended:
             case Intended(task=sent):
                 self.task = sent
                 self._records.changes.changed(sent)
                 return
             case StoppedByRecheck(task=stopped):
-                self._records.moved(stopped)
+                self._records.announce(stopped)
             case MayNotRepeat() | ApprovalSpent():
                 await self.give_up(NotSent())
             case _:
@@ -86,7 +86,7 @@ class TaskSends:
         raise NotSent
 
     async def _intended(self, byte_hash: str) -> Intending:
-        """Raises GatewayFault where what the recheck looks at is out of date: it is about to be read."""
+        """Store the intent. Raises GatewayFault if the data of the recheck is outdated; it is being read again."""
         if self._unsure:
             await self._take_back()
         task, self._unsure = self.task, True
@@ -100,28 +100,28 @@ class TaskSends:
         return answer
 
     async def _take_back(self) -> None:
-        """An intent that we gave up on may be in the store after all. Nothing went out on it, which is proof enough."""
+        """Void an intent whose write timed out and that may be stored after all. Nothing was sent for it."""
         current, ours = await self._records.store.get(self.task.id), self._records.store.ownership
         if current is None or current.attempts <= self.task.attempts or current.owner != ours.owner:
             return
         self.task = await self._records.advance(current.id, AttemptVoided()) or self.task
 
     async def refused(self) -> None:
-        """What was sent last is proven not to have been executed."""
+        """Record that the last send was provably not executed."""
         self.task = await self._records.conclude(self.task.id, AttemptVoided()) or self.task
 
     async def next_round(self, params: Members, state: bytes | None) -> None:
-        """The server answered with questions, which have been answered: write the intent of the next round."""
+        """The questions of the server are answered: store the intent of the next round."""
         current = await self._records.current(self.task.id)
         if current is not None and not current.between_rounds and not current.state.is_terminal:
-            # None of the questions could be put to anybody, so nothing says yet that the round is over.
+            # No question could be asked, so the end of the round is not stored yet.
             await self._records.conclude(current.id, InputAsked((), None, state, ends_round=True))
             await self._records.conclude(current.id, InputSettled(()))
         self._params = params
         await self.sends_again()
 
     async def after_failure(self, problem: UpstreamError) -> bool:
-        """What the failure of a send proves is kept. True if the same may be tried again; if not, the task has ended."""
+        """Record what a failed send proves. Return whether it may be retried; if not, the task has ended."""
         current = await self._records.current(self.task.id)
         if current is None or current.state.is_terminal or isinstance(problem, NotSent):
             return False

@@ -13,7 +13,7 @@ from taskgate.gateway.tasks.task_records import TaskRecords
 
 
 class TaskSide:
-    """Implements the port `CallSide` for a task: its caller has a handle, so what its server waits for is told in its status."""
+    """Implements `CallSide` for a task: what the server waits for is shown in the status of the task."""
 
     def __init__(self, records: TaskRecords, task: Task) -> None:
         self._records = records
@@ -26,8 +26,8 @@ class TaskSide:
         return True
 
     def server_waits(self, text: str | None) -> None:
-        said = text or f"{self._task.server} has the answer that it waited for."
-        self._records.note(self._task.id, self._task.principal, Noted(said[:500]))
+        note = text or f"{self._task.server} has the answer that it waited for."
+        self._records.note(self._task.id, self._task.principal, Noted(note[:500]))
 
 
 def progress_note(method: str, raw: Raw | None) -> Noted | None:

@@ -16,7 +16,7 @@ EXPIRY_S: Final = 600.0
 
 
 async def keep_answers(records: TaskRecords, task_id: str, given: Mapping[str, Answer]) -> None:
-    """Store what of this the task still asks for."""
+    """Store those answers that the task still waits for."""
     task = await records.store.get(task_id)
     keys = tuple(key for key in given if task is not None and key in task.question_keys)
     if keys:
@@ -26,7 +26,7 @@ async def keep_answers(records: TaskRecords, task_id: str, given: Mapping[str, A
 
 
 async def keep_round(records: TaskRecords, task_id: str, asked: QuestionRound) -> None:
-    """Store the answers to one round of a call that became a task, as far as they came."""
+    """Store the answers so far to one round of a promoted call."""
     async with asked.storing:
         await keep_answers(records, task_id, asked.answers)
 
@@ -51,6 +51,6 @@ def stored_question(key: str, question: Question, now_ms: int, expiry_s: float =
 
 
 def asked_message(first: Question) -> str:
-    said = first.decoded().get("message")
-    what = said if type(said) is str and said else f"an answer to {first.method}"
+    text = first.decoded().get("message")
+    what = text if type(text) is str and text else f"an answer to {first.method}"
     return f"{first.server} asks: {what}"[:500]

@@ -30,18 +30,18 @@ class TaskChanges:
 
     @property
     def awaited(self) -> frozenset[str]:
-        """The tasks that somebody waits for."""
+        """The tasks that a request waits for."""
         return frozenset(self._waiting)
 
     def wake_all(self) -> None:
-        """Everybody who waits looks again, though nothing changed."""
+        """Wake all waiting requests although nothing changed."""
         for task_id in list(self._waiting):
             for future in self._waiting.pop(task_id, ()):
                 if not future.done():
                     future.set_result(None)
 
     async def next_change(self, task_id: str, timeout_s: float | None) -> bool:
-        """Wait for the next change of this task; False when the time is up first."""
+        """Wait for the next change of this task. Return False on timeout."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         waiting = self._waiting.setdefault(task_id, [])
         waiting.append(future)

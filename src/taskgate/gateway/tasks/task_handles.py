@@ -23,7 +23,7 @@ from taskgate.gateway.requests.request import Request
 from taskgate.gateway.tasks.task_records import TaskRecords
 
 
-def handed_over(
+def promotion_reply(
     request: Request,
     task: Task,
     records: TaskRecords,
@@ -32,7 +32,7 @@ def handed_over(
     *,
     page: str | None = None,
 ) -> bytes:
-    """What the caller gets instead of the result: a handle if it knows tasks, else a sentence. `page`: where people decide."""
+    """The reply to a caller whose call became a task: a handle if it knows tasks, else a text. `page`: where approvers decide."""
     if request.delivery.hand_over is not None:
         return request.delivery.hand_over(task, waited_s)
     if delivery_mode.form is Form.HANDLE:
@@ -44,25 +44,25 @@ def handed_over(
     question = request.delivery.waiting_text()
     if question is not None:
         text = f"{text} {question}"
-    # Clients check what is structured against the listed schema, which allows for this notice.
+    # Clients validate structured content against the listed schema, which permits this notice.
     notice = task_notice(task.id, "working", text)
     result = wire.encode({"content": [{"type": "text", "text": text}], "structuredContent": notice, "isError": False})
     return complete(result) if request.generation is Generation.STATELESS else result
 
 
 def task_handle(request: Request, task: Task, records: TaskRecords, page: str | None) -> dict[str, Any]:
-    """`page`: where people decide on it, if they must."""
+    """The handle of a task. `page`: where approvers decide, if they must."""
     if request.generation is Generation.STATELESS:
         handle = stateless_create_result(task, records.poll_ms(task))
     else:
         handle = stateful_create_result(task, records.poll_ms(task))
-    meta, told = {}, []
+    meta, texts = {}, []
     if page is not None:
         meta[APPROVAL] = {"id": task.approval_id, "url": page}
-        told.append(held_text(task.wire_name, task.id, page, by_itself=task.run_on is RunOn.ONCE_ALLOWED))
+        texts.append(held_text(task.wire_name, task.id, page, by_itself=task.run_on is RunOn.ONCE_ALLOWED))
     if request.delivery.joined is not None:
         meta[JOINED] = request.delivery.joined.shown()
-        told.append(request.delivery.joined.sentence())
-    if told:
-        handle["_meta"] = {**handle.get("_meta", {}), **meta, IMMEDIATE_RESPONSE: " ".join(told)}
+        texts.append(request.delivery.joined.sentence())
+    if texts:
+        handle["_meta"] = {**handle.get("_meta", {}), **meta, IMMEDIATE_RESPONSE: " ".join(texts)}
     return handle

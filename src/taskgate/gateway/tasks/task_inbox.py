@@ -35,7 +35,7 @@ class TaskInbox:
         self._conversations = conversations
 
     def keep(self, task: Task, question: Question, answered: Callable[[Answer], bool]) -> Callable[[], None]:
-        """Show a task's question in the inbox, unless its caller sees it natively."""
+        """Show a task's question in the inbox, unless its caller sees it in `tasks/get`. Return a function that withdraws it."""
         declared = self._conversations.declared(task.id)
         if not question.shared and _sees_it_natively(task, declared, question):
             return _nothing
@@ -54,8 +54,8 @@ class TaskInbox:
         answered(await self._models.answer(question, task.principal))
 
     async def adopt(self, task: Task, request: Request) -> None:
-        """The call became a task while questions of it waited: the task shows them from now on. What of its last round was
-        answered already is stored with it, too: after a crash nobody is asked for that again.
+        """Attach the open questions of a promoted call to its task. Answers of its last round are stored too, so that they are
+        not asked again after a crash.
         """
         waiting, asked = self._activity.inbox.of_request(request), request.delivery.question_round
         of_round = {one.key: one.id for one in waiting if asked is not None and one.key in asked.questions}
@@ -98,7 +98,7 @@ class TaskInbox:
 
 
 def _sees_it_natively(task: Task, declared: Mapping[str, Any] | None, question: Question) -> bool:
-    """A stateless caller that knows tasks finds the question in `tasks/get`, if it said that it can answer such."""
+    """Whether a stateless caller finds the question in `tasks/get` and declared that it can answer it."""
     if task.generation is not Generation.STATELESS or declared is None:
         return False
     extensions = declared.get("extensions")

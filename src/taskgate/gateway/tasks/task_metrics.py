@@ -25,7 +25,7 @@ class TaskMetrics:
         self._store = store
         self._transitions = metrics.transitions
         self._pending_approvals = 0
-        # The last state of every open task that moved since the start, so that news without a change is not counted.
+        # The last state of every open task that changed since the start, so that an event without a state change is not counted.
         self._states: dict[str, TaskState] = {}
         metrics.show(
             Gauge("taskgate_open_tasks", "Tasks that have not ended.", (), lambda: [((), records.open_tasks)]),
@@ -56,5 +56,5 @@ class TaskMetrics:
             self._states[task.id] = task.state
 
     async def refresh(self) -> None:
-        """What only the store knows. Called once a second."""
+        """Read the numbers that only the store has. Called once a second."""
         self._pending_approvals = await self._store.pending_count()

@@ -54,15 +54,15 @@ from taskgate.ports.task_store import AcceptLimits
 from taskgate.telemetry.logs import log
 
 Written = TypeVar("Written")
-STORE_PATIENCE_S: Final = 600.0
+STORE_RETRY_S: Final = 600.0
 STORE_PAUSE_S: Final = 0.5
-BACK_TRIES: Final = 10
-_NOT_KEPT = frozenset({"arguments", "name", "task", "requestState", "inputResponses"})
+FENCE_TRIES: Final = 10
+_NOT_STORED = frozenset({"arguments", "name", "task", "requestState", "inputResponses"})
 
 
 @dataclass(frozen=True, slots=True)
 class NewCall:
-    """A call about to become a task."""
+    """A call that is about to be stored as a task."""
 
     server: str
     tool: str
@@ -80,13 +80,13 @@ class NewCall:
 
 
 class Acceptance(Enum):
-    """What became of a call that was to become a task."""
+    """What became of a call that was to be stored as a task."""
 
     NEW = "new"
     REPEATED = "repeated"
-    """Its idempotency key was used before: it is that task."""
+    """Its idempotency key was used before: the task of that call."""
     JOINED = "joined"
-    """An equal call of its conversation waits for an approval: it is that task."""
+    """An equal call of its conversation waits for an approval: the task of that call."""
 
 
 class TaskRecords:
@@ -108,11 +108,11 @@ class TaskRecords:
         audit: AuditEntry | None = None,
         limited: bool = True,
     ) -> tuple[Task, Acceptance]:
-        """Make a call durable. A call that people must agree to joins an equal one of its conversation that waits for them."""
+        """Store a call as a task. A call that needs an approval joins an equal call of its conversation that waits for one."""
         await read_ahead(bytes(call.params.get("arguments", Raw(b"{}"))))
         draft = self._draft(request, call, task_id or self.new_id())
         limits, joins = self._limits() if limited else AcceptLimits(), approval is not None
-        accepted = await self._when_back(
+        accepted = await self._retry_while_fenced(
             lambda: self.store.accept(
                 draft, sent=sent, approval=approval, key=key, limits=limits, audit=audit, joins=joins
             )
@@ -142,21 +142,21 @@ class TaskRecords:
             case StaleOwner():
                 raise GatewayFault("store_unavailable", "Another process has taken over the store.")
             case _:
-                raise GatewayFault("internal", "The task could not be made; please try again.")
+                raise GatewayFault("internal", "The task could not be created; try again.")
 
     def _limits(self) -> AcceptLimits:
         limits = self._plan.value.limits
         return AcceptLimits(limits.open_tasks_per_caller, limits.open_tasks_per_tenant, pending_limits(limits))
 
-    def recount(self, open_tasks: int) -> None:
-        """How many tasks are open, by the store's own count."""
+    def set_open_tasks(self, open_tasks: int) -> None:
+        """Set the number of open tasks to the store's own count."""
         self.open_tasks = open_tasks
 
     def new_id(self) -> str:
         return new_task_id(self.store.now_ms(), secrets.token_bytes(RANDOM_BYTES))
 
     def _draft(self, request: Request, call: NewCall, task_id: str) -> Task:
-        rest = {key: value for key, value in call.params.items() if key not in _NOT_KEPT}
+        rest = {key: value for key, value in call.params.items() if key not in _NOT_STORED}
         rest = with_meta(rest, {}, drop=(PROGRESS_TOKEN, *ENVELOPE_KEYS))
         arguments = bytes(call.params.get("arguments", Raw(b"{}")))
         return Task(
@@ -188,28 +188,28 @@ class TaskRecords:
         )
 
     async def advance(self, task_id: str, event: TransitionEvent, **more: Any) -> Task | None:
-        """Move a task on; None when it could not be moved (it is over, or no longer ours)."""
+        """Apply an event to a task. Return None if it could not be applied: the task has ended or has another owner."""
         ours = None if isinstance(event, Cancelled | InputSettled) else partial(self._is_ours, task_id)
-        changed = await self._when_back(partial(self.store.advance, task_id, event, **more), ours)
+        changed = await self._retry_while_fenced(partial(self.store.advance, task_id, event, **more), ours)
         if isinstance(changed, Change):
-            self.moved(changed.task)
+            self.announce(changed.task)
             return changed.task
         return None
 
     async def conclude(self, task_id: str, event: TransitionEvent) -> Task | None:
-        """Write an ending. What a tool answered must not be lost because the disk was full at that moment."""
-        return await self.patiently(lambda: self.advance(task_id, event))
+        """Apply an event, and retry while the store is unavailable: a tool's result must not be lost to a full disk."""
+        return await self.retry_while_unavailable(lambda: self.advance(task_id, event))
 
-    async def _when_back(
+    async def _retry_while_fenced(
         self, write: Callable[[], Awaitable[Written]], still_ours: Callable[[], Awaitable[bool]] | None = None
     ) -> Written:
-        """A gateway that was taken for dead goes on in a moment under a new fence; until then its store takes nothing from it.
+        """Repeat a write while the store refuses it because this gateway was taken for dead. It gets a new fence soon.
 
-        `still_ours`: for what only the owner of a task may write. Without it: what is nobody's yet, and what people and callers
-        say of any task.
+        `still_ours`: for writes that only the owner of a task may make. Omit it for new tasks, and for events of approvers and
+        callers.
         """
         answer = await write()
-        for _ in range(BACK_TRIES if self.store.sessions is not None else 0):
+        for _ in range(FENCE_TRIES if self.store.sessions is not None else 0):
             if not isinstance(answer, StaleOwner) or (still_ours is not None and not await still_ours()):
                 break
             await clock.sleep(STORE_PAUSE_S)
@@ -217,43 +217,43 @@ class TaskRecords:
         return answer
 
     async def _is_ours(self, task_id: str) -> bool:
-        """Whether nobody has taken over a task of ours, although somebody could have."""
+        """Whether a task of this gateway was not taken over, although it could have been."""
         task = await self.store.get(task_id)
         return task is not None and not task.state.is_terminal and task.owner == self.store.ownership.owner
 
-    async def patiently(self, write: Callable[[], Awaitable[Written]]) -> Written:
-        """A write or a look of ours that nobody waits for: a store in trouble is tried again until it recovers."""
-        end = clock.monotonic() + STORE_PATIENCE_S
+    async def retry_while_unavailable(self, write: Callable[[], Awaitable[Written]]) -> Written:
+        """Repeat a read or write of a run until the store is available again. No caller waits for it."""
+        end = clock.monotonic() + STORE_RETRY_S
         while True:
             try:
                 return await write()
             except GatewayFault as fault:
                 if fault.error_type != "store_unavailable" or clock.monotonic() > end:
                     raise
-                log.warning("store in trouble; the run of a task waits for it", why=fault.message)
+                log.warning("store unavailable; the run of a task waits for it", why=fault.message)
             await clock.sleep(STORE_PAUSE_S)
 
     async def current(self, task_id: str) -> Task | None:
-        """The task as it is, for a run of ours: a run that ended because it could not look would leave its task to nobody."""
-        return await self.patiently(lambda: self.store.get(task_id))
+        """The task as it is now, for a run. A run that ended because of a failed read would leave its task without an owner."""
+        return await self.retry_while_unavailable(lambda: self.store.get(task_id))
 
     async def questions(self, task_id: str, *, answered: bool = False) -> tuple[TaskQuestion, ...]:
-        """The questions of a task that a run of ours puts or has put."""
-        return await self.patiently(lambda: self.store.questions(task_id, answered=answered))
+        """The questions of a task, for a run."""
+        return await self.retry_while_unavailable(lambda: self.store.questions(task_id, answered=answered))
 
     def note(self, task_id: str, principal: str, noted: Noted) -> None:
-        """What the server reports of its work: kept with the next commit, and passed on at once to callers that follow the task."""
+        """Record what the server reports: stored with the next commit, and sent at once to callers that follow the task."""
         self.store.note(task_id, noted)
         self.changes.noted(ProgressMade(task_id, principal, noted))
 
-    def moved(self, task: Task) -> None:
-        """Spread the news of a change that the store has made."""
+    def announce(self, task: Task) -> None:
+        """Announce a change that the store has made."""
         if task.state.is_terminal:
             self.open_tasks = max(0, self.open_tasks - 1)
         self.changes.changed(task)
 
     async def find(self, request: Request, task_id: Any) -> Task:
-        """The task, if this caller may see it. Unknown, foreign and forgotten look the same."""
+        """The task, if this caller may see it. Unknown, foreign and deleted tasks get the same error."""
         if type(task_id) is not str:
             raise CallerError("invalid_params", '"taskId" must be a string.')
         task = await self.store.get(task_id) if is_task_id(task_id) else None
@@ -288,6 +288,6 @@ class TaskRecords:
 
 
 def sent_params(task: Task) -> Members:
-    """The params of the call as they go upstream: exactly what was judged, and what travelled with it."""
+    """The params of the call as they are sent: exactly what was approved, and what came with it."""
     rest = wire.members_of(task.params_rest)
     return {"name": wire.raw(task.tool), "arguments": Raw(task.arguments), **rest}

@@ -21,7 +21,7 @@ from taskgate.ports.upstream import ErrorReply, Reply
 
 
 class TaskResults:
-    """Keeps what an upstream answered as the end of a task. Every answer passes its checks here: none can be left out."""
+    """Store the reply of a server as the end of its task. Every reply is checked here."""
 
     def __init__(
         self,
@@ -29,24 +29,24 @@ class TaskResults:
         followers: Followers,
         urls: UrlElicitations,
         *,
-        cut: Callable[[str, bytes], Awaitable[bytes]],
+        truncate: Callable[[str, bytes], Awaitable[bytes]],
         check_output: Callable[[Task, bytes], Awaitable[bytes]],
     ) -> None:
         self._records = records
         self._followers = followers
         self._urls = urls
-        self._cut = cut
+        self._truncate = truncate
         self._check_output = check_output
 
-    async def cut(self, server: str, result: bytes) -> bytes:
-        """What is kept of a result: no more than its server's budget."""
-        return await self._cut(server, result)
+    async def truncate(self, server: str, result: bytes) -> bytes:
+        """Truncate a result to its server's budget."""
+        return await self._truncate(server, result)
 
     async def record(self, task_id: str, reply: Reply, *, judged: bool = False) -> None:
-        """The upstream's answer ends the task: its bytes are kept as they came, unless they may not be shown."""
+        """End the task with the reply. Its bytes are stored unchanged unless they may not be shown."""
         if isinstance(reply, ErrorReply):
-            unfit = None if judged else await self._unfit(task_id, reply)
-            ending = unfit or ErrorCame(reply.raw, error_message(reply.raw), Executed.YES)
+            ending = None if judged else await self._ending_for_unsafe_url(task_id, reply)
+            ending = ending or ErrorCame(reply.raw, error_message(reply.raw), Executed.YES)
             await self._records.conclude(task_id, ending)
             return
         raw = reply.raw
@@ -56,12 +56,12 @@ class TaskResults:
         failed = is_error(await summarized(raw))
         await self._records.conclude(task_id, ResultCame(raw, failed, await first_text(raw) if failed else None))
 
-    async def _unfit(self, task_id: str, reply: ErrorReply) -> ErrorCame | None:
-        """What to keep instead of an error that wants an address opened which nobody may be shown."""
+    async def _ending_for_unsafe_url(self, task_id: str, reply: ErrorReply) -> ErrorCame | None:
+        """What to store instead of an error that requires a URL which may not be shown."""
         task = await self._records.current(task_id) if reply.code == URL_REQUIRED else None
         if task is None:
             return None
-        origin = self._followers.origin(task.id)
+        origin = self._followers.creator(task.id)
         problem = self._urls.unfit(task.principal, task.server, reply.raw, origin)
         return endings.by_error(task, problem) if problem is not None else None
 

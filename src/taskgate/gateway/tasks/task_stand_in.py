@@ -34,7 +34,7 @@ class TaskStandIn:
         self._request = request
         self._sends = TaskSends(records, recheck, task, params)
 
-    def heard(self, method: str, params: Raw | None) -> None:
+    def on_notification(self, method: str, params: Raw | None) -> None:
         noted = progress_note(method, params)
         if noted is not None:
             self._records.note(self._task_id, self._principal, noted)

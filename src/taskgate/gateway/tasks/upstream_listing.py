@@ -40,7 +40,7 @@ RECALLED_AT_ONCE: Final = 200
 
 @dataclass(slots=True)
 class ForeignPage:
-    """Rows of upstreams from one position on, where to go on, and which upstreams had nothing to say."""
+    """Rows of servers from one position on, the next position, and the servers that failed."""
 
     rows: list[dict[str, Any]] = field(default_factory=list)
     next: tuple[str, str] | None = None
@@ -56,11 +56,11 @@ class UpstreamListing:
         self._store = store
         self._own: OrderedDict[tuple[str, str], None] = OrderedDict()
         self._recalled: OrderedDict[tuple[str, str], str] = OrderedDict()
-        """The newest task of a caller at a server that was read from the store."""
-        events.subscribe(TaskChanged, lambda event: self._noticed(event.task))
+        """The newest task that was read from the store, by caller and server."""
+        events.subscribe(TaskChanged, lambda event: self._note_own(event.task))
 
-    def _noticed(self, task: Task) -> None:
-        """A task of ours runs as a task upstream: that one is not to be listed a second time."""
+    def _note_own(self, task: Task) -> None:
+        """Remember the server's id of a gateway task, so that it is not listed a second time."""
         handle = task.upstream_handle
         if handle is not None:
             self._own[handle.upstream, handle.task_id] = None
@@ -68,13 +68,14 @@ class UpstreamListing:
                 self._own.popitem(last=False)
 
     async def _recall(self, caller: str, server: str) -> None:
-        """The caller's tasks that were brought there before a restart, or by another gateway. The newest are always read: they
-        may have got there since."""
+        """Read the caller's tasks at this server that were created before a restart or by another gateway. The newest are
+        always read: they may be new.
+        """
         before, after, newest = self._recalled.pop((caller, server), ""), None, ""
         for _ in range(PAGES_AT_ONCE):
             page = await self._store.page(caller, after=after, limit=RECALLED_AT_ONCE, server=server, also_gone=True)
             for task in page.tasks:
-                self._noticed(task)
+                self._note_own(task)
             newest, after = newest or (page.tasks[0].id if page.tasks else ""), page.after
             if after is None or after <= before:
                 break
@@ -83,7 +84,7 @@ class UpstreamListing:
             self._recalled.popitem(last=False)
 
     def _links(self, request: Request) -> dict[str, Link]:
-        """The caller's own conversations with upstreams that can list tasks, in a fixed order."""
+        """The caller's own links to servers that can list tasks, in a fixed order."""
         found = {}
         for name, upstream in sorted(self._upstreams.value.items()):
             link = upstream.open_link(request.link_key)
@@ -94,13 +95,13 @@ class UpstreamListing:
                 found[name] = link
         return found
 
-    async def page(self, request: Request, start: tuple[str, str], room: int) -> ForeignPage:
-        """What the upstreams list, from a position on, until there is no room for more."""
+    async def page(self, request: Request, start: tuple[str, str], limit: int) -> ForeignPage:
+        """What the servers list from a position on, up to the limit."""
         page = ForeignPage()
         for name, link in self._links(request).items():
             if name < start[0]:
                 continue
-            if len(page.rows) >= room:
+            if len(page.rows) >= limit:
                 page.next = (name, "")
                 return page
             try:
@@ -115,7 +116,7 @@ class UpstreamListing:
 
     async def _list(self, request: Request, link: Link, cursor: str, page: ForeignPage) -> str:
         params = {"cursor": wire.raw(cursor)} if cursor else {}
-        reply = await link.request(self._asking(request, "tasks/list", params, LIST_S))
+        reply = await link.request(self._upstream_call(request, "tasks/list", params, LIST_S))
         if isinstance(reply, ErrorReply):
             raise UpstreamError("upstream_protocol", f"The server {link.server} did not list its tasks.")
         listed = wire.parse_strictly(reply.raw)
@@ -130,10 +131,10 @@ class UpstreamListing:
         return more if type(more) is str else ""
 
     async def relay(self, request: Request, method: str, alias: str) -> bytes:
-        """Ask the upstream about its own task, over the caller's own conversation."""
-        link, task_id = self._opened(request, alias)
+        """Forward a request about the server's own task over the caller's own link."""
+        link, task_id = self._open_alias(request, alias)
         timeout_s = RESULT_S if method == "tasks/result" else LIST_S
-        reply = await link.request(self._asking(request, method, {"taskId": wire.raw(task_id)}, timeout_s))
+        reply = await link.request(self._upstream_call(request, method, {"taskId": wire.raw(task_id)}, timeout_s))
         if isinstance(reply, ErrorReply):
             raise RelayedError(reply.raw, reply.code)
         members = wire.members_of(reply.raw)
@@ -143,7 +144,9 @@ class UpstreamListing:
             members["taskId"] = wire.raw(alias)
         return wire.join(members)
 
-    def _asking(self, request: Request, method: str, params: dict[str, wire.Raw], timeout_s: float) -> UpstreamCall:
+    def _upstream_call(
+        self, request: Request, method: str, params: dict[str, wire.Raw], timeout_s: float
+    ) -> UpstreamCall:
         return UpstreamCall(
             method,
             params,
@@ -156,21 +159,21 @@ class UpstreamListing:
 
     def _alias(self, request: Request, link: Link, task_id: str) -> str:
         body = base64.urlsafe_b64encode(f"{link.server}\n{task_id}".encode()).decode("ascii").rstrip("=")
-        return f"{ALIAS}{body}.{self._mark(request, link, task_id)}"
+        return f"{ALIAS}{body}.{self._sign(request, link, task_id)}"
 
-    def _opened(self, request: Request, alias: str) -> tuple[Link, str]:
-        body, _, mark = alias.removeprefix(ALIAS).rpartition(".")
+    def _open_alias(self, request: Request, alias: str) -> tuple[Link, str]:
+        body, _, signature = alias.removeprefix(ALIAS).rpartition(".")
         try:
             server, _, task_id = base64.urlsafe_b64decode(body + "=" * (-len(body) % 4)).decode().partition("\n")
         except (binascii.Error, ValueError):
             raise unknown_task() from None
         link = self._links(request).get(server)
-        if link is None or not hmac.compare_digest(mark.encode(), self._mark(request, link, task_id).encode()):
+        if link is None or not hmac.compare_digest(signature.encode(), self._sign(request, link, task_id).encode()):
             raise unknown_task()
         return link, task_id
 
-    def _mark(self, request: Request, link: Link, task_id: str) -> str:
-        """Good in the session whose conversation it is, or in every session of the principal whose conversation it is."""
+    def _sign(self, request: Request, link: Link, task_id: str) -> str:
+        """Valid in the session that owns the link, or in every session of the principal that owns it."""
         if request.session is None:
             raise unknown_task()
         session = request.session.id if link.key == request.link_key else ""
@@ -182,7 +185,7 @@ def _is_task(row: Any) -> bool:
 
 
 def _is_own(request: Request, link: Link) -> bool:
-    """Nobody but this caller speaks over it. Callers without an identity are known by their session alone."""
+    """Whether no other caller uses the link. Callers without an identity are known by their session alone."""
     if link.key == request.link_key:
         return True
     principal = request.caller.principal

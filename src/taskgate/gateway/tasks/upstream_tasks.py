@@ -1,10 +1,10 @@
-"""Tasks that an upstream made of our call: followed to their end in either generation, also after our own restart.
+"""Follow tasks that a server created for the gateway's calls, in either generation and after a restart.
 
-Where a tool can run as a task upstream we ask for one, because then the run survives us. The upstream's task id is committed
-before anything else. Stateful upstreams deliver questions only while `tasks/result` is open, so it is held open for the first few
-tasks of a server, which also brings their results at once; beyond that, tasks are polled, and `tasks/result` is opened when there
-is something to hear. However many there are, a server gets only so many polls a second. A failed task is read twice, because some
-servers tell only in `tasks/get` that it failed.
+If a tool can run as a task of its server, the gateway requests one, because then the run survives a crash of the gateway. The
+server's task id is stored before anything else. Stateful servers send questions only while `tasks/result` is open, so it is
+held open for the first few tasks of a server, which also returns their results at once. Further tasks are polled, and
+`tasks/result` is opened when they have ended or ask something. The polls per second to one server are limited. A failed task is
+read twice, because some servers report the failure only in `tasks/get`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from taskgate.gateway.events import ElicitationCompleted, EventHub, TaskLogged
 from taskgate.gateway.questions.elicitations import COMPLETE
 from taskgate.gateway.relay.rounds import question_in, stateless_answer
 from taskgate.gateway.requests.large_results import edited, members_of, summarized
-from taskgate.gateway.tasks.conversation import EVERYTHING, Conversation
+from taskgate.gateway.tasks.conversation import ALL_CAPABILITIES, Conversation
 from taskgate.gateway.tasks.deadlines import TaskDeadlines
 from taskgate.gateway.tasks.questions import TaskQuestions
 from taskgate.gateway.tasks.server_reports import TaskSide
@@ -40,11 +40,11 @@ from taskgate.gateway.tasks.task_results import TaskResults, error_message, is_e
 from taskgate.ports.upstream import ClientProfile, ErrorReply, Link, Reply, Result, Upstream, UpstreamCall
 
 POLL_S: Final = 1.0
-LEAST_POLL_S: Final = 0.25
-MOST_POLL_S: Final = 30.0
+MIN_POLL_S: Final = 0.25
+MAX_POLL_S: Final = 30.0
 POLL_TIMEOUT_S: Final = 30.0
 CANCEL_S: Final = 10.0
-HELD_OPEN: Final = 64
+MAX_OPEN_RESULTS: Final = 64
 """Tasks of one stateful server whose `tasks/result` is held open; the others are polled."""
 POLLS_PER_S: Final = 250
 """To one server, for all its tasks together."""
@@ -69,25 +69,25 @@ class UpstreamTasks:
         self._results = results
         self._events = events
         self._can_be_task = can_be_task
-        self._held: Counter[str] = Counter()
+        self._open_results: Counter[str] = Counter()
         self._polled: Counter[str] = Counter()
 
-    def asked_for_task(self, task: Task, link: Link, params: Members) -> Members:
-        """Ask a stateful upstream for a task of its own where the tool can be one."""
+    def with_task_param(self, task: Task, link: Link, params: Members) -> Members:
+        """Request a task of a stateful server if the tool supports it."""
         able = link.generation is Generation.STATEFUL and supports_tasks(link.capabilities)
         if able and self._can_be_task(task.server, task.tool):
             return {**params, "task": wire.raw({"ttl": task.ttl_ms})}
         return params
 
-    def face_for(self, link: Link, profile: ClientProfile) -> ClientProfile:
-        """Tell a stateless upstream that we know tasks, where it does."""
+    def profile_for(self, link: Link, profile: ClientProfile) -> ClientProfile:
+        """Declare the tasks extension to a stateless server that has it."""
         extensions = link.capabilities.get("extensions")
         if link.generation is Generation.STATELESS and isinstance(extensions, dict) and TASKS_EXTENSION in extensions:
             return with_tasks_extension(profile)
         return profile
 
     async def handle_in(self, link: Link, reply: Reply) -> UpstreamHandle | None:
-        """The task an upstream answered with, if its answer is one."""
+        """The task handle in a server's reply, if it is one."""
         raw = await summarized(reply.raw) if isinstance(reply, Result) else b""
         if b'"task' not in raw:
             return None
@@ -103,10 +103,10 @@ class UpstreamTasks:
             return None
         return UpstreamHandle(link.server, task_id, link.session_id, link.generation)
 
-    async def to_the_end(
+    async def follow(
         self, task: Task, upstream: Upstream, conversation: Conversation, link: Link | None = None
     ) -> bool:
-        """Wait for the upstream's task, over lost connections too. False when the upstream has forgotten it."""
+        """Wait for the server's task, over lost connections too. Return False if the server no longer has it."""
         handle = task.upstream_handle
         assert handle is not None
         while True:
@@ -116,27 +116,27 @@ class UpstreamTasks:
                     return await self._poll_stateless(task, link, handle)
                 return await self._wait_stateful(task, link, handle)
             except UpstreamError as problem:
-                if await self._out_of_time(task, problem):
+                if await self._retry_time_over(task, problem):
                     return True
             link = None
             await clock.sleep(POLL_S)
 
-    async def _out_of_time(self, task: Task, problem: UpstreamError) -> bool:
+    async def _retry_time_over(self, task: Task, problem: UpstreamError) -> bool:
         current = await self._records.current(task.id)
         if current is None or current.state.is_terminal:
             return True
-        left_s = self._deadlines.try_left_s(current)
+        left_s = self._deadlines.retry_time_left_s(current)
         if left_s is not None and left_s <= 0:
             await self._records.conclude(task.id, endings.lost(current, problem))
             return True
         return False
 
     async def _wait_stateful(self, task: Task, link: Link, handle: UpstreamHandle) -> bool:
-        if self._held[link.server] >= HELD_OPEN:
+        if self._open_results[link.server] >= MAX_OPEN_RESULTS:
             with _counted(self._polled, link.server):
                 await self._poll_stateful(task, link, handle)
-        with _counted(self._held, link.server):
-            reply = await link.request(self._about(task, "tasks/result", handle))
+        with _counted(self._open_results, link.server):
+            reply = await link.request(self._task_request(task, "tasks/result", handle))
         status = await self._status(task, link, handle)
         if isinstance(reply, ErrorReply):
             if not status:
@@ -144,17 +144,17 @@ class UpstreamTasks:
             await self._results.record(task.id, reply)
             return True
         message = status.get("statusMessage")
-        said = message if type(message) is str and message else None
+        message = message if type(message) is str and message else None
         if status.get("status") == "failed" and isinstance(reply, Result) and not is_error(await summarized(reply.raw)):
-            await self._failed(task, said or "The tool failed without saying why.")
+            await self._failed(task, message or "The tool failed without a message.")
             return True
-        body = await edited(reply.raw, lambda raw: wire.join(with_meta_dropped(raw)))
-        body = await self._results.cut(task.server, body)
+        body = await edited(reply.raw, lambda raw: wire.join(without_related_task(raw)))
+        body = await self._results.truncate(task.server, body)
         await self._results.record(task.id, Result(body))
         return True
 
     async def _poll_stateful(self, task: Task, link: Link, handle: UpstreamHandle) -> None:
-        """Until the task has ended, asks something, or is not known."""
+        """Poll until the task has ended, asks something or is unknown."""
         while True:
             status = await self._status(task, link, handle)
             if status.get("status") != "working":
@@ -163,17 +163,17 @@ class UpstreamTasks:
             await clock.sleep(self._pause_s(link.server, status.get("pollInterval")))
 
     def _pause_s(self, server: str, asked_ms: Any) -> float:
-        """As the server asks, but never more polls a second than it should get from us in all."""
+        """The server's poll interval, or longer if all polls together would exceed the limit."""
         asked_s = asked_ms / 1000 if type(asked_ms) is int else POLL_S
-        return max(min(max(asked_s, LEAST_POLL_S), MOST_POLL_S), self._polled[server] / POLLS_PER_S)
+        return max(min(max(asked_s, MIN_POLL_S), MAX_POLL_S), self._polled[server] / POLLS_PER_S)
 
     async def _failed(self, task: Task, text: str, executed: Executed = Executed.YES) -> None:
-        """The upstream says that its task failed, and has nothing more to show for it."""
+        """The server reports a failed task without a result."""
         problem = UpstreamError("upstream_protocol", text[:500], executed=executed)
         await self._records.conclude(task.id, endings.by_error(task, problem))
 
     async def _status(self, task: Task, link: Link, handle: UpstreamHandle) -> dict[str, Any]:
-        reply = await link.request(self._about(task, "tasks/get", handle, timeout_s=POLL_TIMEOUT_S))
+        reply = await link.request(self._task_request(task, "tasks/get", handle, timeout_s=POLL_TIMEOUT_S))
         value = wire.parse_strictly(reply.raw) if isinstance(reply, Result) else {}
         return value if type(value) is dict else {}
 
@@ -182,7 +182,7 @@ class UpstreamTasks:
         self._polled[link.server] += 1
         try:
             while True:
-                reply = await link.request(self._about(task, "tasks/get", handle, timeout_s=POLL_TIMEOUT_S))
+                reply = await link.request(self._task_request(task, "tasks/get", handle, timeout_s=POLL_TIMEOUT_S))
                 if isinstance(reply, ErrorReply):
                     if reply.code == _UNKNOWN_TASK:
                         return False
@@ -192,7 +192,7 @@ class UpstreamTasks:
                 if status in _TERMINAL:
                     await self._end_stateless(task, members, status)
                     return True
-                self._ask_new(task, link, handle, members.get("inputRequests"), asking)
+                self._ask_new_questions(task, link, handle, members.get("inputRequests"), asking)
                 self._note(task, _value(members, "statusMessage"))
                 await clock.sleep(self._pause_s(link.server, _value(members, "pollIntervalMs")))
         finally:
@@ -203,39 +203,39 @@ class UpstreamTasks:
 
     async def _end_stateless(self, task: Task, members: Members, status: str) -> None:
         if status == "completed" and "result" in members:
-            body = await self._results.cut(task.server, bytes(members["result"]))
+            body = await self._results.truncate(task.server, bytes(members["result"]))
             await self._results.record(task.id, Result(body))
             return
         if status == "failed" and "error" in members:
             error = bytes(members["error"])
             await self._records.conclude(task.id, ErrorCame(error, error_message(error), Executed.YES))
             return
-        said = wire.parse_strictly(bytes(members.get("statusMessage", Raw(b'""'))))
-        text = said if type(said) is str and said else f"The server's own task ended as {status}."
+        message = wire.parse_strictly(bytes(members.get("statusMessage", Raw(b'""'))))
+        text = message if type(message) is str and message else f"The server's own task ended as {status}."
         await self._failed(task, text, Executed.MAYBE if status == "cancelled" else Executed.YES)
 
-    def _note(self, task: Task, said: Any) -> None:
-        if type(said) is str and said:
-            self._records.store.note(task.id, Noted(said[:500]))
+    def _note(self, task: Task, message: Any) -> None:
+        if type(message) is str and message:
+            self._records.store.note(task.id, Noted(message[:500]))
 
-    def _ask_new(
+    def _ask_new_questions(
         self, task: Task, link: Link, handle: UpstreamHandle, raw: Raw | None, asking: dict[str, asyncio.Task[None]]
     ) -> None:
-        """Each question once; the upstream repeats open ones in every answer."""
+        """Ask each question once; the server repeats open ones in every reply."""
         for key, request in (wire.members_of(raw) if raw is not None else {}).items():
             if key not in asking:
                 question = question_in(request, link.server)
                 asking[key] = asyncio.get_running_loop().create_task(self._answer(task, link, handle, key, question))
 
     async def _answer(self, task: Task, link: Link, handle: UpstreamHandle, key: str, question: Question) -> None:
-        """The upstream's own keys are ours too: they are unique for the task's life, also over a restart of ours."""
+        """The server's keys are used unchanged: they are unique for the task, also after a restart."""
         answers = await self._questions.ask_all(task.id, {key: question})
         if key not in answers:
             return
         responses = wire.raw({key: stateless_answer(question, answers[key])})
-        await link.request(self._about(task, "tasks/update", handle, {"inputResponses": responses}))
+        await link.request(self._task_request(task, "tasks/update", handle, {"inputResponses": responses}))
 
-    def _about(
+    def _task_request(
         self,
         task: Task,
         method: str,
@@ -246,9 +246,9 @@ class UpstreamTasks:
         return UpstreamCall(
             method,
             {"taskId": wire.raw(handle.task_id), **(more or {})},
-            with_tasks_extension(EVERYTHING),
+            with_tasks_extension(ALL_CAPABILITIES),
             timeout_s if timeout_s is not None else task.execution_budget_ms / 1000,
-            lambda heard, params: self._heard(task, heard, params),
+            lambda method, params: self._on_notification(task, method, params),
             lambda question: self._questions.ask(task.id, question),
             name=handle.task_id,
             asker=task.asked_in.stream,
@@ -256,8 +256,8 @@ class UpstreamTasks:
             long_lived=method == "tasks/result",
         )
 
-    def _heard(self, task: Task, method: str, params: Raw | None) -> None:
-        """Progress comes by the token of the call itself; what else is said while we wait are log lines, and about addresses."""
+    def _on_notification(self, task: Task, method: str, params: Raw | None) -> None:
+        """Progress arrives with the token of the call itself; only log messages and completed elicitations arrive here."""
         if method == "notifications/message" and params is not None:
             self._events.publish(TaskLogged(task.id, params))
         elif method == COMPLETE:
@@ -267,7 +267,7 @@ class UpstreamTasks:
         handle = task.upstream_handle
         assert handle is not None
         link = await upstream.link(conversation.key, conversation.profile)
-        await link.request(self._about(task, "tasks/cancel", handle, timeout_s=CANCEL_S))
+        await link.request(self._task_request(task, "tasks/cancel", handle, timeout_s=CANCEL_S))
 
 
 def with_tasks_extension(profile: ClientProfile) -> ClientProfile:
@@ -277,8 +277,8 @@ def with_tasks_extension(profile: ClientProfile) -> ClientProfile:
     return ClientProfile(capabilities, profile.client_info, profile.log_level)
 
 
-def with_meta_dropped(result: bytes) -> Members:
-    """The upstream's own task id is not the caller's business."""
+def without_related_task(result: bytes) -> Members:
+    """Remove the server's own task id from the result."""
     return with_meta(wire.members_of(result), {}, drop=(RELATED_TASK,))
 
 

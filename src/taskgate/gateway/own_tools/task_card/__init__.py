@@ -93,7 +93,7 @@ async def _named(parts: CardParts, request: Request, task_id: str) -> dict[str, 
         task = await find(parts.following, request, task_id)
     except CallerError:
         return {"task_id": task_id[:60], "status": "expired", "server": "", "tool": "", "created_at": ""}
-    parts.following.tasks.methods.wanted(task)
+    parts.following.tasks.methods.start_if_approved(task)
     return await _row(parts, request, task)
 
 
