@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import secrets
 import sys
 from abc import ABC, abstractmethod
 from collections import deque
@@ -85,10 +86,23 @@ class Statements(Protocol):
     def __call__(self, name: str, /, **values: Any) -> Rows: ...
 
 
+_IDS_AT_ONCE: Final = 32
+
+
 class Transaction(ABC):
     """What an operation may do. Lives only inside one BEGIN and COMMIT."""
 
-    __slots__ = ("_revisions", "_stale", "audit_head", "kept_events", "most_open", "now_ms", "ownership", "sealing")
+    __slots__ = (
+        "_random",
+        "_revisions",
+        "_stale",
+        "audit_head",
+        "kept_events",
+        "most_open",
+        "now_ms",
+        "ownership",
+        "sealing",
+    )
     is_shared: ClassVar[bool]
     """Whether other gateways write to the same database."""
 
@@ -102,6 +116,7 @@ class Transaction(ABC):
         self.most_open: dict[str, int] = {}
         """How many open tasks somebody has at the most, where that was counted in this transaction."""
         self._stale: bool | None = None
+        self._random = b""
         self._revisions: dict[str, int] | None = None
 
     @abstractmethod
@@ -109,6 +124,10 @@ class Transaction(ABC):
 
     def put(self, name: str, /, **values: Any) -> None:
         """Insert a row that cannot be there yet. Several of one kind may be sent together, before the next statement runs."""
+        self.run(name, **values)
+
+    def queue(self, name: str, /, **values: Any) -> None:
+        """Run a write whose result nothing depends on. Several may be sent together, before the next statement that reads."""
         self.run(name, **values)
 
     def changes_one(self, name: str, /, **values: Any) -> bool:
@@ -136,9 +155,19 @@ class Transaction(ABC):
     def is_stale(self) -> bool:
         """Whether another owner has taken over since we started."""
         if self._stale is None:
-            found = self.run("find_owner", owner=self.ownership.owner).fetchone()
+            found = self._find_owner()
             self._stale = found is None or found[0] != self.ownership.fence or bool(found[1])
         return self._stale
+
+    def random_bytes(self, count: int) -> bytes:
+        """Random bytes for ids, read from the system many at a time: each read releases the interpreter's lock."""
+        if len(self._random) < count:
+            self._random = secrets.token_bytes(count * _IDS_AT_ONCE)
+        taken, self._random = self._random[:count], self._random[count:]
+        return taken
+
+    def _find_owner(self) -> Any:
+        return self.run("find_owner", owner=self.ownership.owner).fetchone()
 
     def revisions(self) -> Mapping[str, int]:
         """The revisions of what gateways keep in memory; only where `is_shared`."""

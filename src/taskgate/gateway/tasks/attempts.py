@@ -191,7 +191,7 @@ class Attempts:
             return _UpstreamTaskCreated(known, link) if known is not None else None
         if isinstance(reply, Result):
             reply = Result(await self._results.truncate(task.server, reply.raw))
-        await self._results.record(task.id, reply)
+        await self._results.record(task.id, reply, task=task)
         return None
 
     async def follow(self, task: Task, conversation: Conversation, link: Link | None = None) -> None:

@@ -26,8 +26,10 @@ from taskgate.telemetry.logs import log
 from taskgate.turns import let_others_run
 
 PAGE: Final = 500
-BATCH: Final = 100
+BATCH: Final = 200
 """This many tasks are continued together, so that their writes share a transaction."""
+STARTS_PER_TURN: Final = 50
+"""This many runs are started in one turn of the event loop."""
 CLAIM_SETTLES_S: Final = 30.0
 """After this time it is certain whether a claim whose reply was lost has been committed."""
 
@@ -129,8 +131,12 @@ class Recovery:
         page = await self._records.store.recover_these(self.decide, idle)
         self._announce_ended(page)
         left = [task for task in page.left if not self._runs.is_running(task.id)]
-        moved = await asyncio.gather(*map(self._continue, left), return_exceptions=True)
-        for task, fault in zip(left, moved, strict=True):
+        for start in range(0, len(left), STARTS_PER_TURN):
+            await self._continue_all(left[start : start + STARTS_PER_TURN])
+
+    async def _continue_all(self, tasks: Sequence[Task]) -> None:
+        moved = await asyncio.gather(*map(self._continue, tasks), return_exceptions=True)
+        for task, fault in zip(tasks, moved, strict=True):
             if isinstance(fault, Exception):  # one task of many: it is tried again in the next round
                 log.error("task could not be picked up; it will be tried again", task=task.id, exc_info=fault)
                 self._runs.interrupted.add(task.id)

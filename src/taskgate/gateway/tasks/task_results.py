@@ -42,15 +42,18 @@ class TaskResults:
         """Truncate a result to its server's budget."""
         return await self._truncate(server, result)
 
-    async def record(self, task_id: str, reply: Reply, *, judged: bool = False) -> None:
-        """End the task with the reply. Its bytes are stored unchanged unless they may not be shown."""
+    async def record(self, task_id: str, reply: Reply, *, judged: bool = False, task: Task | None = None) -> None:
+        """End the task with the reply. Its bytes are stored unchanged unless they may not be shown.
+
+        `task`: its record, if the caller has read it already. The checks use only fields that never change.
+        """
         if isinstance(reply, ErrorReply):
             ending = None if judged else await self._ending_for_unsafe_url(task_id, reply)
             ending = ending or ErrorCame(reply.raw, error_message(reply.raw), Executed.YES)
             await self._records.conclude(task_id, ending)
             return
         raw = reply.raw
-        task = await self._records.current(task_id)
+        task = task or await self._records.current(task_id)
         if task is not None:
             raw = await self._check_output(task, raw)
         failed = is_error(await summarized(raw))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import secrets
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -263,11 +262,11 @@ _TRIM_EVERY: Final = 64
 def tell_event(tx: Transaction, caller: str, kind: str, server: str, data: Mapping[str, Any]) -> StoredEvent:
     """Append an event to a caller's stream."""
     number = tx.next_event_number(caller)
-    event_id = ulid(tx.now_ms, secrets.token_bytes(RANDOM_BYTES))
+    event_id = ulid(tx.now_ms, tx.random_bytes(RANDOM_BYTES))
     event = StoredEvent(number, event_id, caller, kind, server, tx.now_ms, data)
     tx.put("insert_event", **event_columns(tx.sealing, event))
     if number % _TRIM_EVERY == 0:
-        tx.run("drop_old_events_of_caller", caller=caller, number=number - tx.kept_events.most)
+        tx.queue("drop_old_events_of_caller", caller=caller, number=number - tx.kept_events.most)
     return event
 
 
@@ -307,7 +306,7 @@ def put_new_task(tx: Transaction, task: Task, audit: AuditEntry | None) -> Store
     call, rest = tx.sealing.seal(task.arguments, task.id), tx.sealing.seal(task.params_rest, task.id)
     tx.put("insert_call", task_id=task.id, arguments=call, params_rest=rest)
     if task.last_attempt is not None:
-        tx.run("put_attempt", **attempt_columns(task.id, task.last_attempt))
+        tx.queue("put_attempt", **attempt_columns(task.id, task.last_attempt))
     return _tell_change(tx, None, task, audit)
 
 
@@ -323,8 +322,8 @@ def move_task(
     if not tx.changes_one("update_task", **task_columns(tx.sealing, after)):
         raise RuntimeError(f"task {after.id} changed under our hands")
     if after.last_attempt is not None and after.last_attempt != before.last_attempt:
-        tx.run("put_attempt", **attempt_columns(after.id, after.last_attempt))
-    if after.state.is_terminal:
+        tx.queue("put_attempt", **attempt_columns(after.id, after.last_attempt))
+    if after.state.is_terminal and before.question_keys:
         tx.run("withdraw_questions", task_id=after.id)
     return _tell_change(tx, before, after, audit)
 

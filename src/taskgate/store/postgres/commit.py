@@ -14,6 +14,7 @@ import psycopg
 from taskgate.ports.replicas import CACHED
 from taskgate.ports.store_answers import Ownership
 from taskgate.store.batch import Batch, KeptEvents, Locks, Transaction
+from taskgate.store.postgres.arrays import ENCODERS, bigint_array, text_array
 from taskgate.store.postgres.connection import NOT_SURE, SQL, Connection, connect
 from taskgate.store.postgres.presence import CHANNEL, LEASE_MS, Presence
 from taskgate.store.sealing import Sealing
@@ -23,19 +24,19 @@ from taskgate.store.sealing import Sealing
 
 _TOGETHER: Final = {
     "insert_task": "insert_tasks",
-    "insert_outcome": "insert_outcomes",
     "insert_call": "insert_calls",
+    "update_task": "update_tasks",
+    "put_attempt": "put_attempts",
+    "insert_outcome": "insert_outcomes",
     "insert_audit": "insert_audit_rows",
     "insert_event": "insert_events",
 }
-"""What inserts one row, and what inserts many."""
-
-
-_APPENDED: Final = frozenset({"insert_audit", "insert_event", "insert_outcome"})
-_NOT_ABOUT_APPENDED: Final = frozenset({"update_task", "put_attempt", "withdraw_questions", "live_grants"})
-"""Statements that neither read nor change rows of `_APPENDED`: those wait, so that a batch inserts them together."""
-
-
+"""Statements that write one row, with the statement that writes many. They are sent in this order: a task is inserted before it is
+updated."""
+_CHANGES_ONCE: Final = {"update_task": "id", "put_attempt": "task_id"}
+"""Of these, one statement can change each row only once; the parameter names the task."""
+_READS_NO_QUEUED_ROWS: Final = frozenset({"live_grants", "find_owner", "revisions"})
+"""Statements that can run while rows are queued."""
 _CHANGES_TASKS: Final = {
     "update_task": "id",
     "update_tasks": "id",
@@ -44,8 +45,16 @@ _CHANGES_TASKS: Final = {
     "expire_tasks": "",
     "forget_tasks": "",
 }
-"""Statements that change tasks, and which of their values names them; empty where it is any."""
-_UPDATED: Final = tuple(dict.fromkeys(re.findall(r"%\((\w+)\)", SQL["update_tasks"].decode())))
+"""Statements that change tasks, and the parameter that names them; empty where any task may be changed."""
+
+
+def _columns(statement: str) -> tuple[tuple[str, Callable[[Sequence[Any]], bytes]], ...]:
+    """The array parameters of a statement that writes many rows, each with the function that encodes its column."""
+    found = re.findall(r"%\((\w+)\)b::(\w+)\[\]", SQL[statement].decode())
+    return tuple((name, ENCODERS[element]) for name, element in found)
+
+
+_COLUMNS: Final = {name: _columns(many) for name, many in _TOGETHER.items()}
 
 
 class Mistaken(Exception):
@@ -86,7 +95,18 @@ def waited(cursor: psycopg.Cursor[tuple[Any, ...]]) -> psycopg.Cursor[tuple[Any,
 
 
 class PostgresTransaction(Transaction):
-    __slots__ = ("_connection", "_found", "_last_numbers", "_rows", "_to_check", "announced", "dead_ms")
+    __slots__ = (
+        "_after_rows",
+        "_changed",
+        "_connection",
+        "_found",
+        "_last_numbers",
+        "_owner_row",
+        "_rows",
+        "_to_check",
+        "announced",
+        "dead_ms",
+    )
     is_shared = True
 
     def __init__(
@@ -107,9 +127,14 @@ class PostgresTransaction(Transaction):
         self._to_check: list[tuple[psycopg.Cursor[tuple[Any, ...]], int]] | None = None
         """While answers are trusted: statements, and how many rows each must have changed."""
         self._rows: dict[str, list[dict[str, Any]]] = {}
-        """Rows that go out together before the next statement, by the name of what inserts one."""
+        """Rows that are sent together before the next statement, by the name of the statement that writes one."""
+        self._changed: set[tuple[str, str]] = set()
+        """Statement and task of each queued change of a row."""
+        self._owner_row: PendingRows | None = None
+        self._after_rows: list[tuple[str, dict[str, Any]]] = []
+        """Other statements that were queued; they are sent after the rows."""
         self._found: dict[str, Any] = {}
-        """Tasks that were read for the whole batch and have not been changed in it."""
+        """Tasks that were read for the whole batch, as this transaction leaves them."""
 
     @property
     def chain(self) -> str:
@@ -117,10 +142,13 @@ class PostgresTransaction(Transaction):
         return self.ownership.owner
 
     def run(self, name: str, /, **values: Any) -> PendingRows:
-        if self._rows and not (name in _NOT_ABOUT_APPENDED and self._rows.keys() <= _APPENDED):
+        if (self._rows or self._after_rows) and name not in _READS_NO_QUEUED_ROWS:
             self._send_rows()
         if self._found and name in _CHANGES_TASKS:
             self._forget_found(name, values)
+        return self._execute(name, values)
+
+    def _execute(self, name: str, values: dict[str, Any]) -> PendingRows:
         values["chain"] = self.chain
         values["dead_ms"] = self.dead_ms
         return PendingRows(self._connection.cursor(binary=True).execute(SQL[name], values))
@@ -128,17 +156,40 @@ class PostgresTransaction(Transaction):
     def put(self, name: str, /, **values: Any) -> None:
         if self._to_check is None:
             self.run(name, **values)
+            return
+        if name in _CHANGES_ONCE:
+            self._queue_change(name, values)
+        self._rows.setdefault(name, []).append(values)
+
+    def queue(self, name: str, /, **values: Any) -> None:
+        if name in _TOGETHER or self._to_check is None:
+            self.put(name, **values)
         else:
-            self._rows.setdefault(name, []).append(values)
+            self._after_rows.append((name, values))
+
+    def _queue_change(self, name: str, values: Mapping[str, Any]) -> None:
+        """Send what is queued if it changes the same row, and keep what the next operation of this batch would read."""
+        task_id = values[_CHANGES_ONCE[name]]
+        if (name, task_id) in self._changed:
+            self._send_rows()
+        self._changed.add((name, task_id))
+        read = self._found.get(task_id) if name == "update_task" else None
+        if read is not None:
+            self._found[task_id] = (values["doc"], values["owner"], values["fence"], *read[3:])
 
     def _send_rows(self) -> None:
         """One statement for all rows of a kind: most of what a statement costs is not its rows."""
         kinds, self._rows = self._rows, {}
-        for name, rows in kinds.items():
-            columns: dict[str, Any] = {column: [row[column] for row in rows] for column in rows[0]}
-            answer = self.run(_TOGETHER[name], **columns)
+        self._changed.clear()
+        for name, many in _TOGETHER.items():
+            if not (rows := kinds.get(name)):
+                continue
+            answer = self._execute(many, _encoded(name, rows))
             if self._to_check is not None:
                 self._to_check.append((answer.cursor, len(rows)))
+        after, self._after_rows = self._after_rows, []
+        for name, values in after:
+            self._execute(name, values)
 
     def found(self, rows: Iterable[tuple[Any, ...]]) -> None:
         """These are the tasks that the operations of this batch are about: one question instead of one for each."""
@@ -155,6 +206,13 @@ class PostgresTransaction(Transaction):
             return
         for task_id in [changed] if isinstance(changed, str) else changed:
             self._found.pop(task_id, None)
+
+    def read_owner(self) -> None:
+        """Send the statement that `is_stale` needs; its answer is awaited there."""
+        self._owner_row = self.run("find_owner", owner=self.ownership.owner)
+
+    def _find_owner(self) -> Any:
+        return super()._find_owner() if self._owner_row is None else self._owner_row.fetchone()
 
     def trust(self, last_numbers: dict[str, int]) -> None:
         """Go on without waiting for answers that are nearly always the same: `settle` looks at all of them at the end.
@@ -174,14 +232,9 @@ class PostgresTransaction(Transaction):
         return True
 
     def change_each(self, name: str, rows: Sequence[Mapping[str, Any]]) -> bool:
-        columns = {column: [row[column] for row in rows] for column in _UPDATED}
-        answer = self.run("update_tasks", **columns) if name == "update_task" and rows else None
-        if answer is None:
+        if self._to_check is not None or name != "update_task" or not rows:
             return super().change_each(name, rows)
-        if self._to_check is None:
-            return answer.rowcount == len(rows)
-        self._to_check.append((answer.cursor, len(rows)))
-        return True
+        return self.run(_TOGETHER[name], **_encoded(name, rows)).rowcount == len(rows)
 
     def next_event_number(self, caller: str) -> int:
         last = self._last_numbers.get(caller)
@@ -192,11 +245,11 @@ class PostgresTransaction(Transaction):
 
     def settle(self, found: dict[str, int]) -> None:
         """Write the numbers that were given out; raises Mistaken if what was trusted was not so."""
-        if self._rows:
-            self._send_rows()
+        self._send_rows()
         given = {caller: last for caller, last in self._last_numbers.items() if last != found.get(caller)}
         if given:
-            values = {"callers": list(given), "numbers": list(given.values()), "now_ms": self.now_ms}
+            callers, numbers = text_array(list(given)), bigint_array(list(given.values()))
+            values = {"callers": callers, "numbers": numbers, "now_ms": self.now_ms}
             self._connection.execute(SQL["numbers_given"], values)
         for cursor, rows in self._to_check or ():
             if waited(cursor).rowcount != rows:
@@ -204,6 +257,10 @@ class PostgresTransaction(Transaction):
 
     def announce(self, topic: str, name: str) -> None:
         self.announced.setdefault(topic, set()).add(name)
+
+
+def _encoded(name: str, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    return {column: encode([row[column] for row in rows]) for column, encode in _COLUMNS[name]}
 
 
 MAX_REPEATS: Final = 5
@@ -321,11 +378,14 @@ class Committer:
         with connection.pipeline():
             tx = self._begin(connection, batch)
             self._count_open(connection, tx)
+            # All of these are sent before the first answer is awaited.
+            tx.read_owner()
+            tasks = connection.cursor(binary=True)
             if self._tasks:
-                tx.found(
-                    connection.cursor(binary=True).execute(SQL["find_tasks_of"], {"tasks": self._tasks}).fetchall()
-                )
+                tasks.execute(SQL["find_tasks_of"], {"tasks": text_array(self._tasks)})
             found = self._streams(connection, tx)
+            if self._tasks:
+                tx.found(tasks.fetchall())
             tx.trust(found)
             for waiting in batch.waiting:
                 waiting.ended(None)
@@ -391,7 +451,7 @@ class Committer:
         names = {f"limit {name}" for name in self._counted}
         names |= {f"name {name}" for locks in wanted for name in locks.names}
         if tasks or approvals:
-            values = {"tasks": list(tasks), "approvals": list(approvals)}
+            values = {"tasks": text_array(list(tasks)), "approvals": text_array(list(approvals))}
             for guarded, caller in connection.execute(SQL["resolve_locks"], values).fetchall():
                 tasks.add(guarded)
                 if caller:
@@ -399,12 +459,12 @@ class Committer:
         names |= {f"caller {name}" for name in self._callers}
         numbers = sorted(set(map(lock_number, names | {f"task {name}" for name in tasks | approvals})))
         if numbers:
-            connection.execute(SQL["take_locks"], {"numbers": numbers})
+            connection.execute(SQL["take_locks"], {"numbers": bigint_array(numbers)})
 
     def _count_open(self, connection: Connection, tx: PostgresTransaction) -> None:
         """The open tasks of everybody to whom this batch may add some, instead of one question for each."""
         if self._counted:
-            counted = connection.execute(SQL["count_open_of_callers"], {"callers": sorted(self._counted)})
+            counted = connection.execute(SQL["count_open_of_callers"], {"callers": text_array(sorted(self._counted))})
             found: dict[str, int] = dict(counted.fetchall())
             tx.most_open = {name: found.get(name, 0) for name in self._counted}
 
@@ -412,7 +472,7 @@ class Committer:
         """The last event numbers of everybody whom this batch may tell something."""
         if not self._callers:
             return {}
-        values = {"callers": sorted(self._callers), "now_ms": tx.now_ms}
+        values = {"callers": text_array(sorted(self._callers)), "now_ms": tx.now_ms}
         return dict(connection.execute(SQL["hold_streams"], values).fetchall())
 
     def _announce(self, connection: Connection, tx: PostgresTransaction) -> None:

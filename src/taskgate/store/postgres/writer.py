@@ -21,7 +21,7 @@ from taskgate.store.batch import RETRY_S, Batch, BatchWriter, unavailable
 from taskgate.store.postgres.commit import Committer, Lost
 from taskgate.store.postgres.connection import reason
 
-MAX_BATCH: Final = 64
+MAX_BATCH: Final = 128
 STOP_WITHIN_S: Final = 10.0
 
 

@@ -65,6 +65,12 @@ INSERT INTO attempts (task_id, number, fence, byte_hash, upstream, sent_at_ms, s
 VALUES (:task_id, :number, :fence, :byte_hash, :upstream, :sent_at_ms, :state)
 ON CONFLICT (task_id, number) DO UPDATE SET state = excluded.state;
 
+-- name: put_attempts
+INSERT INTO attempts (task_id, number, fence, byte_hash, upstream, sent_at_ms, state)
+SELECT * FROM unnest(:task_id::text[], :number::bigint[], :fence::bigint[], :byte_hash::text[], :upstream::text[],
+                     :sent_at_ms::bigint[], :state::text[])
+ON CONFLICT (task_id, number) DO UPDATE SET state = excluded.state;
+
 -- name: page_of_tasks
 SELECT t.doc, t.owner, t.fence, CASE WHEN length(c.arguments) <= :arguments_up_to THEN c.arguments ELSE ''::bytea END
 FROM (
