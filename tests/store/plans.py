@@ -228,6 +228,10 @@ BY_STATEMENT: dict[str, dict[str, Any]] = {
     "insert_tasks": {name: [value] for name, value in NEW_TASKS.items()},
     "insert_outcomes": {"task_id": ["tg_new"], "body": [b"{}"], "spill": [None]},
     "update_tasks": {name: [value] for name, value in NEW_TASKS.items()},
+    "put_attempts": {
+        **{name: ["tg_new"] for name in ("task_id", "byte_hash", "upstream", "state")},
+        **{name: [2] for name in ("number", "fence", "sent_at_ms")},
+    },
     "insert_calls": {"task_id": ["tg_new"], "arguments": [b"{}"], "params_rest": [b"{}"]},
     "insert_audit_rows": {"number": [1_000_000_000], "hash": ["sha256:a"], "content": [b"{}"]},
     "insert_events": {name: [value] for name, value in NEW_EVENT.items()},
