@@ -17,6 +17,7 @@ CALLED_BY_LIBRARIES = {
     *("connection_lost", "pause_writing", "resume_writing"),
     *("on_header", "on_url", "on_body", "on_message_complete"),
     *("startup", "main_loop", "capture_signals", "message_event", "parse_args", "force_flush", "model_config"),
+    *("dump", "oid"),
 }
 WRITTEN_OUT = {"open_questions"}
 """Fields that only whoever reads the JSON of an answer looks at."""

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from tests.harness.postgres import fresh_url
 from tests.harness.unchecked import just_go
 
-from taskgate.core.generations import Generation
+from taskgate.core.generations.generation import Generation
 from taskgate.core.tasks.state import TaskState
 from taskgate.core.tasks.task import AttemptState, Task, new_task_id
 from taskgate.core.tasks.transition import Noted, ResultCame
