@@ -13,8 +13,9 @@ from tests.harness.postgres import fresh_url
 from tests.harness.unchecked import just_go
 
 from taskgate.core.generations.generation import Generation
+from taskgate.core.ids import new_task_id
 from taskgate.core.tasks.state import TaskState
-from taskgate.core.tasks.task import AttemptState, Task, new_task_id
+from taskgate.core.tasks.task import AttemptState, Task
 from taskgate.core.tasks.transition import Noted, ResultCame
 from taskgate.ports.store_answers import Change, Intended
 from taskgate.store.batch import Locks, Transaction
