@@ -132,9 +132,9 @@ class Recovery:
         self._announce_ended(page)
         left = [task for task in page.left if not self._runs.is_running(task.id)]
         for start in range(0, len(left), STARTS_PER_TURN):
-            await self._continue_all(left[start : start + STARTS_PER_TURN])
+            await self._start_runs(left[start : start + STARTS_PER_TURN])
 
-    async def _continue_all(self, tasks: Sequence[Task]) -> None:
+    async def _start_runs(self, tasks: Sequence[Task]) -> None:
         moved = await asyncio.gather(*map(self._continue, tasks), return_exceptions=True)
         for task, fault in zip(tasks, moved, strict=True):
             if isinstance(fault, Exception):  # one task of many: it is tried again in the next round
