@@ -90,11 +90,11 @@ def test_every_row_of_the_file_is_one_of_these_and_says_who_and_why() -> None:
 async def test_the_table_agrees_with_what_the_gateway_answers(tmp_path: Path) -> None:
     store = open_store(tmp_path / "table.db")
     try:
-        gateway = build(LoadedConfig(GatewayFile()), store).gateway
-        assert set(gateway.stateful) == REQUESTS_2025 - {"initialize"}
-        assert set(gateway.stateless) == REQUESTS_2026
+        dispatcher = build(LoadedConfig(GatewayFile()), store).gateway.transports.requests
+        assert set(dispatcher.stateful) == REQUESTS_2025 - {"initialize"}
+        assert set(dispatcher.stateless) == REQUESTS_2026
         # Some methods of the protocol have another form in the vendor's dialect; the rest is the vendor's own.
-        own = set(gateway.vendor.methods) - set(gateway.stateful)
+        own = set(dispatcher.vendor.methods) - set(dispatcher.stateful)
         assert own == {name.partition(" ")[0] for name in VENDOR}
     finally:
         await store.close()
