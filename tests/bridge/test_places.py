@@ -18,7 +18,7 @@ from taskgate.assembly.identity import ServerAccounts
 from taskgate.assembly.places import Places
 from taskgate.config.load import LoadedConfig, load
 from taskgate.core.errors import UpstreamError
-from taskgate.upstreams.spec import Standing
+from taskgate.upstreams.places import PlaceMap
 
 pytestmark = pytest.mark.timeout(300)
 WHERE = {"command": sys.executable, "args": [str(Path(__file__).with_name("where_server.py"))]}
@@ -111,9 +111,9 @@ async def test_places_where_a_server_is_started_alike_share_its_processes(tmp_pa
     ann = await places.enter("/a", {"HOME": "/h", "WHO": "ann"})
     eve = await places.enter("/a", {"HOME": "/h", "WHO": "eve"})
     specs = server_specs(loaded, accounts(loaded))
-    depends, fixed = Standing(specs["w"], places.spec), Standing(specs["fixed"], places.spec)
-    assert (depends.first_like(ann), depends.first_like(eve)) == (ann, eve)
-    assert (fixed.first_like(ann), fixed.first_like(eve)) == (ann, ann)
+    depends, fixed = PlaceMap(specs["w"], places.spec), PlaceMap(specs["fixed"], places.spec)
+    assert (depends.canonical(ann), depends.canonical(eve)) == (ann, eve)
+    assert (fixed.canonical(ann), fixed.canonical(eve)) == (ann, ann)
     assert fixed.keep({eve}) == {"", ann}, "the process is still wanted by the other place"
     assert depends.keep({eve}) == {"", eve}
     assert depends.keep(()) == {""}

@@ -24,7 +24,7 @@ from taskgate.core.redaction.fields import HIDDEN
 from taskgate.core.redaction.secret_values import SecretValues
 from taskgate.telemetry import logs
 from taskgate.telemetry.logs import Log
-from taskgate.upstreams.health import LONGEST_S
+from taskgate.upstreams.backoff import LONGEST_S
 from taskgate.upstreams.server import Server
 
 SECRETS = {kind: f"s3cr3t-of-the-{kind}-0123456789" for kind in ("variable", "file", "keyring", "command")}

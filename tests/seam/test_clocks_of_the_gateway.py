@@ -17,7 +17,7 @@ from taskgate.core.tasks.transition import ContactLost, ErrorCame, ResultCame, T
 from taskgate.gateway.changes import ListHints, look_out
 from taskgate.ports.replicas import LISTS, MISSED, TASKS
 from taskgate.store.postgres.presence import MAX_NAMES, Wakeups
-from taskgate.upstreams.health import FIRST_S, LONGEST_S
+from taskgate.upstreams.backoff import FIRST_S, LONGEST_S
 
 APPROVING = {"governance": {"rules": [{"match": "*", "action": "approve"}]}}
 

@@ -12,7 +12,8 @@ from tests.seam import Call, Caller, Gateway, Reply, Upstream, seam
 from tests.seam.longest_step import longest_step
 
 from taskgate.core import wire
-from taskgate.upstreams.flight import Flight, Intake
+from taskgate.upstreams.flight import Flight
+from taskgate.upstreams.intake import Intake
 from taskgate.upstreams.secret_filter import SecretFilter, ServerSecrets
 from taskgate.upstreams.stream_wire import StreamWire
 

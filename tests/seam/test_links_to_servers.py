@@ -96,7 +96,7 @@ async def answers_500_to_greetings(shop: Upstream) -> None:
     [
         (stops, "does not accept connections (connection refused)", "Connect call failed ('10.0.0."),
         (hangs_up_at_greetings, "broke the connection", ""),
-        (answers_500_to_greetings, "refused the request with HTTP 500", ""),
+        (answers_500_to_greetings, "rejected the request with HTTP 500", ""),
     ],
 )
 @seam
@@ -113,7 +113,7 @@ async def test_who_calls_before_the_next_attempt_is_told_why_the_last_one_failed
         while "the next attempt is in" not in messages[-1]:
             messages.append(json.dumps((await caller.call("shop__echo")).last))
             assert len(messages) < 20
-        assert f"cannot be reached: it {told}; the next attempt is in" in messages[-1]
+        assert f"is unavailable: it {told}; the next attempt is in" in messages[-1]
         assert "10.0.0." not in json.dumps(messages)
         (row,) = (await gate.operator("GET", "/api/v1/servers")).json()
         assert told in row["last_error"]

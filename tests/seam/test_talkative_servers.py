@@ -11,7 +11,7 @@ from tests.seam import Call, Gateway, Upstream, seam, the_loop, until
 from taskgate.core import wire
 from taskgate.core.wire import Message
 from taskgate.mcp.turn_budget import TURN_MESSAGES
-from taskgate.upstreams.flight import Intake
+from taskgate.upstreams.intake import Intake
 from taskgate.upstreams.secret_filter import SecretFilter, ServerSecrets
 from taskgate.upstreams.stateful_link import StatefulLink
 from taskgate.upstreams.stateless_link import StatelessLink

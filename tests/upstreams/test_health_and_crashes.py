@@ -7,8 +7,10 @@ import asyncio
 import pytest
 
 from taskgate.core.errors import UpstreamError
-from taskgate.upstreams import health
-from taskgate.upstreams.health import LEFT_ALONE_S, Backoff, CrashLoop, HealthWatch
+from taskgate.upstreams import health_watch
+from taskgate.upstreams.backoff import Backoff
+from taskgate.upstreams.crash_loop import PAUSE_S, CrashLoop
+from taskgate.upstreams.health_watch import HealthWatch
 
 
 class Peer:
@@ -24,8 +26,8 @@ class Peer:
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(health, "EVERY_S", 0.01)
-    monkeypatch.setattr(health, "WHEN_DEGRADED_S", 0.01)
+    monkeypatch.setattr(health_watch, "EVERY_S", 0.01)
+    monkeypatch.setattr(health_watch, "WHEN_DEGRADED_S", 0.01)
 
 
 async def test_a_server_that_stops_answering_is_degraded_until_it_answers_again(quick: None) -> None:
@@ -74,7 +76,7 @@ async def test_each_link_that_stays_silent_for_three_rounds_is_reported_and_no_o
     watch.start()
     async with asyncio.timeout(120):
         assert await reported.get() is silent
-        assert silent.asked == health.SILENT_ROUNDS
+        assert silent.asked == health_watch.SILENT_ROUNDS
         silent.answers = True
         while watch.degraded:
             await asyncio.sleep(0.005)
@@ -85,10 +87,10 @@ async def test_each_link_that_stays_silent_for_three_rounds_is_reported_and_no_o
 def test_a_crash_too_many_within_the_time_leaves_the_program_alone() -> None:
     loop = CrashLoop(3, 10.0)
     assert [loop.crashed(at) for at in (0.0, 1.0)] == [False, False]
-    assert loop.left_alone_s(1.0) == 0.0
+    assert loop.paused_s(1.0) == 0.0
     assert loop.crashed(2.0) is True
-    assert loop.left_alone_s(2.0) == LEFT_ALONE_S
-    assert loop.left_alone_s(100.0) == 0.0
+    assert loop.paused_s(2.0) == PAUSE_S
+    assert loop.paused_s(100.0) == 0.0
     assert loop.crashed(101.0) is False
 
 
@@ -99,7 +101,7 @@ def test_crashes_far_apart_are_not_a_loop() -> None:
 
 def test_being_left_alone_holds_whatever_the_count_says() -> None:
     backoff = Backoff()
-    backoff.leave_alone(50.0)
+    backoff.pause_until(50.0)
     assert backoff.wait_s(20.0) == 30.0
     assert backoff.attempt == 1
     backoff.succeeded()

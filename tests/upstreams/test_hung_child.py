@@ -19,7 +19,7 @@ from taskgate.core.wire import Raw
 from taskgate.mcp.http.client import HttpClient
 from taskgate.mcp.stdio.reaper import Reaper
 from taskgate.ports.upstream import ClientProfile, Link, LinkKey, UpstreamCall
-from taskgate.upstreams import health
+from taskgate.upstreams import health_watch
 from taskgate.upstreams.server import Server
 from taskgate.upstreams.spec import ServerSpec, Transport
 
@@ -65,7 +65,7 @@ async def test_a_child_that_answers_no_ping_is_started_again_and_its_helpers_end
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("EVERY_S", "WHEN_DEGRADED_S", "PATIENCE_S"):
-        monkeypatch.setattr(health, name, 0.05)
+        monkeypatch.setattr(health_watch, name, 0.05)
     told, heard = tmp_path / "pids", Heard()
     told.touch()
     spec = ServerSpec(

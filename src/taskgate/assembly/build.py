@@ -63,7 +63,7 @@ from taskgate.store.sqlite.file_lock import StoreInUse
 from taskgate.store.sqlite.store import open_store
 from taskgate.telemetry.logs import log
 from taskgate.telemetry.metrics import Metrics
-from taskgate.upstreams.flight import Intake
+from taskgate.upstreams.intake import Intake
 from taskgate.upstreams.server import Server
 from taskgate.upstreams.spec import Instances, ServerSpec, Transport
 
@@ -173,7 +173,7 @@ class App:
         changed: set[str] = set()
         for name, spec in specs.items():
             known = self.servers.get(name)
-            if known is not None and known.spec.leads_to_the_same(spec):
+            if known is not None and known.spec.is_same_server(spec):
                 fresh[name] = known
                 known.adopt(spec)
             else:

@@ -22,7 +22,7 @@ from taskgate.config.load import LoadedConfig, load
 from taskgate.config.problems import ConfigError
 from taskgate.mcp.stdio.process import safe_env
 from taskgate.telemetry.logs import log
-from taskgate.upstreams.flight import unreachable
+from taskgate.upstreams.failures import unreachable
 from taskgate.upstreams.spec import ServerSpec, Transport
 
 MOST_PLACES: Final = 500

@@ -1,152 +1,56 @@
-"""Opening a link to a server: choose the wire and the generation, shake hands where there are hands to shake.
+"""Open a link to a server: choose the wire and the generation, and perform the handshake.
 
-The generation is the caller's where the server speaks it, else the other one (see `SpokenGenerations`). One process on standard
-streams speaks one generation for as long as it runs, so callers of both generations get a process each.
-
-Which generation does a server speak? Ask the stateless question first, fall back to the stateful handshake.
-
-A stateless server answers `server/discover`; anything else, or nothing in time, means a handshake (basic/versioning: an unknown
-error to a stateless request is how an older server shows itself). The verdict is kept by the server's owner until it reconnects.
-
-Which generations of the protocol a server speaks, as far as the links opened so far have shown.
-
-Nothing is asked only to find out: a link is tried in its caller's generation, and in the other one if the server does not speak
-that. What was learned saves later links the futile try. Kept by the opener of links, and forgotten when the server was lost,
-because it may come back as another.
+The generation is the caller's if the server supports it, otherwise the other one (see `SpokenGenerations`). A child
+process uses one generation for as long as it runs, so callers of both generations get separate processes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 from taskgate import clock
-from taskgate.core import wire
 from taskgate.core.errors import Executed, UpstreamError
 from taskgate.core.evidence import Moment
 from taskgate.core.generations.generation import NEWEST_STATELESS, Generation
-from taskgate.core.wire import Message
 from taskgate.mcp.http.client import HttpClient
 from taskgate.mcp.http.target import Target
 from taskgate.mcp.stdio.process import ChildSpec
 from taskgate.mcp.stdio.reaper import Reaper
 from taskgate.ports.credentials import AccountNeeded, LoginNeeded
 from taskgate.ports.upstream import CallFailed, ClientProfile, LinkKey, Listener
-from taskgate.upstreams.flight import HandshakeRefused, HttpRefusal, Intake, Wire
+from taskgate.upstreams.failures import HandshakeRefused, HttpRefusal
+from taskgate.upstreams.flight import Wire
 from taskgate.upstreams.http_wire import HttpWire
+from taskgate.upstreams.intake import Intake
+from taskgate.upstreams.old_sse_wire import OldSseWire
+from taskgate.upstreams.places import PlaceMap
+from taskgate.upstreams.probe import UNAUTHORIZED, discovered
 from taskgate.upstreams.secret_filter import SecretFilter, ServerSecrets
-from taskgate.upstreams.spec import ServerSpec, Standing, Transport
+from taskgate.upstreams.spec import ServerSpec, Transport
+from taskgate.upstreams.spoken_generations import SpokenGenerations
 from taskgate.upstreams.stateful_link import StatefulLink
-from taskgate.upstreams.stateless_link import StatelessLink, description_in
-from taskgate.upstreams.stream_wire import OldSseWire, StdioWire
-
-
-async def discovered(link: StatelessLink, timeout_s: float) -> Mapping[str, Any] | None:
-    """The server's self-description if it is stateless, None if it must be greeted the older way. Raises HttpRefusal where it does
-    not take our proof of who we are, which says nothing about how it must be greeted.
-    """
-    try:
-        message = await link.discover(timeout_s)
-        error = bytes(message.raw_error) if message.raw_error is not None else None
-    except HttpRefusal as refusal:
-        if refusal.status == _UNAUTHORIZED:
-            raise
-        message, error = None, refusal.error
-    except UpstreamError as problem:
-        if problem.executed is Executed.NO:
-            raise
-        return None
-    if error is not None and _names_our_revision(error):
-        message = await _once_more(link, timeout_s)
-    return description_in(message) if message is not None else None
-
-
-async def _once_more(link: StatelessLink, timeout_s: float) -> Message | None:
-    try:
-        return await link.discover(timeout_s)
-    except UpstreamError:
-        return None
-
-
-def _names_our_revision(error: bytes) -> bool:
-    """A refusal of our revision that names it as supported is worth one more try (basic/versioning: -32022)."""
-    value = wire.parse_strictly(error)
-    data = value.get("data")
-    supported = data.get("supported") if type(data) is dict else None
-    return value.get("code") == -32022 and type(supported) is list and NEWEST_STATELESS in supported
-
-
-class SpokenGenerations:
-    def __init__(self, pinned: Generation | None) -> None:
-        self._pinned = pinned
-        self._known: dict[Generation, bool] = {}
-        self._was_silent = False
-        self.towards: dict[Generation, Generation] = {}
-        """The generation in which a caller of the wished one is served, as far as is known."""
-        self._choose()
-
-    def _choose(self) -> None:
-        self.towards = {wished: self._towards(wished) for wished in Generation}
-
-    def _towards(self, wished: Generation) -> Generation:
-        if self._pinned is not None:
-            return self._pinned
-        return wished.other if self._known.get(wished) is False else wished
-
-    def settled(self, wished: Generation) -> bool:
-        """Whether a link for such a caller has been opened before, so that the next one needs no second try."""
-        return self._known.get(self.towards[wished]) is True
-
-    def order(self, wished: Generation) -> tuple[Generation, ...]:
-        """In which generations to try a new link."""
-        first = self.towards[wished]
-        if self._pinned is not None or self._known.get(first.other) is False:
-            return (first,)
-        return (first, first.other)
-
-    def learn(self, spoken: Generation, refused: tuple[Generation, ...] = (), *, silently: bool = False) -> None:
-        """A link was opened in one generation after the server had refused others.
-
-        `silently`: it did not answer the older greeting in time. A server that is only slow, because its machine is busy, must not
-        be taken for one that does not speak it; one that is silent twice is believed. Silence towards the newer one is how many
-        older servers say no.
-        """
-        believed, self._was_silent = self._was_silent or not silently, self._was_silent or silently
-        if spoken is Generation.STATEFUL:
-            self._was_silent = False
-        self._known[spoken] = True
-        self._known.update({one: False for one in refused if believed or one is Generation.STATELESS})
-        self._choose()
-
-    def forget(self) -> None:
-        self._was_silent = False
-        self._known.clear()
-        self._choose()
-
-    def known(self) -> tuple[Generation, ...]:
-        """Those in which a link was opened, oldest generation first."""
-        return tuple(generation for generation in Generation if self._known.get(generation))
-
+from taskgate.upstreams.stateless_link import StatelessLink
+from taskgate.upstreams.stdio_wire import StdioWire
 
 AnyLink = StatefulLink | StatelessLink
 _SLOW_STARTS: Final = 4.0
 _OLD_SSE_STATUSES: Final = (400, 404, 405)
-_UNAUTHORIZED: Final = 401
 
 
 class Links(Listener, Protocol):
-    """The server whose links are opened: it hears them, and knows which there are."""
+    """The server whose links are opened, and their listener."""
 
     def link_in(self, caller: LinkKey, generation: Generation) -> tuple[LinkKey, AnyLink | None]:
-        """Where a link for this caller belongs in that generation, and the one that is there already."""
+        """Return the key of this caller's link in that generation, and the open link if there is one."""
         ...
 
 
 class Opener:
-    def __init__(self, spec: ServerSpec, http: HttpClient, reaper: Reaper, intake: Intake, standing: Standing) -> None:
+    def __init__(self, spec: ServerSpec, http: HttpClient, reaper: Reaper, intake: Intake, standing: PlaceMap) -> None:
         self.spoken = SpokenGenerations(spec.generation)
         self._spec = spec
-        self._standing = standing
+        self._places_of_clients = standing
         self._http = http
         self._reaper = reaper
         self._intake = intake
@@ -156,26 +60,25 @@ class Opener:
         self._secrets = ServerSecrets(spec.sent_secrets)
         self._children: dict[AnyLink, StdioWire] = {}
         self.login_needed: LoginNeeded | None = None
-        """Waiting does not help against it, so callers are told what does."""
-        self.last_words: tuple[str, ...] = ()
+        """The login that is needed; callers receive it as the error, because retrying does not help."""
+        self.last_stderr: tuple[str, ...] = ()
         self.printed = ""
-        """The first thing that the last process wrote to stdout and that is no message."""
-        """What the last program wrote that ended, or that could not be talked to."""
+        """The first line that the last process wrote to stdout and that is not a message."""
         self._start_s = 0.0
-        """How long the slowest start of a program took until it answered: one that is only slow must not seem to be silent."""
+        """The longest time that a process took to respond after its start, so that a slow one is not considered unresponsive."""
 
     def adopt(self, spec: ServerSpec) -> None:
         self._spec = spec
 
     async def open(self, caller: LinkKey, profile: ClientProfile, links: Links) -> AnyLink:
-        """A link for this caller, in its generation or, where the server does not speak that, in the other one."""
+        """Open a link for this caller, in its generation or, if the server does not support that, in the other one."""
         if self._spec.transport is Transport.STDIO:
             return await self._open_child(caller, profile, links)
         try:
             open_http = self._open_old_sse if self._old_sse else self._open_http
             link = await open_http(caller, profile, links)
         except AccountNeeded:
-            # One person's account says nothing about the server.
+            # A missing account of one principal says nothing about the server.
             raise
         except LoginNeeded as needed:
             self.login_needed = needed
@@ -185,11 +88,11 @@ class Opener:
         return link
 
     @property
-    def tells_callers_apart(self) -> bool:
+    def distinguishes_callers(self) -> bool:
         return self._spec.transport is Transport.STDIO or self._spec.credentials.per_principal
 
     def only_lists_need_login(self, key: LinkKey) -> bool:
-        """Whether nothing is missing but the account that lists are fetched with. Raises LoginNeeded if that concerns this key."""
+        """Return whether only the account for fetching lists is missing. Raises LoginNeeded if this key needs it."""
         if self.login_needed is None:
             return False
         if not (key.principal and self._spec.credentials.per_principal):
@@ -202,9 +105,9 @@ class Opener:
         for generation in self.spoken.order(caller.generation):
             key, link = links.link_in(caller, generation)
             try:
-                link = link or await self._greet_by_http(key, profile, links)
+                link = link or await self._handshake_http(key, profile, links)
             except UpstreamError as problem:
-                if not _means_another_generation(problem) and not _lets_others_in(generation, problem):
+                if not _is_other_generation(problem) and not _may_allow_handshake(generation, problem):
                     raise
                 refusals[generation] = problem
             else:
@@ -215,20 +118,20 @@ class Opener:
             return await self._open_old_sse(caller, profile, links)
         raise next(iter(refusals.values()))
 
-    async def _greet_by_http(self, key: LinkKey, profile: ClientProfile, links: Links) -> AnyLink:
-        """A server that does not take our token any more is greeted once more with a new one."""
+    async def _handshake_http(self, key: LinkKey, profile: ClientProfile, links: Links) -> AnyLink:
+        """Perform the handshake, and repeat it with a new token if the server rejects the current one."""
         wire = self._http_wire(key)
         try:
-            return await self._greet(key, wire, profile, links)
+            return await self._handshake(key, wire, profile, links)
         except HttpRefusal as refusal:
-            if refusal.evidence.status != _UNAUTHORIZED or not await wire.renew_credentials(refusal):
+            if refusal.evidence.status != UNAUTHORIZED or not await wire.renew_credentials(refusal):
                 raise
-        return await self._greet(key, self._http_wire(key), profile, links)
+        return await self._handshake(key, self._http_wire(key), profile, links)
 
-    async def _greet(
+    async def _handshake(
         self, key: LinkKey, line: Wire, profile: ClientProfile, listener: Listener, *, only: bool = False
     ) -> AnyLink:
-        """`only`: there is no other generation to try, so silence can only mean that a program still starts."""
+        """Perform the handshake. `only`: there is no other generation to try, so no response means that it is still starting."""
         spec = self._spec
         by_stdio = spec.transport is Transport.STDIO
         if key.generation is Generation.STATEFUL:
@@ -240,7 +143,7 @@ class Opener:
         probe_s = max(least_s, _SLOW_STARTS * self._start_s) if by_stdio else spec.connect_timeout_s
         described = await discovered(stateless, probe_s)
         if described is None:
-            raise HandshakeRefused(spec.id, f"does not speak {NEWEST_STATELESS}")
+            raise HandshakeRefused(spec.id, f"does not support {NEWEST_STATELESS}")
         stateless.adopt(described)
         return stateless
 
@@ -281,61 +184,61 @@ class Opener:
                 if known is not None:
                     self._learn(generation, refusals)
                     return known
-                # Some programs end at the first request they do not know: such a one is started again, once.
+                # Some programs exit at the first unknown request. They are started again, once.
                 line = line if line is not None and line.running else await self._started(key.place)
                 began = clock.monotonic()
                 try:
-                    link = await self._greet(key, line, profile, links, only=len(order) == 1)
+                    link = await self._handshake(key, line, profile, links, only=len(order) == 1)
                 except UpstreamError as problem:
                     refusals[generation] = problem
                 else:
                     self._start_s = max(self._start_s, clock.monotonic() - began)
                     self._learn(generation, refusals)
                     self._children[link], line = line, None
-                    self.printed = self._children[link].first_junk()
+                    self.printed = self._children[link].first_invalid()
                     return link
         finally:
             if line is not None:
                 line.detach()
                 await line.close()
-                self.last_words = tuple(line.stderr_tail())
-                self.printed = line.first_junk() or self.printed
+                self.last_stderr = tuple(line.stderr_tail())
+                self.printed = line.first_invalid() or self.printed
         raise next(iter(refusals.values()))
 
     def _learn(self, spoken: Generation, refusals: Mapping[Generation, UpstreamError]) -> None:
         older = refusals.get(Generation.STATEFUL)
-        self.spoken.learn(spoken, tuple(refusals), silently=older is not None and _silent(older))
+        self.spoken.learn(spoken, tuple(refusals), timed_out=older is not None and _timed_out(older))
 
     async def _started(self, place: str) -> StdioWire:
-        spec = self._standing.spec(place)
+        spec = self._places_of_clients.spec(place)
         line = StdioWire(spec.id, self._intake, SecretFilter(ServerSecrets(spec.sent_secrets)), spec.hide)
         await line.start(ChildSpec(spec.command, spec.args, spec.env, spec.cwd, spec.inherits), self._reaper)
         return line
 
     def let_go(self, link: AnyLink) -> None:
-        """The link is lost: forget its process, but not what it said last."""
+        """Forget the process of a lost link, but keep its last stderr lines."""
         line = self._children.pop(link, None)
         if line is not None:
-            self.last_words = tuple(line.stderr_tail()) or self.last_words
+            self.last_stderr = tuple(line.stderr_tail()) or self.last_stderr
 
     def stderr_of(self, link: AnyLink) -> list[str]:
         line = self._children.get(link)
         return line.stderr_tail() if line is not None else []
 
 
-def _silent(problem: UpstreamError) -> bool:
-    """It did not answer in time: slow, or not able to."""
+def _timed_out(problem: UpstreamError) -> bool:
+    """Return whether the failure is a timeout."""
     return isinstance(problem, CallFailed) and problem.evidence.moment is Moment.TIMED_OUT
 
 
-def _lets_others_in(generation: Generation, problem: UpstreamError) -> bool:
-    """Some servers want a login for everything but the older greeting, also those that need none for it."""
-    unauthorized = isinstance(problem, HttpRefusal) and problem.status == _UNAUTHORIZED
+def _may_allow_handshake(generation: Generation, problem: UpstreamError) -> bool:
+    """Return whether the stateful handshake may work although this one needs a login, as with some servers."""
+    unauthorized = isinstance(problem, HttpRefusal) and problem.status == UNAUTHORIZED
     return unauthorized and generation is Generation.STATELESS
 
 
-def _means_another_generation(problem: UpstreamError) -> bool:
-    """A greeting that was refused, or was not understood; a server that cannot be reached is neither."""
+def _is_other_generation(problem: UpstreamError) -> bool:
+    """Return whether the handshake was rejected or not understood, as opposed to an unreachable server."""
     if isinstance(problem, HandshakeRefused):
         return True
     if isinstance(problem, HttpRefusal):

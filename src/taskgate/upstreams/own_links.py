@@ -1,9 +1,9 @@
-"""Which conversations have a process of their own, of a server whose questions could not be told apart on a shared one.
+"""Separate processes for conversations of a server whose requests could not be attributed on a shared process.
 
-A question that names no call may be meant for any conversation with a call open on the same process. Once that has happened, new
-conversations get a process of their own. Conversations that used the shared one stay on it as long as it lives, because a process
-may hold their state. A call without a conversation gets a process that no other open call uses. There are only so many processes
-besides the shared ones; beyond that they are shared again.
+A server's request that names no call may belong to any conversation with an open call on the same process. Once that
+has happened, new conversations get separate processes. Conversations on the shared process stay there while it runs,
+because it may hold their state. A call without a conversation gets a process that no other open call uses. Beyond the
+limit, processes are shared again.
 """
 
 from __future__ import annotations
@@ -18,31 +18,31 @@ from taskgate.upstreams.open_link import AnyLink
 from taskgate.upstreams.stateful_link import StatefulLink
 
 IDLE_CONVERSATION_S: Final = 1800.0
-"""A stateless conversation counts as ended after so long without a call. The process of a session ends with the session."""
+"""A stateless conversation ends after this time without a call. The process of a session ends with the session."""
 IDLE_CALL_S: Final = 300.0
-"""The same for processes of calls without a conversation, which nothing can come back to."""
+"""The same for processes of calls without a conversation, to which no caller can return."""
 _OF_CONVERSATION: Final = "conversation "
 _OF_CALLS: Final = "call "
-"""How the names of processes begin in the place of a session's id, which holds no space."""
+"""Prefixes that replace the session id in keys. Session ids contain no space."""
 
 
 class OwnLinks:
-    """Chooses keys of links. `links` are those that are open, `opening` has the keys of those that are being opened."""
+    """Chooses keys of links. `links` are open, `opening` has the keys of those being opened."""
 
     def __init__(self, links: Mapping[LinkKey, AnyLink], opening: Mapping[LinkKey, object], limit: int) -> None:
         self._links = links
         self._opening = opening
         self._limit = limit
         self._taken: set[LinkKey] = set()
-        """Keys that calls without a conversation have chosen and do not have yet."""
+        """Keys reserved by calls without a conversation whose link is not open yet."""
         self._seen: dict[LinkKey, tuple[int, float]] = {}
-        """How many calls were counted on a link, and since when no more have come."""
+        """The number of calls on each link, and since when it is unchanged."""
 
     def adopt(self, limit: int) -> None:
         self._limit = limit
 
     def key(self, caller: LinkKey, shared: LinkKey) -> LinkKey:
-        """The key of the link that serves this caller; `shared` is that of the one which others use, too."""
+        """Return the key of the link for this caller; `shared` is the key of the shared link."""
         name = _name_for(caller)
         link = self._open(shared)
         if not name or (link is not None and caller.conversation in link.conversations):
@@ -50,32 +50,32 @@ class OwnLinks:
         own = shared._replace(session=name)
         return own if self._exists(own) or self._has_room() else shared
 
-    def held_by(self, call: str) -> StatefulLink | None:
-        """The link that was handed to this call without a conversation: rounds and tasks of it go on where it began."""
+    def link_of_call(self, call: str) -> StatefulLink | None:
+        """Return the link of this call without a conversation, on which its rounds and tasks continue."""
         return next((link for link in map(self._open, self._links) if link is not None and link.holder == call), None)
 
     def take(self, shared: LinkKey) -> LinkKey:
-        """The key of a link for a call without a conversation, kept from others until `handed_over`."""
+        """Reserve the key of a link for a call without a conversation, until `handed_over`."""
         key = next(self._free_keys(shared), shared)
         self._taken.add(key)
         return key
 
     def handed_over(self, key: LinkKey) -> None:
-        """The call has its link, or did not get it."""
+        """End the reservation: the call has its link, or opening it failed."""
         self._taken.discard(key)
 
     def idle(self, now: float) -> list[LinkKey]:
-        """Links that nothing has used for so long that they can end."""
+        """Return the keys of links whose idle time is over."""
         seen, self._seen = self._seen, {}
         for key in self._links:
             link = self._open(key) if key.session.startswith((_OF_CONVERSATION, _OF_CALLS)) else None
             if link is not None:
                 calls, since = seen.get(key, (-1, now))
                 self._seen[key] = (calls, since) if link.is_free and link.calls == calls else (link.calls, now)
-        return [key for key, (_, since) in self._seen.items() if now - since >= _patience_s(key)]
+        return [key for key, (_, since) in self._seen.items() if now - since >= _idle_limit_s(key)]
 
     def _free_keys(self, shared: LinkKey) -> Iterator[LinkKey]:
-        """The shared link first, where no conversation uses it: calls one after the other then find the same process."""
+        """Yield usable keys. The shared link is first if no conversation uses it, so that sequential calls use one process."""
         link = self._open(shared)
         if self._is_free(shared) and (link is None or not link.conversations):
             yield shared
@@ -101,7 +101,7 @@ class OwnLinks:
 
 
 def _name_for(caller: LinkKey) -> str:
-    """What stands in the place of the session on the key of this caller's own link; nothing if it has none."""
+    """Return the session part of the key of this caller's own link, or an empty string if it has none."""
     if caller.session.startswith(_OF_CALLS) or (caller.generation is Generation.STATEFUL and caller.session):
         return caller.session
     if caller.conversation and has_conversation(caller.conversation):
@@ -109,5 +109,5 @@ def _name_for(caller: LinkKey) -> str:
     return ""
 
 
-def _patience_s(key: LinkKey) -> float:
+def _idle_limit_s(key: LinkKey) -> float:
     return IDLE_CALL_S if key.session.startswith(_OF_CALLS) else IDLE_CONVERSATION_S

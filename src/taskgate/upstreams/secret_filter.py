@@ -1,7 +1,7 @@
-"""Keeps the secrets that we send to a server out of the errors, failed results, notifications and log lines that it returns.
+"""Redact secrets that were sent to a server from the errors, failed results, notifications and log lines that it returns.
 
-Each wire has a filter and tells it what it sends. Ordinary results pass byte for byte and are not searched: what a tool returns on
-purpose is not ours to change (docs/identity.md).
+Each wire has a filter, which knows what the wire sends. Ordinary results are passed on unchanged and are not searched:
+what a tool returns on purpose is not modified (docs/identity.md).
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from taskgate.core.wire import DEEPEST, Members, Message, Raw
 from taskgate.ports.credentials import HeaderPairs
 from taskgate.turns import LARGE_BYTES, let_others_run
 
-MOST_OWN: Final = 4
-"""Tokens change, and a server may quote one that it was sent a while ago: so many of the last ones of a wire are known."""
-MOST_OF_OTHERS: Final = 16
-"""The same for all wires to a server, where each principal has tokens of its own."""
+MAX_OWN: Final = 4
+"""How many recent tokens of a wire are redacted, because a server may echo an earlier one."""
+MAX_OF_OTHERS: Final = 16
+"""The same for all wires to a server, which carry tokens of different principals."""
 _STEP_BYTES: Final = 1 << 20
-_MOST_NODES: Final = 2**62
+_MAX_NODES: Final = 2**62
 _FAILED: Final = re.compile(rb'"isError"[ \t\r\n]*:[ \t\r\n]*true')
 _MARK: Final = b'"isError"'
 _STATUS_OF_TASKS: Final = frozenset({"tasks/get", "tasks/cancel", "tasks/update"})
 
 
 class ServerSecrets:
-    """What is sent to one server on all its wires: what its entry in the configuration holds, and the latest tokens."""
+    """Secrets sent to one server on all its wires: those of the configuration, and recent tokens."""
 
     __slots__ = ("configured", "recent")
 
@@ -48,16 +48,16 @@ class SecretFilter:
         self._server = server
         self._own: OrderedDict[HeaderPairs, SentSecrets] = OrderedDict()
         self.active = bool(server.configured)
-        """Whether there is anything to look for: most servers need no credentials."""
+        """Whether there are secrets to redact. Most servers need no credentials."""
 
     def note(self, proof: HeaderPairs) -> None:
-        """These headers are sent from now on. The ones before may still be quoted."""
+        """Register headers that are sent from now on. Earlier ones may still be echoed."""
         if proof and proof not in self._own:
             secrets = [
                 s for name, value in proof for s in header_secrets(name.decode("latin-1"), value.decode("latin-1"))
             ]
-            _keep(self._own, proof, SentSecrets(secrets, within_base64=True), MOST_OWN)
-            _keep(self._server.recent, proof, SentSecrets(secrets), MOST_OF_OTHERS)
+            _keep(self._own, proof, SentSecrets(secrets, within_base64=True), MAX_OWN)
+            _keep(self._server.recent, proof, SentSecrets(secrets), MAX_OF_OTHERS)
             self.active = True
 
     def text(self, text: str) -> str:
@@ -66,7 +66,7 @@ class SecretFilter:
         return text
 
     def error(self, raw: bytes) -> bytes:
-        """A JSON-RPC error, or another small document, without them."""
+        """Return a JSON-RPC error, or another small document, without the secrets."""
         for secrets in self._every():
             raw = secrets.in_json(raw)
         return raw
@@ -88,8 +88,8 @@ class SecretFilter:
         return message if after is before else _with_params(message, after)
 
     def concerns(self, method: str, message: Message) -> bool:
-        """Whether the answer to a request must be looked through: an error, a failed result, the status of a task, or a result
-        that is too large to tell in a moment.
+        """Return whether a response must be searched: an error, a failed result, a task status, or a result too large to check
+        here.
         """
         raw = message.raw_result
         if raw is None or method in _STATUS_OF_TASKS:
@@ -101,7 +101,7 @@ class SecretFilter:
         return at >= 0 and _FAILED.search(body, at) is not None
 
     async def answer(self, method: str, message: Message) -> Message:
-        """An answer that may concern us, without the secrets where it reports a failure."""
+        """Return the response without the secrets if it reports a failure."""
         if message.raw_error is not None:
             return msgspec.structs.replace(message, raw_error=Raw(await self._large(bytes(message.raw_error))))
         if message.raw_result is None:
@@ -114,9 +114,7 @@ class SecretFilter:
         return message if after is before else msgspec.structs.replace(message, raw_result=Raw(after))
 
     async def _task_status(self, raw: bytes) -> bytes:
-        """The status of a server's own task. A stateless server returns its result beside it, which stays as it is unless it
-        reports a failure.
-        """
+        """Redact the status of a server's own task. A result in it stays unchanged unless it reports a failure."""
         members = await _members(raw)
         cleaned: Members = {}
         for name, value in members.items():
@@ -157,7 +155,7 @@ def _with_params(message: Message, params: bytes) -> Message:
 
 
 async def _is_failed(result: bytes) -> bool:
-    """Whether a tool's result says that it failed."""
+    """Return whether a tool's result has `isError`."""
     for begin in range(0, len(result), _STEP_BYTES):
         if begin:
             await let_others_run()
@@ -175,7 +173,7 @@ async def _members(document: bytes) -> Members:
         return {}
     if len(document) < LARGE_BYTES:
         return wire.members_of(document)
-    scan = StrictScan(document, DEEPEST, _MOST_NODES)
+    scan = StrictScan(document, DEEPEST, _MAX_NODES)
     while not scan.step():
         await let_others_run()
     return scan.members()

@@ -1,7 +1,8 @@
-"""A conversation with a server of the stateful generation (2025-11-25 and older).
+"""A link to a server of the stateful generation (2025-11-25 and older).
 
-The handshake declares what our caller can do, the server may then send requests of its own. Those that come on a call's own
-stream are put to that call, and so are those that name the call's task. For any other the link's listener decides whom to ask.
+The handshake declares the capabilities of the caller; the server may then send requests. A request on the stream of a
+call, or one that names the task of a call, is passed to that call. For all others the link's listener decides which
+caller answers.
 """
 
 from __future__ import annotations
@@ -42,29 +43,24 @@ from taskgate.ports.upstream import (
     own_call,
 )
 from taskgate.telemetry.logs import log
-from taskgate.upstreams.courtesies import Courtesies
-from taskgate.upstreams.flight import (
-    Flight,
-    HandshakeRefused,
-    Wire,
-    broke_protocol,
-    next_number,
-    related_task,
-    shown_params,
-)
-from taskgate.upstreams.health import InSession, SessionRenewal, send_again
+from taskgate.upstreams.failures import HandshakeRefused, broke_protocol
+from taskgate.upstreams.flight import Flight, Wire, next_number
+from taskgate.upstreams.reply_queue import ReplyQueue
+from taskgate.upstreams.resend import InSession, send_again
+from taskgate.upstreams.server_tasks import related_task, shown_params
+from taskgate.upstreams.session_renewal import SessionRenewal
 
 _METHOD_NOT_FOUND: Final = wire.encode({"code": -32601, "message": "Method not found"})
 _LEVELS: Final = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
 _TOO_MANY_QUESTIONS: Final = wire.encode({"code": -32603, "message": "Too many requests of this server are open"})
 MAX_LINGERING: Final = 1000
 _LATE_TOKENS: Final = 16
-"""Progress after a reply is rare, and seldom about anything but the last few requests of a conversation."""
+"""Progress after a reply is rare, and concerns only the last few requests."""
 MAX_CONVERSATIONS: Final = 10_000
 HANDED_OVER_S: Final = 30.0
-"""A call that was given a link for itself begins at once; one that was cancelled in between does not keep the link for long."""
-MOST_QUESTIONS: Final = 1000
-"""Questions of one server that may be open on one link."""
+"""How long a link stays reserved for a call that has not started; it may have been cancelled."""
+MAX_QUESTIONS: Final = 1000
+"""Maximum number of open requests of the server on one link."""
 _LOST_SESSION: Final = (400, 404)
 _HANDSHAKE_S: Final = 10.0
 OUR_INFO: Final = {"name": "taskgate", "version": __version__}
@@ -83,17 +79,17 @@ class StatefulLink:
         self.version = NEWEST_STATEFUL
         self.alive = False
         self.calls = 0
-        """How many requests of callers went over it, rather than only our own."""
+        """Number of callers' requests; the gateway's own requests do not count."""
         self.conversations: dict[str, None] = {}
-        """Those whose calls it has carried, of the latest."""
+        """The most recent conversations with calls on this link."""
         self.holder = ""
-        """The call without a conversation that it was last handed to."""
+        """The call without a conversation that this link was last reserved for."""
         self._handed_over = 0.0
-        """Until when that call may take to begin; past once it has begun."""
+        """When that reservation ends; 0 once the call has started."""
         self._closed = False
         self.refuses_pings = False
         self._timeouts = 0
-        """Calls in a row that got no answer within their time."""
+        """Consecutive calls that timed out."""
         self._wire = line
         self._listener = listener
         self._flights: dict[int, Flight] = {}
@@ -101,7 +97,7 @@ class StatefulLink:
         self._late_progress: dict[int, Raw] = {}
         self._answering: dict[bytes, asyncio.Task[None]] = {}
         self._background: set[asyncio.Task[None]] = set()
-        self._courtesies = Courtesies(self._send_quietly, self._spawn)
+        self._replies = ReplyQueue(self._send_quietly, self._spawn)
         self.renewal = SessionRenewal(server, self._open_again)
         self._level: str | None = None
         line.attach(self)
@@ -111,15 +107,15 @@ class StatefulLink:
         return self._wire.session_id
 
     async def open(self, timeout_s: float) -> None:
-        """Shake hands; the session counts only once `initialize` succeeded."""
-        self._wire.begin_again()
+        """Perform the handshake. The session is valid once `initialize` has succeeded."""
+        self._wire.reset()
         await self._initialize(timeout_s)
         await self._wire.send(wire.notification("notifications/initialized", None))
         self.alive = True
         self._level = None
         if not self._closed:
             self._wire.listen()
-        # The server should know the stream beside the calls before the first call: what is said there goes to whoever opens it.
+        # The GET stream should reach the server before the first call.
         await clock.sleep(0)
 
     async def _initialize(self, timeout_s: float) -> None:
@@ -134,7 +130,7 @@ class StatefulLink:
         body = wire.request(b"%d" % number, b'"initialize"', params)
         message = await self._wire.request(Flight(number, timeout_s), body)
         if message.raw_result is None:
-            raise HandshakeRefused(self.server, "refused the handshake")
+            raise HandshakeRefused(self.server, "rejected the handshake")
         self._adopt(wire.parse_strictly(bytes(message.raw_result)))
 
     async def ask_again(self, timeout_s: float) -> None:
@@ -144,7 +140,7 @@ class StatefulLink:
     def _adopt(self, result: Any) -> None:
         version = result.get("protocolVersion") if type(result) is dict else None
         if version not in (*STATEFUL_REVISIONS, OLD_STDIO_REVISION):
-            raise HandshakeRefused(self.server, "speaks a protocol revision that we do not")
+            raise HandshakeRefused(self.server, "uses an unsupported protocol revision")
         capabilities, info = result.get("capabilities"), result.get("serverInfo")
         self.version = version
         self.capabilities = capabilities if type(capabilities) is dict else {}
@@ -158,7 +154,7 @@ class StatefulLink:
 
     @property
     def stuck(self) -> bool:
-        """For a server that answers no ping: whether that can have another reason than a call that keeps it busy."""
+        """Whether missed pings have another cause than a call that keeps the server busy."""
         return not self.busy or self._timeouts > 0
 
     async def request(self, request: UpstreamCall) -> Reply:
@@ -168,11 +164,11 @@ class StatefulLink:
                 self._used_by(request.asker)
         if self.renewal.running is not None:
             await self.renewal.over()
-        wished = request.profile.log_level
-        if wished is not None and wished != self._level and "logging" in self.capabilities:
-            # A server that fails at this has not been sent the call.
+        requested = request.profile.log_level
+        if requested is not None and requested != self._level and "logging" in self.capabilities:
+            # The call is not sent yet, so this failure does not concern it.
             with contextlib.suppress(UpstreamError):
-                await self._listen_closer(wished)
+                await self._lower_log_level(requested)
         session = self._wire.session_id
         try:
             return await self._request(request)
@@ -188,17 +184,17 @@ class StatefulLink:
             self._handed_over = 0.0
 
     def hand_over(self, call: str) -> None:
-        """Keep it for this call without a conversation, which is about to use it."""
+        """Reserve the link for this call without a conversation, which is about to use it."""
         self.holder, self._handed_over = call, clock.monotonic() + HANDED_OVER_S
 
-    def left_by(self, session: str) -> None:
-        """A session has ended."""
+    def forget_session(self, session: str) -> None:
+        """Forget the conversations of an ended session."""
         for conversation in [one for one in self.conversations if one.endswith(SESSION + session)]:
             del self.conversations[conversation]
 
     @property
     def is_free(self) -> bool:
-        """Whether no call is open on it or about to be, and no task of the server's own is followed on it."""
+        """Whether the link has no open or reserved call and follows no task of the server."""
         return not self._open_calls() and not self._lingering and clock.monotonic() >= self._handed_over
 
     @property
@@ -216,12 +212,12 @@ class StatefulLink:
         try:
             message = await self._wire.request(flight, body, request.trace)
         except asyncio.CancelledError as cancelled:
-            self._tell_cancelled(number, CancelNote.of(cancelled))
+            self._notify_cancelled(number, CancelNote.of(cancelled))
             raise
         except UpstreamError as problem:
             if problem.error_type == "upstream_timeout":
                 self._timeouts += 1
-                self._tell_cancelled(number, TOOK_TOO_LONG)
+                self._notify_cancelled(number, TOOK_TOO_LONG)
             raise
         finally:
             del self._flights[number]
@@ -232,17 +228,17 @@ class StatefulLink:
         if secrets.active and secrets.concerns(request.method, message):
             message = await secrets.answer(request.method, message)
         if "task" in members and message.raw_result is not None:
-            self._keep_hearing(flight)
+            self._keep_progress(flight)
         return self._reply(message)
 
     def _expect_late_progress(self, number: int, token: Raw) -> None:
-        """Remember which token of the caller's a finished request had: servers may report progress after the reply."""
+        """Keep the caller's progress token of a finished request, because servers may report progress after the reply."""
         self._late_progress[number] = token
         if len(self._late_progress) > _LATE_TOKENS:
             del self._late_progress[next(iter(self._late_progress))]
 
-    def _keep_hearing(self, flight: Flight) -> None:
-        """The call became a task over there: its progress token is good until that task ends (2025-11-25, tasks)."""
+    def _keep_progress(self, flight: Flight) -> None:
+        """Keep the progress token of a call that became a task of the server; it is valid until that ends (2025-11-25, tasks)."""
         self._lingering[flight.number] = flight
         if len(self._lingering) > MAX_LINGERING:
             del self._lingering[next(iter(self._lingering))]
@@ -251,12 +247,12 @@ class StatefulLink:
         if message.raw_result is not None:
             return Result(bytes(message.raw_result))
         if message.raw_error is None:
-            raise broke_protocol(self.server, "answered with neither a result nor an error")
+            raise broke_protocol(self.server, "returned neither a result nor an error")
         raw = bytes(message.raw_error)
         return ErrorReply(raw, wire.parse_strictly(raw)["code"])
 
     async def new_session_after(self, lost: str | None) -> None:
-        """Everyone whose session vanished waits for the one new handshake."""
+        """Wait for a new session after `lost`, with one handshake for all waiting requests."""
         if self.renewal.running is not None or self._wire.session_id == lost or not self.alive:
             await self.renewal.begin_or_join()
 
@@ -264,16 +260,17 @@ class StatefulLink:
         try:
             await self.open(_HANDSHAKE_S)
         except UpstreamError as problem:
-            # The old session is gone and there is no new one: whoever needs this server next starts from the beginning.
+            # There is neither the old session nor a new one: the next caller opens a new link.
             self.lost(problem)
             raise
-        # Whoever lost our session was probably restarted, and may offer something else now.
+        # The server was probably restarted, so its lists may have changed.
         for kind in ("tools", "prompts", "resources"):
             self._listener.on_notification(self, f"notifications/{kind}/list_changed", None)
 
     async def round_trip(self, timeout_s: float) -> None:
-        """A ping. Any answer will do: a server that does not know it is alive too. A ping that is refused because the server
-        has lost the session opens a new one, so that nobody's call has to find out.
+        """Ping the server. Any response counts, including an error for an unknown method.
+
+        If the ping is rejected because the server lost the session, a new one is opened before a call is affected.
         """
         await self.renewal.over()
         session = self._wire.session_id
@@ -283,7 +280,7 @@ class StatefulLink:
         self.refuses_pings = await self.ping_refused(timeout_s)
 
     async def ping_refused(self, timeout_s: float) -> bool:
-        """Whether a ping is refused as in a session that the server does not know; raises if it is not answered at all."""
+        """Return whether a ping is rejected as in an unknown session. Raises if there is no response."""
         number = next_number()
         try:
             await self._wire.request(Flight(number, timeout_s), wire.request(b"%d" % number, b'"ping"', None))
@@ -300,7 +297,7 @@ class StatefulLink:
         await self._wire.send(wire.notification(method, params))
 
     async def set_log_level(self, level: str) -> None:
-        """Levels hold for a whole conversation in this generation, not for one request."""
+        """Set the log level, which applies to the whole session in this generation."""
         self._level = level
         if "logging" in self.capabilities:
             profile = ClientProfile(self.profile.capabilities)
@@ -309,18 +306,18 @@ class StatefulLink:
     async def resume_session(self, session_id: str) -> None:
         if self._wire.session_id is None or self._wire.session_id == session_id:
             return
-        # The session that the handshake has just made is not needed: end it, and hear what the old one says.
+        # End the session that the handshake has just created, and listen to the old one.
         await self._wire.close()
         self._wire.use_session(session_id)
         self._wire.settle(self.version)
         self._wire.listen()
 
-    async def _listen_closer(self, wished: str) -> None:
-        """Where several callers share a conversation the most curious one decides; others are filtered for later."""
-        if self._level is None or _LEVELS.index(wished) < _LEVELS.index(self._level):
-            await self.set_log_level(wished)
+    async def _lower_log_level(self, requested: str) -> None:
+        """Lower the level if needed. On a shared link the lowest level applies; messages are filtered per caller later."""
+        if self._level is None or _LEVELS.index(requested) < _LEVELS.index(self._level):
+            await self.set_log_level(requested)
 
-    def _tell_cancelled(self, number: int, why: CancelNote) -> None:
+    def _notify_cancelled(self, number: int, why: CancelNote) -> None:
         params = wire.encode({"requestId": number, **why.shown()})
         self._spawn(self._send_quietly(wire.notification("notifications/cancelled", params)))
 
@@ -328,20 +325,20 @@ class StatefulLink:
         if message.kind is Kind.NOTIFICATION:
             self._notified(message, flight)
         elif message.method == "ping":
-            self._reply_politely(wire.success(message.id or b"null", b"{}"))
+            self._queue_reply(wire.success(message.id or b"null", b"{}"))
         elif message.method not in QUESTION_METHODS or message.id is None:
-            self._reply_politely(wire.failure(message.id, _METHOD_NOT_FOUND))
-        elif len(self._answering) >= MOST_QUESTIONS:
-            self._reply_politely(wire.failure(message.id, _TOO_MANY_QUESTIONS))
+            self._queue_reply(wire.failure(message.id, _METHOD_NOT_FOUND))
+        elif len(self._answering) >= MAX_QUESTIONS:
+            self._queue_reply(wire.failure(message.id, _TOO_MANY_QUESTIONS))
         else:
-            tied = self._asked_by(message) or flight
+            tied = self._flight_of_task(message) or flight
             task = self._spawn(self._answer(message, tied.request if tied is not None else None, self._open_calls()))
             self._answering[message.id] = task
 
-    def _reply_politely(self, body: bytes) -> None:
-        if not self._courtesies.reply(body):
+    def _queue_reply(self, body: bytes) -> None:
+        if not self._replies.reply(body):
             log.warning(
-                "a server sends requests faster than they can be answered; some get no reply", server=self.server
+                "server sends requests faster than they can be answered; some replies were dropped", server=self.server
             )
 
     def _notified(self, message: Message, flight: Flight | None) -> None:
@@ -352,7 +349,7 @@ class StatefulLink:
                 task.cancel()
             return
         if message.method in TASK_NEWS:
-            # About tasks of the server under its own ids, which no caller knows. We ask about those that are ours.
+            # Tasks of the server, whose ids callers do not know. The gateway polls those that belong to its calls.
             return
         if message.method == "notifications/progress":
             token = (message.params or {}).get(PROGRESS_TOKEN)
@@ -367,16 +364,16 @@ class StatefulLink:
                 return
         call = flight.request if flight is not None else None
         if flight is None and message.method == "notifications/message":
-            named = self._asked_by(message)
-            call = named.request if named is not None else self._only_call()
+            named = self._flight_of_task(message)
+            call = named.request if named is not None else self._single_open_call()
         params = shown_params(message)
         if call is not None:
             call.on_notification(message.method, params)
         else:
             self._listener.on_notification(self, message.method, params)
 
-    def _asked_by(self, message: Message) -> Flight | None:
-        """A question or a log line that names a task belongs to whoever waits for that task."""
+    def _flight_of_task(self, message: Message) -> Flight | None:
+        """Return the flight that waits for the task that a request or log message names."""
         related = related_task(message.params)
         for flight in self._flights.values() if related is not None else ():
             asking = flight.request
@@ -385,21 +382,21 @@ class StatefulLink:
         return None
 
     def _open_calls(self) -> list[UpstreamCall]:
-        """What callers have open here, oldest first; what the gateway asks on its own behalf causes no questions."""
+        """Return the callers' open calls, oldest first. The gateway's own requests cause no requests of the server."""
         return list(self._each_open_call())
 
     def _each_open_call(self) -> Iterator[UpstreamCall]:
         requests = (flight.request for flight in self._flights.values())
         return (request for request in requests if request is not None and request.asker)
 
-    def _only_call(self) -> UpstreamCall | None:
-        """Looks at two calls at most: thousands may be open, and a server may send thousands of messages."""
+    def _single_open_call(self) -> UpstreamCall | None:
+        """Return the open call if there is exactly one. Examines two at most, because thousands may be open."""
         calls = self._each_open_call()
         first = next(calls, None)
         return first if next(calls, None) is None else None
 
     async def _answer(self, message: Message, call: UpstreamCall | None, open_calls: list[UpstreamCall]) -> None:
-        """`call`: the one that the question belongs to, if that is known."""
+        """Answer a request of the server. `call` is the one that it belongs to, if known."""
         question = Question(message.method, shown_params(message), self.server, related_task(message.params))
         try:
             if question.is_list or call is None:
@@ -414,7 +411,7 @@ class StatefulLink:
             await self._send_quietly(wire.failure(message.id, answer.error or _METHOD_NOT_FOUND))
 
     async def _send_quietly(self, body: bytes) -> None:
-        """Courtesies (answers to a server that may be gone) must not raise into nowhere."""
+        """Send without raising: the server may be gone, and no caller waits for the result."""
         try:
             await self._wire.send(body)
         except TaskgateError as problem:
@@ -432,7 +429,7 @@ class StatefulLink:
             self._listener.on_closed(self, None)
 
     def mark_long_lived(self, sent_as: SendLog) -> bool:
-        """The call with this record of its sends has become a task. False if it is not on this link."""
+        """Mark the call with this send log as long-lived. Return False if it is not on this link."""
         for flight in self._flights.values():
             if flight.request is not None and flight.request.send_log is sent_as:
                 self._wire.mark_long_lived(flight)
@@ -440,7 +437,7 @@ class StatefulLink:
         return False
 
     def give_up(self) -> None:
-        """It is not used for anything new."""
+        """Stop using the link for new requests."""
         self.alive = False
 
     def lost(self, reason: UpstreamError | None) -> None:
@@ -452,7 +449,7 @@ class StatefulLink:
             self._listener.on_closed(self, reason)
 
     async def close(self, *, for_good: bool = True) -> None:
-        """End the conversation. If not for good, the server keeps its side where tasks of ours live on."""
+        """Close the link. If not for good, the session stays open on the server while it runs tasks for it."""
         self.alive = False
         self._closed = True
         if not for_good and (self._lingering or self.key.resumes):

@@ -1,7 +1,7 @@
-"""A conversation with a server of the stateless generation (2026-07-28).
+"""A link to a server of the stateless generation (2026-07-28).
 
-There is no session: every request is stamped with what its caller can do, and questions come back inside results. One link
-serves every caller of a server.
+There are no sessions: every request carries the capabilities of its caller, and requests of the server are part of
+results. One link serves all callers of a server.
 """
 
 from __future__ import annotations
@@ -34,13 +34,14 @@ from taskgate.ports.upstream import (
     UpstreamCall,
 )
 from taskgate.turns import LARGE_BYTES, contains
-from taskgate.upstreams.flight import Flight, HttpRefusal, Wire, broke_protocol, next_number, unreachable
-from taskgate.upstreams.health import send_again
+from taskgate.upstreams.failures import HttpRefusal, broke_protocol, unreachable
+from taskgate.upstreams.flight import Flight, Wire, next_number
+from taskgate.upstreams.resend import send_again
 
 _OUR_INFO = wire.raw({"name": "taskgate", "version": __version__})
 
 MAX_ENVELOPES = 1000
-_ASKS = b'"input_required"'
+_INPUT_REQUIRED = b'"input_required"'
 
 
 class StatelessLink:
@@ -67,10 +68,10 @@ class StatelessLink:
         self.keeps_questions = keeps_questions
         self.asks_models = asks_models
         self.served = False
-        """Whether a caller's request went over it, rather than only our own."""
+        """Whether it carried a caller's request, and not only the gateway's own."""
         self._closed = False
         self._timeouts = 0
-        """Calls in a row that got no answer within their time."""
+        """Consecutive calls that timed out."""
         self._wire = line
         self._listener = listener
         self._flights: dict[int, Flight] = {}
@@ -80,16 +81,14 @@ class StatelessLink:
         line.settle(NEWEST_STATELESS)
 
     async def discover(self, timeout_s: float) -> Message:
-        """The probe: ask what the server is. The answer is judged by the caller of this method."""
+        """Send `server/discover` and return the response."""
         number = next_number()
         members = stamp({}, Raw(b"{}"), _OUR_INFO, None)
         body = wire.request(b"%d" % number, b'"server/discover"', wire.join(members))
         return await self._wire.request(Flight(number, timeout_s), body, ((b"mcp-method", b"server/discover"),))
 
     async def _discover_again(self, timeout_s: float) -> Message:
-        """The same of a server that answered before: a token that it does not take any more is renewed, so that nobody's call has
-        to find out. Raises LoginNeeded.
-        """
+        """As `discover`, but renew a rejected token before a call is affected. Raises LoginNeeded."""
         try:
             return await self.discover(timeout_s)
         except HttpRefusal as refusal:
@@ -98,12 +97,10 @@ class StatelessLink:
         return await self.discover(timeout_s)
 
     async def round_trip(self, timeout_s: float) -> None:
-        """Ask again what the server is. One that came back as another, or offers something else, is noticed here: nothing else
-        tells of it where there is no session to lose.
-        """
+        """Send `server/discover` again. This detects a changed server, because there is no session that would be lost."""
         result = description_in(await self._discover_again(timeout_s))
         if result is None:
-            self.lost(unreachable(self.server, f"does not speak {NEWEST_STATELESS} any more"))
+            self.lost(unreachable(self.server, f"does not support {NEWEST_STATELESS} any more"))
             return
         before = self.capabilities
         self.adopt(result)
@@ -128,7 +125,7 @@ class StatelessLink:
 
     @property
     def stuck(self) -> bool:
-        """For a server that answers no ping: whether that can have another reason than a call that keeps it busy."""
+        """Whether missed pings have another cause than a call that keeps the server busy."""
         return not self.busy or self._timeouts > 0
 
     async def request(self, request: UpstreamCall) -> Reply:
@@ -139,13 +136,13 @@ class StatelessLink:
             return await send_again(self, request, failure, self._request)
 
     async def new_session(self) -> None:
-        """There are no sessions in this generation."""
+        """Do nothing: there are no sessions in this generation."""
 
     async def renew_credentials(self, refused: CallFailed) -> bool:
         return await self._wire.renew_credentials(refused)
 
     async def ping_is_refused(self) -> bool:
-        """Nor a ping that could tell of one."""
+        """Return False: there are no sessions in this generation."""
         return False
 
     async def _request(self, request: UpstreamCall) -> Reply:
@@ -165,12 +162,12 @@ class StatelessLink:
         try:
             message = await self._wire.request(flight, body, headers)
         except asyncio.CancelledError as cancelled:
-            self._tell_cancelled(number, CancelNote.of(cancelled))
+            self._notify_cancelled(number, CancelNote.of(cancelled))
             raise
         except UpstreamError as problem:
             if problem.error_type == "upstream_timeout":
                 self._timeouts += 1
-                self._tell_cancelled(number, TOOK_TOO_LONG)
+                self._notify_cancelled(number, TOOK_TOO_LONG)
             raise
         finally:
             del self._flights[number]
@@ -184,10 +181,10 @@ class StatelessLink:
         return self._reply(message)
 
     async def _large_reply(self, body: bytes) -> Reply:
-        return _read_result(body) if await contains(body, _ASKS) else Result(body)
+        return _read_result(body) if await contains(body, _INPUT_REQUIRED) else Result(body)
 
     def _stamped(self, members: Members, profile: ClientProfile) -> Members:
-        """The envelope of a session never changes, so it is rendered once and reused for each of its calls."""
+        """Add the envelope. That of a session never changes, so it is rendered once."""
         if META in members:
             return _stamp(members, profile.towards(self.keeps_questions, self.asks_models))
         known = self._envelopes.get(id(profile))
@@ -205,15 +202,15 @@ class StatelessLink:
             raw = bytes(message.raw_error)
             return ErrorReply(raw, wire.parse_strictly(raw)["code"])
         if message.raw_result is None:
-            raise broke_protocol(self.server, "answered with neither a result nor an error")
+            raise broke_protocol(self.server, "returned neither a result nor an error")
         body = bytes(message.raw_result)
-        return _read_result(body) if _ASKS in body else Result(body)
+        return _read_result(body) if _INPUT_REQUIRED in body else Result(body)
 
     async def notify(self, method: str, params: bytes | None) -> None:
-        """Stateless servers hear no notifications from clients but cancellations, which this link sends itself."""
+        """Do nothing: the only client notification of this generation is the cancellation, which this link sends itself."""
 
     async def set_log_level(self, level: str) -> None:
-        """Levels travel with each request in this generation."""
+        """Do nothing: in this generation each request carries the level."""
 
     async def ask_again(self, timeout_s: float) -> None:
         if self._wire.is_conversation:
@@ -224,10 +221,10 @@ class StatelessLink:
             self.adopt(result if type(result) is dict else {})
 
     async def resume_session(self, session_id: str) -> None:
-        """There are no sessions in this generation."""
+        """Do nothing: there are no sessions in this generation."""
 
-    def _tell_cancelled(self, number: int, why: CancelNote) -> None:
-        """Over HTTP the closed stream has said it already; on a shared stream it must be said."""
+    def _notify_cancelled(self, number: int, why: CancelNote) -> None:
+        """Notify the server of the cancellation. Over HTTP the closed stream is enough, and the wire sends nothing."""
         params = wire.encode({"requestId": number, "reason": why.reason})
         task = asyncio.get_running_loop().create_task(
             self._send_quietly(wire.notification("notifications/cancelled", params))
@@ -243,17 +240,17 @@ class StatelessLink:
 
     def incoming(self, message: Message, flight: Flight | None) -> None:
         if message.kind is not Kind.NOTIFICATION or message.method in TASK_NEWS:
-            # Tasks of the server have ids that no caller knows; we ask about those that are ours.
+            # Tasks of the server, whose ids callers do not know. The gateway polls those that belong to its calls.
             return
         if flight is None:
-            flight = self._flight_of(message)
+            flight = self._find_flight(message)
         if flight is not None and flight.request is not None:
             flight.request.on_notification(message.method, message.raw_params)
         else:
             self._listener.on_notification(self, message.method, message.raw_params)
 
-    def _flight_of(self, message: Message) -> Flight | None:
-        """On a shared stream: by progress token, by subscription id, or as the only one in flight."""
+    def _find_flight(self, message: Message) -> Flight | None:
+        """Find the request of a notification on a shared stream: by progress token, subscription id, or as the only one."""
         params = message.params or {}
         token = params.get(PROGRESS_TOKEN)
         if token is None:
@@ -261,7 +258,7 @@ class StatelessLink:
             token = meta.get("io.modelcontextprotocol/subscriptionId") if type(meta) is dict else None
         if type(token) is int:
             return self._flights.get(token)
-        # Two are looked at, at most: thousands may be open, and a server may send thousands of messages.
+        # Examines two at most: thousands may be open, and a server may send thousands of messages.
         calls = (
             flight
             for flight in self._flights.values()
@@ -271,7 +268,7 @@ class StatelessLink:
         return first if next(calls, None) is None else None
 
     def mark_long_lived(self, sent_as: SendLog) -> bool:
-        """The call with this record of its sends has become a task. False if it is not on this link."""
+        """Mark the call with this send log as long-lived. Return False if it is not on this link."""
         for flight in self._flights.values():
             if flight.request is not None and flight.request.send_log is sent_as:
                 self._wire.mark_long_lived(flight)
@@ -279,7 +276,7 @@ class StatelessLink:
         return False
 
     def give_up(self) -> None:
-        """It is not used for anything new."""
+        """Stop using the link for new requests."""
         self.alive = False
 
     def lost(self, reason: UpstreamError | None) -> None:
@@ -296,30 +293,30 @@ class StatelessLink:
 
 def _read_result(body: bytes) -> Reply:
     members = wire.members_of(body)
-    if bytes(members.get("resultType", Raw(b""))) != _ASKS:
+    if bytes(members.get("resultType", Raw(b""))) != _INPUT_REQUIRED:
         return Result(body)
     requests = members.get("inputRequests")
     return InputRequired(wire.members_of(requests) if requests is not None else {}, members.get("requestState"), body)
 
 
 def description_in(message: Message) -> Mapping[str, Any] | None:
-    """What a server says of itself in an answer to `server/discover`, if it speaks this generation."""
+    """Return the description in a response to `server/discover`, or None if the server does not support this generation."""
     result = wire.parse_strictly(bytes(message.raw_result)) if message.raw_result is not None else None
     versions = result.get("supportedVersions") if type(result) is dict else None
     return result if type(versions) is list and NEWEST_STATELESS in versions else None
 
 
 def _stamp(members: Members, profile: ClientProfile) -> Members:
-    """A stateful caller that never set a level hears every line of a server of its own generation: so it does here."""
+    """Add the envelope. A stateful caller without a log level receives all messages, as from a stateful server."""
     level = profile.log_level or ("debug" if profile.logs_unasked else None)
     return stamp(members, wire.raw(profile.capabilities), profile.client_info, level)
 
 
 @lru_cache(maxsize=4096)
 def _headers(method: str, name: str) -> tuple[tuple[bytes, bytes], ...]:
-    """Most calls name one of a few tools, so their headers are rendered once."""
-    said = (b"mcp-method", method.encode("ascii"))
-    return (said,) if not name else (said, (b"mcp-name", encode_header_value(name).encode("ascii")))
+    """Return the headers of a request. Cached, because most calls name one of a few tools."""
+    method_header = (b"mcp-method", method.encode("ascii"))
+    return (method_header,) if not name else (method_header, (b"mcp-name", encode_header_value(name).encode("ascii")))
 
 
 _method = lru_cache(maxsize=256)(wire.encode)

@@ -1,9 +1,6 @@
-"""Wires over one shared stream of messages: a child's pipes, or the old HTTP+SSE transport.
+"""Base of wires with one shared stream of messages: a child process, or the old HTTP+SSE transport.
 
-Nothing on such a stream says which request a message belongs to, except the id of a response; so everything else is handed on
-without a flight, and the link decides.
-
-One child process as a wire: a line is a message.
+On such a stream only the id of a response identifies its request. All other messages are passed to the link without a flight.
 """
 
 from __future__ import annotations
@@ -11,9 +8,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections import deque
-from collections.abc import Callable
 from typing import Final
-from urllib.parse import urljoin, urlsplit
 
 import msgspec
 
@@ -21,42 +16,27 @@ from taskgate.core import wire
 from taskgate.core.errors import Executed, TaskgateError, UpstreamError
 from taskgate.core.sliced_reading import finished, reads_quickly, result_in_slices
 from taskgate.core.wire import BeyondLimits, Kind, Message
-from taskgate.mcp.failures import ChildFailure, HttpFailure
-from taskgate.mcp.http.client import HttpClient
-from taskgate.mcp.http.target import Target
-from taskgate.mcp.sse import SseEvent
-from taskgate.mcp.stdio.child import Child, ChildExit
-from taskgate.mcp.stdio.process import ChildSpec
-from taskgate.mcp.stdio.reaper import Reaper
 from taskgate.ports.upstream import CallFailed
 from taskgate.reading import read_message, read_unread_result
 from taskgate.turns import let_others_run
-from taskgate.upstreams.flight import (
-    Flight,
-    Intake,
-    Receiver,
-    broke_protocol,
-    looks_like_answer,
-    timed_out,
-    too_large,
-    unreachable,
-    unreadable,
-)
+from taskgate.upstreams.failures import broke_protocol, looks_like_answer, timed_out, too_large, unreachable, unreadable
+from taskgate.upstreams.flight import Flight, Receiver
+from taskgate.upstreams.intake import Intake
 from taskgate.upstreams.secret_filter import SecretFilter
 
 _ID: Final = re.compile(rb'"id"\s*:\s*(\d+)')
 
 AT_ONCE: Final = 50
-"""Messages of one server that are read in one turn of the loop."""
-MOST_UNREAD: Final = 4
-"""How many of the largest messages may wait to be read, where their sender cannot be made to wait."""
+"""Messages of one server that are read in one iteration of the event loop."""
+MAX_UNREAD: Final = 4
+"""How many messages of maximum size may wait to be read, if the sender cannot be paused."""
 
-JUNK_SHOWN = 200
-"""Bytes that are kept of the first line that is no message."""
+INVALID_SHOWN_BYTES = 200
+"""Bytes kept of the first line that is not a message."""
 
 
 class StreamWire:
-    """Correlates responses with requests by id. Subclasses say how a line leaves and how the stream ends."""
+    """Correlates responses with requests by id. Subclasses implement writing and closing."""
 
     session_id: str | None = None
     is_conversation = True
@@ -66,17 +46,17 @@ class StreamWire:
         self.secret_filter = secret_filter
         self._intake = intake
         self._reader = intake.reader
-        self.junk_lines = 0
-        self._first_junk = b""
+        self.invalid_lines = 0
+        self._first_invalid = b""
         self._receiver: Receiver | None = None
         self._waiting: dict[bytes, asyncio.Future[Message]] = {}
         self._in_parts: set[bytes] = set()
-        """Those whose result may be beyond the limits of a message."""
+        """Requests whose result may exceed the limits of a message."""
         self._places: dict[bytes, int] = {}
         self._lost: UpstreamError | None = None
-        self._later: deque[bytes] = deque()
-        """What has come and was not read yet."""
-        self._later_bytes = 0
+        self._unread: deque[bytes] = deque()
+        """Received messages that are not read yet."""
+        self._unread_bytes = 0
         self._at_once = 0
         self._reading: asyncio.Task[None] | None = None
         self._ended: tuple[str, int | None] | None = None
@@ -85,7 +65,7 @@ class StreamWire:
         self._receiver = receiver
 
     def detach(self) -> None:
-        """Nobody uses it: that it ends now is no loss to anybody, and what it asked needs no answer."""
+        """Detach the link before closing, so that the end of the stream is not reported as a loss."""
         if self._receiver is not None:
             self._receiver.lost(None)
         self._receiver = None
@@ -94,16 +74,16 @@ class StreamWire:
         self.session_id = session_id
 
     def settle(self, version: str) -> None:
-        """One stream, one conversation: there is nothing to repeat."""
+        """Do nothing: the stream carries no revision header."""
 
-    def begin_again(self) -> None:
-        """There is nothing to forget either."""
+    def reset(self) -> None:
+        """Do nothing: the stream itself is the session."""
 
     def listen(self) -> None:
-        """The stream is always open."""
+        """Do nothing: the stream is always open."""
 
     async def renew_credentials(self, refused: CallFailed) -> bool:
-        """A stream proves nothing with each message."""
+        """Return False: messages on a stream carry no credentials."""
         return False
 
     async def request(self, flight: Flight, body: bytes, headers: tuple[tuple[bytes, bytes], ...] = ()) -> Message:
@@ -126,7 +106,7 @@ class StreamWire:
             self._in_parts.discard(key)
 
     def mark_long_lived(self, flight: Flight) -> None:
-        """All calls share one stream, so none holds anything that another could miss."""
+        """Do nothing: all calls share one stream."""
 
     async def send(self, body: bytes) -> None:
         if self._lost is not None:
@@ -134,41 +114,41 @@ class StreamWire:
         await self._write(body)
 
     async def _write(self, body: bytes) -> int:
-        """Send one message and say which one it was, counted from 1."""
+        """Send one message and return its number, counted from 1."""
         raise NotImplementedError
 
     async def close(self) -> None:
         raise NotImplementedError
 
     def pause_reading(self) -> None:
-        """What comes next waits with its sender, where the transport can do that."""
+        """Stop reading from the sender, if the transport supports it."""
 
     def resume_reading(self) -> None:
-        """The opposite of `pause_reading`."""
+        """Read from the sender again."""
 
     def received(self, body: bytes) -> None:
-        """One message has arrived. So many are read at once; large ones, and what comes behind them, in later turns of the loop,
-        so that a server that says much does not hold up the others.
+        """Process a received message. A limited number is read at once; large messages and those after them are read in later
+        iterations of the event loop, so that one server does not delay the others.
         """
         if self._reading is None and self._at_once < AT_ONCE and reads_quickly(body):
             self._at_once += 1
             self._read(body)
             return
-        self._later.append(body)
-        self._later_bytes += len(body)
-        if self._later_bytes > MOST_UNREAD * self._intake.max_bytes:
-            self._later.clear()
-            self._ended = ("said more at once than can be read", None)
+        self._unread.append(body)
+        self._unread_bytes += len(body)
+        if self._unread_bytes > MAX_UNREAD * self._intake.max_bytes:
+            self._unread.clear()
+            self._ended = ("sent more messages at once than can be processed", None)
         if self._reading is None:
             self.pause_reading()
             self._reading = asyncio.get_running_loop().create_task(self._read_on())
 
     async def _read_on(self) -> None:
-        while self._later:
+        while self._unread:
             await let_others_run()
-            for _ in range(min(AT_ONCE, len(self._later))):
-                body = self._later.popleft()
-                self._later_bytes -= len(body)
+            for _ in range(min(AT_ONCE, len(self._unread))):
+                body = self._unread.popleft()
+                self._unread_bytes -= len(body)
                 if reads_quickly(body):
                     self._read(body)
                 else:
@@ -198,7 +178,7 @@ class StreamWire:
             try:
                 self._take_unread(finished(result_in_slices(body)), problem)
             except TaskgateError:
-                self.junk_lines += 1
+                self.invalid_lines += 1
         except TaskgateError as problem:
             self._unreadable(body, problem)
         else:
@@ -207,26 +187,26 @@ class StreamWire:
             self._take(message)
 
     def _take_unread(self, message: Message | None, problem: BeyondLimits) -> None:
-        """A message beyond the limits. If it answers a request whose result is read in parts it is taken, with its result unread;
-        any other request that it answers fails."""
+        """Handle a message beyond the limits. If its request reads the result in parts, the response is delivered with its result
+        unread; any other request fails."""
         waiting = self._waiting.get(message.id) if message is not None and message.id is not None else None
         if message is None or waiting is None or waiting.done():
-            self.junk_lines += 1
+            self.invalid_lines += 1
         elif message.id in self._in_parts:
             waiting.set_result(message)
         else:
             waiting.set_exception(unreadable(self.server, problem, self.secret_filter))
 
     def _unreadable(self, body: bytes, problem: TaskgateError) -> None:
-        """Whatever is not a message (a banner, say) is counted and dropped."""
-        if not self.junk_lines:
-            self._first_junk = body[:JUNK_SHOWN]
-        self.junk_lines += 1
+        """Count and drop a line that is not a message, such as a banner."""
+        if not self.invalid_lines:
+            self._first_invalid = body[:INVALID_SHOWN_BYTES]
+        self.invalid_lines += 1
         self._refuse_unreadable(body, problem)
 
-    def first_junk(self) -> str:
-        """The beginning of the first thing it sent that is no message; empty if there was none."""
-        return self.secret_filter.text(self._first_junk.decode("utf-8", "replace").strip())
+    def first_invalid(self) -> str:
+        """Return the start of the first line that is not a message, or an empty string."""
+        return self.secret_filter.text(self._first_invalid.decode("utf-8", "replace").strip())
 
     def _take(self, message: Message) -> None:
         if message.kind is Kind.RESPONSE:
@@ -238,7 +218,7 @@ class StreamWire:
             self._receiver.incoming(message, None)
 
     def _refuse_unreadable(self, body: bytes, problem: TaskgateError) -> None:
-        """An answer that breaks the rules of JSON is still an answer: who waits for it is told, instead of waiting on."""
+        """Fail the request that an invalid response belongs to, instead of letting it time out."""
         try:
             answered = bytes(wire.members_of(body).get("id", b"")) if body.lstrip()[:1] == b"{" else b""
         except (msgspec.MsgspecError, RecursionError):
@@ -248,7 +228,7 @@ class StreamWire:
             waiting.set_exception(unreadable(self.server, problem, self.secret_filter))
 
     def refuse_oversize(self, begin: bytes, end: bytes) -> None:
-        """A message was too large to keep. Who waits for it is told; its id stands near the beginning or near the end."""
+        """Fail the request of a response that was too large. Its id is near the start or the end of the message."""
         waiting = {key: future for key, future in self._waiting.items() if not future.done()}
         if looks_like_answer(begin):
             found = _ID.findall(begin.partition(b'"result"')[0]) + _ID.findall(end)
@@ -260,14 +240,14 @@ class StreamWire:
             next(iter(waiting.values())).set_exception(broke_protocol(self.server, why))
 
     def stream_ended(self, why: str, delivered: int | None = None) -> None:
-        """The stream is gone: who waits for an answer hears that the call may have been executed, unless it never left.
+        """Fail all open requests because the stream ended: with `executed: maybe`, or `no` if they were not sent completely.
 
-        `delivered` counts the messages that are known to have been handed over whole.
+        `delivered` is the number of messages that were sent completely, if known.
         """
         if self._lost is not None:
             return
         if self._reading is not None:
-            # What came before the end counts, and may hold answers.
+            # Messages before the end are read first: they may be responses.
             self._ended = (why, delivered)
             return
         self._lost = unreachable(self.server, why)
@@ -277,162 +257,3 @@ class StreamWire:
                 future.set_exception(unreachable(self.server, why, Executed.MAYBE if left else Executed.NO))
         if self._receiver is not None:
             self._receiver.lost(self._lost)
-
-
-STOP_GRACE_S = 2.0
-AROUND_A_RESULT = 64 * 1024
-
-
-class StdioWire(StreamWire):
-    def __init__(self, server: str, intake: Intake, secret_filter: SecretFilter, hide: Callable[[str], str]) -> None:
-        super().__init__(server, intake, secret_filter)
-        self._hide = hide
-        self._child: Child | None = None
-
-    async def start(self, spec: ChildSpec, reaper: Reaper) -> None:
-        try:
-            self._child = await Child.start(
-                spec,
-                on_line=self.received,
-                on_exit=self._exited,
-                on_oversize=lambda line: self.refuse_oversize(line.begin, line.end),
-                reaper=reaper,
-                max_line_bytes=self._intake.max_bytes + AROUND_A_RESULT,
-            )
-        except ChildFailure as failure:
-            raise unreachable(self.server, f"could not be started: {self._hide(failure.message)}") from None
-        self._intake.lines.add(self)
-
-    def adopt(self, max_bytes: int) -> None:
-        if self._child is not None:
-            self._child.set_max_line_bytes(max_bytes + AROUND_A_RESULT)
-
-    def pause_reading(self) -> None:
-        if self._child is not None:
-            self._child.pause_reading()
-
-    def resume_reading(self) -> None:
-        if self._child is not None:
-            self._child.resume_reading()
-
-    @property
-    def running(self) -> bool:
-        return self._child is not None and self._child.running
-
-    @property
-    def pid(self) -> int | None:
-        return self._child.pid if self._child is not None else None
-
-    def stderr_tail(self) -> list[str]:
-        """The last lines that it wrote. It may write what it was given: variables, arguments."""
-        return list(map(self.secret_filter.text, self._child.stderr_tail())) if self._child is not None else []
-
-    async def _write(self, body: bytes) -> int:
-        if self._child is None:
-            raise unreachable(self.server, "is not running")
-        if b"\n" in body:
-            # A raw newline in JSON can only be white space between tokens; here it would end the message.
-            body = body.replace(b"\r", b" ").replace(b"\n", b" ")
-        try:
-            return self._child.send(body)
-        except ChildFailure as failure:
-            raise unreachable(self.server, f"cannot be written to: {failure.message}") from None
-
-    def _exited(self, ending: ChildExit) -> None:
-        how = f"was ended by signal {-ending.code}" if ending.code < 0 else f"ended with exit code {ending.code}"
-        self.stream_ended(how, ending.lines_handed_over)
-
-    async def close(self) -> None:
-        if self._child is not None:
-            await self._child.stop(STOP_GRACE_S)
-
-
-# The HTTP+SSE transport of 2024-11-05: one GET stream for everything, and POSTs to an address that the stream names
-# first.
-#
-# Kept because servers with it are still around; only ever used towards upstreams.
-
-
-class OldSseWire(StreamWire):
-    def __init__(
-        self,
-        server: str,
-        client: HttpClient,
-        url: str,
-        headers: dict[str, str],
-        intake: Intake,
-        *,
-        secret_filter: SecretFilter,
-    ) -> None:
-        super().__init__(server, intake, secret_filter)
-        self._client = client
-        self._url = url
-        self._headers = headers
-        self._post_target: asyncio.Future[Target] | None = None
-        self._stream: asyncio.Task[None] | None = None
-
-    async def start(self, timeout_s: float) -> None:
-        """Open the stream and wait for the address to post to."""
-        loop = asyncio.get_running_loop()
-        self._post_target = loop.create_future()
-        self._stream = loop.create_task(self._follow())
-        try:
-            async with asyncio.timeout(timeout_s):
-                await asyncio.shield(self._post_target)
-        except TimeoutError:
-            await self.close()
-            raise unreachable(self.server, "named no address to post to") from None
-
-    async def _follow(self) -> None:
-        target = Target.parse(self._url, self._headers)
-        try:
-            reply = await self._client.exchange(
-                target,
-                b"GET",
-                ((b"accept", b"text/event-stream"),),
-                b"",
-                deadline_s=None,
-                on_event=self._on_event,
-                long_lived=True,
-            )
-            why = "closed the event stream" if reply.status == 200 else f"answered with HTTP {reply.status}"
-        except HttpFailure:
-            why = "broke the event stream"
-        if self._post_target is not None and not self._post_target.done():
-            self._post_target.set_exception(unreachable(self.server, why))
-        self.stream_ended(why)
-
-    def _on_event(self, event: SseEvent) -> bool:
-        if event.event == "endpoint" and self._post_target is not None and not self._post_target.done():
-            self._take_address(event.data.decode("utf-8", "replace"))
-        elif event.event in ("message", "") and event.data:
-            self.received(event.data)
-        return False
-
-    def _take_address(self, address: str) -> None:
-        """The address must be of the same origin: a server may not send our requests elsewhere."""
-        assert self._post_target is not None
-        url = urljoin(self._url, address)
-        if urlsplit(url)[:2] != urlsplit(self._url)[:2]:
-            self._post_target.set_exception(unreachable(self.server, "named an address of another origin"))
-        else:
-            self._post_target.set_result(Target.parse(url, self._headers))
-
-    async def _write(self, body: bytes) -> int:
-        assert self._post_target is not None
-        target = await self._post_target
-        try:
-            reply = await self._client.exchange(
-                target, b"POST", ((b"content-type", b"application/json"),), body, deadline_s=30
-            )
-        except HttpFailure as failure:
-            raise unreachable(self.server, "broke the connection", failure.executed) from None
-        if reply.status >= 400:
-            raise unreachable(self.server, f"refused the request with HTTP {reply.status}")
-        return 0
-
-    async def close(self) -> None:
-        if self._stream is not None:
-            self._stream.cancel()
-            await asyncio.gather(self._stream, return_exceptions=True)
-        self.stream_ended("was closed")

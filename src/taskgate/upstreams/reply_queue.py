@@ -1,7 +1,7 @@
-"""Replies that a server gets for what it sends on its own: answers to pings, and refusals of requests that we do not support.
+"""Queue replies to a server's own requests: responses to pings, and rejections of unsupported requests.
 
-A server may send such requests much faster than replies can leave, over HTTP one POST each. So only a few are on their way at once,
-the others wait in line, and what finds no place there is not answered.
+A server may send such requests faster than replies can be sent; over HTTP each reply is one POST. Only a few are sent
+at once, the others wait in a queue, and replies beyond its limit are dropped.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 AT_ONCE: Final = 4
-MOST_WAITING: Final = 256
+MAX_WAITING: Final = 256
 
 
-class Courtesies:
-    """`send` may not raise. `spawn` runs work beside the link, which cancels it when it closes."""
+class ReplyQueue:
+    """A bounded queue of replies. `send` must not raise. `spawn` runs a task that the link cancels when it closes."""
 
     def __init__(
         self, send: Callable[[bytes], Awaitable[None]], spawn: Callable[[Awaitable[None]], asyncio.Task[None]]
@@ -27,8 +27,8 @@ class Courtesies:
         self._senders = 0
 
     def reply(self, body: bytes) -> bool:
-        """Send a reply in its turn. False if too many wait already: then it is dropped."""
-        if len(self._waiting) >= MOST_WAITING:
+        """Queue a reply. Return False if the queue is full and the reply was dropped."""
+        if len(self._waiting) >= MAX_WAITING:
             return False
         self._waiting.append(body)
         if self._senders < AT_ONCE:
