@@ -17,8 +17,8 @@ from tests.middle.test_console_pages import form_token
 from tests.seam import Gateway, Upstream, seam, settle
 
 from taskgate import clock
-from taskgate.access.attempts import MOST_KEYS, FailedAttempts, TooManyAttempts
-from taskgate.access.authorize import MOST_FAILURES
+from taskgate.access.attempts import MAX_KEYS, FailedAttempts, TooManyAttempts
+from taskgate.access.authorize import MAX_FAILURES
 from taskgate.dashboard.passphrase import TRIES, Passphrase
 from taskgate.inbound.gateway_secrets import set_passphrase
 
@@ -68,7 +68,7 @@ async def test_wrong_tokens_cost_their_issuer_sixty_requests_a_minute_at_most(wh
         tries = [try_at(gate, where, f"guess-{number}") for number in range(GUESSES if together else 70)]
         found = await asyncio.gather(*tries) if together else [await one for one in tries]
         refused = 403 if where == "/login" else 401
-        assert found.count(refused) == MOST_FAILURES == issuer.count("/introspect")
+        assert found.count(refused) == MAX_FAILURES == issuer.count("/introspect")
         assert set(found) == {refused, 429}
         assert await try_at(gate, where, "agent-token") in (200, 303), "a known token is not held up"
         await gate.advance(61)
@@ -78,7 +78,7 @@ async def test_wrong_tokens_cost_their_issuer_sixty_requests_a_minute_at_most(wh
 @seam
 async def test_guesses_at_one_way_in_count_at_all_others() -> None:
     async with Gateway({"tokens": [token("agent")]}, {"s": Upstream("2025")}) as gate:
-        for number in range(MOST_FAILURES):
+        for number in range(MAX_FAILURES):
             assert await try_at(gate, WAYS[number % 3], f"guess-{number}") == 401
         assert [await try_at(gate, where, "another") for where in WAYS] == [429] * len(WAYS)
         refused = await gate.http("GET", "/api/v1/tasks", headers={"authorization": "Bearer another"}).done()
@@ -89,8 +89,8 @@ async def test_guesses_at_one_way_in_count_at_all_others() -> None:
 @seam
 async def test_the_operators_token_cannot_be_guessed_where_calls_need_no_token() -> None:
     async with Gateway({}, {"s": Upstream("2025")}) as gate:
-        found = [await try_at(gate, "/api/v1/tasks", f"guess-{number}") for number in range(MOST_FAILURES + 5)]
-        assert found == [401] * MOST_FAILURES + [429] * 5
+        found = [await try_at(gate, "/api/v1/tasks", f"guess-{number}") for number in range(MAX_FAILURES + 5)]
+        assert found == [401] * MAX_FAILURES + [429] * 5
         assert await try_at(gate, "/mcp", "any-token") == 200, "an open gateway serves any caller as anonymous"
 
 
@@ -104,8 +104,8 @@ async def test_login_codes_are_limited_too() -> None:
             kind = {"content-type": "application/x-www-form-urlencoded"}
             return (await gate.http("POST", "/login", sent, kind).done()).status
 
-        found = await asyncio.gather(*(redeem(f"code-{number}") for number in range(MOST_FAILURES + 20)))
-        assert (found.count(403), found.count(429)) == (MOST_FAILURES, 20)
+        found = await asyncio.gather(*(redeem(f"code-{number}") for number in range(MAX_FAILURES + 20)))
+        assert (found.count(403), found.count(429)) == (MAX_FAILURES, 20)
 
 
 @seam
@@ -115,7 +115,7 @@ async def test_many_good_tokens_at_once_from_one_address_are_all_let_in() -> Non
         jwt = {"issuer": issuer.url, "audiences": ["gate"]}
         async with Gateway({"auth": {"jwt": [jwt]}}, {"s": Upstream("2025")}) as gate:
             issuer.slow_s = 0.5
-            tokens = [issuer.token(sub=f"caller-{number}") for number in range(3 * MOST_FAILURES)]
+            tokens = [issuer.token(sub=f"caller-{number}") for number in range(3 * MAX_FAILURES)]
             assert set(await asyncio.gather(*(try_at(gate, "/mcp", each) for each in tokens))) == {200}
 
 
@@ -123,7 +123,7 @@ async def test_many_good_tokens_at_once_from_one_address_are_all_let_in() -> Non
 async def test_an_issuer_that_is_away_costs_no_attempt() -> None:
     async with an_issuer() as issuer, Gateway(introspecting(issuer), {"s": Upstream("2025")}) as gate:
         issuer.pages["/introspect"] = lambda _: (500, b"")
-        for number in range(MOST_FAILURES + 5):
+        for number in range(MAX_FAILURES + 5):
             assert await try_at(gate, "/api/v1/tasks", f"t-{number}") == 503
 
 
@@ -148,7 +148,7 @@ async def test_guessed_codes_cost_the_login_provider_sixty_requests_a_minute_at_
 
             tries = [guess(f"guess-{number}") for number in range(GUESSES if together else 70)]
             found = await asyncio.gather(*tries) if together else [await one for one in tries]
-            assert found.count(403) == MOST_FAILURES == issuer.count("/token")
+            assert found.count(403) == MAX_FAILURES == issuer.count("/token")
             assert set(found) == {403, 429}
             await gate.advance(61)
             issuer.pages["/token"] = right
@@ -239,7 +239,7 @@ async def test_an_attempt_that_passes_frees_its_place_and_one_that_waits_too_lon
 async def test_addresses_are_forgotten_beyond_a_number_but_none_with_an_attempt_in_progress() -> None:
     attempts = FailedAttempts(1, 60.0)
     pending = await attempts.begin("pending")
-    for number in range(MOST_KEYS + 10):
+    for number in range(MAX_KEYS + 10):
         attempts.failed(f"address-{number}")
     with pending:
         pass
@@ -247,7 +247,7 @@ async def test_addresses_are_forgotten_beyond_a_number_but_none_with_an_attempt_
         attempts.check("pending")
     attempts.check("address-0")
     with pytest.raises(TooManyAttempts):
-        attempts.check(f"address-{MOST_KEYS}")
+        attempts.check(f"address-{MAX_KEYS}")
 
 
 @seam

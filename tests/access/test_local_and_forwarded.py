@@ -8,7 +8,7 @@ import pytest
 from tests.access.stage import digest, token
 from tests.seam import Gateway, Upstream, seam
 
-from taskgate.access.authorize import MOST_FAILURES, AccessRefused
+from taskgate.access.authorize import MAX_FAILURES, AccessRefused
 from taskgate.access.proof import HopProof, LocalProof
 from taskgate.core.errors import CallerError
 from taskgate.core.identity.access import Access, AccessRefusal
@@ -53,8 +53,8 @@ async def test_a_local_user_calls_in_scopes_that_require_nothing() -> None:
 async def test_a_peer_that_proves_nothing_is_refused_and_counted() -> None:
     async with Gateway({}, {}) as gate:
         other = LocalProof("local:other", proved=False)
-        found = [refusal(gate, other, Access.LOGIN) for _ in range(MOST_FAILURES + 1)]
-        assert found == [AccessRefusal.UNKNOWN_CREDENTIAL] * MOST_FAILURES + [AccessRefusal.TOO_MANY_ATTEMPTS]
+        found = [refusal(gate, other, Access.LOGIN) for _ in range(MAX_FAILURES + 1)]
+        assert found == [AccessRefusal.UNKNOWN_CREDENTIAL] * MAX_FAILURES + [AccessRefusal.TOO_MANY_ATTEMPTS]
         assert refusal(gate, ME, Access.LOGIN) is None, "a peer that proves who it is is not held up"
 
 

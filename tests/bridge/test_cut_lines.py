@@ -19,11 +19,11 @@ import pytest
 from taskgate.bridge import lines as written_lines
 from taskgate.bridge import relay as relays
 from taskgate.bridge.pending import encode
-from taskgate.bridge.relay import HungUp, Relay
+from taskgate.bridge.relay import ClientGone, Relay
 from taskgate.bridge.starter import Line, NoGateway, Wait
 
 WAIT_S = 60.0
-HARMLESS = "tools/list"
+REPEATABLE = "tools/list"
 
 
 def request(request_id: Any, method: str = "tools/call", **params: Any) -> bytes:
@@ -32,7 +32,7 @@ def request(request_id: Any, method: str = "tools/call", **params: Any) -> bytes
 
 BURST = [
     request(1, name="charge"),
-    request(2, HARMLESS),
+    request(2, REPEATABLE),
     encode({"jsonrpc": "2.0", "method": "notifications/progress", "params": {}}) + b"\n",
     request(3, name="charge"),
     request(4, "tasks/get", taskId="tg_1"),
@@ -214,7 +214,7 @@ def test_death_at_every_byte_of_replay_loses_nothing(stages: list[Stage], monkey
                 stage.turn()
             CutAfter(patch, second.line.socket.fileno(), count, second.die)
             first.die()
-            os.write(stage.types, request(1, HARMLESS) + request(2, name="charge"))
+            os.write(stage.types, request(1, REPEATABLE) + request(2, name="charge"))
             while stage.reached < 3 and 2 not in second.executed:
                 stage.turn()
             if second.far.fileno() != -1:
@@ -317,7 +317,7 @@ def test_unreachable_gateway_leaves_no_claim_about_earlier_calls(stages: list[St
 def test_requests_beyond_limit_are_refused_and_none_is_forgotten(
     stages: list[Stage], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("taskgate.bridge.pending.MOST_OPEN", 3)
+    monkeypatch.setattr("taskgate.bridge.pending.MAX_OPEN", 3)
     first, second = Gateway(answers=False), Gateway(answers=True)
     stage = Stage([first, second])
     stages.append(stage)
@@ -340,7 +340,7 @@ def test_death_after_end_of_client_input_answers_everything(stages: list[Stage])
     first = Gateway(answers=False)
     stage = Stage([first])
     stages.append(stage)
-    os.write(stage.types, request(1, name="charge") + request(2, HARMLESS))
+    os.write(stage.types, request(1, name="charge") + request(2, REPEATABLE))
     while len(first.executed) < 2:
         stage.turn()
     os.close(stage.types)
@@ -362,7 +362,7 @@ def test_client_that_closed_its_output_ends_relay(stages: list[Stage]) -> None:
     os.close(stage.reads)
     stage.reads = os.open(os.devnull, os.O_RDONLY)
     first.die()
-    with pytest.raises(HungUp):
+    with pytest.raises(ClientGone):
         stage.relay.run()
 
 
@@ -385,4 +385,4 @@ def test_initialized_notification_outlives_unreachable_gateway(
     os.write(stage.types, request(2, name="charge"))
     stage.until_answered(3)
     assert [each for each in second.executed if each != 2] == ["taskgate-bridge-2-0"]
-    assert "notifications/initialized" in stage.relay._pending._opening
+    assert "notifications/initialized" in stage.relay._pending._session_setup

@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from taskgate.bridge.errors import failure
+from taskgate.bridge.handshake import is_older
 from taskgate.bridge.lines import Splitter
 from taskgate.bridge.main import options
-from taskgate.bridge.meeting import is_older
-from taskgate.bridge.pending import Pending, Seen, answered, encode, failure, look, unsent
+from taskgate.bridge.pending import ClientLine, Pending, answered, classify, encode, unsent
 
 IDS = st.one_of(st.integers(-(2**60), 2**60), st.text(max_size=12))
 VALUES = st.recursive(
@@ -31,10 +32,10 @@ def written(message: dict[str, Any], spaces: bool, plain: bool) -> bytes:
     return text.encode("utf-8", "surrogatepass") + b"\n"
 
 
-def truth(message: dict[str, Any]) -> Seen:
+def truth(message: dict[str, Any]) -> ClientLine:
     if "method" not in message:
-        return Seen(None, "")
-    return Seen(encode(message["id"]) if "id" in message else None, message["method"])
+        return ClientLine(None, "")
+    return ClientLine(encode(message["id"]) if "id" in message else None, message["method"])
 
 
 @given(data=st.data(), spaces=st.booleans(), plain=st.booleans())
@@ -48,7 +49,7 @@ def test_a_line_is_seen_as_what_it_is(data: st.DataObject, spaces: bool, plain: 
     else:
         members[data.draw(st.sampled_from(["result", "error"]))] = data.draw(VALUES)
     message = {name: members[name] for name in data.draw(st.permutations(list(members)))}
-    seen = look(written(message, spaces, plain))
+    seen = classify(written(message, spaces, plain))
     if seen.method.startswith("notifications/"):
         # Such a line is a notification by its name, whatever else is in it.
         assert seen.method == message["method"]

@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 from tests.harness.gateway import free_port
 
-from taskgate.access.arrival import names_in_certificate, names_in_header
+from taskgate.access.client_certificates import names_in_certificate, names_in_header
 from taskgate.assembly.build import open_house
 from taskgate.config.load import load
 from taskgate.config.problems import ConfigError

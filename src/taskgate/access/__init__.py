@@ -1,1 +1,1 @@
-"""Authentication and authorization of every request, whichever way it arrives, and the declarations of all routes."""
+"""Authentication and authorization of every request on every transport, and the declarations of all routes."""

@@ -1,30 +1,27 @@
-"""Where a connection came from: its address, whether a trusted proxy opened it, and the names in the client's certificate."""
+"""The origin of a connection: its address, whether a trusted proxy opened it, and the names in the client's certificate."""
 
 from __future__ import annotations
 
 import ipaddress
-import ssl
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from taskgate import clock
-
-_KINDS: Final = {"DNS": "dns", "URI": "uri", "email": "email"}
-MOST_NAMES: Final = 50
+from taskgate.access.client_certificates import expiry_of, names_in_certificate, names_in_header
 
 Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 LOCAL: Final = "local"
-"""Callers that came by a Unix socket."""
+"""The address of callers on a Unix socket."""
 _FORWARDED: Final = b"x-forwarded-for"
-_MOST_HOPS: Final = 32
+_MAX_HOPS: Final = 32
 
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """What is known of a connection before anything was said on it."""
+    """What is known about a connection before its first request."""
 
     address: str
     on_loopback: bool
@@ -33,7 +30,7 @@ class Arrival:
     certificate: tuple[str, ...] = ()
     """The names in the client's certificate, which the TLS library has verified."""
     certificate_expiry: clock.Expiry | None = None
-    """When that certificate ends. The TLS library looks at it once; a connection may stay open for longer."""
+    """When the certificate expires. TLS checks that once, but a connection may stay open longer."""
 
 
 class Arrivals:
@@ -54,22 +51,22 @@ class Arrivals:
         return Arrival(address_key(address), near, self._trusts(address), names, expiry_of(certificate))
 
     def certificate_names(self, arrival: Arrival, headers: Iterable[tuple[bytes, bytes]]) -> tuple[str, ...]:
-        """Whose certificate a caller showed: to us, or to a trusted proxy. A header from any other peer is ignored."""
+        """Return the names of the certificate shown to the gateway or to a trusted proxy. Other peers' headers are ignored."""
         if not arrival.by_proxy or self._certificate_header is None:
             return arrival.certificate
         said = [value for name, value in headers if name == self._certificate_header]
         return names_in_header(said[0]) if len(said) == 1 else ()
 
     def certificate_expiry(self, arrival: Arrival) -> clock.Expiry | None:
-        """When the certificate of `certificate_names` ends; None where a proxy has verified it, which states no end."""
+        """Return when the certificate of `certificate_names` expires; None if a proxy verified it, which sends no expiry."""
         return None if arrival.by_proxy and self._certificate_header is not None else arrival.certificate_expiry
 
     def caller_address(self, arrival: Arrival, headers: Iterable[tuple[bytes, bytes]]) -> str:
-        """Under which address an anonymous caller is counted."""
+        """Return the address under which an anonymous caller is counted."""
         if not arrival.by_proxy:
             return arrival.address
         said = b",".join(value for name, value in headers if name == _FORWARDED).decode("latin-1")
-        for hop in reversed(said.split(",")[-_MOST_HOPS:]):
+        for hop in reversed(said.split(",")[-_MAX_HOPS:]):
             address = _read(_without_port(hop.strip()))
             if address is None:
                 break
@@ -103,7 +100,7 @@ def _without_port(hop: str) -> str:
 
 
 def is_loopback(address: str) -> bool:
-    """Whether a listening or local address is this machine's own. A name other than localhost is not known to be."""
+    """Return whether an address is a loopback address. Names other than localhost are not."""
     if address == "localhost":
         return True
     try:
@@ -115,34 +112,7 @@ def is_loopback(address: str) -> bool:
 
 
 def arrived_on_loopback(sockname: Any) -> bool:
-    """Whether a connection with this local address came from the same machine; a Unix socket cannot do otherwise."""
+    """Return whether a connection with this local address is from the same machine. Unix sockets always are."""
     if isinstance(sockname, tuple):
         return is_loopback(str(sockname[0]))
     return True
-
-
-def names_in_certificate(certificate: Mapping[str, Any] | None) -> tuple[str, ...]:
-    """`dns:`, `uri:`, `email:` and `cn:` names of a client's certificate that the library has verified."""
-    if not certificate:
-        return ()
-    names = [f"{_KINDS[kind]}:{value}" for kind, value in certificate.get("subjectAltName", ()) if kind in _KINDS]
-    for part in certificate.get("subject", ()):
-        names += [f"cn:{value}" for key, value in part if key == "commonName"]
-    return tuple(names[:MOST_NAMES])
-
-
-def expiry_of(certificate: Mapping[str, Any] | None) -> clock.Expiry | None:
-    ends = certificate.get("notAfter") if certificate else None
-    return None if ends is None else clock.Expiry(ssl.cert_time_to_seconds(ends))
-
-
-def names_in_header(value: bytes) -> tuple[str, ...]:
-    """The name that a trusted proxy passes on of its client's certificate: a name of ours, or the one in a subject such as
-    `CN=agent,O=Example`."""
-    said = value.decode("latin-1").strip()
-    if said.startswith(("dns:", "uri:", "email:", "cn:")):
-        return (said,)
-    parts = (part.strip().partition("=") for part in said.split(","))
-    found = [text for key, _, text in parts if key.upper() == "CN" and text]
-    # Of several common names none counts: it is not known which one is meant.
-    return (f"cn:{found[0]}",) if len(found) == 1 else ()

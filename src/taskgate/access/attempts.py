@@ -1,9 +1,9 @@
-"""Limits on failed attempts to prove an identity: wrong tokens by address, wrong passphrases of the operator.
+"""Limits on failed authentication attempts: wrong tokens by address, and wrong operator passphrases.
 
-An attempt counts from the moment it begins, before anything is awaited, so parallel guesses cannot all pass the check before the
-first of them has failed. At most as many attempts of a key are in progress as may still fail; further ones wait for those, and are
-refused once the limit is reached. Credentials that are known already are never held up by this: a limit that others reached from
-the same address does not lock out a caller that is in.
+An attempt counts from its start, before anything is awaited, so parallel guesses cannot all pass the check before the
+first has failed. Per key, at most as many attempts are in progress as may still fail; others wait, and are rejected
+once the limit is reached. Known credentials are not affected: failures of others from the same address do not lock out
+an authenticated caller.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Final, Self
 
 from taskgate import clock
 
-MOST_KEYS: Final = 10_000
-MOST_WAITING: Final = 1_000
+MAX_KEYS: Final = 10_000
+MAX_WAITING: Final = 1_000
 WAIT_S: Final = 10.0
 
 
@@ -27,7 +27,7 @@ class TooManyAttempts(Exception):
 
 
 class _Window:
-    """The attempts of one key: how many failed in the present window, and how many are in progress."""
+    """The attempts of one key: failures in the current window, and attempts in progress."""
 
     __slots__ = ("ends", "failures", "pending", "waiting")
 
@@ -44,7 +44,7 @@ class _Window:
         self.pending -= 1
 
     def left_s(self) -> float:
-        """How long the present window lasts. Failures of one that is over do not count any more."""
+        """Return the remaining time of the window. Failures of an expired window are reset."""
         left = self.ends - clock.monotonic()
         if left <= 0:
             self.failures = 0
@@ -63,25 +63,25 @@ class _Window:
 
 class FailedAttempts:
     def __init__(self, most: int, within_s: float) -> None:
-        """At most `most` failures of one key in `within_s` seconds, counted from the first of them."""
+        """Allow `most` failures per key within `within_s` seconds of the first one."""
         self._most = most
         self._within_s = within_s
         self._windows: OrderedDict[str, _Window] = OrderedDict()
 
     def check(self, key: str) -> None:
-        """Raises TooManyAttempts."""
+        """Raise TooManyAttempts if the limit is reached."""
         window = self._windows.get(key)
         if window is not None:
             self._check(window)
 
     def failed(self, key: str) -> None:
-        """Count a failure that was found out without waiting. Raises TooManyAttempts where the limit was reached before it."""
+        """Count a failure that was detected without waiting. Raises TooManyAttempts if the limit was already reached."""
         window = self._window(key)
         self._check(window)
         self._count(window)
 
     async def begin(self, key: str) -> PendingAttempt:
-        """Take a place for one attempt, which must be ended. Raises TooManyAttempts."""
+        """Start an attempt, which must be ended. Raises TooManyAttempts."""
         window = self._window(key)
         deadline = clock.monotonic() + WAIT_S
         while True:
@@ -89,7 +89,7 @@ class FailedAttempts:
             if window.failures + window.pending < self._most:
                 window.begin()
                 return PendingAttempt(self, window)
-            if len(window.waiting) >= MOST_WAITING or clock.monotonic() >= deadline:
+            if len(window.waiting) >= MAX_WAITING or clock.monotonic() >= deadline:
                 raise TooManyAttempts(1)
             await self._wait(window, deadline)
 
@@ -119,21 +119,21 @@ class FailedAttempts:
         window = self._windows.get(key)
         if window is None:
             window = self._windows[key] = _Window()
-            if len(self._windows) > MOST_KEYS:
+            if len(self._windows) > MAX_KEYS:
                 self._forget_one()
         else:
             self._windows.move_to_end(key)
         return window
 
     def _forget_one(self) -> None:
-        """The one that was used longest ago and has nothing in progress."""
+        """Drop the least recently used key without attempts in progress."""
         idle = next((key for key, window in self._windows.items() if not window.pending and not window.waiting), None)
         if idle is not None:
             del self._windows[idle]
 
 
 class PendingAttempt:
-    """One attempt in progress. It counts as failed unless it was found good, or could not be examined, before it ends."""
+    """An attempt in progress. It counts as failed unless `passed` or `not_examined` is called before it ends."""
 
     __slots__ = ("_attempts", "_failed", "_window")
 
@@ -146,7 +146,7 @@ class PendingAttempt:
         self._failed = False
 
     def not_examined(self) -> None:
-        """Whether it was good could not be found out, which is not the caller's fault."""
+        """Do not count the attempt: the credential could not be verified, which is not the caller's fault."""
         self._failed = False
 
     def __enter__(self) -> Self:

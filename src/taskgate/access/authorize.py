@@ -1,8 +1,9 @@
-"""The one function that every request passes before anything is done for it.
+"""The single entry point for authentication and authorization of requests.
 
-`Authorizer.authorize` resolves the proof that a request shows to a credential, limits failed attempts, decides by the access class
-of the route, the identity and the scope (`core.access.decide`), and records a denial. `Authorizer.admit` is the same for proofs
-that can be resolved without waiting, which is every call but the first one with a credential.
+`Authorizer.authorize` resolves the proof of a request to a credential, limits failed attempts, decides by the access
+class of the route, the identity and the scope (`core.identity.access.decide`), and records a denial. `Authorizer.admit`
+does the same for proofs that can be resolved without waiting, which is every call except the first one with a
+credential.
 """
 
 from __future__ import annotations
@@ -26,14 +27,14 @@ from taskgate.gateway.services.access import AccessServices
 from taskgate.ports.credentials import Credential, IssuerUnavailable
 from taskgate.telemetry.logs import log
 
-MOST_FAILURES: Final = 60
+MAX_FAILURES: Final = 60
 WITHIN_S: Final = 60.0
-MOST_REMEMBERED: Final = 4_096
+MAX_CACHED: Final = 4_096
 UNVERIFIABLE_S: Final = 5
 
 
 class AccessRefused(Exception):
-    """A request that is not authorized. The message states the reason for its sender."""
+    """The request is not authorized. The message is sent to the caller."""
 
     def __init__(
         self,
@@ -48,9 +49,9 @@ class AccessRefused(Exception):
         self.reason = reason
         self.text = text
         self.why = why
-        """What is wrong with the credential, for a text of another kind."""
+        """What is wrong with the credential."""
         self.identity = identity
-        """Whose credential it was, if that is known."""
+        """The identity of the credential, if known."""
         self.retry_after_s = retry_after_s
 
     @property
@@ -60,7 +61,7 @@ class AccessRefused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Authorized:
-    """An authorized request: what was proved, for which class and scope, and by what it can be authorized again."""
+    """An authorized request: its proof, access class and scope, with which it can be authorized again."""
 
     proof: Proof
     access: Access
@@ -80,38 +81,38 @@ class Authorized:
 
     @property
     def forwarded(self) -> HopProof:
-        """What another gateway needs to authorize the same request: the caller, and by what its credential is revoked."""
+        """What another gateway needs to authorize the request: the caller, and how its credential can be revoked."""
         issued = self.credential.identity.claims.get("iat")
         return HopProof(self.caller, self.credential.digest, int(issued) if isinstance(issued, (int, float)) else None)
 
 
 _ANONYMOUS: Final = Credential(Identity())
 _NO_CALLER: Final = Caller(scope="")
-_Question = tuple[Credential, Access, str, bool, str]
-"""Everything that a decision depends on, apart from the plan and the configured credentials: these are the same for all entries."""
+_CacheKey = tuple[Credential, Access, str, bool, str]
+"""All inputs of a decision, except the plan and the configured credentials, which are the same for all entries."""
 
 
 class Authorizer:
     def __init__(self, gateway: AccessServices, credentials: Credentials, arrivals: Arrivals, guard: Guard) -> None:
         self._gateway = gateway
-        self._attempts = FailedAttempts(MOST_FAILURES, WITHIN_S)
+        self._attempts = FailedAttempts(MAX_FAILURES, WITHIN_S)
         self._denials = gateway.denials
         self._plan = gateway.plan
         self.adopt(credentials, arrivals, guard)
 
     def adopt(self, credentials: Credentials, arrivals: Arrivals, guard: Guard) -> None:
-        """A configuration: it counts from the next request on."""
+        """Apply a configuration from the next request on."""
         self.credentials = credentials
         self.arrivals = arrivals
         self.guard = guard
         self.resources = ProtectedResources(self._gateway, credentials)
-        self._remembered: tuple[Plan, dict[_Question, Caller]] = (self._plan.value, {})
+        self._cached: tuple[Plan, dict[_CacheKey, Caller]] = (self._plan.value, {})
 
     async def authorize(self, proof: Proof, access: Access, scope: str = "", *, anonymous: bool = False) -> Authorized:
-        """Raises AccessRefused.
+        """Authorize a request. Raises AccessRefused.
 
-        `scope` is the one that the request names, for class `call`; empty: the one that the credential is bound to, or the default
-        one. `anonymous`: the route also serves callers without a credential.
+        `scope` is the scope in the request, for class `call`; if empty, that of the credential or the default one.
+        `anonymous`: the route also serves callers without a credential.
         """
         try:
             return self.admit(proof, access, scope, anonymous=anonymous)
@@ -127,7 +128,7 @@ class Authorizer:
         return self._decided(credential, proof, access, scope, anonymous=anonymous)
 
     def admit(self, proof: Proof, access: Access, scope: str = "", *, anonymous: bool = False) -> Authorized:
-        """The same without waiting. Raises NotVerifiedYet or NeedsLookup where `authorize` would have to wait."""
+        """As `authorize`, without waiting. Raises NotVerifiedYet or NeedsLookup if `authorize` must be awaited."""
         if access is Access.PUBLIC:
             return Authorized(proof, access, "", anonymous, _ANONYMOUS, _NO_CALLER)
         try:
@@ -137,8 +138,9 @@ class Authorizer:
         return self._decided(credential, proof, access, scope, anonymous=anonymous)
 
     def again_now(self, authorized: Authorized) -> Authorized:
-        """Authorize an earlier request once more, for a response that stays open. Raises AccessRefused, and NotVerifiedYet or
-        NeedsLookup where `again` would have to wait. This is no attempt: it is neither counted nor recorded.
+        """Authorize an earlier request again, for a response that stays open. Does not count as an attempt.
+
+        Raises AccessRefused, or NotVerifiedYet or NeedsLookup if `again` must be awaited.
         """
         try:
             self.credentials.refuse_recalled(authorized.credential.identity)
@@ -148,7 +150,7 @@ class Authorizer:
         return self._decided_again(authorized, credential)
 
     async def again(self, authorized: Authorized) -> Authorized:
-        """Raises AccessRefused."""
+        """As `again_now`, with waiting. Raises AccessRefused."""
         found: Awaitable[Credential]
         try:
             return self.again_now(authorized)
@@ -181,7 +183,7 @@ class Authorizer:
             raise AccessRefused(refused.reason, text_of(refused.reason, why=str(refused))) from None
 
     async def _tried(self, find: Callable[[], Awaitable[Credential]], proof: Proof) -> Credential:
-        """Of a credential that is shown for the first time. The attempt counts before anything is awaited."""
+        """Verify a new credential. The attempt counts before anything is awaited."""
         address = proof.address(self.arrivals)
         try:
             begun = await self._attempts.begin(address)
@@ -224,7 +226,7 @@ class Authorizer:
             )
         identity = credential.identity
         if refusal is AccessRefusal.NO_CREDENTIAL and proof.shows_credential:
-            # An open gateway serves calls with any token as anonymous. Elsewhere that token is a wrong one.
+            # An open gateway serves calls with any token as anonymous. On other routes an unknown token is rejected.
             raise self._not_authenticated(CredentialRefused(AccessRefusal.UNKNOWN_CREDENTIAL, "it is not known"), proof)
         if not identity.anonymous:
             self._denials.access_refused(identity.principal, caller.scope, access.value, refusal.value)
@@ -233,16 +235,15 @@ class Authorizer:
     def _decide(
         self, credential: Credential, proof: Proof, access: Access, scope: str, anonymous: bool
     ) -> tuple[Caller, AccessRefusal | None]:
-        """Decisions in favour are remembered while plan and configuration stay the same; whether the credential is still good was
-        looked up before."""
-        plan, remembered = self._remembered
+        """Decide, and cache positive decisions until plan or configuration change. The credential was checked before."""
+        plan, cached = self._cached
         if plan is not self._plan.value:
-            remembered = {}
-            self._remembered = (self._plan.value, remembered)
+            cached = {}
+            self._cached = (self._plan.value, cached)
         identity = credential.identity
         address = proof.address(self.arrivals) if identity.anonymous else ""
         question = (credential, access, scope, anonymous, address)
-        caller = remembered.get(question)
+        caller = cached.get(question)
         if caller is not None:
             return caller, None
         target = self._target(scope, identity, proof) if access is Access.CALL else None
@@ -252,15 +253,15 @@ class Authorizer:
         name = target.name if target is not None else ""
         caller = Caller(identity.principal, identity.roles, name, address=address, facts=identity.facts)
         if refusal is None and isinstance(proof, HttpProof):
-            if len(remembered) >= MOST_REMEMBERED:
-                remembered.clear()
-            remembered[question] = caller
+            if len(cached) >= MAX_CACHED:
+                cached.clear()
+            cached[question] = caller
         return caller, refusal
 
     def _target(self, asked: str, identity: Identity, proof: Proof) -> TargetScope:
         name = asked or identity.scope or self._gateway.default_scope
         handed_over = self._gateway.temporary_scopes.find(name)
-        # The gateway that forwarded a request has compared the requirement with claims that are not forwarded.
+        # The forwarding gateway has checked the requirement against claims, which are not forwarded.
         vouched = isinstance(proof, HopProof)
         return TargetScope(
             name,
@@ -277,30 +278,30 @@ def _too_many(too_many: TooManyAttempts) -> AccessRefused:
 
 
 def _unverifiable(fault: IssuerUnavailable) -> AccessRefused:
-    log.warning("a token could not be verified", why=str(fault))
+    log.warning("token could not be verified", why=str(fault))
     reason = AccessRefusal.UNVERIFIABLE
     return AccessRefused(reason, text_of(reason), retry_after_s=UNVERIFIABLE_S)
 
 
 _TEXTS: Final = {
     AccessRefusal.NO_CREDENTIAL: (
-        "A credential is needed here: send `Authorization: Bearer TOKEN`. The operator of this gateway can give you a token."
+        "Authentication required: send `Authorization: Bearer TOKEN`. The operator of this gateway can issue a token."
     ),
     AccessRefusal.OTHER_AUDIENCE: "The token was issued for another resource. Get one for this address.",
-    AccessRefusal.TOO_MANY_ATTEMPTS: "Too many wrong tokens came from your address. Wait, then send a good one.",
+    AccessRefusal.TOO_MANY_ATTEMPTS: "Too many invalid tokens from your address. Wait, then send a valid one.",
     AccessRefusal.UNVERIFIABLE: (
-        "Your token cannot be verified now, because its issuer cannot be reached. Nothing was executed; try again in a moment."
+        "The token cannot be verified because its issuer is unreachable. Nothing was executed; retry in a few seconds."
     ),
     AccessRefusal.MAY_NOT_CALL: "This token may decide on approvals, but it may not call tools.",
     AccessRefusal.NO_SUCH_SCOPE: "There is no such scope.",
-    AccessRefusal.LACKS_OAUTH_SCOPE: "Your token lacks an OAuth scope that is needed here; get one that has it.",
-    AccessRefusal.LACKS_GROUP: "Your token lacks a group that is needed here.",
-    AccessRefusal.LACKS_CLAIM: "Your token lacks a claim that is needed here.",
+    AccessRefusal.LACKS_OAUTH_SCOPE: "The token lacks a required OAuth scope. Request a token that has it.",
+    AccessRefusal.LACKS_GROUP: "The token lacks a required group.",
+    AccessRefusal.LACKS_CLAIM: "The token lacks a required claim.",
 }
 
 
 def text_of(reason: AccessRefusal, access: Access | None = None, why: str = "") -> str:
-    """The refusal for its sender. It repeats nothing out of a credential."""
+    """Return the error text for the caller. It contains nothing of the credential."""
     if reason is AccessRefusal.LACKS_PERMISSION and access is not None:
-        return f"You may not do this here: it needs a role that may {access.value}."
+        return f"Permission denied: this needs a role that may {access.value}."
     return _TEXTS.get(reason) or f"The token is not accepted: {why or reason.value.replace('_', ' ')}."

@@ -1,7 +1,7 @@
-"""Credentials that the gateway accepts, and the identity that each of them proves.
+"""Credentials that the gateway accepts, and the identity that each proves.
 
-Own tokens are found by their digest, tokens of issuers by what a verifier remembers of them, tokens of temporary scopes by the
-scope, client certificates by the names in them. Expiry and revocation are checked each time a credential is shown.
+The gateway's own tokens are found by digest, tokens of issuers in a verifier's cache, tokens of temporary scopes by
+scope, and client certificates by name. Expiry and revocation are checked each time a credential is used.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from taskgate.ports.credentials import Credential, CredentialRecords, Credential
 
 NEVER: Final = float("inf")
 TEMPORARY_PREFIX: Final = b"tgs_"
-MOST_TEMPORARY: Final = 1_000
-"""Credentials that are made here and remembered."""
+MAX_TEMPORARY: Final = 1_000
+"""Maximum number of cached credentials."""
 
 ScopeOfToken = Callable[[str], str | None]
-"""The temporary scope that the token of this digest was made for."""
+"""Returns the temporary scope of the token with this digest."""
 
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A token of the configuration. Only its digest is kept."""
+    """A configured token. Only its digest is stored."""
 
     id: str
     sha256: str
@@ -49,7 +49,7 @@ class Token:
 
 
 class CredentialRefused(Exception):
-    """A credential that proves nothing, or none where one is needed. The message states the reason and may be shown."""
+    """A rejected or missing credential. The message may be shown to the caller."""
 
     def __init__(self, reason: AccessRefusal, why: str = "") -> None:
         super().__init__(why)
@@ -57,7 +57,7 @@ class CredentialRefused(Exception):
 
 
 class NotVerifiedYet(Exception):
-    """The credential may be an issuer's: `Credentials.verify` finds out."""
+    """The credential may be from an issuer and must be verified by `Credentials.verify`."""
 
     def __init__(self, credential: bytes) -> None:
         super().__init__()
@@ -69,15 +69,15 @@ def token_digest(token: str | bytes) -> str:
 
 
 def operator_identity(token: str) -> Token:
-    """The operator's token as it is kept here."""
+    """Return the operator's token as a `Token`."""
     return Token(OPERATOR, token_digest(token), OWNER_ROLES)
 
 
 class Credentials:
-    """`operator` is the token of the owner of the gateway; knowing it does not make other tokens necessary.
+    """All accepted credentials. `operator` is the token of the gateway's owner, which does not make other tokens mandatory.
 
-    `anonymous` is the only scope that needs no identity; without it and without credentials every scope is open, unless the
-    gateway is `private`: then it serves only its owner and the holders of credentials.
+    `anonymous` is the only scope that needs no identity. Without it and without credentials every scope is open, unless the
+    gateway is `private` and serves only its owner and holders of credentials.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class Credentials:
         private: bool = False,
     ) -> None:
         known = (*tokens, operator) if operator is not None else tokens
-        # Found by digest: how long that takes reveals nothing about a token, because a caller cannot choose a digest.
+        # Lookup by digest: its timing reveals nothing about a token, because a caller cannot choose a digest.
         self._known = {token.sha256: token.credential for token in known}
         self._digests = {token.credential.identity.principal: token.sha256 for token in known}
         self._verifier = verifier
@@ -103,7 +103,7 @@ class Credentials:
         self._records = records
         self._certificates = {name: Credential(identity) for name, identity in certificates.items()}
         self._shown_certificates: dict[tuple[str, clock.Expiry], Credential] = {}
-        """By caller and by the end of the certificate, which is one object for each connection."""
+        """By caller and expiry of the certificate, which is one object per connection."""
         self._temporary: dict[str, Credential] = {}
         known_by_us = bool(tokens or certificates)
         self.requires_identity = known_by_us or verifier is not None or anonymous is not None or private
@@ -113,19 +113,19 @@ class Credentials:
 
     @property
     def issuers(self) -> tuple[str, ...]:
-        """Who issues credentials for this gateway; empty if only its own tokens count."""
+        """The issuers of tokens for this gateway; empty if only its own tokens are accepted."""
         return self._verifier.issuers if self._verifier is not None else ()
 
     @property
     def required_claims(self) -> frozenset[str]:
-        """The paths of all claims that scopes require."""
+        """The claim paths that scopes require."""
         return frozenset(path for requirement in self._requirements.values() for path, _ in requirement.claims)
 
     def requirement(self, scope: str) -> Requirement:
         return self._requirements.get(scope, NO_REQUIREMENT)
 
     def in_header(self, authorization: bytes) -> Credential:
-        """The credential in an `Authorization` header. Raises CredentialRefused and NotVerifiedYet."""
+        """Return the credential in an `Authorization` header. Raises CredentialRefused and NotVerifiedYet."""
         scheme, _, credential = authorization.partition(b" ")
         if scheme.lower() == b"bearer":
             credential = credential.strip()
@@ -138,11 +138,11 @@ class Credentials:
             if self._verifier is not None:
                 return self._issued(self._verifier, credential)
         if self.requires_identity:
-            raise CredentialRefused(AccessRefusal.UNKNOWN_CREDENTIAL, "it is not known")
+            raise CredentialRefused(AccessRefusal.UNKNOWN_CREDENTIAL, "it is unknown")
         return self.none_shown()
 
     def in_certificate(self, names: tuple[str, ...], expiry: clock.Expiry | None) -> Credential | None:
-        """Names of two callers in one certificate prove neither. Raises CredentialRefused for one that has expired."""
+        """Return the credential of a certificate; None if its names match none or several callers. Raises CredentialRefused."""
         known = [self._certificates[name] for name in names if name in self._certificates]
         if len({one.identity.principal for one in known}) != 1:
             return None
@@ -154,29 +154,26 @@ class Credentials:
         key = (known.identity.principal, expiry)
         shown = self._shown_certificates.get(key)
         if shown is None:
-            if len(self._shown_certificates) >= MOST_TEMPORARY:
+            if len(self._shown_certificates) >= MAX_TEMPORARY:
                 self._shown_certificates.clear()
             shown = self._shown_certificates[key] = Credential(known.identity, expiry)
         return shown
 
     def none_shown(self) -> Credential:
-        """For a caller without a credential. Raises CredentialRefused where the gateway serves no such callers."""
+        """Return the credential of anonymous callers. Raises CredentialRefused if they are not served."""
         if self._without_credential is None:
             raise CredentialRefused(AccessRefusal.NO_CREDENTIAL)
         return self._without_credential
 
     def of_principal(self, principal: str) -> Credential | None:
-        """The token of the configuration with this name, for a login that was made with it; None if there is none.
-
-        Raises CredentialRefused where it is not good any more.
-        """
+        """Return the configured token with this name, for a login made with it, or None. Raises CredentialRefused."""
         digest = self._digests.get(principal)
         return None if digest is None else self._checked(self._known[digest])
 
     async def verify(self, credential: bytes) -> Credential:
-        """Verify a credential that is not known yet. Raises CredentialRefused and IssuerUnavailable."""
+        """Verify a new credential with its issuer. Raises CredentialRefused and IssuerUnavailable."""
         if self._verifier is None:
-            raise CredentialRefused(AccessRefusal.UNKNOWN_CREDENTIAL, "it is not known")
+            raise CredentialRefused(AccessRefusal.UNKNOWN_CREDENTIAL, "it is unknown")
         try:
             verified = await self._verifier.verify(credential)
         except TokenExpired as expired:
@@ -188,12 +185,12 @@ class Credentials:
         return verified
 
     def refuse_recalled(self, identity: Identity) -> None:
-        """Raises CredentialRefused for a credential whose issuer's subject was revoked after it was issued."""
+        """Raise CredentialRefused if the subject was revoked after the credential was issued."""
         if self._records.is_recalled(identity):
             raise CredentialRefused(AccessRefusal.REVOKED, "it was revoked")
 
     def refuse_revoked(self, digest: str) -> None:
-        """Raises CredentialRefused for a token of ours that was revoked."""
+        """Raise CredentialRefused if the gateway's own token was revoked."""
         if self._records.is_revoked(digest):
             raise CredentialRefused(AccessRefusal.REVOKED, "it was revoked")
 
@@ -212,15 +209,15 @@ class Credentials:
         return verified
 
     def _of_temporary_scope(self, credential: bytes) -> Credential:
-        """Its bearer is known by the name of the scope. One whose scope has ended is refused even where no token is needed."""
+        """Return the credential of a temporary scope, named after it. After its end it is rejected even on an open gateway."""
         digest = hashlib.sha256(credential).hexdigest()
         scope = self._scope_of_token(digest)
         if scope is None:
             self._temporary.pop(digest, None)
-            raise CredentialRefused(AccessRefusal.REVOKED, "the scope that it was made for has ended, or never existed")
+            raise CredentialRefused(AccessRefusal.REVOKED, "its temporary scope has ended or does not exist")
         known = self._temporary.get(digest)
         if known is None:
-            if len(self._temporary) >= MOST_TEMPORARY:
+            if len(self._temporary) >= MAX_TEMPORARY:
                 self._temporary.clear()
             known = self._temporary[digest] = Credential(Identity(scope, scope=scope))
         return known

@@ -1,4 +1,4 @@
-"""Host and Origin of requests: web pages of other sites must not reach the gateway through a browser on this network."""
+"""Check Host and Origin, so that web pages of other sites cannot reach the gateway through a browser (DNS rebinding)."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ LOOPBACK: Final = ("localhost", "127.0.0.1", "[::1]")
 
 
 class Guard:
-    """Allows loopback names and whatever the operator adds; answers from a cache of header values seen.
+    """Allows loopback names and configured names, with a cache of accepted header values.
 
-    Where no identity is required (`open_to_all`) the loopback names are good only for connections that arrived on a loopback
-    address: from anywhere else they were made up by a proxy, a port mapping or an attacker.
+    If no identity is required (`open_to_all`), loopback names are accepted on loopback connections only: elsewhere they come
+    from a proxy, a port mapping or an attacker.
     """
 
     def __init__(self, hosts: Iterable[str], origins: Iterable[str], open_to_all: bool) -> None:
@@ -23,7 +23,7 @@ class Guard:
         self._origins = frozenset(origin.lower().rstrip("/") for origin in origins)
 
     def refuses(self, headers: dict[bytes, bytes], on_loopback: bool) -> int | None:
-        """The HTTP status to refuse with, or None."""
+        """Return the HTTP status of the rejection, or None if the request is allowed."""
         hosts = self._local if on_loopback else self._remote
         host, origin = headers.get(b"host"), headers.get(b"origin")
         if host is None or not hosts.allow(host):
@@ -42,7 +42,7 @@ class Guard:
 
 
 class _Hosts:
-    """The names that a Host header may bear, with the header values found good so far."""
+    """Allowed host names, with the accepted header values."""
 
     __slots__ = ("_names", "_seen")
 
@@ -64,7 +64,7 @@ class _Hosts:
 
 
 def _host_alone(host: str) -> str:
-    """The name alone; a host with anything but a port behind its name stays as it is, and so matches nothing."""
+    """Return the name without the port. Anything else after the name is kept, so that it matches nothing."""
     name, colon, port = host.rpartition(":")
     if not colon or (host.startswith("[") and host.endswith("]")):
         return host

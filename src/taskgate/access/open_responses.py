@@ -1,9 +1,9 @@
-"""Responses that stay open, each bound to the credential that it was opened with.
+"""Open responses, each bound to the credential of its request.
 
-A stream lives no longer than its credential: it ends when that expires or is revoked, or when the configuration no longer allows
-the request. A reply in progress may end its work after the credential has expired, but not after it was revoked. Each response is
-authorized again, by the same function as a new request, when its credential is due (its expiry, or the next introspection of an
-opaque token) and whenever something changed that decisions depend on. Nothing is done for a response in between.
+A stream ends when its credential expires or is revoked, or when the configuration no longer allows the request. A reply
+in progress may finish after the credential has expired, but not after it was revoked. Each response is authorized
+again, by the same function as a new request, when its credential is due (its expiry, or the next introspection of an
+opaque token) and whenever an input of the decision has changed.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from taskgate.core.identity.access import AccessRefusal
 from taskgate.telemetry.logs import log
 from taskgate.turns import let_others_run
 
-LOOK_EVERY_S: Final = 1.0
+CHECK_EVERY_S: Final = 1.0
 AT_ONCE: Final = 200
-"""As many responses are looked at in one turn of the loop."""
+"""Responses checked in one iteration of the event loop."""
 LOOKUPS_AT_ONCE: Final = 4
 SESSION_EVERY_S: Final = 2.0
-"""How often console sessions are read where another gateway may have ended them."""
+"""How often console sessions are read, if another gateway may end them."""
 RETRY_S: Final = 5.0
 CLOCK_JUMP_S: Final = 0.5
 REPLY_AFTER_S: Final = 1.0
-"""Replies that take longer than this are watched."""
+"""Replies that take longer than this are bound to their credential."""
 
 
 class EndReason(StrEnum):
@@ -47,14 +47,14 @@ class EndReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """Why a response that was open is ended."""
+    """Why an open response was ended."""
 
     reason: EndReason
     text: str
 
     @property
     def event(self) -> bytes:
-        """The last event of a stream. Its name is none that MCP clients read as a message."""
+        """The last event of a stream. MCP clients do not read an event of this name as a message."""
         data = msgspec.json.encode({"error_type": self.reason.value, "message": self.text})
         return b"event: ended\ndata: " + data + b"\n\n"
 
@@ -66,15 +66,17 @@ REVOKED: Final = Ended(
     EndReason.CREDENTIAL_REVOKED, "The credential of this request was revoked. Ask the operator for another one."
 )
 CHANGED: Final = Ended(
-    EndReason.ACCESS_CHANGED, "What this credential may do has changed. Connect again to go on with what it may do now."
+    EndReason.ACCESS_CHANGED, "The permissions of this credential have changed. Connect again to use the current ones."
 )
-_NOT_GOOD: Final = frozenset({AccessRefusal.REVOKED, AccessRefusal.UNKNOWN_CREDENTIAL, AccessRefusal.NO_CREDENTIAL})
+_REVOKED_REASONS: Final = frozenset(
+    {AccessRefusal.REVOKED, AccessRefusal.UNKNOWN_CREDENTIAL, AccessRefusal.NO_CREDENTIAL}
+)
 
 
 class Hold:
-    """One open response. `release` when it has ended by itself."""
+    """One open response. Call `release` when it has ended."""
 
-    __slots__ = ("_responses", "asking", "authorized", "end", "survives_expiry")
+    __slots__ = ("_responses", "authorized", "end", "in_lookup", "survives_expiry")
 
     def __init__(
         self, responses: OpenResponses, authorized: Authorized, end: Callable[[Ended], None], survives_expiry: bool
@@ -83,15 +85,15 @@ class Hold:
         self.authorized = authorized
         self.end = end
         self.survives_expiry = survives_expiry
-        self.asking = False
-        """Whether its issuer or the store is being asked just now."""
+        self.in_lookup = False
+        """Whether a lookup at its issuer or in the store is in progress."""
 
     def release(self) -> None:
         self._responses.released(self)
 
 
 class ReplyInProgress(Protocol):
-    """A reply that is being worked on. It is watched once it takes long."""
+    """A reply in progress. It is bound to its credential once it takes long."""
 
     def watch(self, responses: OpenResponses, now: float) -> None: ...
 
@@ -104,7 +106,7 @@ class OpenResponses:
         self._holds: dict[Hold, None] = {}
         self._due: list[tuple[float, int, Hold]] = []
         self._numbers = itertools.count()
-        self._to_look_at: deque[Hold] = deque()
+        self._to_check: deque[Hold] = deque()
         self._woken = asyncio.Event()
         self._offset = clock.wall() - clock.monotonic()
         self._places = asyncio.Semaphore(LOOKUPS_AT_ONCE)
@@ -118,22 +120,22 @@ class OpenResponses:
         hold = Hold(self, authorized, end, survives_expiry)
         self._holds[hold] = None
         self._schedule(hold)
-        # Something may have changed since it was authorized.
-        self._look_at(hold)
+        # An input may have changed since it was authorized.
+        self._check(hold)
         return hold
 
     def released(self, hold: Hold) -> None:
         self._holds.pop(hold, None)
 
-    def look_again(self) -> None:
-        """Something changed that decisions depend on. A turn's worth of responses is looked at now, the others soon."""
+    def recheck(self) -> None:
+        """Check all responses again, because an input of decisions has changed: some now, the others soon."""
         if self._holds:
-            self._to_look_at = deque(self._holds)
-            self._look_at_some()
+            self._to_check = deque(self._holds)
+            self._check_some()
             self._woken.set()
 
     async def run(self, replies: Callable[[], Iterable[ReplyInProgress]]) -> None:
-        """Until cancelled. `replies` are those in progress."""
+        """Check responses until cancelled. `replies` returns those in progress."""
         while True:
             await self._wait()
             try:
@@ -142,13 +144,13 @@ class OpenResponses:
                     reply.watch(self, now)
                 self._note_clock_jumps()
                 self._take_due(now)
-                while self._to_look_at:
-                    self._look_at_some()
+                while self._to_check:
+                    self._check_some()
                     await let_others_run()
             except (
                 Exception
             ) as fault:  # one round of a background loop: without the next ones streams would outlive credentials
-                log.error("open responses could not be checked; this is tried again", exc_info=fault)
+                log.error("checking open responses failed; it is retried", exc_info=fault)
 
     async def close(self) -> None:
         lookups = list(self._lookups)
@@ -157,9 +159,9 @@ class OpenResponses:
         await asyncio.gather(*lookups, return_exceptions=True)
 
     async def _wait(self) -> None:
-        due = self._due[0][0] - clock.monotonic() if self._due else LOOK_EVERY_S
+        due = self._due[0][0] - clock.monotonic() if self._due else CHECK_EVERY_S
         try:
-            async with asyncio.timeout(min(LOOK_EVERY_S, max(0.0, due))):
+            async with asyncio.timeout(min(CHECK_EVERY_S, max(0.0, due))):
                 await self._woken.wait()
         except TimeoutError:
             pass
@@ -169,52 +171,52 @@ class OpenResponses:
         offset = clock.wall() - clock.monotonic()
         if abs(offset - self._offset) > CLOCK_JUMP_S:
             self._offset = offset
-            self._to_look_at = deque(self._holds)
+            self._to_check = deque(self._holds)
 
     def _take_due(self, now: float) -> None:
         while self._due and self._due[0][0] <= now:
             hold = heapq.heappop(self._due)[2]
             if hold in self._holds:
-                self._to_look_at.append(hold)
+                self._to_check.append(hold)
 
-    def _look_at_some(self) -> None:
-        for _ in range(min(AT_ONCE, len(self._to_look_at))):
-            hold = self._to_look_at.popleft()
+    def _check_some(self) -> None:
+        for _ in range(min(AT_ONCE, len(self._to_check))):
+            hold = self._to_check.popleft()
             if hold in self._holds:
-                self._look_at(hold)
+                self._check(hold)
 
     # One response
 
-    def _look_at(self, hold: Hold) -> None:
-        if hold.asking:
+    def _check(self, hold: Hold) -> None:
+        if hold.in_lookup:
             return
         try:
-            self._stays(hold, self._authorizer.again_now(hold.authorized))
+            self._keep(hold, self._authorizer.again_now(hold.authorized))
         except AccessRefused as refused:
             self._refused(hold, refused)
         except (NotVerifiedYet, NeedsLookup):
-            hold.asking = True
-            lookup = asyncio.get_running_loop().create_task(self._ask(hold))
+            hold.in_lookup = True
+            lookup = asyncio.get_running_loop().create_task(self._look_up(hold))
             self._lookups.add(lookup)
             lookup.add_done_callback(self._lookups.discard)
 
-    async def _ask(self, hold: Hold) -> None:
+    async def _look_up(self, hold: Hold) -> None:
         try:
             async with self._places:
                 authorized = await self._authorizer.again(hold.authorized)
         except AccessRefused as refused:
             if hold in self._holds:
                 self._refused(hold, refused)
-        except Exception as fault:  # the store of console sessions: it is asked again
-            log.warning("whether a response may stay open could not be found out", why=str(fault))
+        except Exception as fault:  # the store of console sessions; retried
+            log.warning("authorization of an open response could not be checked; it is retried", why=str(fault))
             self._schedule(hold, clock.monotonic() + RETRY_S)
         else:
             if hold in self._holds:
-                self._stays(hold, authorized)
+                self._keep(hold, authorized)
         finally:
-            hold.asking = False
+            hold.in_lookup = False
 
-    def _stays(self, hold: Hold, authorized: Authorized) -> None:
+    def _keep(self, hold: Hold, authorized: Authorized) -> None:
         if authorized.credential.identity.roles != hold.authorized.credential.identity.roles:
             self._end(hold, CHANGED)
             return
@@ -237,7 +239,7 @@ class OpenResponses:
             return
         if expired:
             self._end(hold, EXPIRED)
-        elif refused.reason in _NOT_GOOD and not hold.authorized.credential.identity.anonymous:
+        elif refused.reason in _REVOKED_REASONS and not hold.authorized.credential.identity.anonymous:
             self._end(hold, REVOKED)
         else:
             self._end(hold, CHANGED)
@@ -245,7 +247,7 @@ class OpenResponses:
     def _end(self, hold: Hold, ended: Ended) -> None:
         del self._holds[hold]
         log.info(
-            "an open response was ended",
+            "open response ended",
             principal=hold.authorized.caller.principal,
             scope=hold.authorized.scope,
             why=ended.reason.value,
@@ -253,7 +255,7 @@ class OpenResponses:
         hold.end(ended)
 
     def _schedule(self, hold: Hold, at: float | None = None) -> None:
-        """When it is to be looked at again although nothing happens."""
+        """Schedule the next check of a response."""
         credential = hold.authorized.credential
         moments = [each.monotonic for each in (credential.expiry, credential.fresh) if each is not None]
         if self._is_polled(hold):

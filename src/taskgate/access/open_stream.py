@@ -1,4 +1,4 @@
-"""An event stream that ends with its credential, with a reason, or as soon as its client hangs up."""
+"""An event stream that ends when its credential ends, with a reason, or when its client disconnects."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from taskgate.access.authorize import Authorized
 from taskgate.access.open_responses import Ended, Hold, OpenResponses
 
 CONNECTION: Final = "taskgate.connection"
-"""Where an ASGI scope has the connection that a request came on."""
+"""The key of the connection in an ASGI scope."""
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 
 class StreamConnection(Protocol):
     def when_lost(self, hook: Callable[[], None] | None) -> None:
-        """What to call when the peer hangs up during the request that is being answered."""
+        """Set the function to call if the peer disconnects during the current request."""
 
 
 class OpenStream:
-    """`with OpenStream(...) as stream:` sends by `stream.send`, and then `await stream.finish()`.
+    """Use as `with OpenStream(...) as stream:`, send with `stream.send`, then `await stream.finish()`.
 
-    The body of the `with` is left early, without an exception, when the credential ends or the client hangs up.
+    The body of the `with` is left early, without an exception, if the credential ends or the client disconnects.
     """
 
     def __init__(
@@ -32,7 +32,7 @@ class OpenStream:
         self._connection = connection
         self._send = send
         self._responses = responses
-        self._admission = authorized
+        self._authorized = authorized
         self._work: asyncio.Task[Any] | None = None
         self._hold: Hold | None = None
         self._lost = False
@@ -40,13 +40,13 @@ class OpenStream:
         self._over = False
         self._tail = b"\n\n"
         self.ended: Ended | None = None
-        """Why it was ended, if its credential did."""
+        """Why the stream was ended, if its credential ended."""
 
     def __enter__(self) -> Self:
         self._work = asyncio.current_task()
         if self._connection is not None:
-            self._connection.when_lost(self._hang_up)
-        self._hold = self._responses.hold(self._admission, self._end)
+            self._connection.when_lost(self._on_disconnect)
+        self._hold = self._responses.hold(self._authorized, self._end)
         return self
 
     def __exit__(
@@ -59,7 +59,7 @@ class OpenStream:
         if not isinstance(problem, asyncio.CancelledError) or not (self._lost or self.ended is not None):
             return False
         assert self._work is not None
-        # Another cancellation that came besides is not swallowed.
+        # A further cancellation is not suppressed.
         return self._work.uncancel() == 0
 
     async def send(self, message: MutableMapping[str, Any]) -> None:
@@ -71,10 +71,10 @@ class OpenStream:
         await self._send(message)
 
     async def finish(self) -> None:
-        """End the response, with the reason as its last event if there is one."""
+        """End the response, with the reason as its last event if its credential ended."""
         if self._lost or self._over or not self._started:
             return
-        # In the middle of an event that was passed on in pieces there is no place for another one.
+        # No event can be inserted in the middle of a relayed one.
         last = self.ended.event if self.ended is not None and self._tail == b"\n\n" else b""
         self._over = True
         await self._send({"type": "http.response.body", "body": last})
@@ -83,7 +83,7 @@ class OpenStream:
     def started(self) -> bool:
         return self._started
 
-    def _hang_up(self) -> None:
+    def _on_disconnect(self) -> None:
         if not self._lost and self._work is not None:
             self._lost = True
             self._work.cancel()

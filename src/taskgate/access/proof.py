@@ -1,6 +1,6 @@
-"""What a request shows to prove who sends it: a header or certificate, a console session, a login, a local user, another gateway.
+"""Proofs of identity: a header or certificate, a console session, a login, a local user, or another gateway.
 
-Each kind resolves to a credential. A proof is kept with a response that stays open, so that it can be resolved again later.
+Each resolves to a credential. The proof of an open response is kept, so that it can be resolved again.
 """
 
 from __future__ import annotations
@@ -22,21 +22,20 @@ Headers = Sequence[tuple[bytes, bytes]]
 class Proof(Protocol):
     @property
     def shows_credential(self) -> bool:
-        """Whether anything was shown at all."""
+        """Whether the request has a credential."""
         ...
 
     def address(self, arrivals: Arrivals) -> str:
-        """The address under which failed attempts are counted."""
+        """Return the address under which failed attempts are counted."""
         ...
 
     def resolve(self, credentials: Credentials, arrivals: Arrivals) -> Credential:
-        """Raises CredentialRefused, NotVerifiedYet, and NeedsLookup."""
+        """Return the credential. Raises CredentialRefused, NotVerifiedYet, and NeedsLookup."""
         ...
 
 
 class NeedsLookup(Exception):
-    """The proof can be resolved by reading the store only: `look_up` does. `is_guess`: what was shown may be a guess, so it counts
-    as an attempt."""
+    """The proof must be looked up with `look_up`. `is_guess`: it may be a guess, so it counts as an attempt."""
 
     def __init__(self, look_up: Callable[[Credentials], Awaitable[Credential]], *, is_guess: bool) -> None:
         super().__init__()
@@ -70,10 +69,10 @@ class HttpProof:
 
 
 class SessionLookup(Protocol):
-    """Where console sessions are kept."""
+    """The store of console sessions."""
 
     async def session(self, cookie: str, credentials: Credentials) -> Credential | None:
-        """The credential of the session that this cookie belongs to; None if it is over, or was never one."""
+        """Return the credential of the cookie's session, or None if there is no such session."""
         ...
 
 
@@ -87,7 +86,7 @@ class SessionProof:
 
     @property
     def shows_credential(self) -> bool:
-        return False  # Cookies are signed: a wrong one is a stale one, and no guess.
+        return False  # Cookies are signed: an invalid one is stale, not a guess.
 
     def address(self, arrivals: Arrivals) -> str:
         return self.where.address(arrivals)
@@ -106,10 +105,10 @@ class SessionProof:
 
 
 class CodeLookup(Protocol):
-    """Where one-time login codes are kept."""
+    """The store of one-time login codes."""
 
     async def redeem(self, code: str, credentials: Credentials) -> Credential | None:
-        """The credential of the person that this code was made for; None if it is not known, too old or was used."""
+        """Return the credential of the code's user, or None if the code is unknown, expired or used."""
         ...
 
 
@@ -131,13 +130,13 @@ class CodeProof:
     async def _look_up(self, credentials: Credentials) -> Credential:
         found = await self.codes.redeem(self.code, credentials)
         if found is None:
-            raise CredentialRefused(AccessRefusal.UNKNOWN_CREDENTIAL, "it was used already, or is too old")
+            raise CredentialRefused(AccessRefusal.UNKNOWN_CREDENTIAL, "it was already used or has expired")
         return found
 
 
 @dataclass(frozen=True, slots=True)
 class ProviderProof:
-    """What a browser brought back from the OpenID provider. Examining it costs the provider a request."""
+    """The response of the OpenID provider in a browser's redirect. Verifying it costs a request to the provider."""
 
     finish: Callable[[], Awaitable[Identity]]
     """Raises LoginRefused and IssuerUnavailable."""
@@ -161,9 +160,9 @@ class ProviderProof:
 
 @dataclass(frozen=True, slots=True)
 class LocalProof:
-    """A user of this machine, named by the kernel (a Unix socket), or by having started the gateway.
+    """A user of this machine, identified by the kernel (Unix socket) or as the one who started the gateway.
 
-    `proved`: it is the user that the gateway serves; where the kernel names no user, it showed a key that only this user can read.
+    `proved`: it is the gateway's user, according to the kernel or to a key that only this user can read.
     """
 
     principal: str
@@ -185,7 +184,7 @@ class HopProof:
 
     caller: Caller
     digest: str = ""
-    """Of the token that the caller showed there, if it is one of ours."""
+    """The digest of the caller's token, if it is the gateway's own."""
     issued_at: int | None = None
     """When the caller's token was issued, if an issuer did."""
     shows_credential = True
@@ -194,7 +193,7 @@ class HopProof:
         return "internal"
 
     def resolve(self, credentials: Credentials, arrivals: Arrivals) -> Credential:
-        """Bound to the scope that it was authorized for. What was revoked since then counts here as well."""
+        """Return a credential bound to the authorized scope. Revocations since then are checked here too."""
         caller = self.caller
         if self.digest:
             credentials.refuse_revoked(self.digest)

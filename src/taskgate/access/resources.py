@@ -1,8 +1,8 @@
-"""Scopes as OAuth resources: identifiers, metadata (RFC 9728), and the challenge that leads a client to them.
+"""Scopes as OAuth protected resources: identifiers, metadata (RFC 9728), and the authentication challenge.
 
-The identifier of a scope is its address, `/mcp` for the default one. A token is good for calls in the scope that it was issued for
-and in no other. A token for the default scope's address, or for `public_url` itself, is also one for the gateway as a whole: the
-API and the console.
+The identifier of a scope is its URL, `/mcp` for the default scope. A token is valid for calls in the scope it was
+issued for. A token for the URL of the default scope, or for `public_url` itself, is also valid for the API and the
+console.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class ProtectedResources:
         return frozenset({base, f"{base}/", f"{base}/mcp"})
 
     def challenge(self, scope: str, error: str = "") -> tuple[bytes, bytes]:
-        """The header that names what is missing and where a client finds out how to get it."""
+        """Return the `WWW-Authenticate` header with the error and the location of the metadata."""
         parts = ['realm="taskgate"']
         if error:
             parts.append(f'error="{error}"')
@@ -45,9 +45,9 @@ class ProtectedResources:
         return b"www-authenticate", f"Bearer {', '.join(parts)}".encode("latin-1", "replace")
 
     def metadata(self, path: str) -> bytes | None:
-        """The document at an address below the well-known one; None where there is none.
+        """Return the metadata document of a path, or None.
 
-        Names of scopes that do not exist are answered like those that do: the document must not reveal which there are.
+        Unknown scopes are answered like existing ones, so that the document does not reveal which scopes exist.
         """
         rest = path.removeprefix(WELL_KNOWN)
         if not self._credentials.issuers or not path.startswith(WELL_KNOWN):
@@ -76,6 +76,6 @@ class ProtectedResources:
 
 @lru_cache(maxsize=1024)
 def scope_in(path: bytes) -> str:
-    """The scope that an address names; empty for `/mcp` and `/mcp/v1`."""
+    """Return the scope in a path; empty for `/mcp` and `/mcp/v1`."""
     asked = unquote(path[len(b"/mcp") :].decode("latin-1")).strip("/")
     return "" if asked == "v1" else asked

@@ -1,7 +1,7 @@
-"""Declarations of routes: method, path, purpose and access class. Every address of the gateway is declared by one.
+"""Route declarations: method, path, purpose and access class. Every route of the gateway is declared.
 
-The declarations are the source of the OpenAPI document and of the tests that try each route with each kind of credential. The
-access class has no default: a route cannot be written without one.
+The declarations are the source of the OpenAPI document and of the tests that try each route with each kind of
+credential. The access class has no default, so a route cannot be declared without one.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from taskgate.core.identity.access import Access
 
 
 class RouteKind(StrEnum):
-    """The kind of client that a route is for; it decides the form of a refusal and how cross-site requests are prevented."""
+    """The kind of client of a route. It determines the format of errors and the protection against cross-site requests."""
 
     MCP = "mcp"
     API = "api"
@@ -22,11 +22,11 @@ class RouteKind(StrEnum):
     PAGE = "page"
     """HTML for people."""
     FORM = "form"
-    """The target of a form on one of our pages, which sends the field `form_token`."""
+    """The target of a form on a console page, which sends the field `form_token`."""
     WEBHOOK = "webhook"
     """A message from another service, which its handler verifies by signature."""
     DOCUMENT = "document"
-    """A fixed document that machines look up, or a file that pages load."""
+    """A fixed document for machines, or a file that pages load."""
     PROBE = "probe"
 
 
@@ -34,12 +34,12 @@ class RouteKind(StrEnum):
 class DeclaredRoute:
     method: str
     path: str
-    """A part in braces stands for any one part."""
+    """A segment in braces matches any one segment."""
     access: Access
     kind: RouteKind
     summary: str
     anonymous: bool = False
-    """Whether callers without a credential are served, where the gateway serves such callers at all."""
+    """Whether callers without a credential are served, if the gateway allows them at all."""
     parts: tuple[str, ...] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -51,7 +51,7 @@ class DeclaredRoute:
         return tuple(part[1:-1] for part in self.parts if part.startswith("{"))
 
     def fits(self, parts: tuple[str, ...]) -> dict[str, str] | None:
-        """The values of the places if the path matches, otherwise None."""
+        """Return the values of the segments in braces if the path matches, otherwise None."""
         if len(parts) != len(self.parts):
             return None
         values: dict[str, str] = {}
@@ -64,12 +64,12 @@ class DeclaredRoute:
 
 
 def shape(route: DeclaredRoute) -> tuple[str, tuple[str, ...]]:
-    """Equal for two routes that would match the same requests."""
+    """Return a value that is equal for two routes that match the same requests."""
     return route.method, tuple("{}" if part.startswith("{") else part for part in route.parts)
 
 
 def check_distinct(routes: Iterable[DeclaredRoute]) -> None:
-    """Raises ValueError where two declarations match the same requests."""
+    """Raise ValueError if two declarations match the same requests."""
     seen: set[tuple[str, tuple[str, ...]]] = set()
     for route in routes:
         if shape(route) in seen:

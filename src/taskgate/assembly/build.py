@@ -209,7 +209,7 @@ class App:
         self.http.set_max_reply_bytes(plan.limits.result_bytes)
         self.gateway.configuration.adopt(plan, fresh, frozenset(changed))
         self.authorizer.adopt(credentials, arrivals_by(loaded.root), guard(loaded.root))
-        self.responses.look_again()
+        self.responses.recheck()
         self.store.reconfigured(shared_store.configuration_digest(loaded))
         if channels is not None:
             self.gateway.configuration.announcer.adopt(channels)
@@ -318,8 +318,8 @@ def build(
 def open_responses(authorizer: Authorizer, store: Store, events: EventHub) -> OpenResponses:
     """Return the registry of open responses. Each is authorized again whenever credentials, roles or scopes change."""
     responses = OpenResponses(authorizer, shared_store=store.revisions is not None)
-    events.subscribe(CredentialsChanged, lambda _: responses.look_again())
-    events.subscribe(TemporaryScopesChanged, lambda _: responses.look_again())
+    events.subscribe(CredentialsChanged, lambda _: responses.recheck())
+    events.subscribe(TemporaryScopesChanged, lambda _: responses.recheck())
     return responses
 
 

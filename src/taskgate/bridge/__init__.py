@@ -1,6 +1,6 @@
-"""`taskgate stdio`: a client's standard streams joined to the user's local gateway.
+"""`taskgate stdio`: connects a client's standard streams to the user's local gateway.
 
-Standard library only, and as little of it as will do: every client starts one of these, and it must be small and quick. It passes
-whole lines on and reads JSON only where a line does not look like the usual ones. What it must know is which requests are open, so
-that a gateway that dies in the middle leaves no client without an answer.
+It uses little of the standard library and nothing else, because every client starts one and it must be small and fast.
+It relays whole lines and parses JSON only for unusual ones. It tracks open requests, so that every request is answered
+even if the gateway dies.
 """

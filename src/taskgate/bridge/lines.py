@@ -1,4 +1,4 @@
-"""Whole lines in, whole lines out: what waits to be written, and what has been read of a line so far."""
+"""Buffered writing and splitting of lines."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ AT_ONCE_BYTES = 256 * 1024
 
 
 class Buffer:
-    """Lines that wait to be written, counted in bytes."""
+    """Lines waiting to be written, with their total size."""
 
     def __init__(self, lines: Iterable[bytes] = ()) -> None:
         self.lines: deque[bytes] = deque(lines)
@@ -22,18 +22,18 @@ class Buffer:
         self.size += len(line)
 
     def add_first(self, lines: list[bytes]) -> None:
-        """These are to be written before the others. Only after `start_over`, when none of them is written in part."""
+        """Insert lines before the others. Only after `start_over`, when no line is partially written."""
         self.lines.extendleft(reversed(lines))
         self.size += sum(map(len, lines))
 
     def start_over(self) -> None:
-        """The reader that got the first part of a line is gone: the whole line is written to the next one."""
+        """Write a partially written line again from its start, to a new reader."""
         self._offset = 0
 
     def write(self, descriptor: int, written: Callable[[bytes], None] | None = None) -> None:
-        """Write what can be written now. Raises OSError.
+        """Write without blocking. Raises OSError.
 
-        `written` is called with each line as soon as all of it is out, so that a later failure cannot hide it.
+        `written` is called with each line as soon as it is written completely, before a later failure.
         """
         while self.lines:
             line = self.lines[0]
@@ -50,7 +50,7 @@ class Buffer:
 
 
 class Splitter:
-    """Chunks in, whole lines out, with their newlines. A line beyond the limit is dropped, and `too_long` is set."""
+    """Splits chunks into lines with their newlines. A line over the limit is dropped, and `too_long` is set."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -71,7 +71,7 @@ class Splitter:
         return whole
 
     def dropped_one(self) -> bool:
-        """Whether a line was dropped since the last call."""
+        """Return whether a line was dropped since the last call."""
         dropped, self.too_long = self.too_long, False
         return dropped
 

@@ -1,4 +1,4 @@
-"""`taskgate stdio`, as far as it needs no gateway in this process: its few options, the streams, and its exit codes."""
+"""The command `taskgate stdio` without a gateway in this process: options, streams and exit codes."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ import select
 import stat
 import sys
 
+from taskgate.bridge.errors import gateway_unreachable
 from taskgate.bridge.meeting import Meeting
-from taskgate.bridge.pending import unreached, unsent
-from taskgate.bridge.relay import HungUp, Relay
+from taskgate.bridge.pending import unsent
+from taskgate.bridge.relay import ClientGone, Relay
 from taskgate.bridge.starter import NoGateway, reach
 from taskgate.folders import find_config, state_folder
 
@@ -19,7 +20,7 @@ _OPTIONS = {"-c": "config", "--config": "config", "--scope": "scope"}
 
 
 def options(words: list[str]) -> dict[str, str] | None:
-    """The options of a plain `taskgate stdio`; None if there is anything that the whole command line must look at."""
+    """Parse the options of `taskgate stdio`. Return None if the full command line parser is needed."""
     found: dict[str, str] = {}
     rest = iter(words)
     for word in rest:
@@ -35,7 +36,7 @@ def options(words: list[str]) -> dict[str, str] | None:
 
 
 def bridge(config: str | None, scope: str | None) -> int:
-    """Join the client's streams to the local gateway until the client hangs up; the exit code."""
+    """Connect the client's streams to the local gateway until the client disconnects. Return the exit code."""
     try:
         meeting = Meeting(state_folder(os.environ), find_config(config, os.environ))
         line = reach(meeting, scope)
@@ -46,7 +47,7 @@ def bridge(config: str | None, scope: str | None) -> int:
     blocking = _without_blocking()
     try:
         Relay(line, lambda wait: reach(meeting, scope, wait), meeting.log_path, STDIN, STDOUT).run()
-    except (HungUp, KeyboardInterrupt):
+    except (ClientGone, KeyboardInterrupt):
         return 0
     finally:
         if blocking:
@@ -55,7 +56,7 @@ def bridge(config: str | None, scope: str | None) -> int:
 
 
 def _without_blocking() -> bool:
-    """A pipe or socket may be full; a file or terminal is left as it is for the processes that share it."""
+    """Make stdout non-blocking if it is a pipe or socket. Files and terminals are shared with other processes."""
     kind = os.fstat(STDOUT).st_mode
     if not (stat.S_ISFIFO(kind) or stat.S_ISSOCK(kind)) or not os.get_blocking(STDOUT):
         return False
@@ -64,12 +65,12 @@ def _without_blocking() -> bool:
 
 
 def _refuse(why: str, code: int) -> int:
-    """Nothing can be served: print why, and answer the client if it sends a request within a moment."""
+    """Print the error, and answer the client's first request with it if it arrives within a second."""
     sys.stderr.write(f"taskgate: {why}\n")
     sys.stderr.flush()
     if not os.isatty(STDIN) and select.select([STDIN], [], [], FIRST_LINE_S)[0]:
         first = os.read(STDIN, 65536).partition(b"\n")[0]
         asked = unsent(first)
         if asked is not None:
-            os.write(STDOUT, unreached(asked, why, was_sent=False))
+            os.write(STDOUT, gateway_unreachable(asked, why, was_sent=False))
     return code

@@ -1,16 +1,13 @@
-"""Which requests of the client are open: told from the look of the lines, so that passing them on costs next to nothing.
+"""Track the client's open requests by inspecting the relayed lines at low cost.
 
-The lines of the SDKs have one of few beginnings, and our own replies have one; anything else is parsed. Knows nothing of sockets.
+The lines of the SDKs have one of a few forms, and the gateway's replies have one; other lines are parsed. This module does no I/O.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import re
 from typing import Any, NamedTuple
-
-from taskgate.mcp.earlier_calls import is_about_tasks, is_later_round
 
 _ID = rb'("(?:[^"\\]|\\.)*"|-?\d+(?:\.\d+)?)'
 _START = rb'\s*\{\s*"jsonrpc"\s*:\s*"2\.0"\s*,\s*'
@@ -21,12 +18,12 @@ _REPLY = re.compile(_START + rb'"id"\s*:\s*' + _ID + rb'\s*,\s*"(?:result|error)
 _REPLY_FIRST = re.compile(rb'\s*\{\s*"(?:result|error)"')
 _END_BYTES = 300
 KEPT_BYTES = 64 * 1024
-KEPT_IN_ALL = 16 << 20
-MOST_OPEN = 65_536
+KEPT_TOTAL_BYTES = 16 << 20
+MAX_OPEN = 65_536
 STATELESS = b"io.modelcontextprotocol/protocolVersion"
 
-# May be asked again of the next gateway: they change nothing, or nothing that matters if it happens twice.
-HARMLESS = frozenset(
+# Idempotent methods, which may be sent again to the next gateway.
+REPEATABLE = frozenset(
     {
         "initialize",
         "ping",
@@ -48,59 +45,59 @@ HARMLESS = frozenset(
 
 
 class Sent(NamedTuple):
-    """A request of the client that is open. `line` is None if there was no room to keep it."""
+    """An open request of the client. `line` is None if it is too large to keep."""
 
     id: bytes
     method: str
     stateless: bool
     line: bytes | None
     again: bool = False
-    """It has been sent to a second gateway already."""
+    """Whether it was already sent to a second gateway."""
 
 
-class Seen(NamedTuple):
-    """What a line of the client is: a request with its id, a notification, or an answer (neither id nor method)."""
+class ClientLine(NamedTuple):
+    """The kind of a client's line: a request with its id, a notification, or a response (neither id nor method)."""
 
     id: bytes | None
     method: str
 
 
-_ANSWER = Seen(None, "")
+_ANSWER = ClientLine(None, "")
 
 
-def look(line: bytes) -> Seen:
-    """What kind of line the client wrote; one that cannot be read counts as an answer, the gateway will say what is wrong."""
+def classify(line: bytes) -> ClientLine:
+    """Return the kind of a client's line. An invalid line counts as a response; the gateway reports the error."""
     try:
-        return _seen(line)
+        return _classify(line)
     except ValueError:
         return _ANSWER
 
 
-def _seen(line: bytes) -> Seen:
-    """Raises ValueError if the id is no JSON."""
+def _classify(line: bytes) -> ClientLine:
+    """Classify a line. Raises ValueError if the id is not JSON."""
     found = _REQUEST.match(line)
     if found:
-        return Seen(_canonical(found[1]), found[2].decode("utf-8", "replace"))
+        return ClientLine(_canonical(found[1]), found[2].decode("utf-8", "replace"))
     if _REPLY.match(line) or _REPLY_FIRST.match(line):
         return _ANSWER
     named = _METHOD.match(line)
     if named:
         method = named[1].decode("utf-8", "replace")
         if method.startswith("notifications/"):
-            return Seen(None, method)
+            return ClientLine(None, method)
         at_the_end = _END.search(line[-_END_BYTES:])
         if at_the_end:
-            return Seen(_canonical(at_the_end[1]), method)
+            return ClientLine(_canonical(at_the_end[1]), method)
     return _parsed(line)
 
 
-def _parsed(line: bytes) -> Seen:
+def _parsed(line: bytes) -> ClientLine:
     said = parse(line)
     method = said.get("method")
     if not isinstance(method, str):
         return _ANSWER
     given = said.get("id")
-    return Seen(encode(given) if isinstance(given, str | int | float) else None, method)
+    return ClientLine(encode(given) if isinstance(given, str | int | float) else None, method)
 
 
 def parse(line: bytes) -> dict[str, Any]:
@@ -112,7 +109,7 @@ def parse(line: bytes) -> dict[str, Any]:
 
 
 def _param(line: bytes, name: str) -> str | int | None:
-    """A param by which something is known: a text or a whole number, or None if the line has no such thing."""
+    """Return a parameter that is a string or an integer, or None."""
     params = parse(line).get("params")
     value = params.get(name) if isinstance(params, dict) else None
     return value if isinstance(value, str | int) else None
@@ -123,51 +120,51 @@ def encode(value: Any) -> bytes:
 
 
 def _canonical(raw: bytes) -> bytes:
-    """As the gateway writes it back: escapes are undone where they need not be."""
+    """Return the id as the gateway writes it: without unnecessary escapes."""
     return encode(json.loads(raw)) if b"\\" in raw else raw
 
 
 def answered(line: bytes) -> bytes | None:
-    """The id that a line of the gateway answers, or None if it is no answer."""
+    """Return the id of a response of the gateway, or None if the line is not a response."""
     found = _REPLY.match(line)
     return _canonical(found[1]) if found else None
 
 
 class Pending:
-    """The open requests, oldest first, and what a new gateway must be told before the client can go on with it."""
+    """The open requests, oldest first, and the session setup that a new gateway needs."""
 
     def __init__(self) -> None:
         self.open: dict[bytes, Sent] = {}
-        self._opening: dict[str, bytes] = {}
-        self._watched: dict[str, bytes] = {}
-        self._asked_twice: set[bytes] = set()
+        self._session_setup: dict[str, bytes] = {}
+        self._subscriptions: dict[str, bytes] = {}
+        self._repeated: set[bytes] = set()
         self._own: set[bytes] = set()
         self._kept_bytes = 0
 
     @property
     def is_full(self) -> bool:
-        """Whether no further request can be remembered, so that none may be sent."""
-        return len(self.open) >= MOST_OPEN
+        """Whether the limit of open requests is reached, so that none may be sent."""
+        return len(self.open) >= MAX_OPEN
 
     def sent(self, line: bytes) -> None:
-        """A whole line was written to a gateway."""
-        seen = look(line)
+        """Record a line that was written to a gateway completely."""
+        seen = classify(line)
         if seen.id in self._own:
             return
         if seen.id is not None:
             self._close(seen.id)
-            fits = len(line) <= KEPT_BYTES and self._kept_bytes + len(line) <= KEPT_IN_ALL
+            fits = len(line) <= KEPT_BYTES and self._kept_bytes + len(line) <= KEPT_TOTAL_BYTES
             kept = line if fits else None
             self._kept_bytes += len(line) if fits else 0
-            self.open[seen.id] = Sent(seen.id, seen.method, STATELESS in line, kept, seen.id in self._asked_twice)
+            self.open[seen.id] = Sent(seen.id, seen.method, STATELESS in line, kept, seen.id in self._repeated)
         if seen.method == "notifications/cancelled":
-            # The client expects no answer to what it cancelled.
+            # The client expects no response to a cancelled request.
             self._close(encode(_param(line, "requestId")))
         self._remember(seen, line)
 
     def dropped(self, line: bytes) -> None:
-        """A line that is no request will not be sent: what it changes in the session is kept for the next gateway."""
-        seen = look(line)
+        """Record the session setup of a line that is not sent, for the next gateway."""
+        seen = classify(line)
         if seen.method == "notifications/initialized":
             self._remember(seen, line)
 
@@ -177,36 +174,36 @@ class Pending:
             self._kept_bytes -= len(known.line)
 
     def received(self, line: bytes) -> bool:
-        """A line came from the gateway: is it for the client?"""
+        """Record a line of the gateway. Return whether it is for the client."""
         known = answered(line)
         if known is None:
             return True
         self._close(known)
-        self._asked_twice.discard(known)
+        self._repeated.discard(known)
         if known in self._own:
             self._own.discard(known)
             return False
         return True
 
-    def _remember(self, seen: Seen, line: bytes) -> None:
+    def _remember(self, seen: ClientLine, line: bytes) -> None:
         if seen.method in ("initialize", "notifications/initialized", "logging/setLevel"):
-            self._opening[seen.method] = line
+            self._session_setup[seen.method] = line
         elif seen.method in ("resources/subscribe", "resources/unsubscribe"):
             uri = _param(line, "uri")
             if not isinstance(uri, str):
                 return
-            self._watched.pop(uri, None)
-            if seen.method == "resources/subscribe" and len(self._watched) < MOST_OPEN:
-                self._watched[uri] = line
+            self._subscriptions.pop(uri, None)
+            if seen.method == "resources/subscribe" and len(self._subscriptions) < MAX_OPEN:
+                self._subscriptions[uri] = line
 
     def replay(self, prefix: str, asked_again: list[Sent]) -> list[bytes]:
-        """The lines that bring a new gateway where the last one was; the client will not see the answers to them.
+        """Return the lines that set up the session on a new gateway. The client does not receive the responses to them.
 
-        What is asked again anyway is not replayed: its answer is wanted.
+        Requests that are sent again anyway are not included.
         """
         wanted = {sent.id for sent in asked_again}
         found: list[bytes] = []
-        for number, line in enumerate([*self._opening.values(), *self._watched.values()]):
+        for number, line in enumerate([*self._session_setup.values(), *self._subscriptions.values()]):
             said = parse(line)
             if "id" not in said:
                 found.append(line)
@@ -217,79 +214,23 @@ class Pending:
         return found
 
     def forget(self, sent: Sent) -> None:
-        """The client got an error for this, so it is not replayed to the next gateway."""
-        self._asked_twice.discard(sent.id)
-        if sent.method in self._opening:
-            del self._opening[sent.method]
+        """Drop a request that was answered with an error, so that it is not replayed."""
+        self._repeated.discard(sent.id)
+        if sent.method in self._session_setup:
+            del self._session_setup[sent.method]
 
     def lost(self) -> tuple[list[Sent], list[Sent]]:
-        """The gateway is gone: what can be asked of the next one, and what must be answered now."""
-        again = [sent for sent in self.open.values() if sent.method in HARMLESS and sent.line and not sent.again]
+        """Return the requests to send to the next gateway, and those to answer now, after the gateway has ended."""
+        again = [sent for sent in self.open.values() if sent.method in REPEATABLE and sent.line and not sent.again]
         over = [sent for sent in self.open.values() if sent not in again]
         self.open.clear()
         self._kept_bytes = 0
         self._own.clear()
-        self._asked_twice = {sent.id for sent in again}
+        self._repeated = {sent.id for sent in again}
         return again, over
 
 
 def unsent(line: bytes) -> Sent | None:
-    """The request in a line that never reached a gateway; None if there is none in it."""
-    seen = look(line)
+    """Return the request in a line that was not sent, or None if it contains no request."""
+    seen = classify(line)
     return Sent(seen.id, seen.method, STATELESS in line, line) if seen.id is not None else None
-
-
-# The errors of the bridge. `executed` is about the call: the request's own, or an earlier one that the request refers to.
-# The bridge knows nothing about earlier calls: an error about a task has no `executed`, and one of a later round is never `no`.
-
-_CODES = {"overloaded": -32013}
-
-
-def died(request: Sent) -> bytes:
-    """The gateway ended while it handled this request."""
-    if is_about_tasks(request.method, _params(request)):
-        message = "The local gateway ended while it handled this request. Tasks are kept: ask again."
-        return failure(request, "gateway_unreachable", message, None)
-    if request.method in HARMLESS:
-        message = "The local gateway ended while it handled this request. No tool was run for it. Send it again."
-        return failure(request, "gateway_unreachable", message, "no")
-    message = "The local gateway ended while this call was under way. It may or may not have taken effect."
-    return failure(request, "outcome_unknown", message, "maybe")
-
-
-def unreached(request: Sent, why: str, *, was_sent: bool) -> bytes:
-    """No gateway can be reached. `was_sent`: one that has ended since may have had the request, which is harmless."""
-    params = _params(request)
-    if is_about_tasks(request.method, params):
-        return failure(request, "gateway_unreachable", f"{why} Tasks are kept: ask again later.", None)
-    if is_later_round(params):
-        message = f"{why} These answers were not sent; what the call did before it asked may have taken effect."
-        return failure(request, "gateway_unreachable", message, "maybe")
-    message = f"{why} No tool was run for it." if was_sent else f"{why} It was not executed."
-    return failure(request, "gateway_unreachable", message, "no")
-
-
-def overloaded(request: Sent) -> bytes:
-    """Too many requests are open to send another one."""
-    params, why = _params(request), f"At most {MOST_OPEN} requests can be open at once; wait for some to be answered."
-    if is_about_tasks(request.method, params):
-        return failure(request, "overloaded", why, None)
-    if is_later_round(params):
-        return failure(request, "overloaded", why, "maybe")
-    return failure(request, "overloaded", f"{why} It was not executed.", "no")
-
-
-def _params(request: Sent) -> dict[str, Any]:
-    params = parse(request.line).get("params") if request.line is not None else None
-    return params if isinstance(params, dict) else {}
-
-
-def failure(request: Sent, error_type: str, message: str, executed: str | None) -> bytes:
-    """An error of the bridge's own, in the form of the gateway's."""
-    code = -32603 if request.stateless else _CODES.get(error_type, -32000)
-    data: dict[str, Any] = {"error_type": error_type, "correlation_id": os.urandom(8).hex()}
-    if executed is not None:
-        data["executed"] = executed
-    data["legacy_code"] = _CODES.get(error_type, -32000)
-    error = encode({"code": code, "message": message, "data": data})
-    return b'{"jsonrpc":"2.0","id":' + request.id + b',"error":' + error + b"}\n"

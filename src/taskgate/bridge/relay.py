@@ -1,8 +1,9 @@
-"""Carries whole lines between the client's standard streams and the gateway, until the client hangs up.
+"""Relay lines between the client's standard streams and the gateway until the client disconnects.
 
-One loop on `poll`, with bounded buffers both ways: a side that does not read stops the other from being read. A line of the client
-is in one of two places: *pending* once all of it was written to a gateway, *queued* before. After the gateway's death a pending
-request is answered (or asked again, if it is harmless) and a queued line goes to the next gateway; never both, and never neither.
+One loop on `poll`, with bounded buffers in both directions: if one side does not read, the other is not read either. A
+line of the client is *pending* once it was written to a gateway completely, and *queued* before. After the gateway's
+death a pending request is answered (or sent again, if it is idempotent) and a queued line goes to the next gateway;
+never both, never neither.
 """
 
 from __future__ import annotations
@@ -12,26 +13,28 @@ import select
 from collections import deque
 from collections.abc import Callable
 
+from taskgate.bridge.errors import failure, gateway_died, gateway_unreachable, overloaded
+from taskgate.bridge.handshake import GOODBYE, STOPPED
 from taskgate.bridge.lines import AT_ONCE_BYTES, Buffer, Splitter
-from taskgate.bridge.meeting import GOODBYE, STOPPED, monotonic
-from taskgate.bridge.pending import Pending, Sent, died, failure, overloaded, unreached, unsent
+from taskgate.bridge.meeting import monotonic
+from taskgate.bridge.pending import Pending, Sent, unsent
 from taskgate.bridge.starter import Line, NoGateway, Wait
 
 FULL_BYTES = 1 << 20
 LONGEST_LINE = 64 << 20
 LONGEST_REPLY = 256 << 20
 FINISH_S = 5.0
-CRASHES, CRASH_WINDOW_S, LEAVE_ALONE_S = 3, 30.0, 10.0
+CRASHES, CRASH_WINDOW_S, CRASH_PAUSE_S = 3, 30.0, 10.0
 ENDED = "The local gateway has ended."
 
 
-class HungUp(Exception):
-    """The client cannot be written to any more."""
+class ClientGone(Exception):
+    """The client does not accept output any more."""
 
 
 class Relay:
     def __init__(self, line: Line, reach: Callable[[Wait], Line], log_path: str, source: int, sink: int) -> None:
-        """`reach` finds or starts the next gateway; `source` and `sink` are the client's ends. Raises NoGateway or OSError."""
+        """`reach` finds or starts the next gateway and raises NoGateway or OSError; `source` and `sink` belong to the client."""
         self._reach, self._log_path = reach, log_path
         self._source, self._sink = source, sink
         self._pending = Pending()
@@ -39,14 +42,14 @@ class Relay:
         self._replays, self._to_gateway, self._to_client = Buffer(), Buffer(), Buffer()
         self._from_client, self._from_gateway = Splitter(LONGEST_LINE), Splitter(LONGEST_REPLY)
         self._ends: deque[float] = deque(maxlen=CRASHES)
-        self._lives = 1
+        self._connections = 1
         self._client_done = False
-        self._why_gone = ""
+        self._goodbye = ""
         self._line: Line | None = line
         self._take_replies(line.rest)
 
     def run(self) -> None:
-        """Until the client hangs up. Raises HungUp if it cannot be written to any more."""
+        """Relay until the client disconnects. Raises ClientGone if it does not accept output any more."""
         while not self._client_done:
             self._turn(None)
         self._finish()
@@ -72,7 +75,7 @@ class Relay:
             self._reconnect()
 
     def _gateway_event(self, event: int) -> None:
-        """Read first: a gateway that hung up may have given the reason."""
+        """Read first: a gateway that closed the connection may have sent the reason."""
         if event & ~select.POLLOUT:
             self._read_gateway()
         if event & select.POLLOUT and self._line is not None:
@@ -87,7 +90,7 @@ class Relay:
         for line in self._from_client.feed(chunk):
             self._queue(line)
         if self._from_client.dropped_one():
-            message = f"A message may have at most {LONGEST_LINE} bytes. It was not executed."
+            message = f"The message exceeds {LONGEST_LINE} bytes. It was not executed."
             self._to_client.add(failure(Sent(b"null", "", False, None), "request_too_large", message, "no"))
 
     def _queue(self, line: bytes) -> None:
@@ -101,7 +104,7 @@ class Relay:
         try:
             self._to_client.write(self._sink)
         except OSError:
-            raise HungUp from None
+            raise ClientGone from None
 
     def _write_gateway(self) -> None:
         assert self._line is not None
@@ -127,7 +130,7 @@ class Relay:
             self._lost()
 
     def _read_rest(self) -> None:
-        """The gateway takes nothing any more: what it had answered by then is an answer all the same."""
+        """Read the remaining responses of a gateway that does not accept input any more."""
         assert self._line is not None
         read = 0
         while read < FULL_BYTES:
@@ -143,20 +146,20 @@ class Relay:
     def _take_replies(self, chunk: bytes) -> None:
         for line in self._from_gateway.feed(chunk):
             if line.startswith(GOODBYE):
-                self._why_gone = line[len(GOODBYE) :].decode("ascii", "replace").strip()
+                self._goodbye = line[len(GOODBYE) :].decode("ascii", "replace").strip()
                 continue
             if self._pending.received(line):
                 self._to_client.add(line)
 
     def _lost(self) -> None:
-        """The gateway hung up: answer what may have been executed, now; keep what can be asked again, and find another.
+        """Handle the end of the gateway: answer requests that may have been executed, keep idempotent ones, and reconnect.
 
-        A gateway that was stopped on purpose is started again only when the client sends something.
+        A gateway that was stopped on purpose is started again only when the client sends a line.
         """
         assert self._line is not None
         self._line.socket.close()
         self._line = None
-        why, self._why_gone = self._why_gone, ""
+        why, self._goodbye = self._goodbye, ""
         if not why:
             self._ends.append(monotonic())
         self._replays = Buffer()
@@ -164,8 +167,8 @@ class Relay:
         self._from_gateway = Splitter(LONGEST_REPLY)
         self._again, over = self._pending.lost()
         for sent in over:
-            self._to_client.add(died(sent))
-        # The client has these answers before a new gateway is started, which may take long.
+            self._to_client.add(gateway_died(sent))
+        # The client receives these before a new gateway is started, which may take long.
         self._write_client()
         if self._client_done:
             self._give_up(ENDED)
@@ -173,10 +176,10 @@ class Relay:
             self._reconnect()
 
     def _reconnect(self) -> None:
-        """Find or start a gateway, and bring it to where the last one was."""
+        """Find or start a gateway, and set up the session of the last one."""
         now = monotonic()
-        if len(self._ends) == CRASHES and now - self._ends[0] < CRASH_WINDOW_S and now - self._ends[-1] < LEAVE_ALONE_S:
-            self._give_up(f"The local gateway keeps ending. Its log: {self._log_path}")
+        if len(self._ends) == CRASHES and now - self._ends[0] < CRASH_WINDOW_S and now - self._ends[-1] < CRASH_PAUSE_S:
+            self._give_up(f"The local gateway ended repeatedly. Log: {self._log_path}")
             return
         try:
             self._line = self._reach(self._wait)
@@ -184,14 +187,14 @@ class Relay:
             self._ends.append(monotonic())
             self._give_up(str(problem))
             return
-        self._lives += 1
-        self._replays = Buffer(self._pending.replay(f"taskgate-bridge-{self._lives}", self._again))
+        self._connections += 1
+        self._replays = Buffer(self._pending.replay(f"taskgate-bridge-{self._connections}", self._again))
         self._to_gateway.add_first([sent.line for sent in self._again if sent.line is not None])
         self._again = []
         self._take_replies(self._line.rest)
 
     def _wait(self, descriptor: int | None, seconds: float) -> bool:
-        """Whether the descriptor can be read within this time. Meanwhile the client gets what waits for it."""
+        """Wait until the descriptor is readable, and write to the client meanwhile. Return False on timeout."""
         deadline = monotonic() + seconds
         while (left := deadline - monotonic()) > 0:
             poll = select.poll()
@@ -207,7 +210,7 @@ class Relay:
         return False
 
     def _give_up(self, why: str) -> None:
-        """No gateway for now: answer everything that waits. The next request tries again."""
+        """Answer everything that waits with an error, because there is no gateway. The next request tries again."""
         queued, self._to_gateway = self._to_gateway.lines, Buffer()
         waiting, self._again = [(sent, True) for sent in self._again], []
         for line in queued:
@@ -218,10 +221,10 @@ class Relay:
                 self._pending.dropped(line)
         for sent, was_sent in waiting:
             self._pending.forget(sent)
-            self._to_client.add(unreached(sent, why, was_sent=was_sent))
+            self._to_client.add(gateway_unreachable(sent, why, was_sent=was_sent))
 
     def _finish(self) -> None:
-        """The client hung up: the gateway gets what the client wrote, and the client what is still answered."""
+        """Flush both directions after the client has disconnected."""
         deadline = monotonic() + FINISH_S
         told = False
         while (self._line is not None or self._to_client.lines) and monotonic() < deadline:

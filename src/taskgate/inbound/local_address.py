@@ -13,7 +13,8 @@ from collections.abc import Mapping
 from typing import Final
 
 from taskgate import __version__, clock
-from taskgate.bridge.meeting import Meeting, connect, make_room, monotonic, sleep
+from taskgate.bridge.handshake import replace_request
+from taskgate.bridge.meeting import Meeting, connect, monotonic, sleep
 from taskgate.folders import socket_folder
 from taskgate.held_folder import lost
 
@@ -120,5 +121,5 @@ def _request_replacement(meeting: Meeting) -> None:
     if found is not None:
         made, key = found
         with contextlib.suppress(OSError), made:
-            made.sendall(make_room(__version__, key))
+            made.sendall(replace_request(__version__, key))
             made.recv(65536)

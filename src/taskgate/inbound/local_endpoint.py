@@ -19,16 +19,7 @@ from typing import Any, Final
 from taskgate import __version__, clock
 from taskgate.access.authorize import AccessRefused, Authorizer
 from taskgate.access.proof import LocalProof
-from taskgate.bridge.meeting import (
-    HELLO_S,
-    REPLACED,
-    STOPPED,
-    goodbye,
-    is_older,
-    read,
-    refusal,
-    welcome,
-)
+from taskgate.bridge.handshake import HELLO_S, REPLACED, STOPPED, goodbye, is_older, read, refusal, welcome
 from taskgate.core.errors import TaskgateError
 from taskgate.core.identity.access import Access
 from taskgate.core.identity.caller import Caller
