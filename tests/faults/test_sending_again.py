@@ -176,7 +176,7 @@ async def test_a_task_that_was_sent_once_is_not_said_to_be_unexecuted_while_it_i
         await gate.advance(60)
         assert server.count("t") == 1
         shown = (await caller.request("tasks/get", {"taskId": task_id})).result
-        assert "will be tried again" in shown["statusMessage"]
+        assert "will be retried" in shown["statusMessage"]
         assert "may have been executed before" in shown["statusMessage"]
 
 
@@ -195,7 +195,7 @@ async def test_a_task_that_was_never_sent_is_tried_until_its_ttl_and_then_was_no
         assert "not executed" in ended["statusMessage"]
         shown = (await caller.request("tasks/get", {"taskId": early})).result
         assert shown["status"] == "working"
-        assert "will be tried again" in shown["statusMessage"]
+        assert "will be retried" in shown["statusMessage"]
         await server.start()
         assert "done" in json.dumps(await result_of(caller, early))
         assert server.count("t") == 2

@@ -189,7 +189,6 @@ async def test_fault_inside_gateway_is_no_proof(monkeypatch: pytest.MonkeyPatch)
             raise ZeroDivisionError
 
         # After the server's answer, so that the tool has run.
-        monkeypatch.setattr("taskgate.gateway.calls.call_tool.ToolCalls._finish", breaks, raising=False)
         monkeypatch.setattr("taskgate.gateway.governance.call_log.CallLog.note", breaks)
         reply = await caller.call("notes__echo")
         assert server.count("echo") == 2

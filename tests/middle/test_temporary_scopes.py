@@ -212,7 +212,7 @@ async def test_only_the_operator_may() -> None:
 
 @seam
 async def test_there_are_only_so_many_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("taskgate.gateway.methods.temporary_scopes.MOST_SCOPES", 2)
+    monkeypatch.setattr("taskgate.gateway.methods.temporary_scopes.MAX_SCOPES", 2)
     async with Gateway({}, servers()) as gate:
         for _ in range(2):
             await handed_over(gate, lifetime_ms=2_000)

@@ -16,7 +16,7 @@ from taskgate.core.wire import Message
 from taskgate.gateway.calls.lookup import Lookup
 from taskgate.gateway.dynamic_servers import facts_of
 from taskgate.gateway.governance.record_calls import Denials
-from taskgate.gateway.methods.caller_notifications import notified
+from taskgate.gateway.methods.caller_notifications import handle_notification
 from taskgate.gateway.methods.handshake import initialize_result
 from taskgate.gateway.methods.session_ends import SessionEnds
 from taskgate.gateway.methods.shared_sessions import SharedSessions
@@ -107,7 +107,7 @@ class CallerSessions:
 
     async def notified(self, session: Session, message: Message) -> None:
         """Handle a notification from a stateful caller."""
-        await notified(self.lookup, self.upstreams.value, session, message)
+        await handle_notification(self.lookup, self.upstreams.value, session, message)
 
 
 def _meta(message: Message) -> Mapping[str, object]:

@@ -22,7 +22,7 @@ from taskgate.core.waterfall import Waterfall
 from taskgate.core.wire import Message
 from taskgate.gateway.changes import SharedCaches
 from taskgate.gateway.governance.record_calls import Denials
-from taskgate.gateway.method_tables import no_such_method
+from taskgate.gateway.method_tables import unknown_method
 from taskgate.gateway.methods.vendor_methods import VendorMethods
 from taskgate.gateway.plan import Live, Plan
 from taskgate.gateway.relay.traced_calls import answer_traced
@@ -89,7 +89,7 @@ class RequestDispatcher:
             if session is not None and self.plan.value.features.vendor_methods:
                 use_case = self.vendor.methods.get(message.method, use_case)
             if use_case is None:
-                raise no_such_method(message.method)
+                raise unknown_method(message.method)
             self._admit(request, message.id)
             try:
                 result = await use_case(request)

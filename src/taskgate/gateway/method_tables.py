@@ -1,4 +1,4 @@
-"""Which use case answers which method, in each generation. A method that is not in its table does not exist there."""
+"""Which use case handles which method, in each generation. A method that is not in the table does not exist."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from taskgate.gateway.calls.lookup import Lookup, unknown_tool
 from taskgate.gateway.calls.readings import Readings
 from taskgate.gateway.calls.skills import Skills
 from taskgate.gateway.dynamic_servers import DynamicServers
-from taskgate.gateway.methods.caller_notifications import pass_log_level_on
+from taskgate.gateway.methods.caller_notifications import forward_log_level
 from taskgate.gateway.methods.catalog_lists import list_catalog
 from taskgate.gateway.methods.completion import Completing
 from taskgate.gateway.methods.following import Following
@@ -31,7 +31,7 @@ UseCase = Callable[[Request], Awaitable[bytes]]
 
 @dataclass(frozen=True, slots=True)
 class Methods:
-    """What answers the methods of callers."""
+    """The use cases."""
 
     lookup: Lookup
     upstreams: Live[Mapping[str, Upstream]]
@@ -47,7 +47,7 @@ class Methods:
 
 class MethodTables:
     def __init__(self, methods: Methods, shared: SharedSessions | None) -> None:
-        """`shared`: where other gateways would go on with a session, what is set in it must reach them."""
+        """`shared`: set if other gateways can take over a session, so that changes of the session must be stored."""
         self._methods = methods
         self._shared = shared
 
@@ -62,15 +62,15 @@ class MethodTables:
             "tools/call": self._call_tool(),
             "prompts/get": methods.readings.get_prompt,
             "resources/read": self._read_resource,
-            "resources/subscribe": self._kept(methods.following.subscribe),
-            "resources/unsubscribe": self._kept(methods.following.unsubscribe),
+            "resources/subscribe": self._stored(methods.following.subscribe),
+            "resources/unsubscribe": self._stored(methods.following.unsubscribe),
             "completion/complete": methods.completing.complete,
             **self._skill_methods(),
-            "logging/setLevel": self._kept(self._set_log_level),
-            "tasks/get": _where_tasks_exist(methods.tasks.get),
-            "tasks/result": _where_tasks_exist(methods.tasks.result),
-            "tasks/list": _where_tasks_exist(methods.tasks.list),
-            "tasks/cancel": _where_tasks_exist(methods.tasks.cancel),
+            "logging/setLevel": self._stored(self._set_log_level),
+            "tasks/get": _if_tasks_exist(methods.tasks.get),
+            "tasks/result": _if_tasks_exist(methods.tasks.result),
+            "tasks/list": _if_tasks_exist(methods.tasks.list),
+            "tasks/cancel": _if_tasks_exist(methods.tasks.cancel),
         }
 
     def stateless(self) -> dict[str, UseCase]:
@@ -96,7 +96,7 @@ class MethodTables:
         return partial(self._methods.tool_calls.call, not_listed=self._call_own)
 
     async def _call_own(self, request: Request) -> bytes:
-        """The name is one of our own tools, or of a server's tool that is not listed, or of nothing."""
+        """Call a tool of the gateway, or a server's tool that is not listed. Raises `unknown_tool`."""
         methods = self._methods
         own = await methods.own_tools.find(request)
         if own is not None:
@@ -107,7 +107,7 @@ class MethodTables:
             tool = view.tool(name)
             if tool is None or tool.is_for_model:
                 raise unknown_tool(name)
-            # A tool that the model cannot reach through the facade is there for apps, which call it by its name.
+            # A tool that is not for the model is for apps, which call it by its name.
         return await methods.tool_calls.call(request)
 
     async def _read_resource(self, request: Request) -> bytes:
@@ -126,11 +126,11 @@ class MethodTables:
         }
 
     async def _list_skills(self, request: Request) -> bytes:
-        await self._methods.skills.look_for_skills(request)
+        await self._methods.skills.discovery.run(request)
         return await self._list_catalog(request)
 
-    def _kept(self, use_case: UseCase) -> UseCase:
-        """Answered when what it changed in the session is durable."""
+    def _stored(self, use_case: UseCase) -> UseCase:
+        """Reply only after the change of the session is stored."""
         shared = self._shared
         if shared is None:
             return use_case
@@ -147,7 +147,7 @@ class MethodTables:
         lookup, scope = self._methods.lookup, request.caller.scope
         subset = lookup.views.subset(lookup.plan.value, scope, request.narrowing)
         await lookup.catalogs.settled(subset.servers)
-        more_skills = self._methods.skills.may_have_more(subset.servers)
+        more_skills = self._methods.skills.discovery.is_needed(subset.servers)
         return await discover_result(lookup, scope, subset.servers, more_skills=more_skills)
 
     async def _set_log_level(self, request: Request) -> bytes:
@@ -156,22 +156,22 @@ class MethodTables:
         level = request.params.get("level")
         session.set_log_level(level if type(level) is str else "")
         methods = self._methods
-        await pass_log_level_on(methods.lookup, methods.upstreams.value, session, session.log_level or "info")
+        await forward_log_level(methods.lookup, methods.upstreams.value, session, session.log_level or "info")
         return b"{}"
 
 
-def _where_tasks_exist(use_case: UseCase) -> UseCase:
-    """Older stateful revisions have no tasks: there these methods do not exist."""
+def _if_tasks_exist(use_case: UseCase) -> UseCase:
+    """Older stateful revisions have no tasks, so these methods do not exist there."""
 
     def answer(request: Request) -> Awaitable[bytes]:
         if request.session is not None and not speaks_tasks(request.session.version):
-            raise no_such_method(request.message.method)
+            raise unknown_method(request.message.method)
         return use_case(request)
 
     return answer
 
 
-def no_such_method(method: str) -> CallerError:
+def unknown_method(method: str) -> CallerError:
     return CallerError("method_not_found", f"There is no method {method[:80]!r} in this revision.")
 
 

@@ -13,6 +13,7 @@ from taskgate.gateway.calls.durable_calls import DurableCalls
 from taskgate.gateway.calls.lookup import Lookup
 from taskgate.gateway.calls.readings import Readings
 from taskgate.gateway.calls.sending import Sending
+from taskgate.gateway.calls.skill_discovery import SkillDiscovery
 from taskgate.gateway.calls.skill_files import SkillFiles
 from taskgate.gateway.calls.skills import Skills
 from taskgate.gateway.calls.task_contract import TaskContract
@@ -280,7 +281,7 @@ def use_cases(
         record=base.store.record,
         activity=asking.activity,
     )
-    skills = Skills(readings, skill_files, base.upstreams)
+    skills = Skills(readings, skill_files, SkillDiscovery(lookup, base.upstreams))
     card = CardParts(TaskParts(tasks, asking.activity), base.address)
     return Methods(
         lookup=lookup,

@@ -1,1 +1,1 @@
-"""What callers do with servers' tools, prompts and resources."""
+"""Use cases that send a request to a server: tools, prompts, resources and skills."""

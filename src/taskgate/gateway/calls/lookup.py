@@ -18,7 +18,7 @@ from taskgate.gateway.requests.request import Request
 
 @dataclass(frozen=True, slots=True)
 class Lookup:
-    """What a caller may know of: the views that the plan in force makes of what servers list."""
+    """The views that the current plan makes of the servers' lists."""
 
     plan: Live[Plan]
     catalogs: Catalogs
@@ -28,27 +28,26 @@ class Lookup:
         return await self.views.view(self.plan.value, request.caller, request.narrowing, listing=listing)
 
     def view_of(self, request: Request) -> View:
-        """The view a request was found in; only to be asked for after the view was built."""
+        """The view of a request. May be called only after the view was built."""
         view = self.views.current(self.plan.value, request.caller, request.narrowing)
         assert view is not None
         return view
 
     async def tool(self, request: Request, name: str) -> ToolRef:
-        """The tool behind a name, if this caller may know of it."""
+        """The tool with this name, if the caller may know it. Raises CallerError."""
         view = await self.view(request)
         tool = view.tool(name)
         if tool is None or tool.entry is None:
-            tool = await self._listed_late(request, view, name)
+            tool = await self._find_after_listing(request, view, name)
         if tool is None:
             raise unknown_tool(name, tuple(found.wire for found in view.app_tools.get(name, ())))
         return tool
 
-    async def _listed_late(self, request: Request, view: View, name: str) -> ToolRef | None:
-        """The name may be newer than the lists, or its server was away: that is a reason to ask again those that it may belong
-        to."""
+    async def _find_after_listing(self, request: Request, view: View, name: str) -> ToolRef | None:
+        """List the servers again that the name may belong to: it may be new, or its server was unavailable."""
         server, found = view.server_named_in(name), view.tool(name)
         for _ in range(2):
-            # Twice, because lists that were being fetched when the name came may be older than the name.
+            # Twice, because a list that was being fetched at that moment may be older than the name.
             fresh = await self.look_for_name(request, view, name)
             if fresh is None:
                 break
@@ -60,27 +59,27 @@ class Lookup:
         return found
 
     async def look_for_name(self, request: Request, view: View, name: str) -> View | None:
-        """A view that may know the name now, or None where there is no reason to hope for one."""
-        return await self._asked_again(request, view.may_have(name))
+        """The view after the servers that may have the name were listed again; None if there is no reason to."""
+        return await self._list_again(request, view.may_have(name))
 
     async def look_for_uri(self, request: Request, view: View) -> View | None:
-        """The same for a URI, which names no server: those may have it that have resources, or have not said what they have."""
+        """The same for a URI, which names no server: all servers with resources, and those that were not listed yet."""
         able = [
             server
             for server in view.subset.servers
             if self.catalogs.offer(server) is None or "resources" in view.capabilities.get(server, {})
         ]
-        return await self._asked_again(request, able)
+        return await self._list_again(request, able)
 
-    async def _asked_again(self, request: Request, servers: tuple[str, ...] | list[str]) -> View | None:
+    async def _list_again(self, request: Request, servers: tuple[str, ...] | list[str]) -> View | None:
         return await self.view(request) if await self.catalogs.look_again(servers) else None
 
     async def serving(self, request: Request, server: str) -> View:
-        """The view of this caller, if the server is in it; a server outside its scope looks like none."""
+        """The view, if the server is in it. Raises CallerError for a server outside the scope, as for an unknown one."""
         view = await self.view(request)
         if server not in view.subset.servers:
             near = difflib.get_close_matches(server, view.subset.servers, n=1)
-            hint = f" Did you mean {near[0]!r}?" if near else " list_servers shows those that there are."
+            hint = f" Did you mean {near[0]!r}?" if near else " list_servers returns the available servers."
             raise CallerError(
                 "unknown_server", f"There is no server {server[:80]!r} here.{hint}", data={"server": server[:80]}
             )
@@ -96,18 +95,18 @@ class Lookup:
 def _not_listed(server: str) -> UpstreamError:
     return UpstreamError(
         "upstream_unreachable",
-        f"The server {server} has not said yet what it offers. The call was not executed; try again later.",
+        f"The server {server} was not listed yet. The call was not executed; try again later.",
         executed=Executed.NO,
     )
 
 
-def unknown_tool(name: str, several: tuple[str, ...] = ()) -> CallerError:
-    """`several`: what the tools are called that the name may mean, where it means more than one."""
-    if several:
-        text = f"Several servers have a tool {name[:120]!r}. Call one of {', '.join(several[:10])}."
-        return CallerError("unknown_tool", text, data={"tool": name[:120], "candidates": list(several[:10])})
+def unknown_tool(name: str, candidates: tuple[str, ...] = ()) -> CallerError:
+    """The error for an unknown tool. `candidates`: the full names, if several servers have a tool with this name."""
+    if candidates:
+        text = f"Several servers have a tool {name[:120]!r}. Call one of {', '.join(candidates[:10])}."
+        return CallerError("unknown_tool", text, data={"tool": name[:120], "candidates": list(candidates[:10])})
     return CallerError(
         "unknown_tool",
-        f"There is no tool {name[:120]!r} here. tools/list shows what can be called.",
+        f"There is no tool {name[:120]!r} here. tools/list returns the available tools.",
         data={"tool": name[:120]},
     )

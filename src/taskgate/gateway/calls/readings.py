@@ -30,8 +30,7 @@ def permitted(view: View, server: str, name: str, kind: PatternKind) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Readings:
-    """`resources/read`, `prompts/get`, and what everything else that concerns one resource asks first: whose it is, and whether
-    this caller may have it."""
+    """`resources/read` and `prompts/get`, and the ownership and permission checks of every request for one resource."""
 
     lookup: Lookup
     sending: Sending
@@ -43,8 +42,8 @@ class Readings:
     async def read_resource(self, request: Request) -> bytes:
         shown = _text(request.params, "uri", "resources/read")
         server, uri = await self.address_of(request, shown)
-        await self.agreed(request, PatternKind.RESOURCE, server, uri, shown=shown)
-        return await self.carried(request, server, uri, {**request.members(), "uri": wire.raw(uri)}, shown=shown)
+        await self.require_permission(request, PatternKind.RESOURCE, server, uri, shown=shown)
+        return await self.forward(request, server, uri, {**request.members(), "uri": wire.raw(uri)}, shown=shown)
 
     async def get_prompt(self, request: Request) -> bytes:
         name = _text(request.params, "name", "prompts/get")
@@ -55,16 +54,16 @@ class Readings:
             prompt = view.prompt(name)
         if prompt is None or not permitted(view, prompt.server, prompt.name, PatternKind.PROMPT):
             raise CallerError("unknown_prompt", f"There is no prompt {name[:120]!r} here.")
-        await self.agreed(request, PatternKind.PROMPT, prompt.server, prompt.name, shown=prompt.wire)
+        await self.require_permission(request, PatternKind.PROMPT, prompt.server, prompt.name, shown=prompt.wire)
         arguments = request.params.get("arguments")
         if type(arguments) is dict and arguments and self.lookup.plan.value.features.learn:
             self.completions.note(memory_key(request), prompt.server, prompt.name, arguments)
         params = request.members()
         params["name"] = wire.raw(prompt.name)
-        return await self.carried(request, prompt.server, prompt.name, params)
+        return await self.forward(request, prompt.server, prompt.name, params)
 
     async def address_of(self, request: Request, uri: str) -> Address:
-        """The server that a URI belongs to and what that server calls it, if this caller may use it."""
+        """The server of a URI and the server's own URI. Raises CallerError if the caller may not use it."""
         view = await self.lookup.view(request)
         handed_out_by = self.sending.handed_out_by(request, uri)
         found = view.address_of(uri, handed_out_by)
@@ -78,8 +77,10 @@ class Readings:
             text = "Several servers use this address. List tools and resources again: they name the address of each."
         raise CallerError("unknown_resource", text, data={"uri": uri[:500]})
 
-    async def agreed(self, request: Request, kind: PatternKind, server: str, name: str, *, shown: str) -> None:
-        """Policy and people have their say; returns when the request may go on."""
+    async def require_permission(
+        self, request: Request, kind: PatternKind, server: str, name: str, *, shown: str
+    ) -> None:
+        """Apply the rules, and wait for an approval if one is needed. Returns when the request may continue."""
         view = await self.lookup.view(request)
         decision = view.decision_on(kind, server, name)
         if type(decision) is Forward and decision.note is None:
@@ -87,26 +88,26 @@ class Readings:
         caller, arguments = request.caller, request.members().get("arguments")
         subset = self.lookup.views.subset(self.lookup.plan.value, caller.scope, request.narrowing)
         given = bytes(arguments) if arguments is not None else None
-        asked = asked_to_read(caller, kind, server, name, given, revision=subset.revision)
-        await self.held.permit(request, asked, decision, shown)
+        reading = asked_to_read(caller, kind, server, name, given, revision=subset.revision)
+        await self.held.permit(request, reading, decision, shown)
 
-    async def carried(
+    async def forward(
         self, request: Request, server: str, name: str, params: Members, *, shown: str | None = None
     ) -> bytes:
-        """The result, with its links noted: its caller may read them. `shown` is what the caller calls a resource."""
+        """Send the request and record the links of its result. `shown`: the URI that the caller uses."""
         call = self.sending.prepared(request, server, request.message.method, params, name)
         result = await self.sending.carry(request, server, call)
         if call.method == "resources/read":
             await self.contents.check(server, name, result)
             await self.skill_files.check(request, server, name, result)
         if shown is not None and shown != name:
-            result = await readdressed(result, name, shown)
+            result = await with_shown_uri(result, name, shown)
         await self.sending.note_links(request, server, result)
         return result
 
 
-async def readdressed(result: bytes, uri: str, shown: str) -> bytes:
-    """A result of `resources/read` with the address that the caller asked for in the place of the server's own."""
+async def with_shown_uri(result: bytes, uri: str, shown: str) -> bytes:
+    """Replace the server's own URI in a result of `resources/read` by the one that the caller requested."""
     members = await members_of(result)
     contents: list[Raw] = []
     for content in await elements_of(members.get("contents", Raw(b"[]"))):

@@ -19,7 +19,7 @@ from taskgate.turns import LARGE_BYTES
 
 @dataclass(frozen=True, slots=True)
 class Sending:
-    """What it takes to bring a request to its server: the servers, the relay, their queues, and who was given which link."""
+    """What is needed to send a request: servers, relay, queues, and which caller was given which link."""
 
     plan: Live[Plan]
     upstreams: Live[Mapping[str, Upstream]]
@@ -28,34 +28,34 @@ class Sending:
     handed_out: HandedOut
 
     def prepared(self, request: Request, server: str, method: str, params: Members, name: str) -> UpstreamCall:
-        """A request that is not a tool call, as it goes to a server."""
+        """The upstream call of a request that is not a tool call."""
         timeout_s = self.plan.value.timeout_of(server)
         return self.relay.call_for(
             request, self.upstreams.value[server], method, params, name=name, timeout_s=timeout_s
         )
 
     async def carry(self, request: Request, server: str, call: UpstreamCall) -> bytes:
-        """At once, or in its turn where that server takes only so many at a time. Readings, prompts and completions stand in the
-        same line as tool calls (which have more to do when they wait: see `call_tool`).
+        """Send the request, after waiting for a slot if the server has `max_concurrency`. Tool calls use the same queue (see
+        `call_tool`).
         """
         upstream = self.upstreams.value[server]
-        line = self.budgets.queues.get(server) if self.budgets.queues else None
-        if line is None:
+        queue = self.budgets.queues.get(server) if self.budgets.queues else None
+        if queue is None:
             return await self.relay.carry(request, upstream, call)
-        async with line.slot(fair_key(request)):
+        async with queue.slot(fair_key(request)):
             return await self.relay.carry(request, upstream, call)
 
     async def note_links(self, request: Request, server: str, result: bytes) -> None:
-        """What this caller is given links to it may read."""
+        """Record the links in a result: its caller may read them."""
         if len(result) >= LARGE_BYTES:
             await self.handed_out.note_large(fair_key(request), request.caller.scope, server, result)
         elif MARK in result:
             self.handed_out.note(fair_key(request), request.caller.scope, server, result)
 
     def note_given(self, request: Request, server: str, uris: list[str]) -> None:
-        """The same for addresses that are known without looking into the result."""
+        """The same for URIs that are known without parsing the result."""
         self.handed_out.note_uris(fair_key(request), request.caller.scope, server, uris)
 
     def handed_out_by(self, request: Request, uri: str) -> str | None:
-        """The server whose result gave this caller the URI."""
+        """The server whose result contained this URI for this caller."""
         return self.handed_out.owner(fair_key(request), request.caller.scope, uri)

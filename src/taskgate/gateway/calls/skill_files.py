@@ -1,8 +1,8 @@
-"""Files of skills on their way to a caller: each is compared with the size and digest in its skill's entry.
+"""Compare the files of skills with the size and digest in the entry of their skill.
 
-A file that differs may only be newer than the entry we know: then the entry is fetched once more, and pins judge it as if it had
-been listed. What still differs is not returned. An entry lists all files of its skill, so an address in the skill's folder that
-it does not list differs too, unless its server lists it as a plain resource.
+A different file may be newer than the entry in the gateway: then the entry is fetched again and checked against the pins as if
+it had been listed. A file that still differs is not returned. An entry lists all files of its skill, so a URI in the skill's
+folder that it does not list counts as different, unless the server lists it as a plain resource.
 """
 
 from __future__ import annotations
@@ -36,7 +36,9 @@ class SkillFiles:
     pins: Pins
 
     async def check(self, request: Request, server: str, uri: str, result: bytes) -> None:
-        """The result of reading a resource. Raises UpstreamError if it is part of a skill and differs from the skill's entry."""
+        """Check the result of reading a resource. Raises UpstreamError if it is part of a skill and differs from the skill's
+        entry.
+        """
         found = self.known.at(server, uri)
         if found is None:
             return
@@ -61,7 +63,7 @@ class SkillFiles:
         )
 
     async def entry(self, request: Request, server: str, uri: str) -> CatalogEntry | None:
-        """The entry of a skill as its server has it now; None if it has none."""
+        """The entry of a skill as its server returns it now; None if it has none."""
         params = {key: value for key, value in request.members().items() if key == "_meta"}
         call = self.sending.prepared(request, server, GET, {**params, "uri": wire.raw(uri)}, uri)
         try:
@@ -72,7 +74,7 @@ class SkillFiles:
 
 
 def read_entry(server: str, uri: str, result: bytes) -> CatalogEntry:
-    """The entry in the result of `skills/get`. Raises UpstreamError if it is not one of this skill."""
+    """The entry in the result of `skills/get`. Raises UpstreamError if it is not an entry of this skill."""
     raw = wire.members_of(result).get("skill", Raw(b"null"))
     definition = wire.parse_strictly(bytes(raw))
     try:
@@ -93,7 +95,7 @@ def _broken(server: str, why: str) -> UpstreamError:
 
 
 async def _content(result: bytes) -> bytes | None:
-    """The bytes of the one file that was read."""
+    """The bytes of the file that was read."""
     contents = await elements_of((await members_of(result)).get("contents", _NONE))
     if len(contents) != 1:
         return None

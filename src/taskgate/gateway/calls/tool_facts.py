@@ -25,7 +25,9 @@ class ToolFacts:
         return entry is not None and entry.task_support in (TaskSupport.OPTIONAL, TaskSupport.REQUIRED)
 
     async def check_output(self, task: Task, result: bytes) -> bytes:
-        """What a task's tool gave, held against its schema; where that is enforced, a misfit becomes an error result."""
+        """Validate the result of a task against the tool's output schema. If that is enforced, an invalid result becomes an
+        error result.
+        """
         if len(result) >= LARGE_BYTES:
             await self._handed_out.note_large(fair_key_of(task), task.scope, task.server, result)
         elif MARK in result:

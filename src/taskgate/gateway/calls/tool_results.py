@@ -16,7 +16,7 @@ from taskgate.gateway.requests.request import Request
 
 
 def upstream_task(request: Request, tool: ToolRef, result: bytes) -> UpstreamHandle | None:
-    """A stateless upstream may answer a caller that knows tasks with a task of its own."""
+    """The task handle in the result of a stateless server, for a caller that knows tasks."""
     if request.envelope is None or b'"taskId"' not in result or not request.envelope.wants_tasks:
         return None
     members = wire.members_of(result)
@@ -29,7 +29,7 @@ def upstream_task(request: Request, tool: ToolRef, result: bytes) -> UpstreamHan
 
 
 def as_tool_result(problem: UpstreamError, generation: Generation) -> bytes:
-    """A failure while running the tool, as a result: models see results and may never see protocol errors."""
+    """A failure as a tool result: models see results, and may never see protocol errors."""
     data = error_data(problem, secrets.token_hex(8), problem.executed)
     result = wire.encode(
         {

@@ -317,7 +317,7 @@ MOST_BYTES: Final = 16 * 1024 * 1024
 class CatalogMemory:
     def __init__(self, store: CatalogStore) -> None:
         self._store = store
-        self._kept: dict[str, tuple[str, bytes]] = {}
+        self._stored: dict[str, tuple[str, bytes]] = {}
 
     async def restore(self, upstreams: Mapping[str, Upstream]) -> dict[str, Offer]:
         """What was known of these servers, as they are configured now; anything else is forgotten."""
@@ -329,7 +329,7 @@ class CatalogMemory:
             if offer is None:
                 self._store.forget_catalog(kept.server)
                 continue
-            self._kept[kept.server] = (kept.fingerprint, kept.body)
+            self._stored[kept.server] = (kept.fingerprint, kept.body)
             found[kept.server] = offer
         return found
 
@@ -347,16 +347,16 @@ class CatalogMemory:
         if len(body) > MOST_BYTES:
             return
         try:
-            if self._kept.get(upstream.id) == (upstream.fingerprint, body):
+            if self._stored.get(upstream.id) == (upstream.fingerprint, body):
                 self._store.catalog_confirmed(upstream.id, offer.listed_ms)
                 return
             self._store.keep_catalog(KeptCatalog(upstream.id, upstream.fingerprint, offer.listed_ms, body))
-            self._kept[upstream.id] = (upstream.fingerprint, body)
+            self._stored[upstream.id] = (upstream.fingerprint, body)
         except GatewayFault as problem:
             log.warning("lists not kept", server=upstream.id, why=problem.message)
 
     def forget(self, server: str) -> None:
-        self._kept.pop(server, None)
+        self._stored.pop(server, None)
         try:
             self._store.forget_catalog(server)
         except GatewayFault as problem:

@@ -126,10 +126,10 @@ class Views:
                 break
             view = await self._built_beside(plan, (scope, narrowing, plan.revision, number), subset, lists)
             if self._lists.number == number:
-                return self._kept(plan, scope, narrowing, view)
+                return self._stored(plan, scope, narrowing, view)
         lists = self._catalogs.snapshot(subset.servers)
         view = self._build(plan, scope, subset, lists, self._held.of(scope))
-        return self._kept(plan, scope, narrowing, view)
+        return self._stored(plan, scope, narrowing, view)
 
     async def _built_beside(self, plan: Plan, key: _BuildKey, subset: Subset, lists: CatalogSnapshot) -> View:
         building = self._building.get(key)
@@ -143,7 +143,7 @@ class Views:
     def _build(self, plan: Plan, scope: str, subset: Subset, lists: CatalogSnapshot, held: Mapping[str, str]) -> View:
         return build_view(plan, _policy(plan, scope), subset, lists, held, slow_tools=self._slow_tools)
 
-    def _kept(self, plan: Plan, scope: str, narrowing: SessionRequest, view: View) -> View:
+    def _stored(self, plan: Plan, scope: str, narrowing: SessionRequest, view: View) -> View:
         fresh = (plan.revision, self._lists.number, view)
         known = self._whole.get(scope) if narrowing is NO_WISH else self._views.get((scope, narrowing))
         if known is not None and known[:2] == fresh[:2]:

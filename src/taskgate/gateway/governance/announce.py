@@ -181,17 +181,17 @@ class Announcer:
             return False
         if told.receipts.get(place) != sent.receipt:
             told.receipts[place] = sent.receipt
-            await self._kept(self._store.put_receipt(StoredReceipt(approval_id, place, told.workflow, sent.receipt)))
+            await self._stored(self._store.put_receipt(StoredReceipt(approval_id, place, told.workflow, sent.receipt)))
         return True
 
     async def _forget(self, approval_id: str, told: _Told, place: str) -> None:
         """It is over, and this place shows it or never will."""
         if told.receipts.pop(place, None) is not None:
-            await self._kept(self._store.drop_receipt(approval_id, place))
+            await self._stored(self._store.drop_receipt(approval_id, place))
         if not told.receipts and self._told.get(approval_id) is told:
             del self._told[approval_id]
 
-    async def _kept(self, write: Awaitable[None]) -> None:
+    async def _stored(self, write: Awaitable[None]) -> None:
         """A store in trouble costs at most a second message after a restart."""
         try:
             await write

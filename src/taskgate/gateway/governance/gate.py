@@ -38,7 +38,7 @@ from taskgate.telemetry.logs import log
 from taskgate.telemetry.metrics import Metrics
 
 _UNKNOWN = {
-    PatternKind.TOOL: ("unknown_tool", "There is no tool {name!r} here. tools/list shows what can be called."),
+    PatternKind.TOOL: ("unknown_tool", "There is no tool {name!r} here. tools/list returns the available tools."),
     PatternKind.RESOURCE: ("unknown_resource", "There is no such resource here."),
     PatternKind.PROMPT: ("unknown_prompt", "There is no prompt {name!r} here."),
 }

@@ -1,1 +1,1 @@
-"""What a peer may ask or say, beyond calls."""
+"""Use cases of MCP methods that the gateway answers itself, and what keeps sessions and subscriptions."""

@@ -15,16 +15,19 @@ from taskgate.ports.upstream import Link, Upstream
 from taskgate.telemetry.logs import log
 
 
-async def notified(lookup: Lookup, upstreams: Mapping[str, Upstream], session: Session, message: Message) -> None:
+async def handle_notification(
+    lookup: Lookup, upstreams: Mapping[str, Upstream], session: Session, message: Message
+) -> None:
+    """Handle a notification of a stateful caller."""
     if message.method == "notifications/cancelled":
         session.cancel(wire.encode((message.params or {}).get("requestId")), CancelNote.read(message.params))
     elif message.method != "notifications/initialized":
-        links = _links_of(lookup, upstreams, session) or await _only_link(lookup, upstreams, session)
-        await _tell_upstreams(links, message)
+        links = _links_of(lookup, upstreams, session) or await _link_of_only_server(lookup, upstreams, session)
+        await _notify_links(links, message)
 
 
-async def _tell_upstreams(links: list[Link], message: Message) -> None:
-    """Roots that changed, progress on a question, vendor news: for every conversation this session has open."""
+async def _notify_links(links: list[Link], message: Message) -> None:
+    """Forward the notification (changed roots, progress, vendor methods) over every open link of the session."""
     raw = bytes(message.raw_params) if message.raw_params is not None else None
     for link in links:
         try:
@@ -33,8 +36,8 @@ async def _tell_upstreams(links: list[Link], message: Message) -> None:
             log.info("notification not delivered", server=link.server, method=message.method, why=problem.message)
 
 
-async def pass_log_level_on(lookup: Lookup, upstreams: Mapping[str, Upstream], session: Session, level: str) -> None:
-    """A server that cannot be told hears of it with the session's next call: every call takes the level along."""
+async def forward_log_level(lookup: Lookup, upstreams: Mapping[str, Upstream], session: Session, level: str) -> None:
+    """Set the log level at the session's servers. If that fails, the next call does it: every call carries the level."""
     for link in _links_of(lookup, upstreams, session):
         try:
             await link.set_log_level(level)
@@ -47,14 +50,14 @@ def _servers_of(lookup: Lookup, session: Session) -> Sequence[str]:
 
 
 def _links_of(lookup: Lookup, upstreams: Mapping[str, Upstream], session: Session) -> list[Link]:
-    """The open conversations that a session has with stateful upstreams of its scope; others may be shared with it, too."""
+    """The session's open links to stateful servers of its scope; some may be shared with other sessions."""
     found = (upstreams[name].open_link(session.link_key) for name in _servers_of(lookup, session) if name in upstreams)
     return [link for link in found if link is not None and link.generation is Generation.STATEFUL]
 
 
-async def _only_link(lookup: Lookup, upstreams: Mapping[str, Upstream], session: Session) -> list[Link]:
-    """Open the conversation with the only server of a scope, so that it receives a notification sent before the first call, as over
-    a direct connection. With several servers it is not known which of them the client means.
+async def _link_of_only_server(lookup: Lookup, upstreams: Mapping[str, Upstream], session: Session) -> list[Link]:
+    """Open the link to the only server of a scope, so that it receives a notification before the first call, as over a direct
+    connection. With several servers it is unknown which one the client means.
     """
     servers = _servers_of(lookup, session)
     if len(servers) != 1 or servers[0] not in upstreams:

@@ -13,17 +13,17 @@ from taskgate.core.generations.stateful import speaks_tasks
 from taskgate.core.generations.stateless import TASKS_EXTENSION
 
 SERVER: Final = {"name": "taskgate", "title": "Taskgate", "version": __version__}
-_NOT_KNOWN_YET: Final = {"resources": {"subscribe": True}, "extensions": {SKILLS_EXTENSION: {}}}
-"""Of a server that has not answered: a caller that may not subscribe or list skills now would never try."""
-_KEPT_BACK: Final = frozenset({"tasks", "notifications", "extensions"})
+UNLISTED_SERVER: Final = {"resources": {"subscribe": True}, "extensions": {SKILLS_EXTENSION: {}}}
+"""Assumed for a server that was not listed yet: a client that sees no support at first never tries."""
+_NOT_MERGED: Final = frozenset({"tasks", "notifications", "extensions"})
 
 
 def merged(all_capabilities: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """The union of capability objects; of a flag set by one and not by another, set wins."""
+    """The union of capability objects. A flag that one server sets is set."""
     union: dict[str, Any] = {}
     for capabilities in all_capabilities:
         for key, value in capabilities.items():
-            if key in _KEPT_BACK:
+            if key in _NOT_MERGED:
                 continue
             before = union.get(key)
             if isinstance(before, dict) and isinstance(value, Mapping):
@@ -35,7 +35,7 @@ def merged(all_capabilities: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
 
 def stateful_capabilities(upstreams: list[Mapping[str, Any]], version: str) -> dict[str, Any]:
     capabilities = merged(upstreams)
-    _announce_lists(capabilities)
+    _add_own_capabilities(capabilities)
     capabilities["extensions"] = {UI_EXTENSION: {}, **_skills(upstreams)}
     if speaks_tasks(version):
         capabilities["tasks"] = {"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}, "tools/call": True}}
@@ -45,9 +45,9 @@ def stateful_capabilities(upstreams: list[Mapping[str, Any]], version: str) -> d
 
 
 def stateless_capabilities(upstreams: list[Mapping[str, Any]], *, more_skills: bool = False) -> dict[str, Any]:
-    """`more_skills`: a server may have skills that it does not declare in the generation that it was listed in."""
+    """`more_skills`: a server may have skills that it does not declare in the generation in which it was listed."""
     capabilities = merged(upstreams)
-    _announce_lists(capabilities)
+    _add_own_capabilities(capabilities)
     vendor = (upstream.get("extensions") for upstream in upstreams)
     capabilities["extensions"] = {
         **merged(extensions for extensions in vendor if isinstance(extensions, Mapping)),
@@ -60,15 +60,15 @@ def stateless_capabilities(upstreams: list[Mapping[str, Any]], *, more_skills: b
 
 
 def _skills(upstreams: list[Mapping[str, Any]], *, more: bool = False) -> dict[str, Any]:
-    """Folders of servers without `directoryRead` are made from the files that their skills list."""
+    """The gateway builds folders itself for servers without `directoryRead`."""
     has_skills = more or any(declares_skills(upstream) for upstream in upstreams)
     return {SKILLS_EXTENSION: {"directoryRead": True}} if has_skills else {}
 
 
-def _announce_lists(capabilities: dict[str, Any]) -> None:
-    """Lists may grow under us (a late start, a reload, a reconnect), also where no upstream announces it, so we always do."""
+def _add_own_capabilities(capabilities: dict[str, Any]) -> None:
+    """Lists may change at any time (a late start, a reload, a reconnect), so `listChanged` is always declared."""
     for key in ("tools", "prompts", "resources"):
         capabilities[key] = {**capabilities.get(key, {}), "listChanged": True}
-    # Names, URIs and the arguments of tools are completed by ourselves where no server does it; levels are kept by ourselves.
+    # The gateway completes names, URIs and tool arguments itself, and keeps log levels itself.
     capabilities.setdefault("completions", {})
     capabilities.setdefault("logging", {})

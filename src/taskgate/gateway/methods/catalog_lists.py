@@ -46,5 +46,5 @@ async def list_catalog(lookup: Lookup, dynamic_servers: DynamicServers, request:
     body = b'{"' + key + b'":[' + b",".join(found.items) + b"]"
     if found.next_cursor is not None:
         body += b',"nextCursor":' + wire.encode(found.next_cursor)
-    # Written here and not by taking the whole list apart again: a list may be long.
+    # Appended as bytes: parsing the list again would be slow for a long one.
     return body + (_STATELESS_TAIL if request.generation is Generation.STATELESS else b"}")

@@ -41,16 +41,16 @@ from taskgate.ports.upstream import RelayedError
 PROMPT, RESOURCE, TOOL, COMMAND = "ref/prompt", "ref/resource", "ref/tool", "ref/command"
 KINDS: Final = (PROMPT, RESOURCE, TOOL, COMMAND)
 _NOT_OFFERED: Final = -32601
-_NO_SUCH_THING: Final = frozenset({-32602, -32002})
-"""How servers answer a reference that they do not have."""
+_UNKNOWN_TO_SERVER: Final = frozenset({-32602, -32002})
+"""The error codes of servers for an unknown reference."""
 UNKNOWN_REFERENCE: Final = "unknown_reference"
 _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:\S*")
 _NO_CANDIDATES: Final = CandidateIndex.build(())
 
 
 @dataclass(frozen=True, slots=True)
-class CompletionAsked:
-    """One well-formed question. `given` are the arguments filled in so far."""
+class CompletionQuery:
+    """A valid request. `given` are the arguments so far."""
 
     kind: str
     name: str
@@ -61,7 +61,7 @@ class CompletionAsked:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where suggestions come from: our own candidates, the caller's memory, and the owner to ask, if it can be asked."""
+    """Where suggestions come from: the gateway's candidates, values that the caller used, and the server, if it can be asked."""
 
     index: CandidateIndex
     place: CompletionPlace | None = None
@@ -70,10 +70,10 @@ class Source:
     is_listed: bool = True
     """False for a tool that its server has not listed, perhaps not yet."""
     is_known: bool = True
-    """False for a reference that its only possible owner does not list: the owner decides whether it exists."""
+    """False for a reference that its only possible server does not list: the server decides whether it exists."""
 
 
-def read_asked(params: Mapping[str, Any]) -> CompletionAsked:
+def read_query(params: Mapping[str, Any]) -> CompletionQuery:
     ref, argument = params.get("ref"), params.get("argument")
     if type(ref) is not dict or type(argument) is not dict:
         raise CallerError("invalid_params", 'completion/complete needs "ref" and "argument", both objects.')
@@ -88,10 +88,10 @@ def read_asked(params: Mapping[str, Any]) -> CompletionAsked:
     which, typed = argument.get("name"), argument.get("value")
     if type(which) is not str or type(typed) is not str:
         raise CallerError("invalid_params", '"argument" needs "name" and "value", both strings.')
-    return CompletionAsked(str(kind), name, which, typed, _given(params.get("context")))
+    return CompletionQuery(str(kind), name, which, typed, _context_arguments(params.get("context")))
 
 
-def _given(given: Any) -> frozenset[tuple[str, str]]:
+def _context_arguments(given: Any) -> frozenset[tuple[str, str]]:
     if given is None:
         return frozenset()
     arguments = given.get("arguments", {}) if type(given) is dict else None
@@ -117,88 +117,88 @@ class Completing:
     completions: Completions
 
     async def complete(self, request: Request) -> bytes:
-        asked = read_asked(request.params)
+        query = read_query(request.params)
         await load(*FUZZY)
         view = await self.lookup.view(request)
-        remembered_as = memory_key(request)
+        memory = memory_key(request)
         revisions = (self.lookup.plan.value.revision, self.lookup.catalogs.revision.number)
-        key = (remembered_as, request.generation, revisions, request.caller.scope, request.narrowing, asked)
+        key = (memory, request.generation, revisions, request.caller.scope, request.narrowing, query)
         recent = self.completions.recent(key)
         if recent is not None:
             return recent
-        source = self._source(request, view, asked)
+        source = self._source(request, view, query)
         if source is None or not source.is_listed:
-            again = self.lookup.look_for_uri(request, view) if asked.kind == RESOURCE else None
-            fresh = await (again or self.lookup.look_for_name(request, view, asked.name))
-            source = (self._source(request, fresh, asked) if fresh is not None else None) or source
+            again = self.lookup.look_for_uri(request, view) if query.kind == RESOURCE else None
+            fresh = await (again or self.lookup.look_for_name(request, view, query.name))
+            source = (self._source(request, fresh, query) if fresh is not None else None) or source
         if source is None:
             raise CallerError(
                 "unknown_reference", "The ref names no prompt, tool or resource template that is offered here."
             )
-        used = self.completions.used(remembered_as, source.place) if source.place is not None else {}
-        ours = rank(source.index, asked.typed, used, now=clock.monotonic(), given=dict(asked.given))
+        used = self.completions.used(memory, source.place) if source.place is not None else {}
+        ours = rank(source.index, query.typed, used, now=clock.monotonic(), given=dict(query.given))
         answer = await self._with_owner(request, source, ours)
-        if remembered_as:
+        if memory:
             self.completions.keep(key, answer)
         return answer
 
-    def _source(self, request: Request, view: View, asked: CompletionAsked) -> Source | None:
-        if not asked.name:
-            return self._names(view, asked)
-        if asked.kind in (PROMPT, COMMAND):
-            prompt = view.prompt(asked.name) if asked.kind == PROMPT else view.prompts.get(asked.name)
+    def _source(self, request: Request, view: View, query: CompletionQuery) -> Source | None:
+        if not query.name:
+            return self._names(view, query)
+        if query.kind in (PROMPT, COMMAND):
+            prompt = view.prompt(query.name) if query.kind == PROMPT else view.prompts.get(query.name)
             if prompt is not None and permitted(view, prompt.server, prompt.name, PatternKind.PROMPT):
-                place = CompletionPlace(prompt.server, prompt.name, asked.argument)
+                place = CompletionPlace(prompt.server, prompt.name, query.argument)
                 owner, is_known = _able(view, prompt.server), prompt.entry is not None
                 if is_known or owner is not None:
                     return Source(_NO_CANDIDATES, place, owner, prompt.name, is_known=is_known)
-        if asked.kind in (TOOL, COMMAND):
-            tool = view.tool(asked.name)
+        if query.kind in (TOOL, COMMAND):
+            tool = view.tool(query.name)
             if tool is not None and not isinstance(tool.decision, Denied):
-                return self._of_tool(view, asked, tool)
-        if asked.kind == RESOURCE:
-            template = view.template(asked.name)
-            server = template[1].server if template is not None else self._unlisted_owner(request, view, asked.name)
-            if server is not None and permitted(view, server, asked.name, PatternKind.RESOURCE):
-                place = CompletionPlace(server, asked.name, asked.argument)
-                index = self._of_template(view, *template, asked.argument) if template is not None else _NO_CANDIDATES
-                is_known = template is not None or asked.name in view.resources
+                return self._of_tool(view, query, tool)
+        if query.kind == RESOURCE:
+            template = view.template(query.name)
+            server = template[1].server if template is not None else self._unlisted_owner(request, view, query.name)
+            if server is not None and permitted(view, server, query.name, PatternKind.RESOURCE):
+                place = CompletionPlace(server, query.name, query.argument)
+                index = self._of_template(view, *template, query.argument) if template is not None else _NO_CANDIDATES
+                is_known = template is not None or query.name in view.resources
                 return Source(index, place, _able(view, server), is_known=is_known)
         return None
 
     def _unlisted_owner(self, request: Request, view: View, uri: str) -> str | None:
-        """Whom to ask about a template or URI that is not listed as a template: one that answers such questions."""
+        """The server to ask about a template or URI that is not listed as a template: one that supports completion."""
         found = view.address_of(uri, self.sending.handed_out_by(request, uri))
         return found.server if found is not None and (uri in view.resources or _able(view, found.server)) else None
 
-    def _names(self, view: View, asked: CompletionAsked) -> Source:
+    def _names(self, view: View, query: CompletionQuery) -> Source:
         def names() -> Iterable[str]:
-            if asked.kind in (PROMPT, COMMAND):
+            if query.kind in (PROMPT, COMMAND):
                 yield from view.prompts
-            if asked.kind in (TOOL, COMMAND):
+            if query.kind in (TOOL, COMMAND):
                 yield from (name for name, tool in view.tools.items() if not isinstance(tool.decision, Denied))
-            if asked.kind == RESOURCE:
+            if query.kind == RESOURCE:
                 yield from view.resources
 
-        return Source(self.completions.index(("names", asked.kind, id(view)), view, names))
+        return Source(self.completions.index(("names", query.kind, id(view)), view, names))
 
-    def _of_tool(self, view: View, asked: CompletionAsked, tool: ToolRef) -> Source:
+    def _of_tool(self, view: View, query: CompletionQuery, tool: ToolRef) -> Source:
         entry = tool.entry
-        place = CompletionPlace(tool.server, tool.name, asked.argument)
+        place = CompletionPlace(tool.server, tool.name, query.argument)
         if entry is None:
             return Source(_NO_CANDIDATES, place, is_listed=False)
         schema = entry.input_schema
 
         def values() -> Iterable[str]:
-            yield from values_from_schema(schema, asked.argument)
-            if _takes_uri(schema, asked.argument):
+            yield from values_from_schema(schema, query.argument)
+            if _takes_uri(schema, query.argument):
                 yield from (uri for uri, found in view.resources.items() if found.server == tool.server)
 
-        source = view if _takes_uri(schema, asked.argument) else entry
+        source = view if _takes_uri(schema, query.argument) else entry
         return Source(self.completions.index(place, source, values), place)
 
     def _of_template(self, view: View, template: UriTemplate, entry: CatalogEntry, argument: str) -> CandidateIndex:
-        """What stands in this place of the template in the resources that are listed."""
+        """The values at this place of the template in the listed resources."""
 
         def values() -> Iterable[str]:
             listed = (uri for uri, found in view.resources.items() if found.server == entry.server)
@@ -214,17 +214,19 @@ class Completing:
         if not ours.values:
             return theirs
         members = wire.members_of(theirs)
-        said = wire.parse_strictly(bytes(members.get("completion", Raw(b"{}"))))
-        said = said if type(said) is dict else {}
-        listed = said.get("values")
+        completion = wire.parse_strictly(bytes(members.get("completion", Raw(b"{}"))))
+        completion = completion if type(completion) is dict else {}
+        listed = completion.get("values")
         values = [value for value in listed if type(value) is str] if type(listed) is list else []
-        total = said.get("total")
-        merged = merge_with_upstream(ours, values, total if type(total) is int else None, said.get("hasMore") is True)
-        members["completion"] = wire.raw({**said, **merged.as_result()})
+        total = completion.get("total")
+        merged = merge_with_upstream(
+            ours, values, total if type(total) is int else None, completion.get("hasMore") is True
+        )
+        members["completion"] = wire.raw({**completion, **merged.as_result()})
         return wire.join(members)
 
     async def _ask_owner(self, request: Request, source: Source) -> bytes | None:
-        """What the owner suggests; None if it turns out that it does not do that."""
+        """What the server suggests; None if it does not support completion."""
         assert source.owner is not None
         params = request.members()
         if source.owner_name is not None:
@@ -240,16 +242,16 @@ class Completing:
         except RelayedError as error:
             if error.code == _NOT_OFFERED:
                 return None
-            if not source.is_known and error.code in _NO_SUCH_THING:
+            if not source.is_known and error.code in _UNKNOWN_TO_SERVER:
                 raise self._unknown_reference(request, error) from None
             raise
 
     def _unknown_reference(self, request: Request, error: RelayedError) -> RelayedError:
-        """The owner does not have it either: its own error, with the name and the older number that ours has."""
+        """The server does not know the reference either: its error, with the error type and the legacy code of the gateway."""
         code, members = code_of(UNKNOWN_REFERENCE), wire.members_of(error.raw)
-        told = wire.parse_strictly(bytes(members.get("data", Raw(b"{}"))))
-        if type(told) is dict:
-            members["data"] = wire.raw({"error_type": UNKNOWN_REFERENCE, "legacy_code": code.legacy, **told})
+        data = wire.parse_strictly(bytes(members.get("data", Raw(b"{}"))))
+        if type(data) is dict:
+            members["data"] = wire.raw({"error_type": UNKNOWN_REFERENCE, "legacy_code": code.legacy, **data})
         if self.lookup.plan.value.features.legacy_numbers and request.generation is Generation.STATEFUL:
             members["code"] = wire.raw(code.legacy)
         return RelayedError(wire.join(members), error.code)

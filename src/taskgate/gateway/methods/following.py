@@ -25,7 +25,7 @@ MAX_URIS: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class Following:
-    """`resources/subscribe`, `resources/unsubscribe` and `subscriptions/listen`: callers who begin and end to follow."""
+    """Start and end subscriptions."""
 
     subscriptions: Subscriptions
     readings: Readings
@@ -35,12 +35,12 @@ class Following:
     async def subscribe(self, request: Request) -> bytes:
         session, uri = _session_and_uri(request)
         server, own = await self.readings.address_of(request, uri)
-        await self.readings.agreed(request, PatternKind.RESOURCE, server, own, shown=uri)
+        await self.readings.require_permission(request, PatternKind.RESOURCE, server, own, shown=uri)
         if uri not in session.subscriptions and len(session.subscriptions.keys() | session.subscribing) >= MAX_URIS:
             raise GatewayFault("overloaded", f"A session may follow at most {MAX_URIS} resources.")
         session.subscribing.add(uri)
         try:
-            result = await self._tell_upstream(request, server, uri)
+            result = await self._subscribe_upstream(request, server, uri)
             self.subscriptions.follow(session, uri, server)
         finally:
             session.subscribing.discard(uri)
@@ -51,9 +51,9 @@ class Following:
         server = self.subscriptions.unfollow(session, uri)
         if server is None or server not in self.sending.upstreams.value:
             return b"{}"
-        return await self._tell_upstream(request, server, uri)
+        return await self._subscribe_upstream(request, server, uri)
 
-    async def _tell_upstream(self, request: Request, server: str, uri: str) -> bytes:
+    async def _subscribe_upstream(self, request: Request, server: str, uri: str) -> bytes:
         upstream, own = self.sending.upstreams.value[server], own_address(server, uri)
         link = await upstream.link(request.link_key, request.delivery.profile)
         if link.generation is Generation.STATEFUL:
@@ -71,7 +71,7 @@ class Following:
         return b"{}"
 
     async def listen(self, request: Request) -> bytes:
-        """Keep the request open and notify of what was asked for, until the caller or the gateway ends it."""
+        """Keep the request open and send the requested notifications, until the caller or the gateway ends it."""
         with self.subscriptions.place():
             return await self._listen(request)
 
@@ -85,12 +85,12 @@ class Following:
             await self._watch(listen, wanted.get("resourceSubscriptions"))
             found = await self._watch_tasks(listen, wanted.get("taskIds"))
             self.subscriptions.open(listen)
-            honoured: dict[str, Any] = dict.fromkeys(sorted(listen.lists), True)
+            acknowledged: dict[str, Any] = dict.fromkeys(sorted(listen.lists), True)
             if listen.uris:
-                honoured["resourceSubscriptions"] = list(listen.uris)
+                acknowledged["resourceSubscriptions"] = list(listen.uris)
             if listen.tasks:
-                honoured["taskIds"] = sorted(listen.tasks)
-            listen.tell("notifications/subscriptions/acknowledged", wire.encode({"notifications": honoured}))
+                acknowledged["taskIds"] = sorted(listen.tasks)
+            listen.tell("notifications/subscriptions/acknowledged", wire.encode({"notifications": acknowledged}))
             await self._catch_up(listen, found)
             await listen.ended.wait()
         finally:
@@ -106,7 +106,7 @@ class Following:
             if type(uri) is not str or uri in listen.uris:
                 continue
             server, own = await self.readings.address_of(listen.request, uri)
-            await self.readings.agreed(listen.request, PatternKind.RESOURCE, server, own, shown=uri)
+            await self.readings.require_permission(listen.request, PatternKind.RESOURCE, server, own, shown=uri)
             await self.sending.upstreams.value[server].watch(own, listen.request.link_key)
             listen.uris[uri] = server
 
@@ -136,7 +136,7 @@ class Following:
         return found
 
     async def _catch_up(self, listen: Listen, found: list[Task]) -> None:
-        """Nobody will tell of an end that came before this stream was open, nor of a change while it was being opened."""
+        """Send changes that happened before the stream was open or while it was being opened."""
         records = self.tasks.records
         for before in found:
             now = await records.store.get(before.id)

@@ -9,12 +9,17 @@ from taskgate.core import wire
 from taskgate.core.generations.generation import STATELESS_REVISIONS
 from taskgate.core.generations.stateless import SERVER_INFO
 from taskgate.gateway.calls.lookup import Lookup
-from taskgate.gateway.methods.capabilities import _NOT_KNOWN_YET, SERVER, stateful_capabilities, stateless_capabilities
+from taskgate.gateway.methods.capabilities import (
+    SERVER,
+    UNLISTED_SERVER,
+    stateful_capabilities,
+    stateless_capabilities,
+)
 from taskgate.gateway.own_tools import table
 
 
 async def initialize_result(lookup: Lookup, scope: str, servers: tuple[str, ...], version: str) -> bytes:
-    capabilities, instructions = await _known(lookup, scope, servers)
+    capabilities, instructions = await _offers_of(lookup, scope, servers)
     result: dict[str, Any] = {
         "protocolVersion": version,
         "capabilities": stateful_capabilities(capabilities, version),
@@ -26,7 +31,7 @@ async def initialize_result(lookup: Lookup, scope: str, servers: tuple[str, ...]
 
 
 async def discover_result(lookup: Lookup, scope: str, servers: tuple[str, ...], *, more_skills: bool) -> bytes:
-    capabilities, instructions = await _known(lookup, scope, servers)
+    capabilities, instructions = await _offers_of(lookup, scope, servers)
     result: dict[str, Any] = {
         "resultType": "complete",
         "supportedVersions": list(STATELESS_REVISIONS),
@@ -40,7 +45,7 @@ async def discover_result(lookup: Lookup, scope: str, servers: tuple[str, ...], 
     return wire.encode(result)
 
 
-async def _known(lookup: Lookup, scope: str, servers: tuple[str, ...]) -> tuple[list[Mapping[str, Any]], str]:
+async def _offers_of(lookup: Lookup, scope: str, servers: tuple[str, ...]) -> tuple[list[Mapping[str, Any]], str]:
     await lookup.catalogs.settled(servers)
     offers = {server: offer for server in servers if (offer := lookup.catalogs.offer(server)) is not None}
     texts = {server: offer.instructions for server, offer in offers.items() if offer.instructions}
@@ -52,5 +57,5 @@ async def _known(lookup: Lookup, scope: str, servers: tuple[str, ...]) -> tuple[
     texts_in_order = [text for text in (table.instructions(policy), instructions) if text]
     capabilities = [offer.capabilities for offer in offers.values()]
     if len(offers) < len(servers):
-        capabilities.append(_NOT_KNOWN_YET)
+        capabilities.append(UNLISTED_SERVER)
     return capabilities, "\n\n".join(texts_in_order)

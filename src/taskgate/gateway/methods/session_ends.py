@@ -30,14 +30,14 @@ class SessionEnds:
         events: EventHub,
         rows: SessionStore | None,
     ) -> None:
-        """`rows`: where other gateways find sessions; None where nobody else could go on with them."""
+        """`rows`: where other gateways find sessions; None if no other gateway could continue them."""
         self._sessions = sessions
         self._subscriptions = subscriptions
         self._conversations = conversations
         self._upstreams = upstreams
         self._events = events
         self._rows = rows
-        self._outlived: set[str] = set()
+        self._awaiting_tasks: set[str] = set()
         self._releasing: set[asyncio.Task[None]] = set()
         self._closing = False
         events.subscribe(ConversationIdle, self._idle)
@@ -46,7 +46,7 @@ class SessionEnds:
         await self._end(session, self._rows.end_session if self._rows is not None else None)
 
     async def hand_over(self, session: Session) -> None:
-        """It is over here and goes on at another gateway: whichever is asked next."""
+        """End the session here and let another gateway continue it."""
         await self._end(session, self._rows.release_session if self._rows is not None else None)
 
     async def _end(self, session: Session, write: Callable[[str], Awaitable[None]] | None) -> None:
@@ -57,23 +57,23 @@ class SessionEnds:
             await write_or_log(write(session.id))
         await self._subscriptions.release(self._upstreams.value, session)
         if self._conversations.in_use(session.id):
-            self._outlived.add(session.id)
+            self._awaiting_tasks.add(session.id)
         else:
-            await self._let_go(session.id)
+            await self._release_links(session.id)
 
     async def reap(self, now: float) -> None:
-        """End what was idle too long."""
+        """End idle sessions."""
         for session in self._sessions.idle(now):
             await self.end(session)
 
     async def end_scope(self, scope: str) -> None:
-        """A scope is no more: its sessions and its open subscriptions end."""
+        """A scope was removed: end its sessions and open subscriptions."""
         self._subscriptions.end_scope(scope)
         for session in [session for session in self._sessions if session.caller.scope == scope]:
             await self.end(session)
 
     def end_streams(self) -> None:
-        """The gateway goes down, and every session with it: their long-lived streams end now."""
+        """At shutdown: end the long-lived streams of all sessions."""
         for session in self._sessions:
             self._events.publish(SessionEnded(session))
 
@@ -85,28 +85,29 @@ class SessionEnds:
         await asyncio.gather(*releasing, return_exceptions=True)
 
     def _idle(self, event: ConversationIdle) -> None:
-        """If the session of a conversation is gone, the conversation may go too."""
+        """Release the links of an ended session when its last task has ended."""
         session_id = event.session_id
-        if self._closing or not (session_id in self._outlived or session_id.startswith(RESUMED)):
+        if self._closing or not (session_id in self._awaiting_tasks or session_id.startswith(RESUMED)):
             return
-        self._outlived.discard(session_id)
+        self._awaiting_tasks.discard(session_id)
         job = asyncio.get_running_loop().create_task(self._release(session_id))
         self._releasing.add(job)
         job.add_done_callback(self._releasing.discard)
 
     async def _release(self, session_id: str) -> None:
         try:
-            await self._let_go(session_id)
+            await self._release_links(session_id)
         except TaskgateError as problem:
-            log.info("an upstream could not be told", why=problem.message)
+            log.info("links of an ended session could not be released", why=problem.message)
 
-    async def _let_go(self, session_id: str) -> None:
+    async def _release_links(self, session_id: str) -> None:
         for upstream in list(self._upstreams.value.values()):
             await upstream.release(session_id)
 
 
 async def write_or_log(write: Awaitable[None]) -> None:
+    """Write, and log a failure: the row expires by itself."""
     try:
         await write
     except TaskgateError as problem:
-        log.info("the end of a session could not be written yet", why=problem.message)
+        log.info("the end of a session could not be stored", why=problem.message)

@@ -13,7 +13,7 @@ from taskgate.gateway.requests.session import Session
 
 
 class SessionBody(msgspec.Struct, frozen=True):
-    """What it takes to open a session again. A field that is added later needs a default: older rows do not have it."""
+    """What is needed to open a session again. A field that is added later needs a default: older rows do not have it."""
 
     roles: list[str]
     place: str

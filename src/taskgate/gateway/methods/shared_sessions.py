@@ -42,7 +42,7 @@ from taskgate.telemetry.logs import log
 LOOK_EVERY_S: Final = 10.0
 """How often all sessions of other gateways are read, in case an announcement was lost."""
 KEEP_S: Final = 3600.0
-"""For so long a session that no gateway holds can be adopted."""
+"""How long a session without a home can be adopted."""
 _PAUSE_S: Final = 0.5
 _HAND_OVER_S: Final = 0.05
 
@@ -61,7 +61,7 @@ class SharedSessions:
         state_signer: RequestStateSigner,
         conversations: ConversationHomes,
     ) -> None:
-        """`elsewhere`: the ids of the sessions of other gateways, for whoever must know which conversations go on."""
+        """`elsewhere`: the ids of the sessions of other gateways."""
         self.conversations = conversations
         self._state_signer = state_signer
         self.rows = rows
@@ -76,7 +76,7 @@ class SharedSessions:
         """Rows that name us the home of a session which was not here at the last look."""
         self._verified_since = rows.unbroken_since
         self._verifying = asyncio.Lock()
-        self._away = False
+        self._store_unavailable = False
         """The store could not be asked, and `store.unsafe_degraded_passthrough` lets sessions go on without it."""
         self._unwritten: set[str] = set()
         """Sessions that were opened meanwhile: no other gateway can find them yet."""
@@ -84,13 +84,16 @@ class SharedSessions:
 
     @property
     def certain(self) -> bool:
-        """Whether the sessions that are here certainly are still ours: our lease never ended since that was last found."""
+        """Whether the sessions here certainly still belong to this gateway: its lease has not ended since that was last
+        verified.
+        """
         return self.rows.is_fresh and self.rows.unbroken_since == self._verified_since
 
     async def verify(self) -> None:
-        """Let go of the sessions that other gateways have adopted meanwhile. Raises GatewayFault if that cannot be known, unless
-        sessions may go on without the store."""
-        if self._goes_on_without_store():
+        """Drop the sessions that other gateways have adopted. Raises GatewayFault if the store is unavailable, unless sessions
+        may continue without it.
+        """
+        if self._continues_without_store():
             return
         async with self._verifying:
             if self.certain:
@@ -99,7 +102,7 @@ class SharedSessions:
             try:
                 own = await self.rows.own_sessions()
             except GatewayFault as fault:
-                if not self._may_go_on(fault):
+                if not self._may_continue_without_store(fault):
                     raise
                 return
             self.conversations.retain(own)
@@ -111,24 +114,24 @@ class SharedSessions:
                 self._written.pop(session.id, None)
                 await self._ends.end(session)
             self._verified_since = since
-            self._away = False
+            self._store_unavailable = False
             self._unwritten.clear()
 
-    def _goes_on_without_store(self) -> bool:
-        """Asked again at every call, a store that does not answer would hold each of them up until its timeout."""
-        return self._away and not self.rows.is_fresh and self._plan.value.features.degraded_passthrough
+    def _continues_without_store(self) -> bool:
+        """Whether to skip the store: a request to an unavailable store would delay every call until its timeout."""
+        return self._store_unavailable and not self.rows.is_fresh and self._plan.value.features.degraded_passthrough
 
-    def _may_go_on(self, fault: GatewayFault) -> bool:
-        """Whether the store is away and sessions may go on without it; from now on they do, until it is back."""
+    def _may_continue_without_store(self, fault: GatewayFault) -> bool:
+        """Whether the store is unavailable and sessions may continue without it, until it is back."""
         if fault.error_type != "store_unavailable" or not self._plan.value.features.degraded_passthrough:
             return False
-        if not self._away:
+        if not self._store_unavailable:
             log.warning("the store is away: sessions go on at this gateway only", why=fault.message)
-        self._away = True
+        self._store_unavailable = True
         return True
 
     async def _write_late(self, session: Session) -> None:
-        """The store is back: from now on other gateways find what was opened without it."""
+        """The store is back: store a session that was opened without it."""
         try:
             await self._open_row(session)
         except GatewayFault as fault:
@@ -138,18 +141,21 @@ class SharedSessions:
             await self._ends.end(session)
 
     def home_of(self, request_state: object) -> tuple[str, bool]:
-        """The gateway where the call goes on that a stateless caller comes back to; ours or no name if it may go on anywhere.
-        And whether it waits there, and is lost with it."""
+        """The gateway where the call of a returning stateless caller continues, or an empty name for any gateway; and whether
+        the call is lost with that gateway.
+        """
         return self._state_signer.home_in(request_state)
 
     async def opened(self, session: Session) -> None:
-        """Returns when other gateways can find it. Raises GatewayFault, and then the session is closed."""
+        """Store a new session. Other gateways can find it when this returns. Raises GatewayFault, and then the session is
+        closed.
+        """
         try:
-            if not self._goes_on_without_store():
+            if not self._continues_without_store():
                 await self._open_row(session)
                 return
         except BaseException as problem:
-            if not isinstance(problem, GatewayFault) or not self._may_go_on(problem):
+            if not isinstance(problem, GatewayFault) or not self._may_continue_without_store(problem):
                 self._sessions.remove(session)
                 raise
         self._unwritten.add(session.id)
@@ -158,26 +164,26 @@ class SharedSessions:
         """Raises GatewayFault."""
         body, caller, limits = session_body(session), session.caller, self._plan.value.limits
         kept = KeptSession(session.id, caller.principal, caller.scope, "", 0, body)
-        together = SessionLimits(caller.limit_key, limits.sessions_per_caller, limits.sessions_per_tenant)
-        full = await self.rows.open_session(kept, together)
+        session_limits = SessionLimits(caller.limit_key, limits.sessions_per_caller, limits.sessions_per_tenant)
+        full = await self.rows.open_session(kept, session_limits)
         unused = self._unused(caller, full) if full is not None else None
         if unused is not None:
             await self._ends.end(unused)
-            full = await self.rows.open_session(kept, together)
+            full = await self.rows.open_session(kept, session_limits)
         if full is not None:
-            whose = "You have" if full is TooManySessions.OF_CALLER else "Your tenant has"
-            raise too_many_sessions(f"{whose} too many sessions")
+            subject = "You have" if full is TooManySessions.OF_CALLER else "Your tenant has"
+            raise too_many_sessions(f"{subject} too many sessions")
         self._written[session.id] = body
 
     def _unused(self, caller: Caller, full: TooManySessions) -> Session | None:
-        """One that is held here and makes room for another. Those of other gateways are theirs to end."""
+        """A session of this gateway that can be replaced. Other gateways' sessions are theirs to end."""
         if full is TooManySessions.OF_CALLER:
             return self._sessions.unused(lambda one: one.caller.limit_key == caller.limit_key)
         tenant = tenant_of(caller.principal)
         return self._sessions.unused(lambda one: tenant_of(one.caller.principal) == tenant)
 
     async def changed(self, session: Session) -> None:
-        """Something was set or followed in it: that must survive its home."""
+        """Store a changed session, so that the change survives its home."""
         body = session_body(session)
         if self._written.get(session.id) == body:
             return
@@ -185,7 +191,7 @@ class SharedSessions:
             self._written[session.id] = body
 
     def restored(self, kept: KeptSession) -> Session:
-        """A session whose home we have become. What it followed is followed again, soon."""
+        """Open a session that this gateway has adopted. Its subscriptions are renewed in the background."""
         body = msgspec.json.decode(kept.body, type=SessionBody)
         caller = Caller(kept.principal, frozenset(body.roles), kept.scope, body.place, body.address, body.facts)
         opening = Opening(body.version, body.capabilities, body.client_info)
@@ -199,30 +205,30 @@ class SharedSessions:
         self._sessions.restore(session, clock.monotonic())
         self._written[session.id] = kept.body
         if body.subscriptions:
-            self._begin(self._follow_again(session, body.subscriptions))
+            self._spawn(self._resubscribe(session, body.subscriptions))
         log.info("session adopted", session=session.id[:8], principal=caller.principal, moves=kept.moves)
         return session
 
-    async def _follow_again(self, session: Session, wanted: Mapping[str, str]) -> None:
+    async def _resubscribe(self, session: Session, wanted: Mapping[str, str]) -> None:
         for uri in list(wanted):
             call = {"jsonrpc": "2.0", "id": "follow-again", "method": "resources/subscribe", "params": {"uri": uri}}
             message = wire.checked_message(wire.encode(call))
             try:
-                await self._following.subscribe(Request.opened(message, session.caller, _Nowhere(), session))
+                await self._following.subscribe(Request.opened(message, session.caller, _NullOutlet(), session))
             except TaskgateError as problem:
                 log.warning("what an adopted session followed cannot be followed", uri=uri[:200], why=problem.message)
 
     # Background
 
     def start(self) -> None:
-        self._begin(self._listen())
+        self._spawn(self._listen())
 
     async def _listen(self) -> None:
         while True:
             try:
                 self._elsewhere.replace(await self.rows.sessions_elsewhere())
                 self.conversations.refresh()
-                if self._away:
+                if self._store_unavailable:
                     await self.verify()
                 await self._wakeups.wait(SESSIONS, LOOK_EVERY_S)
             except Exception as fault:  # one round of a background loop: the next one looks again
@@ -230,7 +236,7 @@ class SharedSessions:
             await clock.sleep(_PAUSE_S)
 
     async def tend(self, now_ms: int) -> None:
-        """Now and then: say that ours are still held, write what changed unnoticed, forget what nobody holds."""
+        """Periodically: renew this gateway's sessions, store unnoticed changes, and delete sessions without a home."""
         if not self.certain:
             await self.verify()
         here = {session.id for session in self._sessions} | self.conversations.rows_here()
@@ -248,7 +254,7 @@ class SharedSessions:
         await self.rows.sessions_seen(now_ms - int(KEEP_S * 1000))
 
     async def hand_over(self) -> None:
-        """The gateway goes down: every session goes on elsewhere as soon as it has nothing under way here."""
+        """At shutdown: release every session as soon as it has no request in flight."""
         while len(self._sessions):
             for session in self._sessions:
                 if not session.in_flight and not session.open_requests:
@@ -256,10 +262,10 @@ class SharedSessions:
             await clock.sleep(_HAND_OVER_S)
 
     async def release_all(self) -> None:
-        """Nothing can be asked here any more: whatever is still ours, or could not be handed over, goes on elsewhere."""
+        """Release what could not be handed over, when no request can arrive here any more."""
         await write_or_log(self.rows.release_sessions())
 
-    def _begin(self, work: Any) -> None:
+    def _spawn(self, work: Any) -> None:
         job = asyncio.get_running_loop().create_task(work)
         self._jobs.add(job)
         job.add_done_callback(self._jobs.discard)
@@ -271,8 +277,8 @@ class SharedSessions:
         await asyncio.gather(*jobs, return_exceptions=True)
 
 
-class _Nowhere:
-    """Nobody waits for what is said before the answer, nor for the answer."""
+class _NullOutlet:
+    """Discards notifications and the reply."""
 
     can_send = still_there = is_read = True
 

@@ -46,7 +46,7 @@ UPDATED: Final = "notifications/resources/updated"
 
 @dataclass(eq=False, slots=True)
 class Listen:
-    """One open `subscriptions/listen`."""
+    """An open `subscriptions/listen`."""
 
     request: Request
     lists: frozenset[str]
@@ -64,7 +64,7 @@ class Listen:
 
 
 class Subscriptions:
-    """Who follows what."""
+    """All subscriptions, by list, resource and task."""
 
     def __init__(self) -> None:
         self._listens: set[Listen] = set()
@@ -79,7 +79,7 @@ class Subscriptions:
 
     @contextmanager
     def place(self) -> Iterator[None]:
-        """A place for one `subscriptions/listen`, taken before anything is awaited for it. Raises GatewayFault."""
+        """Reserve a place for a `subscriptions/listen` before anything is awaited for it. Raises GatewayFault."""
         if self._places >= MAX_LISTENS:
             raise GatewayFault("overloaded", "Too many subscriptions are open; try again later.", retry_after_s=30)
         self._places += 1
@@ -107,13 +107,13 @@ class Subscriptions:
                     del index[name]
 
     def follow(self, session: Session, uri: str, server: str) -> None:
-        """The session follows this resource of that server from now on."""
+        """Subscribe the session to a resource of the server."""
         session.subscriptions[uri] = server
         if not session.closed:
             self._of_uri.setdefault(uri, {})[session.id] = session
 
     def unfollow(self, session: Session, uri: str) -> str | None:
-        """The server whose resource it was, if the session followed it."""
+        """End a subscription. Return the server of the resource, if there was one."""
         self._forget(session, uri)
         return session.subscriptions.pop(uri, None)
 
@@ -123,7 +123,7 @@ class Subscriptions:
             del self._of_uri[uri]
 
     async def release(self, upstreams: Mapping[str, Upstream], session: Session) -> None:
-        """A session ended: nothing is told to it, and what was followed only for it over a shared link is let go."""
+        """A session ended: remove its subscriptions, and end those over shared links that no other session needs."""
         followed = list(session.subscriptions.items())
         for uri, _ in followed:
             self._forget(session, uri)
@@ -136,23 +136,23 @@ class Subscriptions:
         return list(self._of_task.get(task_id, ()))
 
     def updated(self, own: Session | None, link: Link, params: Raw | None) -> None:
-        """A resource changed: tell the sessions that follow it over the link that said so. `own`: the one that it belongs to."""
+        """Notify the sessions that follow the resource over this link. `own`: the session that the link belongs to."""
         watched = link.generation is Generation.STATELESS or link.key.session == LISTENER
-        for uri in _followed_as(link.server, params):
+        for uri in _uris_of(link.server, params):
             sessions = (own,) if own is not None else tuple(self._of_uri.get(uri, {}).values())
             for session in sessions:
                 if session.subscriptions.get(uri) == link.server and (uri in session.watched) is watched:
-                    session.notify(UPDATED, _news_of(uri, params))
+                    session.notify(UPDATED, _updated_params(uri, params))
 
     def updated_for_listens(self, link: Link, params: Raw | None) -> None:
-        for uri in _followed_as(link.server, params):
+        for uri in _uris_of(link.server, params):
             for listen in list(self._listens_of_uri.get(uri, ())):
                 concerned = link.key.principal in ("", listen.request.caller.principal)
                 if concerned and listen.uris.get(uri) == link.server:
-                    listen.tell(UPDATED, _news_of(uri, params))
+                    listen.tell(UPDATED, _updated_params(uri, params))
 
     def lists_changed(self, sessions: Iterable[Session], kinds: Iterable[EntryKind], concerns: Any) -> None:
-        """Lists changed: tell those whose scope the change concerns, each kind once."""
+        """Notify callers whose scope the change concerns, once for each kind."""
         changes = {LIST_CHANGED[kind] for kind in kinds}
         for session in sessions:
             if concerns(session.caller, session.narrowing):
@@ -180,12 +180,12 @@ def _uri_in(params: Raw | None) -> str:
     return uri if type(uri) is str else ""
 
 
-def _followed_as(server: str, params: Raw | None) -> tuple[str, ...]:
-    """The addresses under which callers may follow what the server calls by its own."""
+def _uris_of(server: str, params: Raw | None) -> tuple[str, ...]:
+    """The URIs under which callers may follow a resource that the server names by its own URI."""
     uri = _uri_in(params)
     return (uri, named_address(server, uri)) if can_be_named(uri) else (uri,)
 
 
-def _news_of(uri: str, params: Raw | None) -> bytes:
-    news = bytes(params or b"{}")
-    return news if _uri_in(params) == uri else wire.join({**wire.members_of(news), "uri": wire.raw(uri)})
+def _updated_params(uri: str, params: Raw | None) -> bytes:
+    updated = bytes(params or b"{}")
+    return updated if _uri_in(params) == uri else wire.join({**wire.members_of(updated), "uri": wire.raw(uri)})

@@ -1,8 +1,8 @@
-"""Scopes that an operator hands over while the gateway runs, each for a time: one task of a scheduler, one scope.
+"""Scopes that an operator creates at run time, each for a limited time: one task of a scheduler, one scope.
 
-A scope comes as the flat map of strings that schedulers keep beside a task (`core.scoping.task_config`) and is served at an
-address of its own, to the bearer of a token of its own. It is kept in the store, ends by itself, and is subject to the same
-registry, rules and budgets as the scopes of the file. Only `Reload` puts it into the plan.
+A scope is given as the flat map of strings that schedulers keep with a task (`core.scoping.task_config`). It is served at its
+own URL to the bearer of its own token, is stored, expires by itself, and is subject to the same registry, rules and budgets as
+the scopes of the configuration file. Only `Reload` puts it into the plan.
 """
 
 from __future__ import annotations
@@ -26,18 +26,20 @@ from taskgate.gateway.plan import Plan
 from taskgate.ports.store import KeptScope, ScopeStore
 from taskgate.telemetry.logs import log
 
-MOST_SCOPES: Final = 1000
-SHORTEST_MS: Final = 1000
-LONGEST_MS: Final = 7 * 24 * 3600 * 1000
-LONGEST_LABEL: Final = 200
-MOST_CONFIG_BYTES: Final = 64 * 1024
+MAX_SCOPES: Final = 1000
+MIN_MS: Final = 1000
+MAX_MS: Final = 7 * 24 * 3600 * 1000
+MAX_LABEL: Final = 200
+MAX_CONFIG_BYTES: Final = 64 * 1024
 NAME_PREFIX: Final = "tmp-"
 TOKEN_PREFIX: Final = "tgs_"
-"""By it the transport knows a token whose scope has ended, and does not take its bearer for a caller without a token."""
+"""By this prefix the transport recognizes the token of an expired scope, and does not treat its bearer as a caller without a
+token.
+"""
 
 
 class TemporaryScope(msgspec.Struct, frozen=True):
-    """One scope as it was handed over. Of its token only the digest is kept."""
+    """One scope as it was created. Only the digest of its token is stored."""
 
     name: str
     label: str
@@ -49,8 +51,8 @@ class TemporaryScope(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class HandedOver:
-    """A new scope, and its token, which is told once."""
+class IssuedScope:
+    """A new scope and its token, which is returned only once."""
 
     scope: TemporaryScope
     token: str
@@ -67,7 +69,7 @@ class TemporaryScopes:
         self._opening = 0
 
     async def start(self) -> None:
-        """What was handed over before a restart serves on; what ended meanwhile is put down as ended."""
+        """Serve the stored scopes after a restart, and end those that have expired."""
         for kept in await self._store.kept_scopes():
             self._put(msgspec.json.decode(kept.body, type=TemporaryScope))
         await self.end_expired()
@@ -75,26 +77,26 @@ class TemporaryScopes:
             self._events.publish(TemporaryScopesChanged(frozenset()))
 
     async def synchronize(self) -> None:
-        """Another gateway has handed over or ended scopes: serve those that there are now."""
+        """Another gateway has created or ended scopes: serve the stored ones."""
         kept = {row.name: row.body for row in await self._store.kept_scopes()}
         new = [name for name in kept if name not in self._scopes]
         gone = [scope for name, scope in self._scopes.items() if name not in kept]
         for name in new:
             self._put(msgspec.json.decode(kept[name], type=TemporaryScope))
         for scope in gone:
-            await self._gone(scope, "another gateway ended it")
+            await self._remove(scope, "another gateway ended it")
         if new:
             self._events.publish(TemporaryScopesChanged(frozenset()))
 
     async def hand_over(
         self, plan: Plan, config: Mapping[str, str], lifetime_ms: int, *, label: str, by: str
-    ) -> HandedOver:
-        """Raises TaskConfigError for a map that is no scope, CallerError for anything else that cannot be."""
-        if len(self._scopes) + self._opening >= MOST_SCOPES:
-            raise CallerError("overloaded", f"{MOST_SCOPES} temporary scopes are open; end some first.")
-        if not SHORTEST_MS <= lifetime_ms <= LONGEST_MS:
-            raise CallerError("invalid_params", f"lifetime_ms must be from {SHORTEST_MS} to {LONGEST_MS} (7 days).")
-        if len(label) > LONGEST_LABEL or len(msgspec.json.encode(config)) > MOST_CONFIG_BYTES:
+    ) -> IssuedScope:
+        """Create a scope. Raises TaskConfigError for an invalid map, CallerError for anything else that is not allowed."""
+        if len(self._scopes) + self._opening >= MAX_SCOPES:
+            raise CallerError("overloaded", f"{MAX_SCOPES} temporary scopes are open; end some first.")
+        if not MIN_MS <= lifetime_ms <= MAX_MS:
+            raise CallerError("invalid_params", f"lifetime_ms must be from {MIN_MS} to {MAX_MS} (7 days).")
+        if len(label) > MAX_LABEL or len(msgspec.json.encode(config)) > MAX_CONFIG_BYTES:
             raise CallerError("invalid_params", "The label or the map is too long.")
         name = NAME_PREFIX + secrets.token_hex(10)
         policy = scope_from_task_config(config, name, plan.profiles)
@@ -111,10 +113,10 @@ class TemporaryScopes:
         self._put(scope)
         self._events.publish(TemporaryScopesChanged(frozenset()))
         log.info("scope handed over", scope=name, label=label, by=by, expires_ms=scope.expires_ms)
-        return HandedOver(scope, token)
+        return IssuedScope(scope, token)
 
     async def end(self, name: str, by: str) -> bool:
-        """Whether there was such a scope. From now on its token opens nothing, and its sessions are over."""
+        """End a scope, its token and its sessions. Return whether it existed."""
         scope = self._scopes.get(name)
         if scope is None:
             return False
@@ -127,12 +129,12 @@ class TemporaryScopes:
             await self._end(scope, "its time is over", "")
 
     async def _end(self, scope: TemporaryScope, why: str, by: str) -> None:
-        """Off the disk first: what could not be forgotten there would serve again after a restart."""
+        """Delete the scope from the store first: otherwise it would be served again after a restart."""
         ended = AuditEntry(0, "scope_ended", by, scope.name, kind="scope", decision="ended", reason=why)
         await self._store.forget_scope(scope.name, ended)
-        await self._gone(scope, why)
+        await self._remove(scope, why)
 
-    async def _gone(self, scope: TemporaryScope, why: str) -> None:
+    async def _remove(self, scope: TemporaryScope, why: str) -> None:
         if self._scopes.pop(scope.name, None) is None:
             return
         del self._by_token[scope.token_sha256]
@@ -146,11 +148,11 @@ class TemporaryScopes:
         self._is_over(scope)
 
     def _is_over(self, scope: TemporaryScope) -> bool:
-        """By the store's clock or the monotonic one, from the first look on."""
+        """Whether it has expired, by the store's clock or the monotonic one."""
         return self._expiries.passed(scope.name, (scope.expires_ms - self._store.now_ms()) / 1000)
 
     def scope_of_token(self, digest: str) -> str | None:
-        """The scope that the bearer of this token may use, and no other."""
+        """The only scope that the bearer of this token may use."""
         scope = self._by_token.get(digest)
         return scope.name if scope is not None and not self._is_over(scope) else None
 
@@ -161,7 +163,7 @@ class TemporaryScopes:
         return self._scopes.get(name)
 
     def merged(self, plan: Plan) -> Plan:
-        """A plan with these scopes in it, read with the profiles that it has now."""
+        """The plan with these scopes, read with its current profiles."""
         if not self._scopes:
             return plan
         policies = {name: self._policy(plan, scope) for name, scope in self._scopes.items()}
@@ -171,7 +173,7 @@ class TemporaryScopes:
         try:
             return scope_from_task_config(scope.config, scope.name, plan.profiles)
         except TaskConfigError as problem:
-            # Its profile was taken away by a reload: to show less is always right.
+            # A reload removed its profile: an empty scope is the safe choice.
             log.warning("temporary scope shows nothing", scope=scope.name, label=scope.label, why=problem.message)
             return ScopePolicy(scope.name, enabled=False, helper_tools=HelperTools.NEVER)
 

@@ -26,7 +26,7 @@ from taskgate.gateway.requests.session_table import SessionTable
 from taskgate.ports.upstream import LISTENER, Link, LinkKey, UpstreamCall, for_operators
 from taskgate.telemetry.logs import log
 
-MAY_BE_ANOTHER: Final = frozenset(
+LISTS_MAY_DIFFER: Final = frozenset(
     {
         EventKind.SERVER_CONNECTED,
         EventKind.SERVER_RECONNECTED,
@@ -34,11 +34,11 @@ MAY_BE_ANOTHER: Final = frozenset(
         EventKind.SERVER_HEALTH_RESTORED,
     }
 )
-"""After these a server may offer something else than before: it was restarted, or lost our session."""
+"""After these events a server may offer something else than before: it was restarted, or lost its session."""
 
 
 class UpstreamNotifications:
-    """Hears every link of every upstream."""
+    """Receives notifications and questions of every link of every server."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class UpstreamNotifications:
             self._catalogs.changed(link.server, kinds_in(method))
         elif method == COMPLETE:
             own = self._sessions.get(link.key.session) if link.key.session else None
-            self._tell_completed(ElicitationCompleted(link.server, params), own)
+            self._notify_completed(ElicitationCompleted(link.server, params), own)
         elif method == UPDATED:
             self._resource_updated(link, params)
         elif method.startswith("taskgate/"):
@@ -88,7 +88,7 @@ class UpstreamNotifications:
                     session.notify(method, raw)
 
     def _resource_updated(self, link: Link, params: Raw | None) -> None:
-        """A session's own link concerns that session alone; a shared one all who follow over it, and who follow no other way."""
+        """A session's own link concerns only that session; a shared one all followers without a link of their own."""
         own = self._sessions.get(link.key.session) if link.key.session else None
         if own is not None:
             self._subscriptions.updated(own, link, params)
@@ -98,10 +98,10 @@ class UpstreamNotifications:
         self._activity.resource_updated(link.server, params)
 
     def _elicitation_completed(self, event: ElicitationCompleted) -> None:
-        self._tell_completed(event, event.request.session if event.request is not None else None)
+        self._notify_completed(event, event.request.session if event.request is not None else None)
 
-    def _tell_completed(self, event: ElicitationCompleted, own: Session | None) -> None:
-        """An address has done its work: only the caller that was given it hears of that."""
+    def _notify_completed(self, event: ElicitationCompleted, own: Session | None) -> None:
+        """Notify only the caller that was asked to open the URL."""
         request, raw = event.request, bytes(event.params) if event.params is not None else None
         session = self._urls.over(event.server, event.params, own)
         if session is None:
@@ -112,7 +112,7 @@ class UpstreamNotifications:
             session.notify(COMPLETE, raw)
 
     async def on_question(self, link: Link, question: Question, calls: Sequence[UpstreamCall]) -> Answer:
-        """One in the vendor's list form always comes here, because the gateway answers it, or refuses it."""
+        """Ask a question that is not tied to a call. The gateway itself answers or refuses the vendor's list form."""
         return self._pages.answer(link, question) if question.is_list else await self._untied.ask(link, question, calls)
 
     def on_closed(self, link: Link, reason: TaskgateError | None) -> None:
@@ -120,26 +120,28 @@ class UpstreamNotifications:
             log.warning("server lost", server=link.server, why=for_operators(reason))
 
     def on_server(self, server: str, kind: EventKind, data: Mapping[str, Any], key: LinkKey | None = None) -> None:
-        """A server came, went or is not well: tell those in whose scope it is, or the one whose conversation it was."""
+        """A server connected, disconnected or changed its health: publish it in the scopes that have it, or to the session that
+        owns the link.
+        """
         if kind is EventKind.SERVER_RECONNECTED:
             log.info("server reconnected", server=server)
-        if kind in MAY_BE_ANOTHER:
+        if kind in LISTS_MAY_DIFFER:
             self._catalogs.changed(server)
-        told = dict(data)
+        details = dict(data)
         own = self._sessions.get(key.session) if key is not None and key.session else None
         if own is not None:
             feed = self._activity.of_session(own)
             if feed is not None:
-                feed.tell(kind, server, told)
+                feed.tell(kind, server, details)
         elif key is None or key.session in ("", LISTENER):
-            self._activity.tell_all(kind, server, told, lambda scope: self._in_scope(server, scope))
+            self._activity.tell_all(kind, server, details, lambda scope: self._in_scope(server, scope))
 
     def _in_scope(self, server: str, scope: str) -> bool:
         plan = self._plan.value
         return scope in plan.scopes and server in self._views.subset(plan, scope, SessionRequest()).servers
 
     def _scopes_changed(self, _event: ScopesChanged) -> None:
-        """Anybody may be shown something else now."""
+        """Any caller may see other lists now."""
         self._subscriptions.lists_changed(self._sessions, tuple(EntryKind), lambda _caller, _narrowing: True)
 
     def _lists_changed(self, event: ListsChanged) -> None:

@@ -1,10 +1,10 @@
-"""Methods that one family of clients knows and MCP does not: `tasks/create`, `requests/cancel`, `elicitation/create` with a list.
+"""Vendor methods that are not part of MCP: `tasks/create`, `requests/cancel`, and `elicitation/create` with a list.
 
-A task that `tasks/create` made is known by the id its caller gave, and looks to it as these clients expect: whole numbers for
-times, its outcome inline.
+A task of `tasks/create` has the id that its caller chose, and the form that these clients expect: integers for times, and its
+outcome inline.
 
-Answered only where the operator switched them on, and only to stateful callers; the last also to stateful servers. Each is a thin
-way in to what the gateway does anyway: the same gates, the same tasks, the same limits.
+They are available only if the operator enables them, and only to stateful callers; the last one also to stateful servers. Each
+uses the same gates, tasks and limits as the methods of MCP.
 """
 
 from __future__ import annotations
@@ -53,19 +53,19 @@ class VendorMethods:
         assert session is not None
         if not speaks_tasks(session.version):
             raise CallerError("method_not_found", "This revision has no tasks.")
-        action, arguments, wished = params.get("action"), params.get("arguments", {}), params.get("id")
+        action, arguments, requested_id = params.get("action"), params.get("arguments", {}), params.get("id")
         if type(action) is not str or type(arguments) is not dict:
             raise CallerError(
                 "invalid_params", 'tasks/create needs "action", the name of a tool, and "arguments", an object.'
             )
-        if wished is not None and (type(wished) is not str or not 0 < len(wished) <= 200):
+        if requested_id is not None and (type(requested_id) is not str or not 0 < len(requested_id) <= 200):
             raise CallerError("invalid_params", '"id" must be a string of 1 to 200 characters.')
         began = self._tasks.store.now_ms()
-        given = wished if wished is not None else f"task-{secrets.token_hex(12)}"
-        task_id = await self._called(_tool_call(request, action, arguments, given))
+        vendor_id = requested_id if requested_id is not None else f"task-{secrets.token_hex(12)}"
+        task_id = await self._called(_tool_call(request, action, arguments, vendor_id))
         task = await self._tasks.records.find(request, task_id)
-        if wished is not None and task.created_ms < began:
-            raise about(task, _exists(wished))
+        if requested_id is not None and task.created_ms < began:
+            raise about(task, _exists(requested_id))
         return wire.encode(vendor_created(task))
 
     async def _called(self, call: Request) -> Any:
@@ -83,25 +83,25 @@ class VendorMethods:
 
     async def _get_task(self, request: Request) -> bytes:
         methods, records = self._tasks.methods, self._tasks.records
-        task = await self._made_here(request)
+        task = await self._vendor_task(request)
         if task is None:
             return await methods.get(request)
-        await methods.get(_about(request, task.id))
+        await methods.get(_with_task_id(request, task.id))
         task = await records.find(request, task.id)
         return wire.encode(vendor_task(task, await records.result_bytes(task)))
 
     async def _result_of_task(self, request: Request) -> bytes:
         methods = self._tasks.methods
-        task = await self._made_here(request)
+        task = await self._vendor_task(request)
         if self._tasks.plan.value.features.result_not_ready:
             self._refuse_unfinished(task or await self._own(request))
         if task is None:
             return await methods.result(request)
-        result = await methods.result(_about(request, task.id))
+        result = await methods.result(_with_task_id(request, task.id))
         return vendor_result(await self._tasks.records.find(request, task.id), result)
 
     async def _own(self, request: Request) -> Task | None:
-        """The task of this gateway that a request names; None for one that its server lists."""
+        """The gateway's task that a request names; None for a task that a server lists."""
         asked = request.params.get("taskId")
         return await self._tasks.records.find(request, asked) if type(asked) is str and is_task_id(asked) else None
 
@@ -112,14 +112,14 @@ class VendorMethods:
 
     async def _cancel_task(self, request: Request) -> bytes:
         methods = self._tasks.methods
-        task = await self._made_here(request)
+        task = await self._vendor_task(request)
         if task is None:
             return await methods.cancel(request)
-        await methods.cancel(_about(request, task.id))
+        await methods.cancel(_with_task_id(request, task.id))
         return wire.encode(vendor_cancelled(await self._tasks.records.find(request, task.id)))
 
     async def _list_tasks(self, request: Request) -> bytes:
-        """MCP's list, with the rows of tasks that were made here in the form of their callers."""
+        """MCP's list, with vendor tasks in the form of their clients."""
         listed = wire.parse_strictly(await self._tasks.methods.list(request))
         store = self._tasks.store
         for place, row in enumerate(listed["tasks"]):
@@ -128,8 +128,8 @@ class VendorMethods:
                 listed["tasks"][place] = vendor_task(task, None)
         return wire.encode(listed)
 
-    async def _made_here(self, request: Request) -> Task | None:
-        """The task that `tasks/create` made under the id that this caller gave or was given."""
+    async def _vendor_task(self, request: Request) -> Task | None:
+        """The task that `tasks/create` made under the id in this request."""
         asked = request.params.get("taskId")
         if type(asked) is not str:
             return None
@@ -162,18 +162,18 @@ class VendorMethods:
         return self._elicitations.open(request.caller.principal, asks, CallerAsks(session), asked)
 
 
-def _tool_call(request: Request, action: str, arguments: dict[str, Any], given: str) -> Request:
+def _tool_call(request: Request, action: str, arguments: dict[str, Any], vendor_id: str) -> Request:
     params: dict[str, Any] = {"name": action, "arguments": arguments, "task": {}}
-    params["_meta"] = {KEY_META: _key(request, given)}
+    params["_meta"] = {KEY_META: _key(request, vendor_id)}
     members = {key: wire.raw(value) for key, value in params.items()}
     sent = request.members().get("arguments")
     if sent is not None:
         members["arguments"] = sent
-    return _inner(request, "tools/call", params, members, vendor_id=given)
+    return _inner(request, "tools/call", params, members, vendor_id=vendor_id)
 
 
-def _about(request: Request, task_id: str) -> Request:
-    """The same request about the task's own id."""
+def _with_task_id(request: Request, task_id: str) -> Request:
+    """The same request with the task's own id."""
     params = {**request.params, "taskId": task_id}
     return _inner(request, request.message.method, params, {**request.members(), "taskId": wire.raw(task_id)})
 
@@ -192,14 +192,14 @@ def _inner(
     )
 
 
-def _key(request: Request, given: str) -> str:
-    """Ids that callers choose are theirs alone: an idempotency key of their own keeps each."""
+def _key(request: Request, vendor_id: str) -> str:
+    """The idempotency key for an id that a caller chose. It is specific to the caller."""
     whose = hashlib.sha256(request.caller_key.encode()).hexdigest()[:16]
-    return f"vendor:{whose}:{given[:200]}"
+    return f"vendor:{whose}:{vendor_id[:200]}"
 
 
-def _exists(wished: str) -> CallerError:
-    named = f" {wished[:60]!r}" if wished else ""
+def _exists(requested_id: str) -> CallerError:
+    named = f" {requested_id[:60]!r}" if requested_id else ""
     return CallerError("task_exists", f"There is a task with the id{named} already.")
 
 

@@ -80,7 +80,7 @@ async def read_resource(parts: ResourceParts, request: Request, given: dict[str,
         return saying({"contents": [own]})
     await _allowed(parts, request, server, uri)
     inner = await _inner(parts, request, server, "resources/read", {"uri": wire.raw(uri)})
-    await parts.readings.agreed(inner, PatternKind.RESOURCE, server, uri, shown=uri)
+    await parts.readings.require_permission(inner, PatternKind.RESOURCE, server, uri, shown=uri)
     return await _carried(parts, inner, server, uri)
 
 
@@ -96,7 +96,7 @@ async def get_prompt(parts: ResourceParts, request: Request, given: dict[str, An
     if "arguments" in given:
         params["arguments"] = wire.members_of(request.members()["arguments"])["arguments"]
     inner = await _inner(parts, request, server, "prompts/get", params)
-    await parts.readings.agreed(inner, PatternKind.PROMPT, server, name, shown=name)
+    await parts.readings.require_permission(inner, PatternKind.PROMPT, server, name, shown=name)
     return await _carried(parts, inner, server, name)
 
 
@@ -145,7 +145,7 @@ async def _inner(parts: ResourceParts, request: Request, server: str, method: st
 
 
 async def _carried(parts: ResourceParts, inner: Request, server: str, name: str) -> ToolReply | bytes:
-    result = await parts.readings.carried(inner, server, name, inner.members())
+    result = await parts.readings.forward(inner, server, name, inner.members())
     members = wire.members_of(result)
     if bytes(members.pop("resultType", Raw(b'"complete"'))) != b'"complete"':
         return result

@@ -33,7 +33,7 @@ class SkillParts:
 
 
 async def list_skills(parts: SkillParts, request: Request, given: dict[str, Any]) -> ToolReply:
-    await parts.skills.look_for_skills(request)
+    await parts.skills.discovery.run(request)
     view = await parts.skills.readings.lookup.view(request, listing=True)
     server = given.get("server")
     found = [entry for entry in _found(view, given.get("query")) if server is None or entry.server == server]
@@ -80,15 +80,15 @@ async def read_skill(parts: SkillParts, request: Request, given: dict[str, Any])
     """A file as its server has it, with the server's name: a skill has the authority of its server, not of the operator."""
     server, uri = given["server"], given["uri"]
     readings = parts.skills.readings
-    await parts.skills.look_for_skills(request)
+    await parts.skills.discovery.run(request)
     view = await readings.lookup.serving(request, server)
     if not permitted(view, server, uri, PatternKind.RESOURCE):
         raise CallerError("unknown_resource", f"{server} has no such file here. list_skills shows what there is.")
     feed = await parts.activity.feed(request)
     params = {"uri": wire.raw(uri)}
     inner = inner_request(parts.activity, request, feed, server, "resources/read", params=params)
-    await readings.agreed(inner, PatternKind.RESOURCE, server, uri, shown=uri)
-    result = await readings.carried(inner, server, uri, inner.members())
+    await readings.require_permission(inner, PatternKind.RESOURCE, server, uri, shown=uri)
+    result = await readings.forward(inner, server, uri, inner.members())
     members = wire.members_of(result)
     if bytes(members.get("resultType", Raw(b'"complete"'))) != b'"complete"':
         return result

@@ -11,8 +11,8 @@ from taskgate.ports.upstream import (
 )
 
 
-def streamed(request: Request, notice: StreamNotice, retry_ms: int | None) -> None:
-    """An upstream that lets its stream be resumed has a caller who can resume ours."""
+def on_stream_change(request: Request, notice: StreamNotice, retry_ms: int | None) -> None:
+    """Make the caller's stream resumable if the server's stream is."""
     outlet = request.delivery.outlet
     if request.session is None or request.delivery.answered or not isinstance(outlet, ResumableOutlet):
         return
@@ -22,8 +22,8 @@ def streamed(request: Request, notice: StreamNotice, retry_ms: int | None) -> No
         outlet.pause()
 
 
-def heard(request: Request, method: str, params: Raw | None) -> None:
-    """A notification that belongs to this request: hand it down with the caller's own token, if it is wanted."""
+def on_notification(request: Request, method: str, params: Raw | None) -> None:
+    """Pass a notification of a call on to its caller, if it wants it, with the caller's own progress token."""
     if request.delivery.stand_in is not None:
         request.delivery.stand_in.on_notification(method, params)
         return

@@ -46,10 +46,10 @@ from taskgate.ports.upstream import (
 
 if TYPE_CHECKING:
     from taskgate.telemetry.tracing import Tracing
-from taskgate.gateway.relay.call_notifications import heard, streamed
-from taskgate.gateway.relay.results import unwrap, up_to_stateless
+from taskgate.gateway.relay.call_notifications import on_notification, on_stream_change
+from taskgate.gateway.relay.results import as_stateless_result, unwrap
 
-_OUR_FAULT: Final = frozenset({-32020, -32021, -32022})
+_GATEWAY_ERRORS: Final = frozenset({-32020, -32021, -32022})
 _RESOURCE_MISSING: Final = -32002
 """2025-11-25 only; 2026-07-28 replaced it by invalid params."""
 _INVALID_PARAMS: Final = -32602
@@ -79,7 +79,7 @@ class Relay:
         self._refusal = refusal
         self._waterfall = waterfall
         self.carry: Carry = self._carry if tracing is None else partial(carry_traced, tracing, self._carry)
-        """The result for the caller, in its generation; raises RelayedError for an upstream's own error."""
+        """Return the result in the caller's generation. Raises RelayedError for an error of the server."""
         self._events = events
 
     def call_for(
@@ -93,15 +93,15 @@ class Relay:
         timeout_s: float,
         headers: tuple[tuple[bytes, bytes], ...] = (),
     ) -> UpstreamCall:
-        """What is asked of a server for this request; what the server says and asks meanwhile goes to the request's caller."""
+        """Build the upstream call for a request. Notifications and questions of the server go to the request's caller."""
         server = upstream.id
         return UpstreamCall(
             method,
             params,
             request.delivery.profile,
             timeout_s,
-            lambda method, params: self._heard(request, server, method, params),
-            lambda question: self._put(request, question),
+            lambda method, params: self._on_notification(request, server, method, params),
+            lambda question: self._ask_for(request, question),
             name=name,
             wants_progress=request.progress_token is not None,
             progress_token=request.progress_token,
@@ -110,7 +110,7 @@ class Relay:
             asker=request.asking_stream,
             side=request.delivery,
             send_log=request.delivery,
-            on_stream=lambda notice, retry_ms: streamed(request, notice, retry_ms),
+            on_stream=lambda notice, retry_ms: on_stream_change(request, notice, retry_ms),
         )
 
     async def _carry(self, request: Request, upstream: Upstream, call: UpstreamCall) -> bytes:
@@ -120,20 +120,20 @@ class Relay:
         found = (
             upstream.open_link(session.link_key) if session is not None else upstream.common_link(request.generation)
         )
-        link = found or await self._own_link(request, upstream)
+        link = found or await self._link_of(request, upstream)
         same = link.generation is request.generation
         if not same and request.generation is Generation.STATELESS:
-            return await self._hold(request, upstream, call, link)
+            return await self._run_suspendable(request, upstream, call, link)
         reply = await self._recorded(request, call, link.server, link.request(call))
         if type(reply) is Result:
             return reply.raw if same else await edited(reply.raw, lambda raw: strip_result(raw, call.method))
         if same:
             return self._same_generation(
-                request, upstream, call, await self._answered_for(request, call, link, reply, 1)
+                request, upstream, call, await self._answer_rounds(request, call, link, reply, 1)
             )
-        return await self._down_to_stateful(request, upstream, call, link, reply)
+        return await self._relay_to_stateful(request, upstream, call, link, reply)
 
-    async def _own_link(self, request: Request, upstream: Upstream) -> Link:
+    async def _link_of(self, request: Request, upstream: Upstream) -> Link:
         key = request.link_key
         link = upstream.open_link(key)
         if link is not None:
@@ -147,7 +147,7 @@ class Relay:
         return self._recorded(request, call, link.server, link.request(call))
 
     async def _recorded(self, request: Request, call: UpstreamCall, server: str, sent: Awaitable[Reply]) -> Reply:
-        """Wait for the reply; the waterfall shows when the call to the upstream began and ended."""
+        """Wait for the reply, and record the call in the waterfall."""
         request.delivery.mark_sent()
         parent = request.delivery.span.number if request.delivery.span is not None else 0
         now, began, caller = clock.wall(), clock.monotonic(), request.caller.principal
@@ -165,13 +165,13 @@ class Relay:
         finally:
             span.over(state, clock.monotonic())
 
-    def _heard(self, request: Request, server: str, method: str, params: Raw | None) -> None:
+    def _on_notification(self, request: Request, server: str, method: str, params: Raw | None) -> None:
         if method == COMPLETE:
             self._events.publish(ElicitationCompleted(server, params, request))
         else:
-            heard(request, method, params)
+            on_notification(request, method, params)
 
-    async def _put(self, request: Request, question: Question) -> Answer:
+    async def _ask_for(self, request: Request, question: Question) -> Answer:
         refusal = self._refusal(question)
         if refusal is not None:
             return refusal
@@ -192,10 +192,10 @@ class Relay:
             self._urls.judge_error(request.caller.principal, upstream.id, reply.raw, request.session)
 
     def _pass_questions(self, request: Request, upstream: Upstream, call: UpstreamCall, reply: InputRequired) -> bytes:
-        """Both sides are stateless: the questions pass, and the upstream's state travels inside ours."""
+        """Both sides are stateless: the questions are passed on, with the server's state inside the gateway's."""
         principal, server = request.caller.principal, upstream.id
-        asked = (question_in(raw, server) for raw in reply.requests.values())
-        for params in [question.decoded() for question in asked if question.method == ELICIT]:
+        questions = (question_in(raw, server) for raw in reply.requests.values())
+        for params in [question.decoded() for question in questions if question.method == ELICIT]:
             if params.get("mode") == "url":
                 self._urls.admit(principal, server, params)
             else:
@@ -203,24 +203,28 @@ class Relay:
         if reply.state is None:
             return reply.raw
         members = wire.members_of(reply.raw)
-        members["requestState"] = wire.raw(self._closed(request, upstream, call, "relay", text_of(reply.state) or ""))
+        members["requestState"] = wire.raw(
+            self._signed_state(request, upstream, call, "relay", text_of(reply.state) or "")
+        )
         return wire.join(members)
 
-    def _closed(self, request: Request, upstream: Upstream, call: UpstreamCall, kind: str, body: str) -> str:
-        # A held call waits here; what a program remembers of a call is in the one that this gateway started.
+    def _signed_state(self, request: Request, upstream: Upstream, call: UpstreamCall, kind: str, body: str) -> str:
+        # Only this gateway can continue a suspended call, or a call to a program that it started.
         home = self._suspended.home if kind == "held" or upstream.transport == "stdio" else ""
-        who = request.caller.principal
-        return self._state_signer.sign(kind, who, call.method, call.name, upstream.id, body=body, home=home)
+        principal = request.caller.principal
+        return self._state_signer.sign(kind, principal, call.method, call.name, upstream.id, body=body, home=home)
 
     async def _next_round(self, request: Request, upstream: Upstream, call: UpstreamCall) -> bytes:
-        """A stateless caller comes back with answers."""
+        """A stateless caller returns with answers."""
         state = self._state_signer.verify(
             text_of(call.params["requestState"]), request.caller.principal, call.method, call.name
         )
         if state.server != upstream.id:
             raise CallerError("invalid_params", "The requestState belongs to another call.")
         if state.kind == "held":
-            return await self._finish_held(request, upstream, call, await self._suspended.resume(request, state.body))
+            return await self._finish_suspended(
+                request, upstream, call, await self._suspended.resume(request, state.body)
+            )
         params = {key: value for key, value in call.params.items() if key != "requestState"}
         request.delivery.keep_state(call.params["requestState"])
         if state.kind == "relay":
@@ -229,20 +233,22 @@ class Relay:
             params.pop("inputResponses", None)
         call = call.with_params(params)
         try:
-            link = await self._own_link(request, upstream)
+            link = await self._link_of(request, upstream)
             if link.generation is Generation.STATEFUL:
-                return await self._hold(request, upstream, call, link)
+                return await self._run_suspendable(request, upstream, call, link)
             reply = await self._send(request, call, link)
         except CallFailed as failure:
             if state.kind == "again" and isinstance(failure, AccountNeeded):
                 raise
-            # The caller brings answers to an earlier round, which has run.
+            # The caller returns with answers to an earlier round, which was executed.
             raise failure.in_round(2) from None
-        return self._same_generation(request, upstream, call, await self._answered_for(request, call, link, reply, 2))
+        return self._same_generation(request, upstream, call, await self._answer_rounds(request, call, link, reply, 2))
 
-    async def _answered_for(self, request: Request, call: UpstreamCall, link: Link, reply: Reply, number: int) -> Reply:
-        """Both sides are stateless: questions that the caller did not say it can answer are put to its inbox (or to the
-        task that the call became), and the call is sent again with the answers.
+    async def _answer_rounds(
+        self, request: Request, call: UpstreamCall, link: Link, reply: Reply, number: int
+    ) -> Reply:
+        """Both sides are stateless: ask the questions that the caller cannot answer in its inbox, or by the task that the call
+        became, and repeat the call with the answers.
         """
 
         async def next_round(reply: Reply, _number: int) -> Members | None:
@@ -250,21 +256,23 @@ class Relay:
                 return None
             stand_in = await request.delivery.wait_promoted()
             if stand_in is None and not reply.requests:
-                # The caller itself calls again, and knows how often.
+                # The caller repeats the call itself and limits the rounds.
                 return None
-            asked = questions_of(link.server, reply)
-            foreign = {key: question for key, question in asked.items() if not self._native(request, question)}
-            if not foreign:
+            questions = questions_of(link.server, reply)
+            others = {
+                key: question for key, question in questions.items() if not self._caller_can_answer(request, question)
+            }
+            if not others:
                 request.delivery.keep_state(reply.state)
                 return None
-            request.delivery.begin_round(foreign, reply.state)
-            answers = await asyncio.gather(*(self._put_foreign(request, question) for question in foreign.values()))
-            return next_params(call.params, _given(foreign, answers), reply.state)
+            request.delivery.begin_round(others, reply.state)
+            answers = await asyncio.gather(*(self._ask_elsewhere(request, question) for question in others.values()))
+            return next_params(call.params, _answers_for_server(others, answers), reply.state)
 
         return await in_rounds(link.server, reply, next_round, self._sender(request, call, link), number=number)
 
     def _sender(self, request: Request, call: UpstreamCall, link: Link) -> Callable[[Members, int], Awaitable[Reply]]:
-        """Sends one of the later rounds; if the call has become a task, its intent is written first."""
+        """A function that sends a later round. If the call has become a task, the intent is stored first."""
 
         async def send(params: Members, _number: int) -> Reply:
             stand_in = await request.delivery.wait_promoted()
@@ -276,85 +284,88 @@ class Relay:
 
         return send
 
-    def _native(self, request: Request, question: Question) -> bool:
+    def _caller_can_answer(self, request: Request, question: Question) -> bool:
         return request.delivery.stand_in is None and can_answer(
             request.capabilities, question.method, question.decoded()
         )
 
-    async def _put_foreign(self, request: Request, question: Question) -> Answer:
+    async def _ask_elsewhere(self, request: Request, question: Question) -> Answer:
         if request.delivery.stand_in is not None:
             return await request.delivery.stand_in.ask(question)
         answer = await self._ask_otherwise(request, question)
         request.delivery.note_answer(question, answer)
         return answer
 
-    async def _hold(self, request: Request, upstream: Upstream, call: UpstreamCall, link: Link) -> bytes:
+    async def _run_suspendable(self, request: Request, upstream: Upstream, call: UpstreamCall, link: Link) -> bytes:
         """A stateless caller of a stateful server: the call may have to outlive this request."""
         call.params.pop("task", None)
         outcome = await self._recorded(request, call, link.server, self._suspended.run(request, link, call))
-        return await self._finish_held(request, upstream, call, outcome)
+        return await self._finish_suspended(request, upstream, call, outcome)
 
-    async def _finish_held(self, request: Request, upstream: Upstream, call: UpstreamCall, outcome: Reply) -> bytes:
+    async def _finish_suspended(
+        self, request: Request, upstream: Upstream, call: UpstreamCall, outcome: Reply
+    ) -> bytes:
         if isinstance(outcome, InputRequired):
             body = text_of(outcome.state) or ""
             members = wire.members_of(outcome.raw)
-            members["requestState"] = wire.raw(self._closed(request, upstream, call, "held", body))
+            members["requestState"] = wire.raw(self._signed_state(request, upstream, call, "held", body))
             return wire.join(members)
         if isinstance(outcome, ErrorReply) and outcome.code == URL_REQUIRED:
-            return self._url_first(request, upstream, call, outcome)
+            return self._ask_to_open_urls(request, upstream, call, outcome)
         if isinstance(outcome, ErrorReply) and outcome.code == _RESOURCE_MISSING:
             error = wire.parse_strictly(outcome.raw)
             raise RelayedError(wire.encode({**error, "code": _INVALID_PARAMS}), _INVALID_PARAMS)
-        return await edited(unwrap(outcome), lambda raw: up_to_stateless(raw, call.method))
+        return await edited(unwrap(outcome), lambda raw: as_stateless_result(raw, call.method))
 
-    def _url_first(self, request: Request, upstream: Upstream, call: UpstreamCall, reply: ErrorReply) -> bytes:
-        """A stateful server wants URLs opened before it goes on: ask, and call it again on the next round."""
+    def _ask_to_open_urls(self, request: Request, upstream: Upstream, call: UpstreamCall, reply: ErrorReply) -> bytes:
+        """A stateful server requires URLs to be opened first: ask the caller, and repeat the call in the next round."""
         self._urls.judge_error(request.caller.principal, upstream.id, reply.raw, None)
         error = wire.parse_strictly(reply.raw)
-        asked = (error.get("data") or {}).get("elicitations") if type(error.get("data")) is dict else None
-        if type(asked) is not list or not asked:
+        questions = (error.get("data") or {}).get("elicitations") if type(error.get("data")) is dict else None
+        if type(questions) is not list or not questions:
             raise RelayedError(wire.encode({**error, "code": -32602}), -32602)
         requests = {
             f"url-{number}": {
                 "method": ELICIT,
                 "params": {key: value for key, value in item.items() if key not in ("elicitationId", "_meta")},
             }
-            for number, item in enumerate(asked)
+            for number, item in enumerate(questions)
             if type(item) is dict
         }
         return wire.encode(
             {
                 "resultType": "input_required",
                 "inputRequests": requests,
-                "requestState": self._closed(request, upstream, call, "again", ""),
+                "requestState": self._signed_state(request, upstream, call, "again", ""),
             }
         )
 
-    async def _down_to_stateful(
+    async def _relay_to_stateful(
         self, request: Request, upstream: Upstream, call: UpstreamCall, link: Link, reply: Reply
     ) -> bytes:
-        """A stateful caller of a stateless server: drive the rounds while the caller's request stays open."""
+        """A stateful caller of a stateless server: run all rounds while the caller's request stays open."""
 
         async def next_round(reply: Reply, _number: int) -> Members | None:
             if not isinstance(reply, InputRequired):
                 return None
-            asked = questions_of(link.server, reply)
-            request.delivery.begin_round(asked, reply.state)
-            answers = await asyncio.gather(*(self._put(request, question) for question in asked.values()))
-            return next_params(call.params, _given(asked, answers), reply.state)
+            questions = questions_of(link.server, reply)
+            request.delivery.begin_round(questions, reply.state)
+            answers = await asyncio.gather(*(self._ask_for(request, question) for question in questions.values()))
+            return next_params(call.params, _answers_for_server(questions, answers), reply.state)
 
         reply = await in_rounds(link.server, reply, next_round, self._sender(request, call, link))
         self._judge_error(request, upstream, reply)
-        return await edited(unwrap(reply, hide=_OUR_FAULT), lambda raw: strip_result(raw, call.method))
+        return await edited(unwrap(reply, hidden=_GATEWAY_ERRORS), lambda raw: strip_result(raw, call.method))
 
 
-def _given(asked: Mapping[str, Question], answers: Sequence[Answer]) -> dict[str, Raw]:
+def _answers_for_server(questions: Mapping[str, Question], answers: Sequence[Answer]) -> dict[str, Raw]:
     return {
-        key: _usable_answer(question, answer) for (key, question), answer in zip(asked.items(), answers, strict=True)
+        key: _answer_for_server(question, answer)
+        for (key, question), answer in zip(questions.items(), answers, strict=True)
     }
 
 
-def _usable_answer(question: Question, answer: Answer) -> Raw:
+def _answer_for_server(question: Question, answer: Answer) -> Raw:
     if answer.result is not None:
         return bare_params(Raw(answer.result))
     if question.method == ELICIT:

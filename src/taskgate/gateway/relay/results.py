@@ -11,15 +11,16 @@ from taskgate.ports.upstream import (
 )
 
 
-def unwrap(reply: Reply, hide: frozenset[int] = frozenset()) -> bytes:
+def unwrap(reply: Reply, hidden: frozenset[int] = frozenset()) -> bytes:
+    """The result of a reply. Raises RelayedError for an error; codes in `hidden` become internal errors."""
     if isinstance(reply, ErrorReply):
-        if reply.code in hide:
+        if reply.code in hidden:
             error = wire.parse_strictly(reply.raw)
             raise RelayedError(wire.encode({**error, "code": -32603}), -32603)
         raise RelayedError(reply.raw, reply.code)
     return reply.raw
 
 
-def up_to_stateless(result: bytes, method: str) -> bytes:
-    """A stateful result as a stateless caller expects it."""
+def as_stateless_result(result: bytes, method: str) -> bytes:
+    """Add the fields to a stateful result that a stateless caller requires."""
     return cached_privately(result) if method in CACHEABLE else complete(result)

@@ -23,18 +23,18 @@ from taskgate.ports.upstream import (
 
 MAX_ROUNDS: Final = 32
 NextRound = Callable[[Reply, int], Awaitable[Members | None]]
-"""Given a reply and the number of its round: the params of the next round, or None if the reply is the end."""
+"""Takes a reply and the number of its round. Returns the params of the next round, or None if the reply is the last one."""
 Send = Callable[[Members, int], Awaitable[Reply]]
 
 
 async def in_rounds(server: str, reply: Reply, next_round: NextRound, send: Send, *, number: int = 1) -> Reply:
-    """The last reply of a call whose round `number` was answered with `reply`."""
+    """Run further rounds and return the last reply. `reply` is the reply to round `number`."""
     while True:
         params = await next_round(reply, number)
         if params is None:
             return reply
         if number > MAX_ROUNDS:
-            raise partial_failure(server, f"asked for more input {MAX_ROUNDS} times in one call")
+            raise partial_failure(server, f"requested more input {MAX_ROUNDS} times in one call")
         number += 1
         reply = await send_round(send, params, number)
 
@@ -49,9 +49,9 @@ async def send_round(send: Send, params: Members, number: int) -> Reply:
 
 
 def questions_of(server: str, reply: InputRequired) -> dict[str, Question]:
-    """What the server asks. One that wants to be called again without asking anything would be called again for ever."""
+    """The questions in a reply. Raises UpstreamError if there are none: the call would be repeated forever."""
     if not reply.requests:
-        raise partial_failure(server, "wants more input and does not say which")
+        raise partial_failure(server, "requested input without a question")
     return {key: question_in(raw, server, key) for key, raw in reply.requests.items()}
 
 
@@ -60,26 +60,27 @@ def kept_state(reply: InputRequired) -> bytes:
 
 
 def next_params(params: Members, answers: Mapping[str, Raw], state: Raw | None) -> Members:
-    """The same call again, with answers and the state that the server gave us to keep."""
+    """The params of the same call with answers and the server's state."""
     again = {**params, "inputResponses": wire.raw(dict(answers))}
     again.pop("requestState", None)
     return again if state is None else {**again, "requestState": state}
 
 
 def partial_failure(server: str, why: str) -> UpstreamError:
+    """The error for a call that was stopped after a round that may have taken effect."""
     text = f"The server {server} {why}. The call was stopped; what it did so far may have taken effect."
     return UpstreamError("upstream_protocol", text, executed=Executed.MAYBE)
 
 
 def question_in(raw: Raw, server: str, key: str | None = None) -> Question:
-    """A question as it stands inside a stateless result."""
+    """A question of a stateless result."""
     members = wire.members_of(raw)
     method, params = text_of(members.get("method")) or "", members.get("params")
     return Question(method, spec_shapes(params) if method == SAMPLE else params, server, key=key)
 
 
 def stateless_answer(question: Question, answer: Answer) -> Raw:
-    """An answer as a stateless server reads it. It knows no error there, so a refusal becomes the nearest thing to no."""
+    """The answer in the form that a stateless server expects. It has no errors there, so a refusal becomes a cancellation."""
     if answer.result is not None:
         return bare_params(Raw(answer.result))
     return _REFUSED.get(question.method, Raw(b"{}"))

@@ -33,37 +33,39 @@ from taskgate.ports.upstream import (
 )
 
 AskOtherwise = Callable[[Request, Question], Awaitable[Answer]]
-"""Answers what the caller itself cannot be asked."""
+"""Asks a question that the caller does not support in another way."""
 Refusal = Callable[[Question], Answer | None]
-"""What a server gets of a request that nobody is asked; None where somebody is."""
+"""The answer to a question that may not be asked; None if it may."""
 HOLD_S: Final = 600.0
 MAX_HELD: Final = 10_000
-"""What stands behind the name of the gateway that holds a call, in the call's id."""
 GATHER_S: Final = 0.005
-"""A tool may ask several things at once; they belong into one round."""
+"""A tool may ask several questions at once; they are returned in one round."""
 
 
 @dataclass(slots=True)
 class SuspendedCall:
+    """One call, also as the `CallSide` of questions that are not tied to a call."""
+
     id: str
     principal: str
     request: Request | None
     work: asyncio.Task[Reply] | None = None
-    asked: dict[str, tuple[Question, asyncio.Future[Answer]]] = field(default_factory=dict)
-    news: asyncio.Event = field(default_factory=asyncio.Event)
+    questions: dict[str, tuple[Question, asyncio.Future[Answer]]] = field(default_factory=dict)
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
     rounds: int = 0
     expiry: asyncio.TimerHandle | None = None
 
     # As `CallSide`: a question can go into the result of a request that is open.
 
     def can_carry(self, question: Question) -> bool:
+        """Whether the question can be part of the result of an open request."""
         request = self.request
         if request is None or request.delivery.is_promoted:
             return False
         return can_answer(request.capabilities, question.method, question.decoded())
 
     def can_keep(self) -> bool:
-        """Its caller comes back with answers to what it was asked before, or the call has become a task."""
+        """Whether the caller can return with answers to earlier questions, or the call has become a task."""
         return self.request is None or self.request.delivery.can_keep()
 
     def server_waits(self, text: str | None) -> None:
@@ -73,7 +75,7 @@ class SuspendedCall:
 
 class SuspendedCalls:
     def __init__(self, urls: UrlElicitations, ask_otherwise: AskOtherwise, refusal: Refusal, home: str) -> None:
-        """`home`: under which name other gateways know this one, so that they bring back who comes to them; or nothing."""
+        """`home`: the name by which other gateways forward a returning caller to this one; empty if there are none."""
         self.home = home
         self._urls = urls
         self._ask_otherwise = ask_otherwise
@@ -86,23 +88,23 @@ class SuspendedCalls:
     async def run(self, request: Request, link: Link, outgoing: UpstreamCall) -> Reply:
         """Start the call and wait for its result or its first questions."""
         if len(self._held) >= MAX_HELD:
-            raise GatewayFault("overloaded", "Too many calls wait for answers; try again later.", retry_after_s=30)
+            raise GatewayFault("overloaded", "Too many calls wait for answers. Try again later.", retry_after_s=30)
         held = SuspendedCall(secrets.token_urlsafe(16), request.caller.principal, request)
         relay_down = outgoing.on_notification
         outgoing = msgspec.structs.replace(
             outgoing,
             on_notification=lambda method, params: relay_down(method, params) if held.request else None,
-            on_question=lambda question: self._ask(held, question),
+            on_question=lambda question: self._on_question(held, question),
             side=held,
         )
         held.work = asyncio.get_running_loop().create_task(link.request(outgoing))
         return await self._round(held)
 
     async def resume(self, request: Request, held_id: str) -> Reply:
-        """The caller is back with answers; unknown keys are ignored, missing ones are asked again (MRTR)."""
+        """Continue the call with the answers of its caller. Unknown keys are ignored, missing ones are asked again (MRTR)."""
         held: SuspendedCall | None = self._held.pop(held_id, None)
         if held is None or held.principal != request.caller.principal:
-            text = "The call that asked is no longer waiting. What it did before it asked may have taken effect."
+            text = "The suspended call is no longer waiting. What it did before its question may have taken effect."
             raise CallerError("invalid_params", text)
         if held.expiry is not None:
             held.expiry.cancel()
@@ -110,21 +112,21 @@ class SuspendedCalls:
         given = request.params.get("inputResponses")
         if type(given) is dict:
             raw = wire.members_of(wire.members_of(request.message.raw_params or b"{}")["inputResponses"])
-            for key in list(held.asked):
+            for key in list(held.questions):
                 if key in raw:
-                    _question, future = held.asked.pop(key)
+                    _question, future = held.questions.pop(key)
                     if not future.done():
                         future.set_result(Answer(result=bytes(bare_params(raw[key]))))
         return await self._round(held)
 
-    async def _ask(self, held: SuspendedCall, question: Question) -> Answer:
+    async def _on_question(self, held: SuspendedCall, question: Question) -> Answer:
         refusal = self._refusal(question)
         if refusal is not None:
             return refusal
         request = held.request
         stand_in = await request.delivery.wait_promoted() if request is not None else None
         if stand_in is not None:
-            # The call became a task while it ran: its questions are the task's now.
+            # The call became a task while it ran, so the task asks its questions.
             return await stand_in.ask(question)
         if request is not None and not can_answer(request.capabilities, question.method, question.decoded()):
             return await self._ask_otherwise(request, question)
@@ -133,19 +135,19 @@ class SuspendedCalls:
             return refused
         answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         held.rounds += 1
-        held.asked[f"q{held.rounds}"] = (question, answer)
-        held.news.set()
+        held.questions[f"q{held.rounds}"] = (question, answer)
+        held.changed.set()
         return await answer
 
     async def _round(self, held: SuspendedCall) -> Reply:
         assert held.work is not None
         try:
-            if not held.asked:
-                news = asyncio.ensure_future(held.news.wait())
+            if not held.questions:
+                changed = asyncio.ensure_future(held.changed.wait())
                 try:
-                    await asyncio.wait((held.work, news), return_when=asyncio.FIRST_COMPLETED)
+                    await asyncio.wait((held.work, changed), return_when=asyncio.FIRST_COMPLETED)
                 finally:
-                    news.cancel()
+                    changed.cancel()
             if not held.work.done():
                 await clock.sleep(GATHER_S)
         except asyncio.CancelledError:
@@ -155,12 +157,12 @@ class SuspendedCalls:
         if held.work.done():
             return held.work.result()
         stand_in = await held.request.delivery.wait_promoted() if held.request is not None else None
-        return self._suspend(held) if stand_in is None else await self._as_a_task(held, held.work, stand_in)
+        return self._suspend(held) if stand_in is None else await self._continue_as_task(held, held.work, stand_in)
 
-    async def _as_a_task(self, held: SuspendedCall, work: asyncio.Task[Reply], stand_in: StandIn) -> Reply:
-        """The call became a task while its questions were being gathered: the task asks them, and the call goes on."""
-        asking = [asyncio.ensure_future(_hand_over(stand_in, *asked)) for asked in held.asked.values()]
-        held.asked.clear()
+    async def _continue_as_task(self, held: SuspendedCall, work: asyncio.Task[Reply], stand_in: StandIn) -> Reply:
+        """The call became a task while its questions were collected: the task asks them, and the call continues."""
+        asking = [asyncio.ensure_future(_ask_stand_in(stand_in, *questions)) for questions in held.questions.values()]
+        held.questions.clear()
         try:
             return await work
         except asyncio.CancelledError:
@@ -173,18 +175,18 @@ class SuspendedCalls:
 
     def _suspend(self, held: SuspendedCall) -> InputRequired:
         held.request = None
-        held.news.clear()
+        held.changed.clear()
         self._held[held.id] = held
-        held.expiry = asyncio.get_running_loop().call_later(HOLD_S, self._give_up, held)
-        requests = {key: Raw(wire.encode(_embedded(question))) for key, (question, _) in held.asked.items()}
+        held.expiry = asyncio.get_running_loop().call_later(HOLD_S, self._expire, held)
+        requests = {key: Raw(wire.encode(_input_request(question))) for key, (question, _) in held.questions.items()}
         raw = wire.encode({"resultType": "input_required", "inputRequests": requests})
         return InputRequired(requests, wire.raw(held.id), raw)
 
-    def _give_up(self, held: SuspendedCall) -> None:
-        """Nobody came back. The server gets an answer, so that it can end its work properly."""
+    def _expire(self, held: SuspendedCall) -> None:
+        """The caller did not return. Cancel the questions, so that the server can end its work."""
         if self._held.pop(held.id, None) is None:
             return
-        for _question, future in held.asked.values():
+        for _question, future in held.questions.values():
             if not future.done():
                 future.set_result(CANCELLED)
         if held.work is not None:
@@ -201,13 +203,13 @@ class SuspendedCalls:
         await asyncio.gather(*works, return_exceptions=True)
 
 
-async def _hand_over(stand_in: StandIn, question: Question, answer: asyncio.Future[Answer]) -> None:
+async def _ask_stand_in(stand_in: StandIn, question: Question, answer: asyncio.Future[Answer]) -> None:
     given = await stand_in.ask(question)
     if not answer.done():
         answer.set_result(given)
 
 
-def _embedded(question: Question) -> dict[str, object]:
+def _input_request(question: Question) -> dict[str, object]:
     return {"method": question.method, "params": bare_params(question.params, drop=("elicitationId",))}
 
 

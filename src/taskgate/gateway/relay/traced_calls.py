@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class HasErrorType(Protocol):
-    """What an answer says of its outcome."""
+    """A reply that states its error type, or an empty string."""
 
     @property
     def error_type(self) -> str: ...
@@ -45,18 +45,18 @@ async def answer_traced(
 ) -> Answered | None:
     params, session = request.params, request.session
     target = params.get("name") or params.get("uri")
-    more = {"jsonrpc.request.id": (request.message.id or b"").decode("utf-8", "replace").strip('"')}
+    attributes = {"jsonrpc.request.id": (request.message.id or b"").decode("utf-8", "replace").strip('"')}
     if session is not None:
-        more["mcp.session.id"] = session.id
-        more["mcp.protocol.version"] = session.version
+        attributes["mcp.session.id"] = session.id
+        attributes["mcp.protocol.version"] = session.version
     elif request.envelope is not None:
-        more["mcp.protocol.version"] = request.envelope.version
+        attributes["mcp.protocol.version"] = request.envelope.version
     with tracing.serving(
         request.message.method,
         target[:120] if type(target) is str else "",
         meta_of(request.message.params),
         request.headers,
-        more,
+        attributes,
     ) as outcome:
         reply = await answer(request)
         if reply is not None and reply.error_type:
@@ -72,7 +72,7 @@ async def carry_traced(
     call: UpstreamCall,
 ) -> bytes:
     with tracing.calling(call.method, call.name, upstream.id) as (outcome, context):
-        traced = replace(call, params=_along(call.params, context), trace=_headers(context))
+        traced = replace(call, params=_with_trace_context(call.params, context), trace=_trace_headers(context))
         try:
             result = await carry(request, upstream, traced)
         except RelayedError as error:
@@ -89,11 +89,11 @@ async def carry_traced(
 async def run_traced(
     tracing: Tracing, task: Task, params: Members, send: Callable[[Members, Headers], Awaitable[Reply]]
 ) -> Reply:
-    """One attempt of a task. Its trace is that of the request that started the run or, where none did, its caller's."""
-    kept = {key: wire.parse_strictly(bytes(value)) for key, value in params.items() if key == META}
-    with tracing.calling("tools/call", task.tool, task.server, meta_of(kept)) as (outcome, context):
+    """Trace one attempt of a task, as part of the trace of the request that started the run or, without one, of its caller."""
+    meta = {key: wire.parse_strictly(bytes(value)) for key, value in params.items() if key == META}
+    with tracing.calling("tools/call", task.tool, task.server, meta_of(meta)) as (outcome, context):
         try:
-            reply = await send(_along(params, context), _headers(context))
+            reply = await send(_with_trace_context(params, context), _trace_headers(context))
         except TaskgateError as problem:
             outcome.failed(problem.error_type)
             raise
@@ -104,10 +104,10 @@ async def run_traced(
         return reply
 
 
-def _along(params: Members, context: Mapping[str, str]) -> Members:
+def _with_trace_context(params: Members, context: Mapping[str, str]) -> Members:
     return with_meta(params, {key: wire.raw(value) for key, value in context.items()})
 
 
-def _headers(context: Mapping[str, str]) -> Headers:
-    """The same for whoever stands between us and a server over HTTP, and reads no bodies."""
+def _trace_headers(context: Mapping[str, str]) -> Headers:
+    """The trace context as headers, for HTTP intermediaries that do not read bodies."""
     return tuple((key.encode("ascii"), value.encode("latin-1", "replace")) for key, value in context.items())
