@@ -189,7 +189,7 @@ class Lifecycle:
     def login_url(self) -> str:
         """A link that logs the operator into the pages, once."""
         operator = self.app.plan.governing.approvers[OPERATOR]
-        return self.dashboard.api.printed_login_url(operator)
+        return self.dashboard.login_links.printed(operator)
 
     def stop(self) -> None:
         """Drain and end; asked a second time, do not wait for what is under way."""

@@ -101,7 +101,7 @@ async def test_a_card_says_what_a_yes_leads_to() -> None:
         made = await caller.call("shop__wipe", {}, task={"ttl": 600000})
         boss = await operator(gate)
         page = await boss.text("/inbox")
-        assert 'data-starts-on-yes="false"' in page
+        assert 'data-starts-on-approval="false"' in page
         assert "not polled yet" in page
         await caller.request("tasks/get", {"taskId": made.result["task"]["taskId"]})
         await gate.advance(181)
@@ -110,7 +110,7 @@ async def test_a_card_says_what_a_yes_leads_to() -> None:
         await held(gate, "wipe", 1)
         boss = await operator(gate)
         page = await boss.text("/inbox")
-        assert 'data-starts-on-yes="true"' in page
+        assert 'data-starts-on-approval="true"' in page
         (approval,) = (await gate.operator("GET", "/api/v1/approvals")).json()
         values = {"back": "inbox", "digest": approval["arguments_digest"]}
         done = await boss.post(f"/approvals/{approval['id']}/approve", values, form_token(page))

@@ -1,8 +1,10 @@
-"""Approvals, grants and changed definitions as pages. Nothing is decided by opening a link."""
+"""Pages of approvals and standing grants. Opening a link decides nothing; only a submitted form does."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
+from datetime import datetime
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -10,20 +12,16 @@ from taskgate.core.errors import CallerError
 from taskgate.core.governance.approval import PAGE_CHANNEL, Refusal, Verdict
 from taskgate.core.governance.card import excerpt, show_json
 from taskgate.core.identity.access import Access
-from taskgate.core.redaction.difference import FieldChange
+from taskgate.dashboard.approvals_api import ApprovalsApi
 from taskgate.dashboard.frame import Frame
-from taskgate.dashboard.inbox import Inbox, Shown
+from taskgate.dashboard.inbox import Inbox
 from taskgate.dashboard.routes import Route, Visit, form_route, page_route
-from taskgate.dashboard.rows import grant_row, vote_row
 from taskgate.dashboard.text_filters import clear, span
-from taskgate.dashboard.web import PAGE, Answer, WebRequest, redirect
-from taskgate.gateway.governance.standing_grants import GrantWish
-from taskgate.gateway.services.console import ConsoleServices
-from taskgate.ports.approval_channel import UNKNOWN_APPROVAL
+from taskgate.dashboard.web import PAGE, Answer, RequestProblem, redirect
 
-FIRST_LOOK: Final = 20_000
-"""So many characters of arguments are shown at once; more of them only when asked for, and approved only then."""
-_THANKS: Final = {
+EXCERPT: Final = 20_000
+"""Characters of arguments on the page; a call with more can be approved only after all of them were shown."""
+_DECIDED: Final = {
     "approve": "Approval recorded.",
     "deny": "Denied. The tool will not run; the caller receives the reason.",
 }
@@ -31,8 +29,8 @@ MOST_DIGITS: Final = 15
 
 
 class ApprovalPages:
-    def __init__(self, gateway: ConsoleServices, inbox: Inbox, frame: Frame) -> None:
-        self._gateway = gateway
+    def __init__(self, approvals: ApprovalsApi, inbox: Inbox, frame: Frame) -> None:
+        self._approvals = approvals
         self._inbox = inbox
         self._frame = frame
 
@@ -44,14 +42,12 @@ class ApprovalPages:
             form_route("/approvals/{id}/deny", Access.DECIDE, self._deny),
             page_route("/grants", Access.SEE, self._grants),
             form_route("/grants/{id}/revoke", Access.DECIDE, self._revoke),
-            page_route("/definitions", Access.SEE, self._definitions),
-            form_route("/definitions/accept", Access.ACT, self._accept),
         )
 
     async def _list(self, visit: Visit) -> Answer:
-        everything = visit.asked("all") == "1"
+        everything = visit.parameter("all") == "1"
         rows, more = await self._inbox.rows(
-            visit.who, everything=everything, after=_cursor(visit.asked("after")), limit=PAGE
+            visit.who, everything=everything, after=_cursor(visit.parameter("after")), limit=PAGE
         )
         return await self._frame.page(
             visit,
@@ -59,58 +55,44 @@ class ApprovalPages:
             "list.html",
             title="All approvals" if everything else "Open approvals",
             everything=everything,
-            rows=[self._timed(_visible(row)) for row in rows],
+            rows=[self._with_times(_escaped(row)) for row in rows],
             after=more,
         )
 
     async def _show(
         self, visit: Visit, note: str | None = None, status: int = 200, *, note_kind: str = "bad"
     ) -> Answer:
-        approval_id, said = visit.values["id"], visit.asked("said")
-        shown = await self._inbox.shown(approval_id, visit.who)
-        if shown is None:
-            return self._frame.message(
-                visit.request,
-                visit.who,
-                404,
-                "Approval not found",
-                "It may have been deleted after its retention period.",
-            )
-        if note is None and said in _THANKS:
-            note, note_kind = _THANKS[said], ""
+        approval_id, decided = visit.values["id"], visit.parameter("said")
+        row = await self._approvals.detail(visit, approval_id)
+        if note is None and decided in _DECIDED:
+            note, note_kind = _DECIDED[decided], ""
+        text = row["arguments"]
+        cut = excerpt(text, len(text) if visit.parameter("full") == "1" else EXCERPT)
         return await self._frame.page(
             visit,
             "approvals",
             "show.html",
-            title=clear(shown.row["name"]),
+            title=clear(row["name"]),
             status=status,
             note=note,
             note_kind=note_kind,
             command=self._frame.command_for("GET", "/api/v1/approvals/{id}", id=approval_id),
             api=f"/api/v1/approvals/{approval_id}",
-            **self._parts(visit.request, shown),
-        )
-
-    def _parts(self, request: WebRequest, shown: Shown) -> dict[str, Any]:
-        text = shown.card.arguments
-        cut = excerpt(text, len(text) if request.query.get("full") == "1" else FIRST_LOOK)
-        governing = self._gateway.plan.value.governing
-        return {
-            "row": self._timed(_visible(shown.row)),
-            "card": shown.card,
-            "arguments": cut.text,
-            "left_out": cut.left_out,
-            "total": len(text),
-            "changes": [_change(change) for change in shown.card.changes.changes] if shown.card.changes else [],
-            "votes": [_visible(vote_row(vote)) for vote in shown.card.votes],
-            "unaccepted": [
-                {**row, "tool": clear(row["tool"]), "where": [clear(c["path"]) for c in row["changes"]["list"][:20]]}
-                for row in self._gateway.pins.changes_of(shown.row["server"], shown.row["name"])
+            row=self._with_times({**_escaped(row), "not_validated": row["not_validated"]}),
+            arguments=cut.text,
+            left_out=cut.left_out,
+            total=len(text),
+            changes=[_change(change) for change in row["changes"]["list"]] if row["changes"] else [],
+            votes=[_escaped(vote) for vote in row["votes"]],
+            unaccepted=[
+                {
+                    **changed,
+                    "tool": clear(changed["tool"]),
+                    "where": [clear(c["path"]) for c in changed["changes"]["list"][:20]],
+                }
+                for changed in row["unaccepted"]
             ],
-            "may_decide": shown.may_decide,
-            "grants": governing.grants and shown.row["kind"] == "tool",
-            "grant_minutes": min(60, governing.longest_grant_ms // 60_000),
-        }
+        )
 
     async def _approve(self, visit: Visit) -> Answer:
         return await self._decide(visit, Verdict.APPROVE)
@@ -128,76 +110,47 @@ class ApprovalPages:
                 reason=form.get("reason", "").strip(),
                 channel=PAGE_CHANNEL,
                 digest=form.get("digest", ""),
-                grant=self._wish(form.get("grant", "")) if verdict is Verdict.APPROVE else None,
+                grant=self._inbox.grant_for(form.get("grant", "")) if verdict is Verdict.APPROVE else None,
             )
         except CallerError as problem:
             return await self._show(visit, problem.message, 400)
         if ruling.refusal == Refusal.LOGIN_TOO_OLD.value:
             return redirect(f"/login?fresh=1&next=/approvals/{quote(approval_id, safe='')}")
-        if ruling.refusal == UNKNOWN_APPROVAL:
-            return await self._show(visit)
         if ruling.refusal:
             return await self._show(visit, ruling.text, 409)
         back = form.get("back")
         return redirect("/inbox" if back == "inbox" else f"/approvals/{approval_id}?said={verdict.value}")
 
-    def _wish(self, word: str) -> GrantWish | None:
-        if word not in ("exact", "tool", "scope"):
-            return None
-        longest = min(60 * 60_000, self._gateway.plan.value.governing.longest_grant_ms)
-        return GrantWish(longest, exact_arguments=word == "exact", whole_scope=word == "scope")
-
     async def _grants(self, visit: Visit) -> Answer:
-        rows = [_visible(grant_row(grant)) for grant in await self._inbox.records.grants(visit.who)]
+        rows = [_escaped(row) for row in await self._approvals.grants(visit, everything=False)]
         return await self._frame.page(visit, "grants", "grants.html", rows=rows)
 
     async def _revoke(self, visit: Visit) -> Answer:
-        await self._inbox.records.revoke_grant(visit.who, visit.values["id"])
+        with suppress(RequestProblem):  # it has ended already: the list shows that
+            await self._approvals.revoke(visit, visit.values["id"])
         return redirect("/grants")
 
-    async def _definitions(self, visit: Visit, note: str | None = None) -> Answer:
-        rows = self._gateway.pins.changed_rows()
-        for row in rows:
-            row["shown"] = [
-                {**c, "path": clear(c["path"]), "before": show_json(c["before"]), "after": show_json(c["after"])}
-                for c in row["changes"]["list"]
-            ]
-        return await self._frame.page(visit, "definitions", "definitions.html", rows=rows, note=note, note_kind="bad")
-
-    async def _accept(self, visit: Visit) -> Answer:
-        form, who = visit.request.form(), visit.who
-        done = await self._gateway.pins.accept(
-            form.get("server", ""), form.get("tool", ""), form.get("digest", ""), who.id
-        )
-        if not done:
-            return await self._definitions(
-                visit, "The definition has changed again since you opened this page. Review the current one."
-            )
-        return redirect("/definitions")
-
-    def _timed(self, row: Mapping[str, Any]) -> dict[str, Any]:
-        from datetime import datetime
-
+    def _with_times(self, row: Mapping[str, Any]) -> dict[str, Any]:
         now = self._inbox.records.now_ms() / 1000
-        asked = datetime.fromisoformat(row["asked_at"]).timestamp()
-        until = datetime.fromisoformat(row["expires_at"]).timestamp()
-        return {**row, "asked_ago": f"{span(now - asked)} ago", "left": f"{span(until - now)} left"}
+        requested = datetime.fromisoformat(row["asked_at"]).timestamp()
+        expires = datetime.fromisoformat(row["expires_at"]).timestamp()
+        return {**row, "asked_ago": f"{span(now - requested)} ago", "left": f"{span(expires - now)} left"}
 
 
 def _cursor(after: str | None) -> str | None:
-    """Where the next page starts, as we wrote it into the link; the beginning for anything else."""
+    """The start of the next page, as our own links name it; None, the first page, for anything else."""
     number = (after or "").partition(":")[0]
     return after if number.isascii() and number.isdigit() and len(number) <= MOST_DIGITS else None
 
 
-def _change(change: FieldChange) -> dict[str, Any]:
+def _change(change: Mapping[str, Any]) -> dict[str, Any]:
     return {
-        "path": clear(change.path),
-        "kind": change.kind.value,
-        "before": show_json(change.before),
-        "after": show_json(change.after),
+        "path": clear(change["path"]),
+        "kind": change["kind"],
+        "before": show_json(change["before"]),
+        "after": show_json(change["after"]),
     }
 
 
-def _visible(row: Mapping[str, Any]) -> dict[str, Any]:
+def _escaped(row: Mapping[str, Any]) -> dict[str, Any]:
     return {key: clear(value) if isinstance(value, str) else value for key, value in row.items()}

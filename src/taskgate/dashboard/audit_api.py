@@ -16,14 +16,14 @@ from taskgate.dashboard.periods import since_ms
 from taskgate.dashboard.records import Records
 from taskgate.dashboard.routes import Route, Visit, get
 from taskgate.dashboard.web import Answer, json_answer, limit_of
-from taskgate.gateway.services.console import ConsoleServices
+from taskgate.ports.store import Store
 
 if TYPE_CHECKING:
     pass
 
 
 SCANNED: Final = 1_000
-"""Rows that one search reads at most."""
+"""Maximum number of rows that one search reads."""
 EXPORTED: Final = 5_000
 VERIFIED: Final = 100
 _SLICE: Final = 200
@@ -43,18 +43,19 @@ _EXPORT: Final = {"format": "jsonl (default) or cef", "after": "rows after this 
 
 
 class Audit:
-    def __init__(self, gateway: ConsoleServices, records: Records) -> None:
+    def __init__(self, store: Store, records: Records) -> None:
         self._records = records
-        self._store = gateway.tasks.store
+        self._store = store
 
-    async def found(self, visit: Visit) -> tuple[list[Row], int | None]:
-        """Matching rows, newest first, and before which row to go on."""
-        since = visit.asked("since")
+    async def found(self, visit: Visit) -> dict[str, Any]:
+        """Matching rows, newest first; `next` is the number before which the next page starts. Raises ValueError."""
+        since = visit.parameter("since")
         first = since_ms(since, self._store.now_ms()) if since is not None else 0
-        event, caller, server, tool, decision, text = (visit.asked(name) or "" for name in FILTER_NAMES)
+        event, caller, server, tool, decision, text = (visit.parameter(name) or "" for name in FILTER_NAMES)
         wanted = AuditFilter(event, caller, server, tool, decision, text, first)
-        end = _number(visit.asked("before"), self._store.audit_head()[0] + 1)
-        return await self._scan(visit.who, wanted, end, limit_of(visit.request))
+        end = _number(visit.parameter("before"), self._store.audit_head()[0] + 1)
+        rows, before = await self._scan(visit.who, wanted, end, limit_of(visit.request))
+        return {"rows": [audit_row(row) for row in rows], "next": before}
 
     async def _scan(self, who: Approver, wanted: AuditFilter, end: int, limit: int) -> tuple[list[Row], int | None]:
         rows: list[Row] = []
@@ -68,12 +69,12 @@ class Audit:
                     if len(rows) >= limit:
                         return rows, row.number if row.number > 1 else None
             end = begin
-            # Whoever calls meanwhile has its turn.
+            # Let other requests run.
             await clock.sleep(0)
         return rows, end if end > 1 else None
 
     async def chain(self) -> dict[str, Any]:
-        """The end of the chain, and whether its last rows follow from each other."""
+        """The head of the hash chain, and whether its last rows verify."""
         number, digest = self._store.audit_head()
         rows = await self._store.audit_rows(max(0, number - VERIFIED - 1), VERIFIED + 1)
         walked = verify(rows[1:], after=rows[0]) if rows and rows[0].number > 1 else verify(rows)
@@ -104,18 +105,17 @@ class Audit:
         )
 
     async def _search(self, visit: Visit) -> Answer:
-        rows, before = await self.found(visit)
-        return json_answer({"rows": [audit_row(row) for row in rows], "next": before})
+        return json_answer(await self.found(visit))
 
     async def _chain(self, _visit: Visit) -> Answer:
         return json_answer(await self.chain())
 
     async def _export(self, visit: Visit) -> Answer:
-        form = visit.asked("format") or "jsonl"
+        form = visit.parameter("format") or "jsonl"
         if form not in ("jsonl", "cef"):
             raise ValueError("format must be jsonl or cef")
-        limit = _number(visit.asked("limit"), EXPORTED)
-        after = _number(visit.asked("after"), 0)
+        limit = _number(visit.parameter("limit"), EXPORTED)
+        after = _number(visit.parameter("after"), 0)
         rows, last = await self._records.audit_rows(visit.who, after, min(max(1, limit), EXPORTED))
         body = b"".join(cef_line(row, __version__) if form == "cef" else export_line(row) for row in rows)
         name = f'attachment; filename="taskgate-audit.{form}"'.encode()
@@ -129,9 +129,9 @@ def audit_row(row: Row) -> dict[str, Any]:
     return {"number": row.number, "hash": row.hash, **entry}
 
 
-def _number(asked: str | None, otherwise: int) -> int:
-    if asked is None:
-        return otherwise
-    if not (asked.isascii() and asked.isdigit()) or len(asked) > 15:
+def _number(text: str | None, default: int) -> int:
+    if text is None:
+        return default
+    if not (text.isascii() and text.isdigit()) or len(text) > 15:
         raise ValueError("before, after and limit must be whole numbers")
-    return int(asked)
+    return int(text)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
 from taskgate.core.identity.access import Access
-from taskgate.dashboard.audit_api import FILTER_NAMES, Audit, audit_row
+from taskgate.dashboard.audit_api import FILTER_NAMES, Audit
 from taskgate.dashboard.routes import Route, Visit, page_route
 from taskgate.dashboard.web import Answer
 
@@ -24,26 +24,28 @@ class AuditPages:
 
     async def _show(self, visit: Visit) -> Answer:
         try:
-            rows, before = await self._audit.found(visit)
+            found = await self._audit.found(visit)
         except ValueError as error:
             return self._frame.message(visit.request, visit.who, 400, "Invalid filter", str(error))
-        asked = {name: value for name in (*FILTER_NAMES, "since") if (value := visit.asked(name)) is not None}
-        options = " ".join(f"--{name} {_quoted(value)}" for name, value in asked.items())
+        filters = {name: value for name in (*FILTER_NAMES, "since") if (value := visit.parameter(name)) is not None}
+        options = " ".join(f"--{name} {_quoted(value)}" for name, value in filters.items())
         return await self._frame.page(
             visit,
             "audit",
             "audit.html",
-            api=f"/api/v1/audit?{urlencode(asked)}" if asked else "/api/v1/audit",
+            api=f"/api/v1/audit?{urlencode(filters)}" if filters else "/api/v1/audit",
             command=f"taskgate audit search {options}".rstrip(),
-            rows=[_short(audit_row(row)) for row in rows],
+            rows=[_short(row) for row in found["rows"]],
             chain=await self._audit.chain(),
-            asked={name: asked.get(name, "") for name in (*FILTER_NAMES, "since")},
-            more=f"/audit?{urlencode({**asked, 'before': str(before)})}" if before is not None else None,
+            filters={name: filters.get(name, "") for name in (*FILTER_NAMES, "since")},
+            more=f"/audit?{urlencode({**filters, 'before': str(found['next'])})}"
+            if found["next"] is not None
+            else None,
         )
 
 
 def _short(row: dict[str, Any]) -> dict[str, Any]:
-    """For a line of the page; the whole row is in the JSON."""
+    """The fields of a row that the page shows, shortened; the JSON has the whole row."""
     words = ("principal", "scope", "server", "name", "decision", "rule", "reason", "outcome")
     shown = {word: str(row.get(word, ""))[:300] for word in words}
     return {**shown, "number": row["number"], "event": row["event"], "at_ms": row["at_ms"]}

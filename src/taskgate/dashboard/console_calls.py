@@ -1,8 +1,8 @@
 """Calls that people make through the API and the console (`/api/v1/tools`, the page Try).
 
-Such a call is an ordinary one: it passes every gate, and is counted and recorded like an agent's. It declares tasks, so one that
-takes longer than the grace period, or needs a decision, becomes a task. Like every other reply in progress it may end after its
-credential has expired, but not after that was revoked.
+Such a call is an ordinary one: it passes every gate, and is counted and recorded like an agent's. It declares support for tasks,
+so a call that exceeds the grace period or requires approval becomes a task. Like every reply in progress it may finish after its
+credential has expired, but not after the credential was revoked.
 """
 
 from __future__ import annotations
@@ -24,27 +24,27 @@ from taskgate.core.meta import META
 from taskgate.core.wire import Kind, Message, Raw
 from taskgate.dashboard.routes import OBJECT, TEXT, Route, Visit, closed_object, get, post
 from taskgate.dashboard.web import Answer, json_answer, problem
+from taskgate.gateway.dispatch import RequestDispatcher
 from taskgate.gateway.requests.request import Request
-from taskgate.gateway.services.console import ConsoleServices
 from taskgate.ports.outlet import CancelNote
 
-MOST_PAGES: Final = 20
+MAX_PAGES: Final = 20
 _CALL: Final = closed_object(("tool",), tool=TEXT, arguments=OBJECT, scope=TEXT)
 _REVISION: Final = "2026-07-28"
 _CLIENT: Final = {"name": "taskgate-console", "version": "1"}
 
 
 class Outcome:
-    """Where the reply of a call that a page makes arrives."""
+    """Receives the reply of a call made by a page."""
 
     def __init__(self) -> None:
         self.reply: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
 
     def send(self, message: bytes) -> None:
-        """Notifications before the reply are not shown."""
+        """Ignore notifications before the reply; pages do not show them."""
 
     def hold_open(self) -> None:
-        """The page waits anyway."""
+        """Do nothing: the page waits for the reply."""
 
     async def finish(self, _status: int, body: bytes) -> None:
         if not self.reply.done():
@@ -64,10 +64,10 @@ class Outcome:
 
 
 class CallInProgress:
-    """A request of the console until its reply is there."""
+    """A request of the console that has no reply yet."""
 
-    def __init__(self, gateway: ConsoleServices, authorized: Authorized, request: Request, outcome: Outcome) -> None:
-        self._gateway = gateway
+    def __init__(self, requests: RequestDispatcher, authorized: Authorized, request: Request, outcome: Outcome) -> None:
+        self._requests = requests
         self._authorized = authorized
         self._request = request
         self._outcome = outcome
@@ -76,10 +76,10 @@ class CallInProgress:
         self.running = asyncio.get_running_loop().create_task(self._run())
 
     async def _run(self) -> None:
-        """Goes on after the reply, where the call became a task."""
+        """Continues after the reply if the call became a task."""
         self._request.delivery.use_inbox()
         try:
-            reply = await self._gateway.requests.answer(self._request)
+            reply = await self._requests.answer(self._request)
             if reply is not None:
                 await self._outcome.finish(reply.status, reply.body)
                 self._request.delivery.delivered(True)
@@ -92,11 +92,11 @@ class CallInProgress:
             self._hold = responses.hold(self._authorized, self._withdraw, survives_expiry=True)
 
     def _withdraw(self, ended: Ended) -> None:
-        """The credential was revoked: its holder gets no result, and the work ends."""
+        """The credential was revoked: cancel the call and return no result."""
         request = self._request
         executed = Executed.MAYBE if request.delivery.sent else Executed.NO
         problem = CallerError(ended.reason.value, ended.text, executed=executed)
-        reply = self._gateway.requests.failure(problem, request.message.id, Generation.STATELESS, request.message)
+        reply = self._requests.failure(problem, request.message.id, Generation.STATELESS, request.message)
         if not self._outcome.reply.done():
             self._outcome.reply.set_result(reply.body)
             self.running.cancel(CancelNote(ended.text))
@@ -107,10 +107,10 @@ class CallInProgress:
 
 
 class ConsoleCalls:
-    """Requests that the console makes on behalf of the person who is logged in, or of the bearer of a token."""
+    """Requests on behalf of a logged-in person or the holder of a token."""
 
-    def __init__(self, gateway: ConsoleServices) -> None:
-        self._gateway = gateway
+    def __init__(self, requests: RequestDispatcher) -> None:
+        self._requests = requests
         self._running: set[asyncio.Task[None]] = set()
         self._in_progress: set[CallInProgress] = set()
 
@@ -141,13 +141,13 @@ class ConsoleCalls:
         )
 
     async def ask(self, authorized: Authorized, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
-        """One request; its result or its error, as a caller of `/mcp` would have received it."""
+        """Send one request and return its result or error, as a caller of `/mcp` would receive it."""
         meta = {VERSION: _REVISION, CAPABILITIES: {"extensions": {TASKS_EXTENSION: {}}}, CLIENT_INFO: _CLIENT}
         whole = {**params, META: meta}
         message = Message(Kind.REQUEST, wire.encode(secrets.token_hex(8)), method, whole, Raw(wire.encode(whole)))
         outcome = Outcome()
         request = Request.opened(message, authorized.caller, outcome, envelope=read_envelope(whole))
-        call = CallInProgress(self._gateway, authorized, request, outcome)
+        call = CallInProgress(self._requests, authorized, request, outcome)
         self._running.add(call.running)
         call.running.add_done_callback(self._running.discard)
         self._in_progress.add(call)
@@ -164,10 +164,10 @@ class ConsoleCalls:
         await asyncio.gather(*self._running, return_exceptions=True)
 
     async def tools(self, authorized: Authorized) -> list[dict[str, Any]]:
-        """What `tools/list` shows there, page by page."""
+        """All pages of `tools/list` in the scope of the credential."""
         found: list[dict[str, Any]] = []
         params: dict[str, Any] = {}
-        for _ in range(MOST_PAGES):
+        for _ in range(MAX_PAGES):
             result = (await self.ask(authorized, "tools/list", params)).get("result", {})
             found += [tool for tool in result.get("tools", ()) if type(tool) is dict and type(tool.get("name")) is str]
             if not result.get("nextCursor"):
@@ -182,9 +182,9 @@ class ConsoleCalls:
         return json_answer({"scope": visit.authorized.scope, "tools": await self.tools(visit.authorized)})
 
     async def _call(self, visit: Visit) -> Answer:
-        said = visit.request.json()
-        tool, arguments, scope = said.get("tool"), said.get("arguments", {}), said.get("scope")
-        if set(said) - set(_CALL["properties"]) or type(tool) is not str or type(arguments) is not dict:
+        body = visit.request.json()
+        tool, arguments, scope = body.get("tool"), body.get("arguments", {}), body.get("scope")
+        if set(body) - set(_CALL["properties"]) or type(tool) is not str or type(arguments) is not dict:
             return problem(400, 'Send "tool" (a string) and optionally "arguments" (an object) and "scope" (a string).')
         if scope is not None and type(scope) is not str:
             return problem(400, '"scope" must be a string.')
@@ -200,7 +200,7 @@ def _text_in(value: Mapping[str, Any], name: str) -> str | None:
 
 
 def task_of(reply: Mapping[str, Any]) -> str | None:
-    """The id of the task that a call became."""
+    """The id of the task that a call became, or None."""
     result = reply.get("result")
     if type(result) is not dict or result.get("resultType") != "task":
         return None

@@ -6,32 +6,42 @@ page answers nothing; only the submitted form does.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 from taskgate.core.errors import CallerError
 from taskgate.core.governance.approver import Approver
-from taskgate.core.governance.card import show_json
+from taskgate.core.identity.access import Access
 from taskgate.core.identity.roles import Permission
 from taskgate.core.questions.question import ELICIT
 from taskgate.core.text.peer_url import UnsafeUrl, check_peer_url
+from taskgate.dashboard.frame import Frame
 from taskgate.dashboard.questions_api import may_answer
+from taskgate.dashboard.routes import Route, Visit, form_route, page_route
+from taskgate.dashboard.text_filters import clear
 from taskgate.dashboard.web import Answer, WebRequest
 from taskgate.gateway.questions.elicitations import ElicitationPage
 from taskgate.gateway.questions.waiting import Waiting
 from taskgate.gateway.services.console import ConsoleServices
 
-Render = Callable[..., Answer]
 _GONE: Final = ("Question not open", "It was already answered, has expired, or belongs to another user.")
 
 
-class Elicitations:
-    def __init__(self, gateway: ConsoleServices, render: Render) -> None:
-        self._gateway = gateway
-        self._render = render
+class ElicitationPages:
+    def __init__(self, services: ConsoleServices, frame: Frame) -> None:
+        self._services = services
+        self._render = frame.plain
+        self._message = frame.message
 
-    async def answer(self, request: WebRequest, who: Approver, page_id: str, word: str | None) -> Answer:
-        page = self._gateway.pages.find(page_id, who.id, who.may(Permission.ACT))
+    def routes(self) -> tuple[Route, ...]:
+        return (
+            page_route("/elicitations/{id}", Access.LOGIN, self._serve),
+            page_route("/elicitations/{id}/{word}", Access.LOGIN, self._serve),
+            form_route("/elicitations/{id}/{word}", Access.LOGIN, self._serve),
+        )
+
+    async def _serve(self, visit: Visit) -> Answer:
+        request, who, page_id, word = visit.request, visit.who, visit.values["id"], visit.values.get("word")
+        page = self._services.pages.find(page_id, who.id, who.may(Permission.ACT))
         if page is not None and who.reaches(page.principal):
             return await self._own(request, who, page, word)
         waiting = self._waiting(page_id, who)
@@ -41,7 +51,7 @@ class Elicitations:
 
     def _waiting(self, question_id: str, who: Approver) -> Waiting | None:
         try:
-            waiting = self._gateway.activity.inbox.find_any(question_id)
+            waiting = self._services.activity.inbox.find_any(question_id)
         except CallerError:
             return None
         is_url = waiting.method == ELICIT and waiting.params.get("mode") == "url"
@@ -50,7 +60,7 @@ class Elicitations:
     async def _own(self, request: WebRequest, who: Approver, page: ElicitationPage, word: str | None) -> Answer:
         if request.method == "POST" and word in ("answer", "decline"):
             try:
-                self._gateway.pages.answer(page, request.form().get("value", "") if word == "answer" else None)
+                self._services.pages.answer(page, request.form().get("value", "") if word == "answer" else None)
                 await page.asker.told()
             except CallerError:
                 return self._message(request, who, 409, *_GONE)
@@ -61,9 +71,9 @@ class Elicitations:
             who,
             here="",
             id=page.id,
-            asks=_clear(page.asks),
-            title=_clear(page.name),
-            text=_clear(page.description),
+            asks=clear(page.asks),
+            title=clear(page.name),
+            text=clear(page.description),
             seconds=page.seconds_left,
             url=None,
             host=None,
@@ -74,13 +84,13 @@ class Elicitations:
         if request.method == "POST" and word in ("answer", "decline"):
             try:
                 action = "accept" if word == "answer" else "decline"
-                self._gateway.activity.inbox.answer_elicitation(waiting, action, None)
+                self._services.activity.inbox.answer_elicitation(waiting, action, None)
                 await waiting.kept()
             except CallerError:
                 return self._message(request, who, 409, *_GONE)
             return self._message(request, who, 200, "Answer sent", "You can close this page.")
         try:
-            loopback = self._gateway.plan.value.features.loopback_urls
+            loopback = self._services.plan.value.features.loopback_urls
             shown = check_peer_url(str(waiting.params.get("url")), allow_loopback=loopback)
         except UnsafeUrl as problem:
             return self._message(request, who, 403, "Unsafe link", problem.message)
@@ -90,19 +100,11 @@ class Elicitations:
             who,
             here="",
             id=waiting.id,
-            asks=f"Server {_clear(waiting.server)}",
+            asks=f"Server {clear(waiting.server)}",
             title="Open a link",
-            text=_clear(waiting.message),
-            seconds=max(0, (waiting.expires_ms - self._gateway.tasks.store.now_ms()) // 1000),
+            text=clear(waiting.message),
+            seconds=max(0, (waiting.expires_ms - self._services.tasks.store.now_ms()) // 1000),
             url=shown.url,
-            host=_clear(shown.host),
+            host=clear(shown.host),
             warnings=shown.warnings,
         )
-
-    def _message(self, request: WebRequest, who: Approver, status: int, title: str, text: str) -> Answer:
-        return self._render("message.html", request, who, status=status, here="", title=title, text=text, reason="")
-
-
-def _clear(text: Any) -> str:
-    """Foreign text for one line: everything invisible or deceiving is an escape."""
-    return show_json(str(text))[1:-1].replace('\\"', '"').replace("\\\\", "\\")

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+from taskgate.core.catalog.entry import EntryKind
 from taskgate.core.governance import approval as rules
-from taskgate.core.governance.approval import Refusal, Verdict
+from taskgate.core.governance.approval import PAGE_CHANNEL, Refusal, Verdict
 from taskgate.core.governance.approver import Approver
-from taskgate.core.governance.card import Card
 from taskgate.dashboard.records import Records
-from taskgate.dashboard.rows import approval_row
+from taskgate.dashboard.rows import approval_detail, approval_row
 from taskgate.dashboard.web import PAGE
+from taskgate.gateway.catalog.catalogs import Catalogs
 from taskgate.gateway.governance.approvals import Approvals
 from taskgate.gateway.governance.standing_grants import GrantWish, Ruling
+from taskgate.gateway.plan import Live, Plan
 from taskgate.ports.approval_channel import OTHER_ARGUMENTS, UNKNOWN_APPROVAL
 from taskgate.ports.approval_store import HeldCall
 
@@ -28,47 +30,77 @@ STATUS_OF: Final = {
     Refusal.ALREADY_VOTED.value: 409,
     Refusal.EXPIRED.value: 410,
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Shown:
-    """One approval in full."""
-
-    held: HeldCall
-    card: Card
-    row: dict[str, Any]
-    may_decide: bool
-    starts_on_approval: bool
-    """Whether an approval runs the call at once, rather than at its caller's next look."""
+_GRANT_MS: Final = 60 * 60_000
+"""Duration of a grant that is given on a page, where the configuration allows it to be that long."""
+_IDENTITY: Final = (
+    "requester",
+    "scope",
+    "server",
+    "name",
+    "kind",
+    "arguments_digest",
+    "definition_digest",
+    "workflow",
+)
+"""Approvals whose rows agree in these fields are about the same call."""
 
 
 class Inbox:
-    def __init__(self, approvals: Approvals, records: Records) -> None:
+    def __init__(
+        self,
+        approvals: Approvals,
+        records: Records,
+        catalogs: Catalogs,
+        plan: Live[Plan],
+        polled_ago_s: Callable[[str], float | None],
+    ) -> None:
         self.approvals = approvals
         self.records = records
+        self._catalogs = catalogs
+        self._plan = plan
+        self._polled_ago_s = polled_ago_s
 
     async def rows(
         self, who: Approver, *, everything: bool, after: str | None, limit: int = PAGE
     ) -> tuple[list[dict[str, Any]], str | None]:
-        """Open ones, oldest first; with `everything` the decided ones too."""
+        """Open approvals, oldest first, and where the next page starts; `everything` includes closed ones."""
         page = await self.records.held_page(who, open_only=not everything, after=after, limit=limit)
         return [self._row(held) for held in page.held], page.after
 
     def _row(self, held: HeldCall) -> dict[str, Any]:
         workflow = self.approvals.workflow(held.approval.workflow)
         now = rules.as_of(held.approval, workflow, self.records.now_ms())
-        return approval_row(held, now, workflow, self.approvals.page_url(now.id))
+        row = approval_row(held, now, workflow, self.approvals.page_url(now.id))
+        return {**row, "batchable": self._is_batchable(held)}
 
-    async def shown(self, approval_id: str, who: Approver) -> Shown | None:
+    def _is_batchable(self, held: HeldCall) -> bool:
+        """Whether identical calls may be decided together: only if the tool declares that it is not destructive."""
+        bound = held.approval.binding
+        offer = self._catalogs.offer(bound.server)
+        entries = offer.entries.get(EntryKind.TOOL, ()) if offer is not None else ()
+        hints = next((entry.annotations for entry in entries if entry.name == bound.tool), {})
+        return hints.get("readOnlyHint") is True or hints.get("destructiveHint") is False
+
+    async def shown(self, approval_id: str, who: Approver) -> dict[str, Any] | None:
+        """One approval in full: its row, everything on its card, and what approving it leads to."""
         held = await self.records.held(who, approval_id)
         if held is None:
             return None
-        may, starts = self.approvals.may_decide(held, who), await self._starts_on_approval(who, held)
-        row = {**self._row(held), "starts_on_approval": starts}
-        return Shown(held, await self.approvals.card(held), row, may, starts)
+        governing = self._plan.value.governing
+        row = self._row(held)
+        starts = await self._starts_on_approval(who, held)
+        grantable = governing.grants and row["kind"] == "tool"
+        return {
+            **approval_detail(row, await self.approvals.card(held)),
+            "may_decide": self.approvals.may_decide(held, who),
+            "starts_on_approval": starts,
+            "starts_on_yes": starts,  # deprecated name
+            "polled_ago_s": self._polled_ago_s(held.task_id) if held.task_id is not None else None,
+            "grant_minutes": min(_GRANT_MS, governing.longest_grant_ms) // 60_000 if grantable else None,
+        }
 
     async def _starts_on_approval(self, who: Approver, held: HeldCall) -> bool:
-        """A request that is no task is held open by its caller."""
+        """Whether approval runs the call immediately, rather than when its caller polls the task."""
         task = await self.records.task(who, held.task_id) if held.task_id is not None else None
         return task is None or await self.approvals.starts_on_approval(task)
 
@@ -86,3 +118,36 @@ class Inbox:
         return await self.approvals.decide(
             who, approval_id, verdict, reason=reason, channel=channel, digest=digest, grant=grant
         )
+
+    def grant_for(self, extent: str) -> GrantWish | None:
+        """The standing grant that the form of an approval asks for: `exact`, `tool` or `scope`; None for anything else."""
+        if extent not in ("exact", "tool", "scope"):
+            return None
+        duration_ms = min(_GRANT_MS, self._plan.value.governing.longest_grant_ms)
+        return GrantWish(duration_ms, exact_arguments=extent == "exact", whole_scope=extent == "scope")
+
+    async def decide_together(
+        self, who: Approver, ids: Sequence[str], verdict: Verdict, *, reason: str, digest: str
+    ) -> int | None:
+        """Decide identical approvals alike; the number that was not decided. None if they must be decided one by one."""
+        first = await self._row_for(who, ids[0])
+        if first is None or not first["batchable"]:
+            return None
+        refused = 0
+        for approval_id in ids:
+            row = await self._row_for(who, approval_id)
+            if row is None or same_call(row) != same_call(first):
+                refused += 1
+                continue
+            ruling = await self.decide(who, approval_id, verdict, reason=reason, channel=PAGE_CHANNEL, digest=digest)
+            refused += bool(ruling.refusal)
+        return refused
+
+    async def _row_for(self, who: Approver, approval_id: str) -> dict[str, Any] | None:
+        held = await self.records.held(who, approval_id)
+        return self._row(held) if held is not None else None
+
+
+def same_call(row: dict[str, Any]) -> tuple[str, ...]:
+    """Equal for approvals of the same call: caller, tool, arguments, definition and workflow."""
+    return tuple(row[name] for name in _IDENTITY)

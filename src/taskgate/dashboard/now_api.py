@@ -5,7 +5,7 @@ Traffic is counted from the spans of the waterfall when it is requested, so call
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from taskgate import clock
@@ -13,25 +13,23 @@ from taskgate.core.governance.approver import Approver
 from taskgate.core.identity.access import Access
 from taskgate.core.identity.roles import Permission
 from taskgate.core.tasks.state import OPEN
-from taskgate.core.tasks.task import Task
 from taskgate.core.waterfall import Span
 from taskgate.dashboard.records import Records
 from taskgate.dashboard.routes import Route, Visit, get
 from taskgate.dashboard.tasks_api import operator_row
 from taskgate.dashboard.web import Answer, json_answer
-from taskgate.gateway.services.console import ConsoleServices
+from taskgate.gateway.plan import Live
 from taskgate.ports.store_answers import TaskFilter
+from taskgate.ports.upstream import Upstream
 
-JUST_MS: Final = 60 * 60 * 1000
+RECENT_MS: Final = 60 * 60 * 1000
 WINDOW_S: Final = 600.0
 SLICES: Final = 30
 
 
 class NowApi:
-    """What is going on, as JSON, for the page and for scripts."""
-
-    def __init__(self, gateway: ConsoleServices, records: Records) -> None:
-        self._gateway = gateway
+    def __init__(self, upstreams: Live[Mapping[str, Upstream]], records: Records) -> None:
+        self._upstreams = upstreams
         self._records = records
 
     def routes(self) -> tuple[Route, ...]:
@@ -45,29 +43,29 @@ class NowApi:
             ),
         )
 
-    async def open_and_failed(self, visit: Visit) -> tuple[Sequence[Task], Sequence[Task]]:
+    async def now(self, visit: Visit) -> dict[str, Any]:
         running = await self._records.tasks(visit.who, TaskFilter(states=OPEN), only=visit.only)
-        since = self._records.now_ms() - JUST_MS
-        return running.tasks, await self._records.ended_badly(visit.who, since, only=visit.only, limit=10)
+        since = self._records.now_ms() - RECENT_MS
+        failed = await self._records.ended_badly(visit.who, since, only=visit.only, limit=10)
+        known = running.tasks or (await self._records.tasks(visit.who, TaskFilter(), only=visit.only, limit=1)).tasks
+        return {
+            "open": [operator_row(task) for task in running.tasks],
+            "failed": [operator_row(task) for task in failed],
+            "servers": self._traffic(visit.who),
+            "has_tasks": bool(known),
+        }
 
-    def traffic(self, who: Approver) -> list[dict[str, Any]]:
+    def _traffic(self, who: Approver) -> list[dict[str, Any]]:
         if not who.may(Permission.SEE):
             return []
-        return traffic(self._records.spans(who), sorted(self._gateway.upstreams.value), clock.wall())
+        return traffic(self._records.spans(who), sorted(self._upstreams.value), clock.wall())
 
     async def _now(self, visit: Visit) -> Answer:
-        running, failed = await self.open_and_failed(visit)
-        return json_answer(
-            {
-                "open": [operator_row(task) for task in running],
-                "failed": [operator_row(task) for task in failed],
-                "servers": self.traffic(visit.who),
-            }
-        )
+        return json_answer(await self.now(visit))
 
 
 def traffic(spans: Sequence[Span], servers: Sequence[str], now: float) -> list[dict[str, Any]]:
-    """Calls, errors and times of each server over the last ten minutes, as far as the latest spans reach."""
+    """Calls, errors and latencies of each server over the last ten minutes, as far as the recorded spans reach."""
     rows = []
     for server in servers:
         calls = [span for span in spans if span.server == server and span.start > now - WINDOW_S]

@@ -78,8 +78,8 @@ class DataApi:
         )
 
     async def _export(self, visit: Visit) -> Answer:
-        principal = _principal(visit, visit.asked("principal"))
-        part, _, rest = (visit.asked("after") or "tasks:").partition(":")
+        principal = _principal(visit, visit.parameter("principal"))
+        part, _, rest = (visit.parameter("after") or "tasks:").partition(":")
         if part not in self._parts:
             raise ValueError("`after` must be the `next` of the previous page")
         rows, more = await self._parts[part](principal, rest)

@@ -14,23 +14,29 @@ from taskgate.core.questions.question import ELICIT, ROOTS, SAMPLE
 from taskgate.dashboard.routes import ROWS, TEXT, Route, Visit, closed_object, get, post
 from taskgate.dashboard.web import Answer, json_answer, problem
 from taskgate.gateway.questions.inbox import FORMS
+from taskgate.gateway.questions.inbox import Inbox as QuestionInbox
 from taskgate.gateway.questions.waiting import Waiting
-from taskgate.gateway.services.console import ConsoleServices
 
 _ANSWER: Final = closed_object(
     action={"enum": ["accept", "decline", "cancel"]}, content={}, role=TEXT, model=TEXT, stop_reason=TEXT, reason=TEXT
 )
-KINDS: Final = {ELICIT: "elicitation", ROOTS: "roots", SAMPLE: "sampling"}
+SAMPLING: Final = "sampling"
+KINDS: Final = {ELICIT: "elicitation", ROOTS: "roots", SAMPLE: SAMPLING}
 
 
-def question_row(waiting: Waiting) -> dict[str, Any]:
-    return {"kind": KINDS[waiting.method], "caller": waiting.caller, **waiting.shown()}
+def question_row(waiting: Waiting, who: Approver) -> dict[str, Any]:
+    return {
+        "kind": KINDS[waiting.method],
+        "caller": waiting.caller,
+        "message": waiting.message,
+        "may_answer": may_answer(who, waiting),
+        **waiting.shown(),
+    }
 
 
 class QuestionsApi:
-    def __init__(self, gateway: ConsoleServices) -> None:
-        self._gateway = gateway
-        self._inbox = gateway.activity.inbox
+    def __init__(self, inbox: QuestionInbox) -> None:
+        self._inbox = inbox
 
     def routes(self) -> tuple[Route, ...]:
         return (
@@ -52,12 +58,22 @@ class QuestionsApi:
             ),
         )
 
-    def asked_of(self, who: Approver) -> list[Waiting]:
-        """What this person may see, oldest first."""
+    def rows(self, who: Approver) -> list[dict[str, Any]]:
+        """The open questions that this person may see, oldest first."""
+        return [question_row(waiting, who) for waiting in self._visible(who)]
+
+    def count(self, who: Approver) -> int:
+        return len(self._visible(who))
+
+    def of_task(self, who: Approver, task_id: str) -> list[dict[str, Any]]:
+        """The open questions of one task."""
+        return [question_row(waiting, who) for waiting in self._visible(who) if waiting.task_id == task_id]
+
+    def _visible(self, who: Approver) -> list[Waiting]:
         return [waiting for waiting in self._inbox.all() if who.may_see_of(waiting.caller)]
 
     def find(self, who: Approver, question_id: str) -> Waiting | None:
-        """The question; one that is somebody else's looks like one that is gone."""
+        """A question that this person may answer; any other looks like one that does not exist."""
         try:
             waiting = self._inbox.find_any(question_id)
         except CallerError:
@@ -65,37 +81,37 @@ class QuestionsApi:
         return waiting if may_answer(who, waiting) else None
 
     async def _list(self, visit: Visit) -> Answer:
-        return json_answer([question_row(waiting) for waiting in self.asked_of(visit.who)])
+        return json_answer(self.rows(visit.who))
 
     async def _answer(self, visit: Visit) -> Answer:
-        """The same checks as for the caller's own answer; the first answer wins."""
-        said = visit.request.json()
-        unknown = set(said) - {"action", "content", "role", "model", "stop_reason", "reason"}
+        """Checked like the caller's own answer; the first answer wins."""
+        body = visit.request.json()
+        unknown = set(body) - {"action", "content", "role", "model", "stop_reason", "reason"}
         if unknown:
             return problem(400, f"Unknown keys: {', '.join(sorted(unknown))}.")
         waiting = self.find(visit.who, visit.values["id"])
         if waiting is None:
             return problem(404, f"No open question {visit.values['id'][:60]!r}.")
-        if said.get("action", "accept") not in ("accept", "decline", "cancel"):
+        if body.get("action", "accept") not in ("accept", "decline", "cancel"):
             return problem(400, "action must be accept, decline or cancel.")
-        await self.settle(waiting, said)
+        await self.settle(waiting, body)
         return json_answer({"id": waiting.id, "message": f"Answer sent to {waiting.server}."})
 
-    async def settle(self, waiting: Waiting, said: Mapping[str, Any]) -> None:
-        """Raises CallerError for an answer that does not fit, and for a question that somebody else was quicker with."""
-        action = said.get("action", "accept")
+    async def settle(self, waiting: Waiting, body: Mapping[str, Any]) -> None:
+        """Raises CallerError for an answer that does not match the question, and for a question that was already answered."""
+        action = body.get("action", "accept")
         if waiting.method in FORMS:
-            self._inbox.answer_elicitation(waiting, action, said.get("content"))
+            self._inbox.answer_elicitation(waiting, action, body.get("content"))
         elif action == "accept":
             self._inbox.answer_sampling(
                 waiting,
-                str(said.get("role", "assistant")),
-                said.get("content"),
-                str(said.get("model", "a person")),
-                said.get("stop_reason"),
+                str(body.get("role", "assistant")),
+                body.get("content"),
+                str(body.get("model", "a person")),
+                body.get("stop_reason"),
             )
         else:
-            self._inbox.refuse(waiting, said.get("reason"))
+            self._inbox.refuse(waiting, body.get("reason"))
         await waiting.kept()
 
 

@@ -36,30 +36,30 @@ def refusal(needs: Permission) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Visit:
-    """One authorized request, with the values of the places in its path by name."""
+    """One authorized request, with the values of the placeholders in its path."""
 
     request: WebRequest
     person: Approver | None
     """The holder of the credential; None on public routes, and for anonymous callers where the route serves them."""
     values: Mapping[str, str]
     authorized: Authorized
-    """How it was authorized."""
+    """The credential, scope and permissions that it was authorized with."""
     version: str
-    """Of everything that pages show, from before the handler read any of it."""
+    """Version of the data that pages show, taken before the handler reads any of it."""
 
     @property
     def who(self) -> Approver:
-        """The person, on routes that are served to known people only."""
+        """The person, on routes that require a login."""
         assert self.person is not None
         return self.person
 
     @property
     def only(self) -> str | None:
-        """Whose things this person may see: only their own, or None for everybody's."""
+        """The only principal whose data this person may see, or None for all principals."""
         return None if self.who.may(Permission.SEE) else self.who.id
 
-    def asked(self, name: str) -> str | None:
-        """A parameter of the address; an empty one, as forms send them, is none."""
+    def parameter(self, name: str) -> str | None:
+        """A query parameter; None if it is missing or empty, as forms send it."""
         return self.request.query.get(name, "").strip() or None
 
 
@@ -98,8 +98,8 @@ class Route(DeclaredRoute):
                 f"{self.method} {self.path}: a route of class call, and no other, says which scope is called in"
             )
 
-    def asked_scope(self, request: WebRequest) -> str:
-        """The scope that a request names; empty where it names none, or cannot be read, which the handler will find out."""
+    def named_scope(self, request: WebRequest) -> str:
+        """The scope that a request names; empty if it names none or its body is invalid, which the handler reports."""
         if self.scope is None:
             return ""
         try:

@@ -16,7 +16,7 @@ from taskgate.ports.approval_store import HeldCall
 
 
 def approval_row(held: HeldCall, approval: Approval, workflow: Workflow, url: str) -> dict[str, Any]:
-    """One line of the list. Arguments are only in the full view, where hidden fields are marked."""
+    """One row of the list. Arguments are only in the detail, where redacted fields are marked."""
     bound = approval.binding
     return {
         "id": approval.id,
@@ -30,6 +30,7 @@ def approval_row(held: HeldCall, approval: Approval, workflow: Workflow, url: st
         "workflow": approval.workflow,
         "rule": approval.rule,
         "arguments_digest": bound.arguments_digest,
+        "definition_digest": bound.definition_digest,
         "approvals_needed": workflow.approvals_needed,
         "approvals_given": sum(1 for vote in approval.votes if vote.verdict.value == "approve"),
         "asked_at": iso(approval.asked_at_ms),
@@ -42,7 +43,7 @@ def approval_row(held: HeldCall, approval: Approval, workflow: Workflow, url: st
 
 
 def approval_detail(row: dict[str, Any], card: Card) -> dict[str, Any]:
-    """The list's line and everything an approver must see."""
+    """The row of the list, and everything that an approver must see."""
     return {
         **row,
         "arguments": card.arguments,

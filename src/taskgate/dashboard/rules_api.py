@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from taskgate.core.governance.suggestions import Suggestion
 from taskgate.core.identity.access import Access
+from taskgate.dashboard.configuration import Configuration
 from taskgate.dashboard.periods import since_ms
 from taskgate.dashboard.routes import (
     TEXT,
@@ -51,26 +52,40 @@ class RulesApi:
             ),
         )
 
+    @property
+    def configuration(self) -> Configuration:
+        return self._rules.configuration
+
+    async def in_force(self, visit: Visit) -> dict[str, Any]:
+        return {"recording": self._rules.is_recording, "rules": await self._rules.in_force(visit.who)}
+
+    async def suggestions(self, visit: Visit) -> list[dict[str, str]]:
+        return [suggestion_row(one) for one in await self._rules.suggestions(visit.who)]
+
+    async def rehearsed(self, visit: Visit, governance: str, since: str | None) -> dict[str, Any]:
+        """Raises ValueError where the section or the period is invalid."""
+        return (await self._rules.rehearsed(visit.who, governance, since)).rows()
+
     async def _list(self, visit: Visit) -> Answer:
-        return json_answer({"recording": self._rules.is_recording, "rules": await self._rules.in_force(visit.who)})
+        return json_answer(await self.in_force(visit))
 
     async def _suggestions(self, visit: Visit) -> Answer:
-        return json_answer([suggestion_row(one) for one in await self._rules.suggestions(visit.who)])
+        return json_answer(await self.suggestions(visit))
 
     async def _recorded(self, visit: Visit) -> Answer:
-        first = since_ms(visit.asked("since"), self._records.now_ms())
-        after = visit.asked("after") or "0"
+        first = since_ms(visit.parameter("since"), self._records.now_ms())
+        after = visit.parameter("after") or "0"
         if not (after.isascii() and after.isdigit()) or len(after) > 15:
             raise ValueError("after must be the `next` of the previous page")
         page = await self._records.recorded_calls(visit.who, first, int(after), limit_of(visit.request))
         return json_answer({"calls": page.calls, "next": page.after, "recording": self._rules.is_recording})
 
     async def _rehearse(self, visit: Visit) -> Answer:
-        said = visit.request.json()
-        governance, since = said.get("governance"), said.get("since")
-        if set(said) - {"governance", "since"} or type(governance) is not str or type(since) not in (str, type(None)):
+        body = visit.request.json()
+        governance, since = body.get("governance"), body.get("since")
+        if set(body) - {"governance", "since"} or type(governance) is not str or type(since) not in (str, type(None)):
             raise ValueError('send "governance" (the section as YAML text) and optionally "since", such as 7d')
-        return json_answer((await self._rules.rehearsed(visit.who, governance, since)).rows())
+        return json_answer(await self.rehearsed(visit, governance, since))
 
 
 def suggestion_row(one: Suggestion) -> dict[str, str]:

@@ -13,8 +13,7 @@ from taskgate.dashboard.routes import (
     form_route,
     page_route,
 )
-from taskgate.dashboard.rules import Rules
-from taskgate.dashboard.rules_api import suggestion_row
+from taskgate.dashboard.rules_api import RulesApi
 from taskgate.dashboard.web import Answer
 
 if TYPE_CHECKING:
@@ -25,7 +24,7 @@ _EXAMPLES_SHOWN: Final = 50
 
 
 class RulesPages:
-    def __init__(self, rules: Rules, frame: Frame) -> None:
+    def __init__(self, rules: RulesApi, frame: Frame) -> None:
         self._rules = rules
         self._frame = frame
 
@@ -42,25 +41,26 @@ class RulesPages:
         form = visit.request.form()
         text, since = form.get("governance", ""), form.get("since", "").strip() or f"{DAYS}d"
         try:
-            found = (await self._rules.rehearsed(visit.who, text, since)).rows()
+            found = await self._rules.rehearsed(visit, text, since)
         except ValueError as error:
             return await self._page(visit, text, since, None, str(error))
         return await self._page(visit, text, since, found, None)
 
     async def _page(
-        self, visit: Visit, text: str, since: str, found: dict[str, Any] | None, wrong: str | None
+        self, visit: Visit, text: str, since: str, found: dict[str, Any] | None, error: str | None
     ) -> Answer:
+        in_force = await self._rules.in_force(visit)
         return await self._frame.page(
             visit,
             "rules",
             "rules.html",
-            rules=await self._rules.in_force(visit.who),
-            suggestions=[suggestion_row(one) for one in await self._rules.suggestions(visit.who)],
-            recording=self._rules.is_recording,
+            rules=in_force["rules"],
+            recording=in_force["recording"],
+            suggestions=await self._rules.suggestions(visit),
             may_rehearse=visit.who.may(Permission.ACT),
             governance=text,
             since=since,
             found=found,
             examples=found["examples"][:_EXAMPLES_SHOWN] if found is not None else (),
-            wrong=wrong,
+            error=error,
         )

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from taskgate.core.catalog.entry import EntryKind
+from taskgate.core.catalog.rendering import STATELESS_AUDIENCE
 from taskgate.core.governance.approver import Approver
+from taskgate.core.governance.decision import Denied
 from taskgate.core.identity.access import Access
+from taskgate.core.identity.caller import Caller
+from taskgate.core.patterns import PatternKind
 from taskgate.core.scoping.scope import check
 from taskgate.core.scoping.session_request import NO_WISH
 from taskgate.core.scoping.task_config import TaskConfigError
@@ -21,25 +26,23 @@ from taskgate.dashboard.routes import (
     get,
     post,
 )
-from taskgate.dashboard.web import Answer, json_answer, problem
+from taskgate.dashboard.web import Answer, RequestProblem, json_answer, problem
 from taskgate.gateway.dynamic_servers import facts_of
 from taskgate.gateway.services.console import ConsoleServices
 
-if TYPE_CHECKING:
-    pass
-
-
+BYTES_A_TOKEN: Final = 4
+"""An estimate for JSON; models differ."""
 DEFAULT_LIFETIME_MS: Final = 60 * 60 * 1000
 _NO_SUCH_SCOPE: Final = "Scope not found."
-_WISH: Final = closed_object(("config",), config=OBJECT, lifetime_ms={"type": "integer"}, label=TEXT)
+_NEW_SCOPE: Final = closed_object(("config",), config=OBJECT, lifetime_ms={"type": "integer"}, label=TEXT)
 _KEYS: Final = frozenset({"config", "lifetime_ms", "label"})
 
 
 class ScopesApi:
-    def __init__(self, gateway: ConsoleServices, records: Records) -> None:
-        self._gateway = gateway
+    def __init__(self, services: ConsoleServices, records: Records) -> None:
+        self._services = services
         self._records = records
-        self._temporary = gateway.temporary_scopes
+        self._temporary = services.temporary_scopes
 
     def routes(self) -> tuple[Route, ...]:
         act = Access.ACT
@@ -50,16 +53,68 @@ class ScopesApi:
                 act,
                 self._hand_over,
                 "Create a temporary scope.",
-                _WISH,
+                _NEW_SCOPE,
                 status=201,
                 command="taskgate scopes hand-over FILE",
             ),
             get("/scopes/{name}", act, self._show, "One scope.", command="taskgate scopes explain {name}"),
+            get(
+                "/scopes/{name}/tools",
+                act,
+                self._tools,
+                "Tools of a scope, their size in tools/list, and what is excluded.",
+                command="taskgate scopes explain {name}",
+            ),
             delete("/scopes/{name}", act, self._delete, "End a temporary scope.", command="taskgate scopes end {name}"),
         )
 
     async def _list(self, visit: Visit) -> Answer:
-        return json_answer({"scopes": [self._row(name) for name in self._records.scopes(visit.who)]})
+        return json_answer({"scopes": await self.listed(visit.who)})
+
+    async def _tools(self, visit: Visit) -> Answer:
+        return json_answer(await self.tools(visit.who, visit.values["name"]))
+
+    async def listed(self, who: Approver) -> list[dict[str, Any]]:
+        """Every scope that this person may see, with the size of its tools/list."""
+        rows = []
+        for name in self._records.scopes(who):
+            tools = await self.tools(who, name)
+            size = {"tool_count": len(tools["tools"]), "left_out_count": len(tools["left_out"])}
+            size |= {"list_bytes": tools["bytes"], "list_tokens": tools["tokens"]}
+            rows.append({**self._row(name), **size})
+        return rows
+
+    async def tools(self, who: Approver, name: str) -> dict[str, Any]:
+        """The tools of a scope, their size in tools/list, and what is excluded for which reason. Raises RequestProblem."""
+        plan = self._services.plan.value
+        if name not in plan.scopes or not self._records.has_scope(who, name):
+            raise RequestProblem(404, _NO_SUCH_SCOPE)
+        view = await self._services.lookup.views.view(plan, Caller(scope=name), NO_WISH)
+        size = sum(len(entry) for entry in view.listing(EntryKind.TOOL, STATELESS_AUDIENCE))
+        left_out = [
+            {"what": f"{server}:{tool}", "why": why.reason.value if why is not None else "hidden"}
+            for server, tool in view.withheld.get(PatternKind.TOOL, ())
+            for why in (view.subset.explain(server, tool),)
+        ]
+        left_out += [
+            {"what": f"{server}:{tool}", "why": "omitted"}
+            for server, omitted in view.omitted.items()
+            for tool in sorted(omitted.names)
+        ]
+        denied = [tool for tool in view.tools.values() if isinstance(tool.decision, Denied)]
+        left_out += [{"what": f"{tool.server}:{tool.name}", "why": "rule_denied"} for tool in denied]
+        left_out += [{"what": line.subject, "why": line.reason.value} for line in view.subset.log]
+        shown = [tool for tool in view.tools.values() if not isinstance(tool.decision, Denied)]
+        return {
+            "scope": name,
+            "address": "/mcp" if name == plan.default_scope else f"/mcp/{name}",
+            "mode": view.scope.mode.value,
+            "servers": list(view.subset.servers),
+            "tools": [{"name": tool.wire, "server": tool.server, "rule": tool.decision.rule} for tool in shown],
+            "bytes": size,
+            "tokens": size // BYTES_A_TOKEN,
+            "left_out": left_out,
+        }
 
     async def _show(self, visit: Visit) -> Answer:
         name = visit.values["name"]
@@ -71,36 +126,36 @@ class ScopesApi:
         return await self._end(visit.values["name"], visit.who)
 
     async def _hand_over(self, visit: Visit) -> Answer:
-        who, said = visit.who, visit.request.json()
-        config, label = said.get("config"), said.get("label", "")
-        lifetime_ms = said.get("lifetime_ms", DEFAULT_LIFETIME_MS)
-        if set(said) - _KEYS or type(config) is not dict or not all(type(text) is str for text in config.values()):
+        who, body = visit.who, visit.request.json()
+        config, label = body.get("config"), body.get("label", "")
+        lifetime_ms = body.get("lifetime_ms", DEFAULT_LIFETIME_MS)
+        if set(body) - _KEYS or type(config) is not dict or not all(type(text) is str for text in config.values()):
             raise ValueError('send "config" (a map of strings) and optionally "lifetime_ms" and "label"')
         if type(lifetime_ms) is not int or type(label) is not str:
             raise ValueError("lifetime_ms must be a whole number and label a string")
         try:
-            handed = await self._temporary.hand_over(
-                self._gateway.plan.value, config, lifetime_ms, label=label, by=who.id
+            created = await self._temporary.hand_over(
+                self._services.plan.value, config, lifetime_ms, label=label, by=who.id
             )
         except TaskConfigError as error:
             return json_answer({"error": error.message, **error.data}, 400)
-        row = self._row(handed.scope.name)
-        return json_answer({**row, "url": self._url(handed.scope.name), "token": handed.token}, 201)
+        row = self._row(created.scope.name)
+        return json_answer({**row, "url": self._url(created.scope.name), "token": created.token}, 201)
 
     async def _end(self, name: str, who: Approver) -> Answer:
         if not self._records.has_scope(who, name):
             return problem(404, _NO_SUCH_SCOPE)
         if await self._temporary.end(name, who.id):
             return json_answer({"scope": name, "ended_by": who.id})
-        if self._gateway.has_scope(name):
+        if self._services.has_scope(name):
             return problem(409, "This scope is defined in the configuration file; remove it there.")
         return problem(404, _NO_SUCH_SCOPE)
 
     def _row(self, name: str) -> dict[str, Any]:
-        """What a scope comes to now: its servers, and the reason for each that is left out."""
-        plan = self._gateway.plan.value
+        """The scope with its servers, and the reason for each excluded one."""
+        plan = self._services.plan.value
         policy = plan.scopes[name]
-        facts = facts_of(self._gateway.lookup.views.subset(plan, name, NO_WISH))
+        facts = facts_of(self._services.lookup.views.subset(plan, name, NO_WISH))
         found: dict[str, Any] = {
             "scope": name,
             "address": "/mcp" if name == plan.default_scope else f"/mcp/{name}",
@@ -123,4 +178,4 @@ class ScopesApi:
         return found
 
     def _url(self, name: str) -> str:
-        return f"{self._gateway.address.base()}/mcp/{name}"
+        return f"{self._services.address.base()}/mcp/{name}"

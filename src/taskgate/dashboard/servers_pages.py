@@ -35,7 +35,7 @@ class ServersPages:
         return await self._frame.page(visit, "servers", "servers.html", rows=rows)
 
     async def _show(self, visit: Visit) -> Answer:
-        return await self._page(visit, visit.asked("done"), None)
+        return await self._page(visit, visit.parameter("done"), None)
 
     async def _page(self, visit: Visit, done: str | None, wrong: str | None) -> Answer:
         name = visit.values["name"]

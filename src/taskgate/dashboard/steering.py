@@ -11,37 +11,49 @@ from taskgate.dashboard.routes import Route
 from taskgate.dashboard.rules import Rules
 from taskgate.dashboard.rules_api import RulesApi
 from taskgate.dashboard.rules_pages import RulesPages
+from taskgate.dashboard.scope_pages import ScopePages
+from taskgate.dashboard.scopes_api import ScopesApi
 from taskgate.dashboard.servers_api import Servers
 from taskgate.dashboard.servers_pages import ServersPages
-from taskgate.dashboard.system_pages import System, SystemPages
+from taskgate.dashboard.system_api import System
+from taskgate.dashboard.system_pages import SystemPages
 from taskgate.dashboard.usage_api import Usage
 from taskgate.dashboard.usage_pages import UsagePages
+from taskgate.dashboard.waterfall_api import RecentRequests
+from taskgate.dashboard.waterfall_pages import WaterfallPages
 from taskgate.gateway.services.console import ConsoleServices
 
 
 class Steering:
-    def __init__(self, gateway: ConsoleServices, records: Records, configuration: Configuration) -> None:
-        self._rules = Rules(gateway, records, configuration)
+    def __init__(self, services: ConsoleServices, records: Records, configuration: Configuration) -> None:
+        self._rules = Rules(services, records, configuration)
+        self._rules_api = RulesApi(self._rules)
         self._usage = Usage(records)
-        self._servers = Servers(gateway, records, configuration)
-        self._audit = Audit(gateway, records)
-        self._system = System(gateway, records, configuration)
+        self._servers = Servers(services, records, configuration)
+        self._scopes = ScopesApi(services, records)
+        self._audit = Audit(services.tasks.store, records)
+        self._system = System(services, configuration)
+        self._requests = RecentRequests(records)
 
     def routes(self) -> tuple[Route, ...]:
-        """Of the API."""
+        """Routes of the JSON API."""
         return (
-            *RulesApi(self._rules).routes(),
+            *self._rules_api.routes(),
             *self._usage.routes(),
             *self._servers.routes(),
+            *self._scopes.routes(),
             *self._audit.routes(),
             *self._system.routes(),
+            *self._requests.routes(),
         )
 
     def pages(self, frame: Frame) -> tuple[Route, ...]:
         return (
-            *RulesPages(self._rules, frame).routes(),
+            *RulesPages(self._rules_api, frame).routes(),
             *UsagePages(self._usage, frame).routes(),
             *ServersPages(self._servers, frame).routes(),
+            *ScopePages(self._scopes, frame).routes(),
             *AuditPages(self._audit, frame).routes(),
             *SystemPages(self._system, frame).routes(),
+            *WaterfallPages(self._requests, frame).routes(),
         )

@@ -1,16 +1,17 @@
-"""Tasks of every caller for operators, as JSON: list, look, follow, cancel. The paths are in docs/api-reference.md.
+"""Tasks as JSON: list, show, result, events, cancel. The paths are in docs/api-reference.md.
 
-Who may see may look, who may act may cancel. A caller sees, follows and cancels its own tasks.
+The permission `see` shows tasks of all callers, `act` cancels them. A caller sees, follows and cancels its own tasks.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from typing import Any, Final
 
 import msgspec
 
 from taskgate import clock
+from taskgate.access.routes import RouteKind
 from taskgate.core import wire
 from taskgate.core.governance.approver import Approver
 from taskgate.core.identity.access import Access
@@ -22,30 +23,50 @@ from taskgate.dashboard.records import Records
 from taskgate.dashboard.routes import ROWS, TEXT, Route, Visit, closed_object, get, post, refusal
 from taskgate.dashboard.rows import status_event, task_row
 from taskgate.dashboard.task_filters import FILTERS, point_in_time, task_states
-from taskgate.dashboard.web import Answer, EventAnswer, json_answer, limit_of, problem
-from taskgate.gateway.services.console import ConsoleServices
-from taskgate.ports.store_answers import TaskFilter, TaskPage
+from taskgate.dashboard.task_timeline import timeline
+from taskgate.dashboard.web import Answer, EventAnswer, RequestProblem, json_answer, limit_of, problem
+from taskgate.gateway.plan import Live, Plan
+from taskgate.gateway.tasks.engine import TaskEngine
+from taskgate.ports.store_answers import TaskFilter
+from taskgate.ports.upstream import Upstream
 
 PING_S: Final = 15.0
 LONGEST_WAIT_S: Final = 20
-"""How long a request for a result waits for the task's end at most; less than clients and proxies wait for a reply."""
+"""Longest wait for a result; shorter than the timeouts of clients and proxies."""
 _NO_SUCH_TASK: Final = "Task not found."
 _PAGE: Final = closed_object(("tasks", "next"), tasks=ROWS, next={"type": ["string", "null"]})
 _REASON: Final = closed_object(reason=TEXT)
 
 
 class TasksApi:
-    def __init__(self, gateway: ConsoleServices, records: Records) -> None:
-        self._gateway = gateway
+    def __init__(
+        self, tasks: TaskEngine, plan: Live[Plan], upstreams: Live[Mapping[str, Upstream]], records: Records
+    ) -> None:
+        self._tasks = tasks
+        self._plan = plan
+        self._upstreams = upstreams
         self._records = records
-        self._store = gateway.tasks.store
+        self._store = tasks.store
 
     def routes(self) -> tuple[Route, ...]:
         return (
+            Route(
+                method="GET",
+                path="/api/tasks",
+                access=Access.SEE,
+                kind=RouteKind.API,
+                handler=self._list_without_version,
+                answer=ROWS,
+                summary="Tasks of all callers in the format of version 0.1; see /api/v1/tasks.",
+                query={
+                    "after": "start of the next page, from the header x-next-after",
+                    "limit": "maximum number of rows, up to 1000",
+                },
+            ),
             get(
                 "/tasks",
                 Access.LOGIN,
-                self._page,
+                self._list,
                 "Tasks, newest first: those of all callers, or yours.",
                 answer=_PAGE,
                 command="taskgate tasks list --all",
@@ -85,45 +106,85 @@ class TasksApi:
             ),
         )
 
-    async def find(self, visit: Visit, task_id: str) -> Task | None:
-        """The task, if this person may see it; somebody else's looks like one that does not exist."""
-        return await self._records.task(visit.who, task_id)
-
-    async def page(self, visit: Visit, limit: int) -> TaskPage:
-        """The tasks that fit what the address asks for, of those that this person may see. Raises ValueError."""
+    async def listed(self, visit: Visit, limit: int) -> dict[str, Any]:
+        """The tasks that match the query parameters, of those that this person may see. Raises ValueError."""
         now = self._store.now_ms()
         wanted = TaskFilter(
-            principal=visit.asked("caller"),
-            server=visit.asked("server"),
-            scope=visit.asked("scope"),
-            tool=visit.asked("tool"),
-            text=visit.asked("text"),
-            states=task_states(visit.asked("state")),
-            since_ms=point_in_time("since", visit.asked("since"), now),
-            until_ms=point_in_time("until", visit.asked("until"), now),
+            principal=visit.parameter("caller"),
+            server=visit.parameter("server"),
+            scope=visit.parameter("scope"),
+            tool=visit.parameter("tool"),
+            text=visit.parameter("text"),
+            states=task_states(visit.parameter("state")),
+            since_ms=point_in_time("since", visit.parameter("since"), now),
+            until_ms=point_in_time("until", visit.parameter("until"), now),
         )
-        return await self._records.tasks(visit.who, wanted, only=visit.only, after=visit.asked("after"), limit=limit)
+        after = visit.parameter("after")
+        page = await self._records.tasks(visit.who, wanted, only=visit.only, after=after, limit=limit)
+        return {"tasks": [operator_row(task) for task in page.tasks], "next": page.after}
 
-    async def _page(self, visit: Visit) -> Answer:
-        page = await self.page(visit, limit_of(visit.request))
-        return json_answer({"tasks": [operator_row(task) for task in page.tasks], "next": page.after})
-
-    async def _show(self, visit: Visit) -> Answer:
-        task = await self.find(visit, visit.values["id"])
-        if task is None:
-            return problem(404, _NO_SUCH_TASK)
-        arguments, hidden = self.shown_arguments(task)
+    async def detail(self, visit: Visit) -> dict[str, Any]:
+        """The task that the path names, with arguments, timeline and questions. Raises RequestProblem."""
+        task = await self._found(visit)
+        arguments, hidden = self._redacted_arguments(task)
+        held = await self._store.held(task.approval_id) if task.approval_id is not None else None
+        answered = await self._store.questions(task.id, answered=True)
+        unanswered = await self._store.questions(task.id)
         questions = [
             {"key": question.key, "method": question.method, "request": wire.parse_strictly(question.request)}
-            for question in await self._store.questions(task.id)
+            for question in unanswered
         ]
-        return json_answer({**operator_row(task), "arguments": arguments, "hidden": hidden, "questions": questions})
+        return {
+            **operator_row(task),
+            "arguments": arguments,
+            "hidden": hidden,
+            "questions": questions,
+            "timeline": timeline(task, held, answered, unanswered),
+            "may_cancel": not task.state.is_terminal and _may_cancel(visit.who, task),
+        }
+
+    async def stored_result(self, visit: Visit) -> bytes | None:
+        """The result or error of the task that the path names, as the server sent it; None while there is none."""
+        return await self._tasks.records.result_bytes(await self._found(visit))
+
+    async def cancel(self, visit: Visit, reason: str | None) -> dict[str, Any]:
+        """Raises RequestProblem where the task cannot be cancelled by this person."""
+        task = await self._found(visit)
+        if not _may_cancel(visit.who, task):
+            raise RequestProblem(403, refusal(Permission.ACT))
+        if task.state.is_terminal:
+            raise RequestProblem(409, f"This task has already finished with state {task.state.value}.")
+        by = f"by {visit.who.id}: {reason}" if reason else f"by {visit.who.id}"
+        return operator_row(await self._tasks.methods.cancel_task(task, by))
+
+    def server_names(self, visit: Visit) -> list[str]:
+        """Names for the filter; only for people who may see the tasks of all callers."""
+        return sorted(self._upstreams.value) if visit.only is None else []
+
+    async def _found(self, visit: Visit) -> Task:
+        """The task that the path names. A task of another caller looks like one that does not exist."""
+        task = await self._records.task(visit.who, visit.values["id"])
+        if task is None:
+            raise RequestProblem(404, _NO_SUCH_TASK)
+        return task
+
+    async def _list(self, visit: Visit) -> Answer:
+        return json_answer(await self.listed(visit, limit_of(visit.request)))
+
+    async def _list_without_version(self, visit: Visit) -> Answer:
+        after, limit = visit.request.query.get("after"), limit_of(visit.request)
+        page = await self._records.tasks(visit.who, TaskFilter(), only=None, after=after, limit=limit)
+        headers = ((b"x-next-after", page.after.encode("ascii")),) if page.after is not None else ()
+        return json_answer([task_row(task) for task in page.tasks], headers=headers)
+
+    async def _show(self, visit: Visit) -> Answer:
+        return json_answer(await self.detail(visit))
 
     async def _result(self, visit: Visit) -> Answer:
-        """Looking at a task as its operator starts nothing: only its caller's look may, who may be the operator."""
-        task = await self.find(visit, visit.values["id"])
+        """Reading a result starts an approved task only for its own caller, not for an operator."""
+        task: Task | None = await self._found(visit)
         self._start_if_own(visit, task)
-        wait_s = _seconds(visit.asked("wait"))
+        wait_s = _seconds(visit.parameter("wait"))
         if task is not None and not task.state.is_terminal and wait_s:
             task = await self._ended(visit, task, wait_s)
         if task is None:
@@ -134,80 +195,66 @@ class TasksApi:
         if task.outcome is None:
             text = task.status_message or f"The task ended as {task.state.value}."
             return json_answer({**row, "result": {"content": [{"type": "text", "text": text}], "isError": True}})
-        body = await self._gateway.tasks.records.result_bytes(task)
+        body = await self._tasks.records.result_bytes(task)
         if body is None:
             return problem(410, f"This task ended as {task.state.value}; its result has expired.")
         name = "error" if task.outcome.kind is OutcomeKind.ERROR else "result"
         return json_answer({**row, name: msgspec.Raw(body)})
 
     async def _ended(self, visit: Visit, task: Task, wait_s: float) -> Task | None:
-        """The task once it has ended, or as it is when the time is up; None if it is gone."""
-        changes, end = self._gateway.tasks.records.changes, clock.monotonic() + wait_s
+        """The task when it has finished, or as it is when the time is up; None if it no longer exists."""
+        changes, end = self._tasks.records.changes, clock.monotonic() + wait_s
         current: Task | None = task
-        while current is not None and not current.state.is_terminal and not self._gateway.tasks.draining:
+        while current is not None and not current.state.is_terminal and not self._tasks.draining:
             left = end - clock.monotonic()
             if left <= 0:
                 break
             await changes.next_change(task.id, left)
-            current = await self.find(visit, task.id)
+            current = await self._records.task(visit.who, task.id)
             self._start_if_own(visit, current)
         return current
 
     def _start_if_own(self, visit: Visit, task: Task | None) -> None:
         if task is not None and task.principal == visit.who.id:
-            self._gateway.tasks.methods.start_for_result(task)
+            self._tasks.methods.start_for_result(task)
 
-    def shown_arguments(self, task: Task) -> tuple[Any, list[str]]:
-        """With everything hidden that any workflow hides: a task page is no way round an approval page."""
+    def _redacted_arguments(self, task: Task) -> tuple[Any, list[str]]:
+        """Redacted by every workflow, so that a task page does not show what an approval page hides."""
         value: Any = wire.parse_strictly(task.arguments or b"{}")
         hidden: list[str] = []
-        for redaction in self._gateway.plan.value.governing.redactions.values():
+        for redaction in self._plan.value.governing.redactions.values():
             redacted = redaction.redact(value)
             value = redacted.value
             hidden += [path for path in redacted.hidden if path not in hidden]
         return value, hidden
 
     async def _cancel(self, visit: Visit) -> Answer:
-        said = visit.request.json()
-        reason = said.get("reason")
-        if set(said) - {"reason"} or (reason is not None and type(reason) is not str):
+        body = visit.request.json()
+        reason = body.get("reason")
+        if set(body) - {"reason"} or (reason is not None and type(reason) is not str):
             return problem(400, 'The body may contain only "reason", a string.')
-        task = await self.find(visit, visit.values["id"])
-        if task is None:
-            return problem(404, _NO_SUCH_TASK)
-        if not self.may_cancel(visit.who, task):
-            return problem(403, refusal(Permission.ACT))
-        if task.state.is_terminal:
-            return problem(409, f"This task has already finished with state {task.state.value}.")
-        return json_answer(operator_row(await self.cancel(visit.who, task, reason)))
-
-    def may_cancel(self, who: Approver, task: Task) -> bool:
-        return who.may(Permission.ACT) or (task.principal == who.id and who.id != ANONYMOUS)
-
-    async def cancel(self, who: Approver, task: Task, reason: str | None) -> Task:
-        told = f"by {who.id}: {reason}" if reason else f"by {who.id}"
-        return await self._gateway.tasks.methods.cancel_task(task, told)
+        return json_answer(await self.cancel(visit, reason))
 
     async def _events(self, visit: Visit) -> Answer | EventAnswer:
         task_id = visit.values["id"]
-        task = await (self._find_anonymous(task_id) if visit.person is None else self.find(visit, task_id))
+        task = await (self._find_anonymous(task_id) if visit.person is None else self._records.task(visit.who, task_id))
         return EventAnswer(self._follow(task)) if task is not None else problem(404, _NO_SUCH_TASK)
 
     async def _find_anonymous(self, task_id: str) -> Task | None:
-        """Anonymous callers prove by the unguessable id that a task is theirs; it opens anonymous tasks only."""
+        """An anonymous caller proves ownership by the unguessable id; it opens anonymous tasks only."""
         task = await self._store.get(task_id) if is_task_id(task_id) else None
         return task if task is not None and task.principal == ANONYMOUS else None
 
     async def _follow(self, task: Task) -> AsyncGenerator[bytes]:
-        """`task_status` whenever something changes, `:ping` while nothing does, the end with the task."""
-        changes = self._gateway.tasks.records.changes
+        """A `task_status` event per change, `:ping` while idle; the stream ends with the task."""
+        changes = self._tasks.records.changes
         last: dict[str, Any] | None = None
         while True:
             shown = status_event(task)
             if shown != last:
                 last = shown
                 yield b"event: task_status\ndata: " + msgspec.json.encode(shown) + b"\n\n"
-            if task.state.is_terminal or self._gateway.tasks.draining:
+            if task.state.is_terminal or self._tasks.draining:
                 return
             if not await changes.next_change(task.id, PING_S):
                 yield b":ping\n\n"
@@ -217,8 +264,12 @@ class TasksApi:
             task = current
 
 
+def _may_cancel(who: Approver, task: Task) -> bool:
+    return who.may(Permission.ACT) or (task.principal == who.id and who.id != ANONYMOUS)
+
+
 def operator_row(task: Task) -> dict[str, Any]:
-    """A task with whose it is: the principal, and the conversation that asked for it."""
+    """A task row with the caller: the principal and its conversation."""
     return {**task_row(task), "caller": task.caller, "attempts": task.attempts, "keep_result_ms": task.keep_result_ms}
 
 

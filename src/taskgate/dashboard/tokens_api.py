@@ -8,18 +8,17 @@ from taskgate.core.identity.access import Access
 from taskgate.core.timestamps import iso
 from taskgate.dashboard.routes import TEXT, Route, Visit, closed_object, get, post
 from taskgate.dashboard.web import Answer, json_answer, problem
-from taskgate.gateway.governance.standing_grants import Revoked
-from taskgate.gateway.plan import KnownToken
-from taskgate.gateway.services.console import ConsoleServices
+from taskgate.gateway.governance.standing_grants import KnownPeople, Revoked
+from taskgate.gateway.plan import KnownToken, Live, Plan
 
 LONGEST_REASON: Final = 500
 _REVOKE: Final = closed_object(("name",), name=TEXT, reason=TEXT)
 
 
 class PeopleApi:
-    def __init__(self, gateway: ConsoleServices) -> None:
-        self._gateway = gateway
-        self._people = gateway.people
+    def __init__(self, plan: Live[Plan], people: KnownPeople) -> None:
+        self._plan = plan
+        self._people = people
 
     def routes(self) -> tuple[Route, ...]:
         admin = Access.CONFIGURE
@@ -42,24 +41,24 @@ class PeopleApi:
         )
 
     async def _tokens(self, visit: Visit) -> Answer:
-        """Those of the configuration, and the issuers' subjects whose credentials were revoked."""
+        """Tokens of the configuration, and revoked subjects of issuers."""
         who = visit.who
-        tokens = [token for token in self._gateway.plan.value.governing.tokens if who.reaches(token.principal)]
+        tokens = [token for token in self._plan.value.governing.tokens if who.reaches(token.principal)]
         rows = [_row(token, self._people.revoked.get(token.sha256)) for token in tokens]
         known = {token.sha256 for token in tokens}
-        recalled = [
+        revoked_subjects = [
             {"id": name, "principal": name, "roles": [], "expires_at": None, **_revocation(revoked)}
             for name, revoked in self._people.revoked.items()
             if name not in known and "#" in name and who.reaches(name)
         ]
-        return json_answer({"tokens": rows + recalled})
+        return json_answer({"tokens": rows + revoked_subjects})
 
     async def _revoke(self, visit: Visit) -> Answer:
-        who, said = visit.who, visit.request.json()
-        name, reason = said.get("name"), said.get("reason", "")
-        if set(said) - {"name", "reason"} or type(name) is not str or type(reason) is not str or not name:
+        who, body = visit.who, visit.request.json()
+        name, reason = body.get("name"), body.get("reason", "")
+        if set(body) - {"name", "reason"} or type(name) is not str or type(reason) is not str or not name:
             raise ValueError('send "name" (the id of a token or the name of a principal) and optionally "reason"')
-        tokens = self._gateway.plan.value.governing.tokens
+        tokens = self._plan.value.governing.tokens
         found = [token for token in tokens if name in (token.id, token.principal) and who.reaches(token.principal)]
         for token in found:
             await self._people.revoke(token.sha256, token.principal, who.id, reason[:LONGEST_REASON])

@@ -45,7 +45,7 @@ class TryPages:
     async def _show(self, visit: Visit) -> Answer:
         scope = visit.authorized.scope
         tools = await self._calls.tools(visit.authorized)
-        asked = visit.asked("tool") or _proposed(tools, visit.asked("like"))
+        asked = visit.parameter("tool") or _proposed(tools, visit.parameter("like"))
         return await self._page(visit, scope, tools, next((tool for tool in tools if tool["name"] == asked), None))
 
     async def _page(

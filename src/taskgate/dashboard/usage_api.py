@@ -31,8 +31,8 @@ class Usage:
 
     async def rows(self, visit: Visit) -> tuple[list[UsageRow], int, str]:
         """What was asked for; who may not see everybody's usage sees their own."""
-        days = _days(visit.asked("days"))
-        by = visit.asked("by") or GROUPINGS[0]
+        days = _days(visit.parameter("days"))
+        by = visit.parameter("by") or GROUPINGS[0]
         now = self._records.now_ms()
         rows = await self._records.usage(visit.who, days_before(now, days), day_of(now))
         return summed(rows, tuple(part.strip() for part in by.split(","))), days, by
@@ -51,10 +51,10 @@ class Usage:
         )
 
     async def _json(self, visit: Visit) -> Answer:
-        if visit.asked("format") == "prometheus":
+        if visit.parameter("format") == "prometheus":
             return await self._metrics(visit)
         rows, _, _ = await self.rows(visit)
-        if visit.asked("format") == "csv":
+        if visit.parameter("format") == "csv":
             name = b'attachment; filename="taskgate-usage.csv"'
             return Answer(200, as_csv(rows).encode(), "text/csv; charset=utf-8", ((b"content-disposition", name),))
         return json_answer([usage_row(row) for row in rows])
@@ -63,7 +63,7 @@ class Usage:
         """Of today, so they begin anew at midnight in UTC, which collectors take for a restart."""
         today = day_of(self._records.now_ms())
         rows = await self._records.usage(visit.who, today, today)
-        by = tuple(part.strip() for part in (visit.asked("by") or _LABELS).split(","))
+        by = tuple(part.strip() for part in (visit.parameter("by") or _LABELS).split(","))
         return Answer(200, as_metrics(rows, by).encode(), "text/plain; version=0.0.4; charset=utf-8")
 
 

@@ -48,7 +48,16 @@ _NOT_KEPT: Final = (_CACHED, b"no-store")
 
 
 class BodyTooLarge(Exception):
-    """More than a form or a decision could ever need."""
+    """The body exceeds `MAX_BODY`."""
+
+
+class RequestProblem(Exception):
+    """A request that cannot be served: JSON routes return it as an error, pages show it as a message."""
+
+    def __init__(self, status: int, text: str) -> None:
+        super().__init__(text)
+        self.status = status
+        self.text = text
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,57 @@
+"""Tool definitions that differ from their pins, as JSON: list and accept."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from taskgate.core.identity.access import Access
+from taskgate.dashboard.routes import ROWS, TEXT, Route, Visit, closed_object, get, post
+from taskgate.dashboard.web import Answer, json_answer, problem
+from taskgate.gateway.governance.pins import Pins
+
+_DEFINITION: Final = closed_object(("server", "tool", "digest"), server=TEXT, tool=TEXT, digest=TEXT)
+
+
+class DefinitionsApi:
+    def __init__(self, pins: Pins) -> None:
+        self._pins = pins
+
+    def routes(self) -> tuple[Route, ...]:
+        return (
+            get(
+                "/pins",
+                Access.SEE,
+                self._list,
+                "Tool definitions that differ from their pins.",
+                answer=ROWS,
+                command="taskgate pins list",
+            ),
+            post(
+                "/pins/accept",
+                Access.ACT,
+                self._accept,
+                "Accept a changed definition.",
+                _DEFINITION,
+                command="taskgate pins accept TOOL",
+            ),
+        )
+
+    def changed(self) -> list[dict[str, Any]]:
+        return self._pins.changed_rows()
+
+    async def accept(self, visit: Visit, server: str, tool: str, digest: str) -> bool:
+        """Accept the definition with this digest; False if it is no longer the current one."""
+        return await self._pins.accept(server, tool, digest, visit.who.id)
+
+    async def _list(self, _visit: Visit) -> Answer:
+        return json_answer(self.changed())
+
+    async def _accept(self, visit: Visit) -> Answer:
+        body = visit.request.json()
+        server, tool, digest = (body.get(name) for name in ("server", "tool", "digest"))
+        if type(server) is not str or type(tool) is not str or type(digest) is not str:
+            return problem(400, "Send server, tool and the digest of the definition that you reviewed, as strings.")
+        if not await self.accept(visit, server, tool, digest):
+            text = "No changed definition with this digest. It may have changed again: review the current one."
+            return problem(409, text)
+        return json_answer({"server": server, "tool": tool, "digest": digest, "accepted_by": visit.who.id})

@@ -1,0 +1,42 @@
+"""One-time links that log a person in to the console."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from taskgate.access.authorize import Authorizer
+from taskgate.core.governance.approver import Approver
+from taskgate.core.identity.access import Access
+from taskgate.dashboard.login import Login
+from taskgate.dashboard.routes import Route, Visit, closed_object, post
+from taskgate.dashboard.web import Answer, json_answer
+
+
+class LoginLinks:
+    def __init__(self, login: Login, authorizer: Authorizer, base_url: Callable[[], str]) -> None:
+        self._login = login
+        self._authorizer = authorizer
+        self._base_url = base_url
+
+    def routes(self) -> tuple[Route, ...]:
+        return (
+            post(
+                "/login-links",
+                Access.SEE,
+                self._create,
+                "Create a one-time login link for the console.",
+                closed_object(),
+                command="taskgate approvals login",
+            ),
+        )
+
+    def printed(self, who: Approver) -> str:
+        """A link to print on the terminal of the gateway."""
+        return self._link(self._login.printed_code(who.id))
+
+    async def _create(self, visit: Visit) -> Answer:
+        facts = self._login.facts_of(visit.authorized.credential, self._authorizer.credentials)
+        return json_answer({"url": self._link(await self._login.new_code(visit.who.id, facts))})
+
+    def _link(self, code: str) -> str:
+        return f"{self._base_url()}/login?code={code}"

@@ -1,0 +1,50 @@
+"""The pages of scopes: the list, and the tools of one scope."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+from urllib.parse import quote
+
+from taskgate.core.identity.access import Access
+from taskgate.dashboard.routes import Route, Visit, page_route
+from taskgate.dashboard.web import Answer
+
+if TYPE_CHECKING:
+    from taskgate.dashboard.frame import Frame
+
+from taskgate.dashboard.scopes_api import ScopesApi
+
+TOOLS_SHOWN: Final = 200
+
+
+class ScopePages:
+    def __init__(self, scopes: ScopesApi, frame: Frame) -> None:
+        self._scopes = scopes
+        self._frame = frame
+
+    def routes(self) -> tuple[Route, ...]:
+        return (
+            page_route("/scopes", Access.ACT, self._list),
+            page_route("/scopes/{name}", Access.ACT, self._show),
+        )
+
+    async def _list(self, visit: Visit) -> Answer:
+        rows = [
+            {**row, "page": f"/scopes/{quote(row['scope'], safe='')}"} for row in await self._scopes.listed(visit.who)
+        ]
+        return await self._frame.page(visit, "scopes", "scopes.html", rows=rows)
+
+    async def _show(self, visit: Visit) -> Answer:
+        name = visit.values["name"]
+        row = await self._scopes.tools(visit.who, name)
+        return await self._frame.page(
+            visit,
+            "scopes",
+            "scope.html",
+            title=name,
+            api=f"/api/v1/scopes/{quote(name, safe='')}/tools",
+            command=self._frame.command_for("GET", "/api/v1/scopes/{name}/tools", name=name),
+            row=row,
+            tools=row["tools"][:TOOLS_SHOWN],
+            left_out=row["left_out"][:TOOLS_SHOWN],
+        )

@@ -1,0 +1,43 @@
+"""The timeline of a task: when it was created, approved, sent, asked questions and finished."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from taskgate.core.tasks.task import AttemptState, Task
+from taskgate.core.timestamps import iso
+from taskgate.ports.approval_store import HeldCall
+from taskgate.ports.store_answers import TaskQuestion
+
+_ATTEMPTS: Final = {
+    AttemptState.DISPATCHING: "no reply yet",
+    AttemptState.VOID: "not executed",
+    AttemptState.ANSWERED: "reply received",
+}
+
+
+def timeline(
+    task: Task, held: HeldCall | None, answered: Sequence[TaskQuestion], unanswered: Sequence[TaskQuestion]
+) -> list[dict[str, Any]]:
+    """The events of a task, oldest first. `held` is its approval, if it needed one."""
+    attempt = task.last_attempt
+    promoted = attempt is not None and attempt.sent_at_ms <= task.created_ms
+    created = "Promoted to a task" if promoted else "Created"
+    steps: list[tuple[int, str, str]] = [(task.created_ms, created, f"by {task.principal} in scope {task.scope}")]
+    if held is not None:
+        steps.append((held.approval.asked_at_ms, "Approval requested", f"rule: {held.approval.rule}"))
+        for vote in held.approval.votes:
+            decision = "Approved" if vote.verdict.value == "approve" else "Denied"
+            steps.append((vote.at_ms, f"{decision} by {vote.approver}", vote.reason))
+    if attempt is not None:
+        number = f"attempt {attempt.number}, " if attempt.number > 1 else ""
+        steps.append((attempt.sent_at_ms, f"Sent to {attempt.upstream}", f"{number}{_ATTEMPTS[attempt.state]}"))
+    steps += [(question.asked_ms or 0, "Question answered", question.method) for question in answered]
+    steps += [(question.asked_ms or 0, "Question open", question.method) for question in unanswered]
+    if task.finished_ms is not None:
+        steps.append((task.finished_ms, f"Finished: {task.state.value}", task.status_message or ""))
+    elif task.progress is not None:
+        steps.append((task.updated_ms, "Progress", task.status_message or ""))
+    steps.sort(key=lambda step: step[0])
+    return [{"at": iso(at_ms), "event": event, "detail": detail} for at_ms, event, detail in steps]

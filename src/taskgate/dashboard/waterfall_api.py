@@ -1,0 +1,89 @@
+"""Recent requests and their server calls as JSON, filtered."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from taskgate import clock
+from taskgate.core.identity.access import Access
+from taskgate.core.waterfall import KEPT, Span, Window, in_window
+from taskgate.dashboard.records import Records
+from taskgate.dashboard.routes import ROWS, Route, Visit, get
+from taskgate.dashboard.web import Answer, json_answer
+
+if TYPE_CHECKING:
+    pass
+
+FILTERS: Final = ("server", "caller", "name", "state")
+ZOOM: Final = ("trace", "from", "to")
+_SPANS_QUERY: Final = {
+    **{name: f"requests with a call whose {name} contains this text" for name in FILTERS},
+    "minutes": "of the last minutes",
+    "trace": "the request with this id, and its calls",
+    "from": "ran after this time, in milliseconds since 1970; together with to",
+    "to": "ran before this time",
+    "limit": f"maximum number, up to {KEPT}",
+}
+
+
+class RecentRequests:
+    def __init__(self, records: Records) -> None:
+        self._records = records
+
+    def routes(self) -> tuple[Route, ...]:
+        return (
+            get(
+                "/waterfall",
+                Access.SEE,
+                self._list,
+                "Recent requests and their server calls.",
+                answer=ROWS,
+                query=_SPANS_QUERY,
+            ),
+        )
+
+    async def _list(self, visit: Visit) -> Answer:
+        limit = visit.parameter("limit") or str(KEPT)
+        if not (limit.isascii() and limit.isdigit()) or len(limit) > 9 or not 0 < int(limit) <= KEPT:
+            raise ValueError(f"limit must be a whole number from 1 to {KEPT}")
+        return json_answer([span.shown() for span in self.spans(visit)[-int(limit) :]])
+
+    def spans(self, visit: Visit) -> list[Span]:
+        """Recent requests that match the query parameters, with the server calls that they made. Raises ValueError."""
+        wanted = {name: value for name in FILTERS if (value := visit.parameter(name)) is not None}
+        now = clock.wall()
+        window = chosen_window(visit) or Window(now - 60 * _minutes(visit.parameter("minutes")), float("inf"))
+        recent = in_window(self._records.spans(visit.who), window, now)
+        trace = visit.parameter("trace")
+        if trace is not None:
+            recent = [span for span in recent if trace in (str(span.number), str(span.parent))]
+        if not wanted:
+            return recent
+        hits = {
+            span.parent or span.number
+            for span in recent
+            if all(value.casefold() in getattr(span, name).casefold() for name, value in wanted.items())
+        }
+        return [span for span in recent if span.number in hits or span.parent in hits]
+
+
+def chosen_window(visit: Visit) -> Window | None:
+    """The selected part of the time axis, or None. Raises ValueError."""
+    begin, end = visit.parameter("from"), visit.parameter("to")
+    if begin is None and end is None:
+        return None
+    try:
+        window = Window(float(begin or "") / 1000, float(end or "") / 1000)
+    except ValueError:
+        window = Window(0, 0)
+    if not 0 < window.begin < window.end < 1e11:
+        raise ValueError("from and to must be times in milliseconds since 1970, from before to")
+    return window
+
+
+def _minutes(text: str | None) -> float:
+    if text is None:
+        return 24 * 60
+    if not (text.isascii() and text.isdigit()) or len(text) > 4 or int(text) < 1:
+        raise ValueError("minutes must be a whole number from 1 to 9999")
+    return int(text)

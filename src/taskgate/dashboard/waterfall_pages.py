@@ -1,0 +1,44 @@
+"""The page Waterfall: recent requests as a diagram."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from taskgate import clock
+from taskgate.core.identity.access import Access
+from taskgate.core.waterfall import svg
+from taskgate.dashboard.routes import Route, Visit, page_route
+from taskgate.dashboard.web import Answer, with_query
+
+if TYPE_CHECKING:
+    from taskgate.dashboard.frame import Frame
+
+from taskgate.dashboard.waterfall_api import FILTERS, ZOOM, RecentRequests, chosen_window
+
+
+class WaterfallPages:
+    def __init__(self, requests: RecentRequests, frame: Frame) -> None:
+        self._requests = requests
+        self._frame = frame
+
+    def routes(self) -> tuple[Route, ...]:
+        return (page_route("/waterfall", Access.SEE, self._show),)
+
+    async def _show(self, visit: Visit) -> Answer:
+        try:
+            spans = self._requests.spans(visit)
+        except ValueError as error:
+            return self._frame.message(visit.request, visit.who, 400, "Invalid filter", str(error))
+        filters = {name: visit.parameter(name) or "" for name in (*FILTERS, "minutes")}
+        given = {**filters, **{name: visit.parameter(name) or "" for name in ZOOM}}
+        drawing = svg(spans, clock.wall(), chosen_window(visit))
+        return await self._frame.page(
+            visit,
+            "waterfall",
+            "waterfall.html",
+            drawing=drawing,
+            filters=filters,
+            zoomed=any(given[name] for name in ZOOM),
+            out=with_query("/waterfall", filters),
+            api=with_query("/api/v1/waterfall", given),
+        )
