@@ -25,7 +25,7 @@ from tests.chaos.load import Load
 from tests.chaos.stage import CLASSES, DISK_FULL, HERE, Stage, configuration, set_stage, upstream_command
 from tests.harness.programs import listening, start, until_ready
 
-NO_ROOM = "has no room left"
+NO_ROOM = "No space left"
 CHILD = "ledger_child.py"
 Happening = Callable[[Stage, int], Awaitable[None]]
 

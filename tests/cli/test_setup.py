@@ -64,7 +64,7 @@ def named_schema(file: Path) -> str:
 def test_without_any_client_a_demo_server_is_served(tmp_path: Path) -> None:
     assert "taskgate serve" in taskgate(tmp_path, "init", "--yes")
     assert list(load_text((tmp_path / "taskgate.yaml").read_text(), environment={}).root.servers) == ["files"]
-    assert "in order" in taskgate(tmp_path, "check")
+    assert "Configuration valid" in taskgate(tmp_path, "check")
     assert (tmp_path / named_schema(tmp_path / "taskgate.yaml")).read_text() == taskgate(tmp_path, "schema")
 
 
@@ -74,7 +74,7 @@ def test_the_servers_of_clients_are_found_and_scripts_can_read_the_answer(tmp_pa
     answer = json.loads(taskgate(tmp_path, "init", "--json"))
     assert (answer["servers"], answer["clients"]) == (["notes"], ["cursor"])
     assert settings.read_text() == before
-    assert "in order" in taskgate(tmp_path, "check")
+    assert "Configuration valid" in taskgate(tmp_path, "check")
 
 
 def test_three_questions_make_rules_and_put_the_gateway_in_front(tmp_path: Path) -> None:

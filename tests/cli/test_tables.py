@@ -46,7 +46,7 @@ def test_a_column_that_would_be_empty_is_left_out(capsys: pytest.CaptureFixture[
     target = Target("http://127.0.0.1:7467/mcp", None, None)
     described: dict[str, Any] = {"name": "look", "description": "Looks.", "inputSchema": {"type": "object"}}
     tools._print_table([Tool.from_wire(described)], target)
-    assert "As a task" not in capsys.readouterr().out
+    assert "Task support" not in capsys.readouterr().out
     tools._print_table([Tool.from_wire({**described, "execution": {"taskSupport": "optional"}})], target)
     assert "optional" in capsys.readouterr().out
 

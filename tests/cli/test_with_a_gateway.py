@@ -53,7 +53,7 @@ async def test_the_doctor_knows_the_gateway_that_has_the_port(gateway: Gateway, 
     config.write_text(json.dumps({"schema": 1, "listen": {"port": gateway.port}, "servers": {}}))
     _, out, _ = await run(gateway, "doctor", "--json", "-c", str(config))
     (port,) = [found for found in map(json.loads, out.splitlines()) if found["about"] == "port"]
-    assert (port["verdict"], port["said"]) == ("ok", f"{gateway.port} is the running gateway's")
+    assert (port["verdict"], port["said"]) == ("ok", f"{gateway.port} is used by the running gateway")
     _, out, _ = await run_to_end(
         [sys.executable, "-m", "taskgate", "doctor", "--json", "-c", str(config)], {"TASKGATE_STATE_DIR": str(tmp_path)}
     )
@@ -65,7 +65,7 @@ async def test_the_doctor_knows_the_gateway_that_has_the_port(gateway: Gateway, 
 async def test_a_question_with_nobody_there_ends_a_watched_task_with_code_4(gateway: Gateway, generation: str) -> None:
     code, out, err = await run(gateway, "call", "demo__greet", "--task", "--watch", "--generation", generation)
     assert (code, out) == (4, "")
-    assert "nobody is here to answer" in err
+    assert "waits for an answer" in err
     assert "What is your name?" in err
     await cancel_all(gateway)
     code, out, _ = await run(gateway, "call", "demo__greet", "--task", "--watch", "--json")
@@ -164,7 +164,7 @@ async def test_an_operator_finds_tasks_by_what_they_are(gateway: Gateway) -> Non
     assert code == 0, err
     assert [json.loads(line)["id"] for line in out.splitlines()] == [task_id]
     code, out, err = await run(gateway, "tasks", "list", "--state", "failed", "--in-scope", "elsewhere")
-    assert (code, out, "no such tasks" in err) == (0, "", True)
+    assert (code, out, "No matching tasks" in err) == (0, "", True)
     code, out, err = await run(gateway, "tasks", "list", "--all", "--text", task_id, "--json", "--token", ANN)
     assert (code, out) == (0, ""), "who only calls finds only what is theirs"
     code, out, err = await run(gateway, "tasks", "list", "--all", "--text", task_id, "--json", "--token", VIEWER)

@@ -166,5 +166,5 @@ async def test_there_is_no_list_of_tasks_in_this_generation(everything: str) -> 
 
 async def test_a_task_nobody_asked_for_is_an_error_where_none_was_offered(liar: str) -> None:
     async with connect(liar, tasks=False, generation="stateless") as session:
-        with pytest.raises(InvalidReply, match="did not offer"):
+        with pytest.raises(InvalidReply, match="did not declare"):
             await session.call_tool("unasked_task")

@@ -36,7 +36,7 @@ async def test_the_inbox_on_the_command_line(tmp_path: Path) -> None:
     async with a_stage(tmp_path) as stage:
         code, out, err = await run("approvals", "list", stage=stage)
         assert (code, out) == (0, "")
-        assert "Nothing waits" in err
+        assert "No open approvals" in err
         waiting = asyncio.create_task(
             (await stage.stateful()).call("s__delete_it", {"path": "\x1b[31mred", "password": "p"})
         )

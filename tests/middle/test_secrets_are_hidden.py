@@ -101,7 +101,7 @@ def test_check_and_doctor_say_nothing_of_them(tmp_path: Path) -> None:
     assert set(SECRETS.values()) <= set(load(file).root.allowed_hosts)
     checked = run("check", "-c", str(file))
     assert "can be read by every user" in checked
-    assert "The configuration is in order: 8 server(s)." in checked
+    assert "(8 servers)." in checked
     for said in (checked, run("doctor", "-c", str(file)), run("doctor", "-c", str(file), "--json")):
         assert_hidden(said)
     assert_hidden(repr(load(file)))

@@ -335,4 +335,4 @@ async def test_workers_on_a_sqlite_store_are_refused_with_the_reason(tmp_path: P
     )
     assert code == 2
     assert "postgresql://" in said
-    assert "leave out --workers" in said
+    assert "remove --workers" in said

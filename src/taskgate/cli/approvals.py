@@ -14,14 +14,14 @@ from taskgate.cli.exit_codes import ExitCode
 from taskgate.cli.gateway_api import ApiProblem, GatewayApi, ask_gateway, print_rows, whole_id
 from taskgate.cli.target import Gateway, Json, Token
 
-ApprovalId = Annotated[str, typer.Argument(metavar="ID", help="The approval's id; its beginning or end is enough.")]
-Reason = Annotated[str, typer.Option("--reason", help="Why; a denial's reason is told to the caller.")]
+ApprovalId = Annotated[str, typer.Argument(metavar="ID", help="Approval id; its beginning or end is enough.")]
+Reason = Annotated[str, typer.Option("--reason", help="Reason. The caller sees the reason of a denial.")]
 _MANY = 1000
 
 
 def register(app: typer.Typer) -> None:
     """Put the group of commands on the application."""
-    group = typer.Typer(help="See and decide calls that wait for a person.", no_args_is_help=True)
+    group = typer.Typer(help="List and decide calls that wait for approval.", no_args_is_help=True)
     for name, command in (("list", list_), ("show", show), ("approve", approve), ("deny", deny), ("login", login)):
         group.command(name)(command)
     group.command("passphrase")(passphrase)
@@ -29,7 +29,7 @@ def register(app: typer.Typer) -> None:
 
 
 def list_(
-    everything: Annotated[bool, typer.Option("--all", help="Also those that are decided or over.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Include decided and expired approvals.")] = False,
     gateway: Gateway = None,
     token: Token = None,
     as_json: Json = False,
@@ -37,14 +37,14 @@ def list_(
     """List the open approvals, oldest first."""
 
     def work(api: GatewayApi) -> None:
-        nothing = "No approvals." if everything else "Nothing waits for a decision."
+        nothing = "No approvals." if everything else "No open approvals."
         print_rows(_rows(api, everything), as_json, nothing, _table)
 
     ask_gateway(work, gateway, token, as_json)
 
 
 def show(approval_id: ApprovalId, gateway: Gateway = None, token: Token = None, as_json: Json = False) -> None:
-    """Show one approval in full: the exact arguments, who asked, why, and what is different from last time."""
+    """Show one approval: the exact arguments, the caller, the rule, and changes since the last approved call."""
 
     def work(api: GatewayApi) -> None:
         detail = api.get(f"/api/approvals/{_full_id(api, approval_id)}").value
@@ -59,18 +59,18 @@ def approve(
     reason: Reason = "",
     grant: Annotated[
         int | None,
-        typer.Option("--grant", metavar="MINUTES", help="Also approve this tool for this caller for a while."),
+        typer.Option("--grant", metavar="MINUTES", help="Also approve further calls of this tool by this caller."),
     ] = None,
-    exact: Annotated[bool, typer.Option("--exact", help="With --grant: only for exactly these arguments.")] = False,
+    exact: Annotated[bool, typer.Option("--exact", help="With --grant: only calls with the same arguments.")] = False,
     whole_scope: Annotated[
-        bool, typer.Option("--whole-scope", help="With --grant: for every caller of the scope.")
+        bool, typer.Option("--whole-scope", help="With --grant: for all callers of the scope.")
     ] = False,
-    yes: Annotated[bool, typer.Option("-y", "--yes", help="Do not ask on a terminal.")] = False,
+    yes: Annotated[bool, typer.Option("-y", "--yes", help="Do not ask for confirmation.")] = False,
     gateway: Gateway = None,
     token: Token = None,
     as_json: Json = False,
 ) -> None:
-    """Approve a call. On a terminal it is shown first, and you are asked."""
+    """Approve a call. On a terminal, the call is shown and you are asked to confirm."""
 
     def work(api: GatewayApi) -> None:
         full = _full_id(api, approval_id)
@@ -79,7 +79,7 @@ def approve(
         if asks:
             print(_page(detail))
             if not typer.confirm("Approve this call?"):
-                raise ApiProblem(ExitCode.CANCELLED, "Nothing was decided.")
+                raise ApiProblem(ExitCode.CANCELLED, "Not approved; the call still waits.")
         body: dict[str, Any] = {"reason": reason, "arguments_digest": detail["arguments_digest"]}
         if grant is not None:
             body["grant"] = {"minutes": grant, "exact_arguments": exact, "whole_scope": whole_scope}
@@ -91,7 +91,7 @@ def approve(
 def deny(
     approval_id: ApprovalId, reason: Reason = "", gateway: Gateway = None, token: Token = None, as_json: Json = False
 ) -> None:
-    """Deny a call. The tool will not run."""
+    """Deny a call. The tool does not run."""
 
     def work(api: GatewayApi) -> None:
         full = _full_id(api, approval_id)
@@ -101,7 +101,7 @@ def deny(
 
 
 def login(gateway: Gateway = None, token: Token = None, as_json: Json = False) -> None:
-    """Print a link that opens the inbox in a browser; it works once and for a quarter of an hour."""
+    """Print a login link for the web console. It works once, within 15 minutes."""
 
     def work(api: GatewayApi) -> None:
         reply = api.post("/api/login-links", {}).value
@@ -111,20 +111,20 @@ def login(gateway: Gateway = None, token: Token = None, as_json: Json = False) -
 
 
 def passphrase() -> None:
-    """Set a passphrase that approvals by the operator need besides the token; for machines where agents have a shell."""
+    """Set a passphrase that the operator must enter to approve. For machines where agents have a shell."""
     from taskgate.config.load import state_directory
     from taskgate.inbound.gateway_secrets import set_passphrase
 
     if not sys.stdin.isatty():
-        printing.note("Run this on a terminal: a passphrase is typed, never passed on a command line.")
+        printing.note("Run this command on a terminal; the passphrase is read from the keyboard.")
         raise typer.Exit(ExitCode.USAGE)
     given = typer.prompt("New passphrase", hide_input=True, confirmation_prompt=True)
     set_passphrase(state_directory(os.environ), given)
-    printing.note("It is asked for from the next start of the gateway on.")
+    printing.note("Passphrase set. Restart the gateway to apply it.")
 
 
 def _approved(api: GatewayApi, approval_id: str, body: dict[str, Any]) -> dict[str, Any]:
-    """Approve, with the passphrase if the gateway wants it."""
+    """Approve, with the passphrase if the gateway requires one."""
     path = f"/api/approvals/{approval_id}/approve"
     known = os.environ.get("TASKGATE_PASSPHRASE")
     if known:
@@ -151,7 +151,7 @@ def _rows(api: GatewayApi, everything: bool) -> list[dict[str, Any]]:
 
 
 def _full_id(api: GatewayApi, given: str) -> str:
-    """A whole id as it is; a piece of one if it belongs to exactly one open approval."""
+    """Return a full id unchanged, or the only open approval whose id begins or ends with `given`."""
     if len(given) >= len("ap_") + 26:
         return given
     return whole_id([str(row["id"]) for row in _rows(api, False)], given, "open approvals")
@@ -162,7 +162,7 @@ def _say(answer: dict[str, Any], as_json: bool) -> None:
 
 
 def _table(rows: list[dict[str, Any]]) -> None:
-    headings = ("Id", "State", "Tool", "Asked by", "Asked", "Decide by", "Rule")
+    headings = ("Id", "State", "Tool", "Caller", "Requested", "Expires", "Rule")
     printing.table(headings, [_cells(row) for row in rows])
 
 
@@ -176,25 +176,25 @@ def _page(detail: dict[str, Any]) -> str:
     lines = [
         f"{detail['name']} on {detail['server']}  [{detail['state']}]",
         f"  id          {detail['id']}",
-        f"  asked by    {detail['requester']} in scope {detail['scope']}, {printing.local_time(detail['asked_at'])}",
-        f"  decide by   {printing.local_time(detail['expires_at'])}",
+        f"  caller      {detail['requester']} in scope {detail['scope']}, {printing.local_time(detail['asked_at'])}",
+        f"  expires     {printing.local_time(detail['expires_at'])}",
         f"  rule        {detail['rule']} (workflow {detail['workflow']})",
         f"  approvals   {detail['approvals_given']} of {detail['approvals_needed']}",
-        *_after_a_yes(detail),
+        *_on_approval(detail),
         "",
-        "Exactly this will be sent:",
+        "Arguments that will be sent:",
         *(f"  {line}" for line in detail["arguments"].splitlines()),
     ]
     lines += [
-        f"Changed and not accepted yet: {changed['kind']} {changed['tool']} (`taskgate pins list` has the difference)"
+        f"Changed and not accepted: {changed['kind']} {changed['tool']} (see `taskgate pins list`)"
         for changed in detail.get("unaccepted", ())
     ]
     if detail.get("not_validated"):
         lines.append(f"The arguments were not validated: {detail['not_validated']}")
     if detail["hidden"]:
-        lines.append(f"Hidden from you, but sent: {', '.join(detail['hidden'])}")
+        lines.append(f"Redacted here, but sent: {', '.join(detail['hidden'])}")
     if detail["deceptive"]:
-        lines.append(f"Characters that can deceive the eye, shown as \\uXXXX: {', '.join(detail['deceptive'])}")
+        lines.append(f"Misleading characters, shown as \\uXXXX: {', '.join(detail['deceptive'])}")
     lines += ["", *_changes(detail["changes"])]
     for vote in detail["votes"]:
         why = f": {vote['reason']}" if vote["reason"] else ""
@@ -202,19 +202,21 @@ def _page(detail: dict[str, Any]) -> str:
     return "\n".join(printing.clean(line) for line in lines)
 
 
-def _after_a_yes(detail: dict[str, Any]) -> list[str]:
+def _on_approval(detail: dict[str, Any]) -> list[str]:
     if detail["state"] != "open" or "starts_on_approval" not in detail:
         return []
-    runs = "runs at once" if detail["starts_on_approval"] else "runs when its caller asks for the task again"
-    return [f"  after a yes {runs}"]
+    runs = (
+        "the call runs at once" if detail["starts_on_approval"] else "the call runs when its caller next reads the task"
+    )
+    return [f"  on approval {runs}"]
 
 
 def _changes(changes: dict[str, Any] | None) -> list[str]:
     if changes is None:
-        return ["No call of this tool was approved before."]
+        return ["No earlier call of this tool was approved."]
     if not changes["list"]:
-        return ["The same arguments were approved before."]
-    lines = ["Different from the last approved call:"]
+        return ["Same arguments as the last approved call."]
+    lines = ["Changes since the last approved call:"]
     for change in changes["list"]:
         before, after = (json.dumps(change[side], ensure_ascii=False) for side in ("before", "after"))
         lines.append(f"  {change['path'] or '(everything)'}: {change['kind']}, {before} -> {after}")

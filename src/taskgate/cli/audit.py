@@ -34,17 +34,15 @@ def register(app: typer.Typer) -> None:
 
 def export(
     config: ConfigOption = None,
-    output: Annotated[
-        Path | None, typer.Option("-o", "--output", help="File to write; default: standard output.")
-    ] = None,
-    after: Annotated[int, typer.Option("--after", help="Only rows after this number.")] = 0,
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="File to write. Default: stdout.")] = None,
+    after: Annotated[int, typer.Option("--after", help="Export only rows after this number.")] = 0,
 ) -> None:
-    """Write the log as JSON lines. Each line carries its hash, so an export can be verified by itself."""
+    """Export the log as JSON lines. Each line has its hash, so `audit verify --file` can verify the export."""
     from taskgate.core.audit.chain import export_line
 
     chains = several_chains(config, None)
     if chains is not None and after:
-        raise typer.BadParameter("--after counts the rows of one chain; this store has several.")
+        raise typer.BadParameter("--after applies to a log with one chain; this log has several")
     sink = sys.stdout.buffer if output is None else output.open("wb")
     count = 0
     try:
@@ -58,7 +56,7 @@ def export(
     finally:
         if output is not None:
             sink.close()
-    printing.note(f"{count} rows.")
+    printing.note(f"{count} rows exported.")
 
 
 def _all_rows(config: str | None, several: Chains | None, after: int) -> Iterator[tuple[str, Row]]:
@@ -73,36 +71,38 @@ def _all_rows(config: str | None, several: Chains | None, after: int) -> Iterato
 
 def search(
     *,
-    text: Annotated[str | None, typer.Option("--text", help="In any field, whatever its case.")] = None,
-    event: Annotated[str | None, typer.Option("--event", help="Exactly this event, such as call_denied.")] = None,
-    caller: Annotated[str | None, typer.Option("--caller", help="Exactly this principal.")] = None,
-    server: Annotated[str | None, typer.Option("--server", help="Exactly this server.")] = None,
-    tool: Annotated[str | None, typer.Option("--tool", help="Exactly this tool.")] = None,
-    decision: Annotated[str | None, typer.Option("--decision", help="Exactly this decision.")] = None,
-    since: Annotated[str | None, typer.Option("--since", help="Rows of the last 7d, 12h or 30m.")] = None,
-    limit: Annotated[int, typer.Option("--limit", min=1, max=10_000, help="How many rows.")] = 50,
+    text: Annotated[str | None, typer.Option("--text", help="Text in any field, ignoring case.")] = None,
+    event: Annotated[str | None, typer.Option("--event", help="Event name, for example call_denied.")] = None,
+    caller: Annotated[str | None, typer.Option("--caller", help="Principal of the caller.")] = None,
+    server: Annotated[str | None, typer.Option("--server", help="Server id.")] = None,
+    tool: Annotated[str | None, typer.Option("--tool", help="Tool name.")] = None,
+    decision: Annotated[str | None, typer.Option("--decision", help="Decision, for example deny.")] = None,
+    since: Annotated[
+        str | None, typer.Option("--since", help="Only rows of this period, for example 7d, 12h or 30m.")
+    ] = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, max=10_000, help="Maximum number of rows.")] = 50,
     gateway: Gateway = None,
     token: Token = None,
     as_json: Json = False,
 ) -> None:
-    """Find rows of a running gateway's log, the newest first."""
-    asked = {"text": text, "event": event, "caller": caller, "server": server}
-    asked |= {"tool": tool, "decision": decision, "since": since}
+    """Search the audit log of a running gateway, newest rows first."""
+    filters = {"text": text, "event": event, "caller": caller, "server": server}
+    filters |= {"tool": tool, "decision": decision, "since": since}
 
     def work(api: GatewayApi) -> None:
-        rows = _found(api, {key: value for key, value in asked.items() if value is not None}, limit)
-        print_rows(rows, as_json, "No row fits.", _print_rows)
+        rows = _fetch_rows(api, {key: value for key, value in filters.items() if value is not None}, limit)
+        print_rows(rows, as_json, "No matching rows.", _print_rows)
 
     ask_gateway(work, gateway, token, as_json)
 
 
-def _found(api: GatewayApi, asked: dict[str, str], limit: int) -> list[Any]:
+def _fetch_rows(api: GatewayApi, filters: dict[str, str], limit: int) -> list[Any]:
     rows: list[Any] = []
     before: int | None = 0
     while before is not None and len(rows) < limit:
         more = {"before": str(before)} if before else {}
-        wanted = {**asked, **more, "limit": str(min(1000, limit - len(rows)))}
-        page = api.get(f"/api/v1/audit?{urlencode(wanted)}").value
+        query = {**filters, **more, "limit": str(min(1000, limit - len(rows)))}
+        page = api.get(f"/api/v1/audit?{urlencode(query)}").value
         rows += page["rows"]
         before = page["next"]
     return rows

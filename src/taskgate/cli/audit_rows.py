@@ -24,7 +24,7 @@ _PAGE = 2_000
 
 
 class Chains(Protocol):
-    """Several chains, as `assembly.shared_store.SharedChains` has them."""
+    """A log of several chains, such as `assembly.shared_store.SharedChains`."""
 
     def chains(self) -> Iterator[tuple[str, Row | None, Iterator[Row]]]: ...
 
@@ -32,13 +32,15 @@ class Chains(Protocol):
 
 
 class ExportedChains:
-    """An export in which the lines of several chains may be mixed."""
+    """An export that contains several chains, possibly interleaved."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
 
     def chains(self) -> Iterator[tuple[str, Row | None, Iterator[Row]]]:
-        """Raises ValueError. An export may begin after rows that were forgotten on purpose: the first row is believed."""
+        """Yield each chain. An export may start after rows that retention deleted, so its first row is trusted. Raises
+        ValueError.
+        """
         rows: dict[str, list[Row]] = {}
         with self._file.open("rb") as lines:
             for chain, row in map(_parse_line, lines):
@@ -51,7 +53,7 @@ class ExportedChains:
 
 
 def several_chains(config: str | None, file: Path | None) -> Chains | None:
-    """None where the log is one chain."""
+    """Return the chains of the log, or None if it has only one."""
     if file is not None:
         with file.open("rb") as lines:
             return ExportedChains(file) if b'"chain":' in lines.readline() else None
@@ -68,7 +70,7 @@ def several_chains(config: str | None, file: Path | None) -> Chains | None:
 
 
 def anchored(config: str | None) -> Marks:
-    """What the gateway noted outside the table. Raises ValueError if that is gone or somebody else's."""
+    """Return the contents of the anchor file. Raises ValueError if it is missing or not signed by this installation."""
     from taskgate.assembly.stores import store_path
     from taskgate.inbound.gateway_secrets import gateway_secret
     from taskgate.store.sealing import AuditAnchor, BadAnchor, Marks, anchor_path, audit_key
@@ -81,14 +83,14 @@ def anchored(config: str | None) -> Marks:
     try:
         marks = AuditAnchor(anchor, audit_key(gateway_secret(loaded.state_dir))).read()
     except BadAnchor as error:
-        raise ValueError(f"the anchor {anchor} cannot be believed: {error}") from None
+        raise ValueError(f"the anchor {anchor} is not valid: {error}") from None
     if marks is None:
-        raise ValueError(f"its anchor {anchor} is missing, so a cut or rewritten log would not be noticed")
+        raise ValueError(f"its anchor {anchor} is missing, so a truncated or rewritten log would not be detected")
     return marks
 
 
 def stored_rows(config: str | None, after: int = 0) -> Iterator[Row]:
-    """The rows in the database, also while a gateway has it open. Raises ValueError if it is damaged."""
+    """Yield the rows of the database, which a gateway may have open. Raises ValueError if it is damaged."""
     import sqlite3
 
     from taskgate.assembly.stores import store_path
@@ -101,7 +103,7 @@ def stored_rows(config: str | None, after: int = 0) -> Iterator[Row]:
 
     path = store_path(loaded_or_exit(config))
     if not path.exists():
-        printing.note(f"There is no database at {path}; has the gateway been started with this configuration?")
+        printing.note(f"No database at {path}. Start a gateway with this configuration first: taskgate serve")
         raise typer.Exit(ExitCode.NOT_FOUND)
     try:
         with closing(connect_reader(path)) as connection:
@@ -120,11 +122,11 @@ def exported_rows(file: Path) -> Iterator[Row]:
 
 
 def _parse_line(line: bytes) -> tuple[str, Row]:
-    """The chain of a row, empty where there is one, and the row. Raises ValueError."""
+    """Return the chain of a row (empty if there is only one) and the row. Raises ValueError."""
     from taskgate.core.audit.chain import from_export
 
     try:
-        said = json.loads(line)
-        return str(said.get("chain", "")), from_export(said)
+        exported = json.loads(line)
+        return str(exported.get("chain", "")), from_export(exported)
     except (KeyError, TypeError, AttributeError) as problem:
-        raise ValueError(f"a line is not a row of the log ({problem})") from None
+        raise ValueError(f"a line is not a row of an audit log ({problem})") from None

@@ -21,15 +21,16 @@ if TYPE_CHECKING:
 
 
 ExportFile = Annotated[
-    Path | None, typer.Option("--file", help="Verify an export (JSON lines) instead of the database.")
+    Path | None, typer.Option("--file", help="Verify an exported file (JSON lines) instead of the database.")
 ]
 Head = Annotated[
-    str | None, typer.Option("--head", metavar="N:HASH", help="A row you noted earlier; it must still be there.")
+    str | None,
+    typer.Option("--head", metavar="N:HASH", help="A head that was printed earlier; the row must still be present."),
 ]
 
 
 def verify(config: ConfigOption = None, file: ExportFile = None, head: Head = None, as_json: Json = False) -> None:
-    """Check that no row was changed, removed or inserted. Note the printed head to notice a shortened log later."""
+    """Verify the hash chain: no row was changed, removed or inserted. Store the printed head to detect truncation later."""
     from taskgate.core.audit.chain import Whole
     from taskgate.core.audit.chain import verify as walk
 
@@ -53,7 +54,7 @@ def verify(config: ConfigOption = None, file: ExportFile = None, head: Head = No
         if as_json:
             print(json.dumps({"whole": True, "rows": found.rows, "head": f"{found.rows}:{found.head}"}))
         else:
-            print(f"The chain is whole: {found.rows} rows. Head {found.rows}:{found.head}")
+            print(f"Hash chain verified: {found.rows} rows. Head: {found.rows}:{found.head}")
             watched.explain()
         return
     number = watched.number if isinstance(found, Whole) else found.number
@@ -61,14 +62,14 @@ def verify(config: ConfigOption = None, file: ExportFile = None, head: Head = No
     if as_json:
         print(json.dumps({"whole": False, "row": number, "problem": text}))
     else:
-        printing.note(f"The chain is broken at row {number}: {text}.")
+        printing.note(f"Hash chain broken at row {number}: {text}.")
     raise typer.Exit(ExitCode.UNHEALTHY)
 
 
 def _verify_chains(several: Chains, head: str | None, as_json: bool) -> None:
-    """Each chain must be whole, and hold every row that another chain, or a file here, says it has."""
+    """Verify each chain, and that it has every row that another chain or a local anchor file refers to."""
     if head is not None:
-        raise typer.BadParameter("--head is for a log of one chain; this one has several.")
+        raise typer.BadParameter("--head applies to a log with one chain; this log has several")
     try:
         whole, broken = _walked(several)
     except ValueError as error:
@@ -78,17 +79,17 @@ def _verify_chains(several: Chains, head: str | None, as_json: bool) -> None:
         print(json.dumps({"whole": not broken, "chains": whole, "problems": broken}))
     else:
         for chain, number in whole.items():
-            print(f"{chain}: whole, up to row {number}.")
+            print(f"{chain}: verified up to row {number}")
         for problem in broken:
-            printing.note(f"The chain {problem['chain']} is broken at row {problem['row']}: {problem['problem']}.")
+            printing.note(f"Hash chain {problem['chain']} broken at row {problem['row']}: {problem['problem']}.")
         if not broken:
-            print(f"All {len(whole)} chains are whole, and so are the places where they name each other.")
+            print(f"{len(whole)} hash chains verified, including their references to each other.")
     if broken:
         raise typer.Exit(ExitCode.UNHEALTHY)
 
 
 def _walked(several: Chains) -> tuple[dict[str, int], list[dict[str, object]]]:
-    """How far each chain is whole, and what is wrong with the others."""
+    """Return the last verified row of each intact chain, and the problems of the others."""
     from taskgate.core.audit.chain import Broken, heads_named, verify_beside
 
     named: dict[str, dict[int, str]] = {}
@@ -102,7 +103,7 @@ def _walked(several: Chains) -> tuple[dict[str, int], list[dict[str, object]]]:
         named.setdefault(noted.chain_id, {})[noted.number] = noted.hash
     lost = {chain for chain in named if chain not in seen}
     broken: list[dict[str, object]] = [
-        {"chain": chain, "row": min(named[chain]), "problem": "another chain names it, and it is gone"}
+        {"chain": chain, "row": min(named[chain]), "problem": "another chain refers to it, but it is missing"}
         for chain in sorted(lost)
     ]
     whole: dict[str, int] = {}
@@ -118,12 +119,12 @@ def _walked(several: Chains) -> tuple[dict[str, int], list[dict[str, object]]]:
 
 
 class _Watch:
-    """Looks out for rows noted earlier, by you or by the gateway's anchor, while the chain is walked."""
+    """Checks during verification that the rows of `--head` and of the anchor are present."""
 
     def __init__(self, head: str | None) -> None:
         number, _, digest = (head or "").partition(":")
         if head is not None and not (number.isdigit() and digest):
-            raise typer.BadParameter("write --head as verify printed it: NUMBER:HASH")
+            raise typer.BadParameter("--head must be NUMBER:HASH, as printed by verify")
         self.number = int(number) if number else 0
         self._digest = digest
         self._found = ""
@@ -139,7 +140,7 @@ class _Watch:
             yield row
 
     def expect(self, marks: Marks) -> None:
-        """What the anchor says must be there."""
+        """Set the rows that must be present according to the anchor."""
         self._marks = marks
 
     @property
@@ -147,7 +148,7 @@ class _Watch:
         return self._marks.cut.number if self._marks is not None and self._marks.cut is not None else 0
 
     def before(self) -> Row | None:
-        """The last row that was forgotten on purpose: the chain goes on from it."""
+        """Return the last row that retention deleted; the chain continues from it."""
         from taskgate.core.audit.chain import AuditEntry, Row
 
         cut = self._marks.cut if self._marks is not None else None
@@ -156,9 +157,9 @@ class _Watch:
     def explain(self) -> None:
         began = self._marks.began if self._marks is not None else None
         if self.cut:
-            print(f"Rows up to {self.cut} were forgotten on purpose (audit.keep).")
+            print(f"Rows up to {self.cut} were deleted by retention (audit.keep).")
         if began is not None and began.number:
-            print(f"The anchor begins at row {began.number}; it does not vouch for what was before.")
+            print(f"The anchor starts at row {began.number}; earlier rows are verified by the chain only.")
 
     def problem(self) -> str | None:
         return self._anchor_problem() or self._noted_problem()
@@ -168,16 +169,16 @@ class _Watch:
         if marks is None or marks.head is None:
             return None
         if marks.problems:
-            return f"the gateway found at a start that {marks.problems[0].note}"
+            return f"a gateway reported at startup: {marks.problems[0].note}"
         if marks.head.number <= self.cut:
             return None
         if not self._anchored:
-            return f"row {marks.head.number}, which the anchor has, is gone"
-        return None if self._anchored == marks.head.hash else f"row {marks.head.number} is not the one the anchor has"
+            return f"row {marks.head.number}, which is in the anchor, is missing"
+        return None if self._anchored == marks.head.hash else f"row {marks.head.number} differs from the anchor"
 
     def _noted_problem(self) -> str | None:
         if not self.number:
             return None
         if not self._found:
-            return f"row {self.number}, which you noted, is gone"
-        return None if self._found == self._digest else f"row {self.number} is not the one you noted"
+            return f"row {self.number} of --head is missing"
+        return None if self._found == self._digest else f"row {self.number} differs from --head"

@@ -13,7 +13,7 @@ from taskgate.cli.printing import note
 
 
 class LoginFile(dict[str, Any]):
-    """Logins by server; every change is written at once, in one step, to a file that only its owner can read."""
+    """Logins by server. Every change is written atomically to a file that only its owner can read."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -27,7 +27,7 @@ class LoginFile(dict[str, Any]):
         return kept if isinstance(kept, dict) else {}
 
     def __setitem__(self, server: str, login: Any) -> None:
-        """Another command may have added a login since this one read the file: it is read again under a lock."""
+        """Add a login. The file is read again under a lock, because another command may have changed it."""
         self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         with self._path.with_suffix(".lock").open("a") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
@@ -37,19 +37,19 @@ class LoginFile(dict[str, Any]):
 
 
 def show_in_browser(address: str) -> None:
-    """Open a page; the address is shown too, for machines without a browser.
+    """Open a page, and print its address for machines without a browser.
 
-    In a thread: some browsers are not left before their user is done, and the page comes back to this very process.
+    In a thread, because some browsers block until they are closed, and the redirect comes to this process.
     """
     import threading
     import webbrowser
 
-    note(f"Log in to go on. If no browser opens, visit:\n  {address}")
+    note(f"Log in to continue. If no browser opens, visit:\n  {address}")
     threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()
 
 
 def browser_auth() -> Any:
-    """Log in with the user's browser."""
+    """Return an OAuth login that uses the user's browser and stores its tokens."""
     from taskgate.client.oauth import browser_login
 
     folder = Path(os.environ.get("TASKGATE_STATE_DIR") or "~/.local/state/taskgate").expanduser()

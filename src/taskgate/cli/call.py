@@ -24,17 +24,25 @@ if TYPE_CHECKING:
     from taskgate.client import Question, ServerError, Session
 
 
-Name = Annotated[str, typer.Argument(metavar="TOOL", help="The tool's name, as `taskgate tools` lists it.")]
-Arguments = Annotated[str | None, typer.Argument(metavar="JSON", help="Its arguments: JSON, `@file.json`, or `-`.")]
-AsTask = Annotated[bool, typer.Option("--task", help="Start it as a task and print the task's id.")]
-Watch = Annotated[bool, typer.Option("--watch", help="With --task: stay and show what happens until the result.")]
-Ttl = Annotated[int | None, typer.Option("--ttl", min=1, help="Milliseconds the server shall keep the task.")]
-AnswerOption = Annotated[str | None, typer.Option("--answer", metavar="JSON", help="Answer every form with this.")]
+Name = Annotated[str, typer.Argument(metavar="TOOL", help="Tool name as in `taskgate tools`.")]
+Arguments = Annotated[
+    str | None, typer.Argument(metavar="JSON", help="Arguments: a JSON object, `@file.json`, or `-` for stdin.")
+]
+AsTask = Annotated[bool, typer.Option("--task", help="Start the call as a task and print the task id.")]
+Watch = Annotated[
+    bool, typer.Option("--watch", help="With --task: follow the task until it ends, and print its result.")
+]
+Ttl = Annotated[
+    int | None, typer.Option("--ttl", min=1, help="Time in milliseconds that the server should keep the task.")
+]
+AnswerOption = Annotated[
+    str | None, typer.Option("--answer", metavar="JSON", help="Answer every form of the server with this.")
+]
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
-    """What was asked for on the command line."""
+class CallOptions:
+    """The arguments and options of one call."""
 
     name: str
     arguments: dict[str, Any]
@@ -44,9 +52,9 @@ class Wish:
     timeout: float | None
     as_json: bool
     attended: bool
-    """Somebody, or something, answers what the server asks."""
+    """A person or `--answer` can answer the server's questions."""
     as_operator: bool = False
-    """The call is made with the operator's own token."""
+    """The call uses the operator's token."""
 
 
 def register(app: typer.Typer) -> None:
@@ -66,14 +74,14 @@ def call(
     timeout: Timeout = None,
     answer: AnswerOption = None,
 ) -> None:
-    """Call a tool of a gateway (default), of any server (--url), or of a program (-- COMMAND)."""
+    """Call a tool of a gateway (default), of any MCP server (--url), or of a program (-- COMMAND)."""
     given = read_arguments(arguments)
     display = Display(name, as_json=as_json)
-    # A task may outlive this command, and some servers end the tasks of a session that is ended.
+    # A task may outlive this command, and some servers cancel tasks when their session ends.
     answering = _elicitation(answer, display, as_json=as_json)
     settings = {"elicitation": answering, "keep_session": as_task}
     attended = answering is not None
-    wish = Wish(
+    options = CallOptions(
         name,
         given,
         as_task=as_task,
@@ -85,25 +93,25 @@ def call(
         as_operator=is_operator(target),
     )
     beside = ServerQuestions(questions_api(target), name, as_json=as_json, answer=answering)
-    raise typer.Exit(asyncio.run(_call(target, wish, display, beside, settings)))
+    raise typer.Exit(asyncio.run(_call(target, options, display, beside, settings)))
 
 
 def read_arguments(given: str | None) -> dict[str, Any]:
-    """The tool's arguments from the command line, a file or standard input."""
+    """Read the tool's arguments from the command line, a file or stdin. Raises typer.BadParameter."""
     if given is None:
         return {}
     try:
         text = sys.stdin.read() if given == "-" else Path(given[1:]).read_text() if given.startswith("@") else given
         value = json.loads(text)
     except (OSError, ValueError) as error:
-        raise typer.BadParameter(f"the arguments are not JSON: {error}") from None
+        raise typer.BadParameter(f"the arguments are not valid JSON: {error}") from None
     if not isinstance(value, dict):
-        raise typer.BadParameter('the arguments must be a JSON object, such as {"text": "hi"}')
+        raise typer.BadParameter('the arguments must be a JSON object, for example {"text": "hi"}')
     return value
 
 
 def _elicitation(answer: str | None, display: Display, *, as_json: bool) -> Answer | None:
-    """How questions are answered: with the answer given, by the person at the terminal, or not at all."""
+    """Return the callback for questions: the given answer, a prompt at the terminal, or None."""
     if answer is None:
         return answerer(display) if sys.stdin.isatty() and not as_json else None
     content = read_arguments(answer)
@@ -115,24 +123,24 @@ def _elicitation(answer: str | None, display: Display, *, as_json: bool) -> Answ
 
 
 async def _call(
-    target: Target, wish: Wish, display: Display, beside: ServerQuestions, settings: dict[str, Any]
+    target: Target, options: CallOptions, display: Display, beside: ServerQuestions, settings: dict[str, Any]
 ) -> ExitCode:
     from taskgate.client import ClientError, ServerError, connect
 
     try:
         async with connect(target.address, **target.settings(), **settings) as session:
-            # A stateless server decides by itself whether a call becomes a task, so there the answer may be either.
+            # A stateless server decides whether a call becomes a task, so it may return a result or a task.
             may_become_task = session.generation == "stateless" and session.supports_tasks
             try:
-                if wish.as_task or may_become_task:
-                    return await _task_call(session, wish, display, beside)
-                return await _plain_call(session, wish, display, beside)
+                if options.as_task or may_become_task:
+                    return await _task_call(session, options, display, beside)
+                return await _plain_call(session, options, display, beside)
             except ServerError as error:
-                if not wish.as_json and is_unknown_tool(error):
-                    await _suggest(session, wish.name)
+                if not options.as_json and is_unknown_tool(error):
+                    await _suggest(session, options.name)
                 raise
     except ClientError as error:
-        return printing.failure(error, as_json=wish.as_json, executed=error.executed, gateway=target.is_gateway)
+        return printing.failure(error, as_json=options.as_json, executed=error.executed, gateway=target.is_gateway)
 
 
 def is_unknown_tool(error: ServerError) -> bool:
@@ -140,7 +148,7 @@ def is_unknown_tool(error: ServerError) -> bool:
 
 
 async def _suggest(session: Session, name: str) -> None:
-    """Only what the caller may see anyway."""
+    """Suggest similar names of tools that the caller can list."""
     from taskgate.client import ClientError
 
     try:
@@ -154,22 +162,22 @@ async def _suggest(session: Session, name: str) -> None:
         printing.note(f"Did you mean {' or '.join(printing.one_line(one) for one in near[:3])}?")
 
 
-async def _task_call(session: Session, wish: Wish, display: Display, beside: ServerQuestions) -> ExitCode:
-    handle = await session.call_tool_as_task(wish.name, wish.arguments, ttl=wish.ttl, timeout=wish.timeout)
+async def _task_call(session: Session, options: CallOptions, display: Display, beside: ServerQuestions) -> ExitCode:
+    handle = await session.call_tool_as_task(options.name, options.arguments, ttl=options.ttl, timeout=options.timeout)
     if handle.task_id is None:
-        return printing.result(await handle.result(), as_json=wish.as_json)
-    show_approval(handle, as_operator=wish.as_operator, as_json=wish.as_json)
-    if wish.as_task and not wish.watch:
-        return _started(handle.task_id, as_json=wish.as_json)
-    if handle.immediate_response and handle.approval is None and not wish.as_json:
+        return printing.result(await handle.result(), as_json=options.as_json)
+    show_approval(handle, as_operator=options.as_operator, as_json=options.as_json)
+    if options.as_task and not options.watch:
+        return _started(handle.task_id, as_json=options.as_json)
+    if handle.immediate_response and handle.approval is None and not options.as_json:
         printing.note(printing.clean(handle.immediate_response))
     return await follow_task(
-        handle, display, beside, as_json=wish.as_json, timeout=wish.timeout, attended=wish.attended
+        handle, display, beside, as_json=options.as_json, timeout=options.timeout, attended=options.attended
     )
 
 
-async def _plain_call(session: Session, wish: Wish, display: Display, beside: ServerQuestions) -> ExitCode:
-    calling = session.call_tool(wish.name, wish.arguments, timeout=wish.timeout, on_progress=display.progress)
+async def _plain_call(session: Session, options: CallOptions, display: Display, beside: ServerQuestions) -> ExitCode:
+    calling = session.call_tool(options.name, options.arguments, timeout=options.timeout, on_progress=display.progress)
     work = asyncio.create_task(calling)
     with interrupts() as interrupted, display.shown():
         stopping, looking = asyncio.create_task(interrupted.wait()), asyncio.create_task(beside.watch())
@@ -179,9 +187,9 @@ async def _plain_call(session: Session, wish: Wish, display: Display, beside: Se
             task.cancel()
         await asyncio.gather(work, stopping, looking, return_exceptions=True)
     if stopped:
-        printing.note("Interrupted; the call was withdrawn, but the tool may have run.")
+        printing.note("Interrupted. The call was cancelled, but the tool may have run.")
         return ExitCode.INTERRUPTED
-    return printing.result(work.result(), as_json=wish.as_json)
+    return printing.result(work.result(), as_json=options.as_json)
 
 
 def _started(task_id: str, *, as_json: bool) -> ExitCode:

@@ -8,12 +8,13 @@ import typer
 
 from taskgate.cli.configuration import ConfigOption, loaded_or_exit, why_left_out
 from taskgate.cli.exit_codes import ExitCode
+from taskgate.cli.listen_errors import listen_problem
 
 if TYPE_CHECKING:
     from taskgate.config.load import LoadedConfig
 
 
-NO_SERVERS = "No server is configured, so there is nothing to call. Add one under `servers`, or run: taskgate import"
+NO_SERVERS = "No server is configured. Add one under `servers`, or run: taskgate import"
 
 
 def register(app: typer.Typer) -> None:
@@ -21,7 +22,7 @@ def register(app: typer.Typer) -> None:
 
 
 def check(config: ConfigOption = None) -> None:
-    """Build everything that `serve` would start, and say whether it is in order."""
+    """Validate the configuration, without starting anything. Prints every mistake with its position."""
     from taskgate.assembly.build import build_for_check
     from taskgate.config.problems import ConfigError
     from taskgate.core.errors import TaskgateError
@@ -41,8 +42,11 @@ def check(config: ConfigOption = None) -> None:
         raise _wrong(NO_SERVERS)
     _note_missing_programs(loaded)
     _note_busy_port(loaded)
-    what = "The configuration" if loaded.path is not None else "No file was found; the bundled demo"
-    typer.echo(f"{what} is in order: {count} server(s).")
+    servers = f"{count} server" + ("" if count == 1 else "s")
+    if loaded.path is None:
+        typer.echo(f"No configuration file found; the bundled demo is used ({servers}). Create one with: taskgate init")
+    else:
+        typer.echo(f"Configuration valid: {loaded.path} ({servers}).")
 
 
 def _wrong(why: str) -> typer.Exit:
@@ -51,7 +55,7 @@ def _wrong(why: str) -> typer.Exit:
 
 
 def _note_missing_programs(loaded: LoadedConfig) -> None:
-    """A program that is not there keeps its server from starting and nobody else, so it is no reason to refuse the file."""
+    """Warn about missing programs. Only their own server fails, so the file is still valid."""
     from taskgate.mcp.failures import ChildFailure
     from taskgate.mcp.stdio.process import ChildSpec, child_environment, find_program
 
@@ -64,26 +68,13 @@ def _note_missing_programs(loaded: LoadedConfig) -> None:
         try:
             find_program(spec, child_environment(spec))
         except ChildFailure as missing:
-            said = loaded.secret_values.text(missing.message)
-            typer.echo(f"warning: servers.{name}: {said}; this server would not start here", err=True)
+            why = loaded.secret_values.text(missing.message)
+            typer.echo(f"warning: servers.{name}: {why}; this server cannot start on this machine", err=True)
 
 
 def _note_busy_port(loaded: LoadedConfig) -> None:
-    """A port that is taken is no mistake of the file: it may be this very gateway that is running."""
+    """Note that the port is in use. This is not a mistake: the gateway itself may be running."""
     host, port = loaded.root.listen.host, loaded.root.listen.port
-    why = why_not_free(host, port)
+    why = listen_problem(host, port)
     if why is not None:
-        typer.echo(f"note: {host}:{port} cannot be listened on at the moment: {why}", err=True)
-
-
-def why_not_free(host: str, port: int) -> str | None:
-    """Why nobody could listen there now; None if somebody could."""
-    import socket
-
-    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((host, port))
-        except OSError as problem:
-            return str(problem.strerror)
-    return None
+        typer.echo(f"note: {why}", err=True)

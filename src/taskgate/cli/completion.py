@@ -21,7 +21,7 @@ class Shell(StrEnum):
 
 
 def completion(shell: Annotated[Shell, typer.Argument(help="bash, zsh or fish.")]) -> None:
-    """Print a script that completes taskgate's words in your shell: `eval "$(taskgate completion bash)"`."""
+    """Print a completion script for your shell. Use it with: `eval "$(taskgate completion bash)"`"""
     from typer._completion_shared import get_completion_script
 
     typer.echo(get_completion_script(prog_name="taskgate", complete_var=COMPLETE_VARIABLE, shell=shell.value))

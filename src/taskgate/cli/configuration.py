@@ -13,19 +13,22 @@ if TYPE_CHECKING:
 
 
 ConfigOption = Annotated[
-    str | None, typer.Option("-c", "--config", help="Configuration file; default: taskgate.yaml here or in ~/.config.")
+    str | None,
+    typer.Option(
+        "-c", "--config", help="Configuration file. Default: ./taskgate.yaml, or the one in ~/.config/taskgate."
+    ),
 ]
 
 
 def why_left_out(gone: LeftOut) -> str:
-    """Why a server of the file is not served."""
+    """Return why a server is skipped."""
     if gone.reason == "env_missing":
-        return f"{gone.detail} is not set"
-    return f"{gone.reason} {gone.detail}".strip()
+        return f"{gone.detail} {'are' if ',' in gone.detail else 'is'} not set"
+    return gone.detail or gone.reason
 
 
 def loaded_or_exit(config: str | None) -> LoadedConfig:
-    """Read the configuration, or print every problem and leave."""
+    """Load the configuration, or print all problems and exit."""
     from taskgate.config.load import load_or_default
     from taskgate.config.problems import ConfigError
     from taskgate.telemetry.logs import log

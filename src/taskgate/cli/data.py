@@ -14,21 +14,19 @@ from taskgate.cli.exit_codes import ExitCode
 from taskgate.cli.gateway_api import ApiProblem, GatewayApi, ask_gateway
 from taskgate.cli.target import Gateway, Json, Token
 
-Principal = Annotated[
-    str, typer.Option("--principal", help="Whose: the id of a token, or ISSUER#SUBJECT.", show_default=False)
-]
+Principal = Annotated[str, typer.Option("--principal", help="Token id, or ISSUER#SUBJECT.", show_default=False)]
 
 
 def register(app: typer.Typer) -> None:
     """Put the group of commands on the application."""
-    group = typer.Typer(help="Export or erase what is kept under one person's name.", no_args_is_help=True)
+    group = typer.Typer(help="Export or erase the stored data of one principal.", no_args_is_help=True)
     group.command("export")(export)
     group.command("erase")(erase)
     app.add_typer(group, name="data")
 
 
 def export(principal: Principal, gateway: Gateway = None, token: Token = None, as_json: Json = False) -> None:
-    """Print all of it: tasks with arguments, results and answers, approvals, grants, usage, sessions, accounts."""
+    """Print all stored data of a principal: tasks with arguments and results, approvals, grants, usage, sessions, accounts."""
 
     def work(api: GatewayApi) -> None:
         after: str | None = ""
@@ -40,7 +38,7 @@ def export(principal: Principal, gateway: Gateway = None, token: Token = None, a
             count += len(page["rows"])
             after = page["next"]
         if not count:
-            printing.note(f"Nothing is kept under the name {printing.clean(principal)}.")
+            printing.note(f"No data is stored for {printing.clean(principal)}.")
 
     ask_gateway(work, gateway, token, as_json)
 
@@ -48,13 +46,15 @@ def export(principal: Principal, gateway: Gateway = None, token: Token = None, a
 def erase(
     *,
     principal: Principal,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask; needed without a terminal.")] = False,
-    cancel: Annotated[bool, typer.Option("--cancel", help="Cancel their tasks that have not ended.")] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Do not ask for confirmation. Required without a terminal.")
+    ] = False,
+    cancel: Annotated[bool, typer.Option("--cancel", help="Cancel unfinished tasks of the principal.")] = False,
     gateway: Gateway = None,
     token: Token = None,
     as_json: Json = False,
 ) -> None:
-    """Forget all of it. The audit chain stays whole: it keeps the person's name and digests, nothing that was said."""
+    """Delete all stored data of a principal. The audit log keeps the name and digests, so its hash chain stays valid."""
 
     def work(api: GatewayApi) -> None:
         if not yes:
@@ -65,15 +65,13 @@ def erase(
             return
         counts = [f"{count} {name.replace('_', ' ')}" for name, count in done["erased"].items() if count]
         counts += [f"the account at {printing.clean(server)}" for server in done["accounts"]]
-        printing.note(f"Erased: {', '.join(counts) or 'there was nothing'}.")
+        printing.note(f"Erased: {', '.join(counts) or 'nothing was stored'}.")
 
     ask_gateway(work, gateway, token, as_json)
 
 
 def _confirm(principal: str) -> None:
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        raise ApiProblem(ExitCode.USAGE, "Without a terminal say --yes. Nothing was erased.")
-    if not typer.confirm(
-        f"Erase everything that is kept under the name {printing.clean(principal)}? It cannot be undone."
-    ):
+        raise ApiProblem(ExitCode.USAGE, "Nothing was erased. Without a terminal, confirm with --yes.")
+    if not typer.confirm(f"Erase all data of {printing.clean(principal)}? This cannot be undone."):
         raise ApiProblem(ExitCode.CANCELLED, "Nothing was erased.")

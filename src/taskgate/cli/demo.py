@@ -42,19 +42,19 @@ def register(app: typer.Typer) -> None:
 
 
 def demo() -> None:
-    """Start a gateway with its demo server, show what it does in four small scenes, and clean up."""
+    """Start a gateway with a demo server, show four features, and stop it again."""
     with tempfile.TemporaryDirectory(prefix="taskgate-demo-") as folder, _gateway(Path(folder)) as address:
         try:
             asyncio.run(_scenes(address))
-        except Exception as problem:  # one whole command: a newcomer gets a sentence, not a traceback
-            print(f"The demo did not go as planned: {problem}", file=sys.stderr)
+        except Exception as problem:  # around a whole command: print a sentence, not a traceback
+            print(f"The demo failed: {problem}", file=sys.stderr)
             raise typer.Exit(ExitCode.FAILED) from None
-    print("\nThat was all. `taskgate serve` keeps such a gateway running; the README shows what comes next.")
+    print("\nDemo finished. Next: `taskgate init` creates a configuration, `taskgate serve` runs the gateway.")
 
 
 @contextmanager
 def _gateway(folder: Path) -> Iterator[str]:
-    """A gateway of its own, with its own state, gone afterwards."""
+    """Run a gateway with a temporary state folder, and stop it afterwards."""
     port = _free_port()
     config = folder / "taskgate.yaml"
     config.write_text(CONFIGURATION.format(python=sys.executable))
@@ -108,16 +108,16 @@ def _say(text: str) -> None:
 
 
 async def _fast(session: Session) -> None:
-    _scene(1, "A fast call passes straight through")
+    _scene(1, "A fast call is forwarded")
     began = clock.monotonic()
     result = await session.call_tool("demo__list_files", {})
-    _say(f"demo__list_files answered in {(clock.monotonic() - began) * 1000:.0f} ms: {_text(result)!r}")
+    _say(f"demo__list_files returned in {(clock.monotonic() - began) * 1000:.0f} ms: {_text(result)!r}")
 
 
 async def _slow(session: Session) -> None:
     _scene(2, "A slow call becomes a task")
     handle = await session.call_tool_as_task("demo__slow_report", {"seconds": 3}, ttl=60_000)
-    _say(f"demo__slow_report is now task {handle.task_id}; the caller is free to do other things")
+    _say(f"demo__slow_report runs as task {handle.task_id}; the caller does not have to wait")
     async for update in handle.updates():
         if update.message:
             _say(f"  {update.status}: {update.message}")
@@ -125,25 +125,25 @@ async def _slow(session: Session) -> None:
 
 
 async def _approved(session: Session, address: str) -> None:
-    _scene(3, "A dangerous call waits for a person")
+    _scene(3, "A risky call waits for approval")
     handle = await session.call_tool_as_task("demo__delete_file", {"name": "old.log"})
-    _say("demo__delete_file was not sent: a rule says that someone must agree first")
+    _say("demo__delete_file was not sent: a rule requires approval")
     api = GatewayApi(address, None)
     waiting = await asyncio.to_thread(api.get, "/api/approvals")
     approval = waiting.value[0]
-    _say(f"the operator sees {approval['id']} in the inbox and approves it")
+    _say(f"the operator approves {approval['id']}")
     await asyncio.to_thread(api.post, f"/api/approvals/{approval['id']}/approve", {})
     _say(f"result: {_text(await handle.result(timeout=30))!r}")
 
 
 async def _asked(session: Session) -> None:
-    _scene(4, "A server asks a question in the middle of a call")
+    _scene(4, "A server asks a question during a call")
     result = await session.call_tool("demo__greet", {})
     _say(f"result: {_text(result)!r}")
 
 
 async def _answer(question: Question) -> dict[str, object]:
-    _say(f"the server asks: {question.message!r}; we answer 'Ada'")
+    _say(f"question from the server: {question.message!r}; the answer is 'Ada'")
     return {"action": "accept", "content": {"name": "Ada"}}
 
 

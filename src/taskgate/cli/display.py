@@ -24,7 +24,7 @@ _COLOURS = {
 
 
 class Display:
-    """Shows what happens to one call, in the way the output allows."""
+    """Shows the progress of one call."""
 
     def __init__(self, name: str, *, as_json: bool) -> None:
         self._name, self._as_json = printing.one_line(name), as_json
@@ -51,7 +51,7 @@ class Display:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Leave the terminal to a question for a while."""
+        """Stop the live line while a question uses the terminal."""
         live = self._live
         if live is not None:
             live.stop()
@@ -67,13 +67,13 @@ class Display:
         self._tell("progress", progress=progress.progress, total=progress.total, message=progress.message)
 
     def update(self, update: TaskUpdate) -> None:
-        # What a server says with its progress comes a moment earlier than the progress: the two are one line.
+        # A status message arrives just before its progress; both are printed as one line.
         before = (self._status, self._progress)
         progress_follows = update.progress is not None and (str(update.status), update.progress) == before
         self._status, self._message = str(update.status), printing.one_line(update.message or "")
         self._progress, self._total, self._expires = update.progress, update.total, _moment(update.expires_in)
         if update.status.is_terminal:
-            # How far it had come when it last said so is not where it ended.
+            # The last reported progress is not the final one.
             self._progress = self._total = None
         if self._as_json or not progress_follows:
             self._tell(

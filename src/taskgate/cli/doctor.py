@@ -17,11 +17,11 @@ from urllib.parse import urlsplit
 import typer
 
 from taskgate import __version__
-from taskgate.cli.check import why_not_free
 from taskgate.cli.configuration import ConfigOption, why_left_out
 from taskgate.cli.doctor_servers import server_findings
 from taskgate.cli.exit_codes import ExitCode
 from taskgate.cli.findings import Finding
+from taskgate.cli.listen_errors import listen_problem
 from taskgate.telemetry.logs import log
 
 if TYPE_CHECKING:
@@ -40,13 +40,13 @@ def register(app: typer.Typer) -> None:
 
 def doctor(
     config: ConfigOption = None,
-    as_json: Annotated[bool, typer.Option("--json", help="JSON for scripts: one finding a line.")] = False,
-    connect: Annotated[bool, typer.Option(help="Also try to reach every server.")] = True,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, one finding per line.")] = False,
+    connect: Annotated[bool, typer.Option(help="Also connect to every server.")] = True,
 ) -> None:
-    """Check versions, configuration, variables, store, state folder, port and servers, and print how to fix what is wrong."""
+    """Check versions, configuration, variables, store, state folder, port and servers, and print how to fix problems."""
     from taskgate.telemetry import logs
 
-    # The findings say everything; log lines of what is tried would only stand between them.
+    # Log lines would only interleave with the findings.
     logs.set_up("error")
     findings = list(_examine(config, connect))
     if as_json:
@@ -74,10 +74,10 @@ def _examine(config: str | None, connect: bool) -> Iterator[Finding]:
         return
     log.hide(loaded.secret_values.text)
     path = find(config)
-    said = f"{path} is in order" if path is not None else "no file found; the bundled demo server is used"
+    said = f"{path} is valid" if path is not None else "no file found; the bundled demo server is used"
     yield Finding("ok", "configuration", said)
     for finding in _examine_loaded(loaded, connect):
-        # Servers and stores repeat addresses and arguments in their complaints.
+        # Error messages of servers and stores may contain addresses and arguments.
         said, fix = map(loaded.secret_values.text, (finding.said, finding.fix))
         yield replace(finding, said=said, fix=fix)
 
@@ -113,8 +113,12 @@ def _warnings(loaded: LoadedConfig) -> Iterator[Finding]:
     for warning in loaded.warnings:
         yield Finding("note", "configuration", str(warning))
     for gone in loaded.left_out:
-        fix = f"Set {gone.detail}, or write a default: ${{NAME:-default}}." if gone.reason == "env_missing" else ""
-        fix = "Put the secret where the reference looks for it." if gone.reason == "secret_missing" else fix
+        fix = (
+            f"Set {gone.detail}, or give a default, for example ${{{gone.detail.split(',')[0]}:-default}}."
+            if gone.reason == "env_missing"
+            else ""
+        )
+        fix = "Store the secret at the place that the reference names." if gone.reason == "secret_missing" else fix
         verdict = "bad" if gone.reason == "env_missing" else "note"
         yield Finding(verdict, f"server {gone.server}", f"skipped: {why_left_out(gone)}", fix)
 
@@ -131,24 +135,24 @@ def _store(loaded: LoadedConfig) -> Finding:
         check_store(path)
     except TaskgateError as problem:
         return Finding("bad", "store", problem.message, "Set TASKGATE_STATE_DIR or store.url.")
-    return Finding("ok", "store", f"{path}" + ("" if path.exists() else " (will be made)"))
+    return Finding("ok", "store", f"{path}" + ("" if path.exists() else " (will be created)"))
 
 
 def _state_folder(loaded: LoadedConfig) -> Iterator[Finding]:
-    """It holds the operator's token, keys and what callers sent: no other user of this machine may read it."""
+    """Check the permissions: the folder contains the operator's token, keys and data of callers."""
     folder = loaded.state_dir
     if not folder.is_dir():
         return
     mode = stat.S_IMODE(folder.stat().st_mode)
     if mode & 0o077:
-        said = f"{folder} is open to other users of this machine (mode {mode:o})"
+        said = f"{folder} is accessible to other users of this machine (mode {mode:o})"
         yield Finding("bad", "state folder", said, f"Run: chmod 700 {shlex.quote(str(folder))}")
     else:
         yield Finding("ok", "state folder", f"{folder} is readable by its owner only")
 
 
 def _other_gateways(loaded: LoadedConfig) -> Iterator[Finding]:
-    """The gateways that share the database: whether they are like this one, and whether the clocks agree."""
+    """Compare the gateways that share the database: version, configuration and clock."""
     from taskgate import clock
     from taskgate.assembly.shared_store import configuration_digest, gateways_on, shared_url
     from taskgate.core.errors import TaskgateError
@@ -159,7 +163,7 @@ def _other_gateways(loaded: LoadedConfig) -> Iterator[Finding]:
     try:
         now, living = gateways_on(url)
     except TaskgateError:
-        return  # said by the store's own line
+        return  # reported by the store check
     ours = configuration_digest(loaded)
     for replica in living:
         what = f"{replica.address}, Taskgate {replica.version}, configuration {replica.configuration}"
@@ -172,13 +176,15 @@ def _other_gateways(loaded: LoadedConfig) -> Iterator[Finding]:
             if here != there
         ]
         fix = (
-            f"It has another {' and another '.join(other)} than this one: give all gateways the same." if other else ""
+            f"Its {' and '.join(other)} differ{'s' if len(other) == 1 else ''} from this one; use the same everywhere."
+            if other
+            else ""
         )
         yield Finding("note" if other else "ok", "gateway", what, fix)
     off_s = abs(clock.wall_ms() - now) / 1000
     if off_s > CLOCKS_AGREE_S:
-        text = f"this machine and the database are {off_s:.0f} s apart; leases and deadlines go by the database"
-        yield Finding("note", "clock", text, "Let both keep time (NTP): times in log lines are this machine's.")
+        text = f"the clocks of this machine and the database differ by {off_s:.0f} s; leases and deadlines use the database's"
+        yield Finding("note", "clock", text, "Synchronize both clocks (NTP); log lines use this machine's clock.")
 
 
 def _gateways(running: Iterable[Mapping[str, Any]]) -> Iterator[Finding]:
@@ -189,11 +195,11 @@ def _gateways(running: Iterable[Mapping[str, Any]]) -> Iterator[Finding]:
 
 
 def _port(loaded: LoadedConfig, ours: Collection[str]) -> Finding:
-    """Whether a gateway could listen there; one of this state folder that does so already is in nobody's way."""
+    """Check whether the port is free, or used by a gateway of this state folder."""
     host, port = loaded.root.listen.host, loaded.root.listen.port
     if any(urlsplit(url).port == port for url in ours):
-        return Finding("ok", "port", f"{port} is the running gateway's")
-    why = why_not_free(host, port)
+        return Finding("ok", "port", f"{port} is used by the running gateway")
+    why = listen_problem(host, port)
     if why is not None:
-        return Finding("note", "port", f"{host}:{port}: {why}", "Something else listens there: stop it, or use --port.")
+        return Finding("note", "port", why)
     return Finding("ok", "port", f"{host}:{port} is free")

@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 CONNECT_S = 15.0
 LAST_WORDS = 3
 PRINTS = (
-    "Only messages belong on stdout: anything else breaks stricter clients. Make the program log to stderr; if it starts through "
-    "a script or a package runner, make that one quiet."
+    "A stdio server must print only MCP messages to stdout. Make the program log to stderr; if a script or a package runner "
+    "starts it, silence that one."
 )
 _VARIABLE = re.compile(r"\b[A-Z][A-Z0-9]*_[A-Z0-9_]+\b")
 
 
 async def server_findings(loaded: LoadedConfig) -> list[Finding]:
-    """Each server is really connected to, as `serve` would, and let go again."""
+    """Connect to each server as `serve` does, list its tools, and disconnect."""
     from taskgate.assembly.build import Unheard, intake_within, server_specs
     from taskgate.assembly.governing import Outbound
     from taskgate.assembly.identity import accounts_of
@@ -62,27 +62,30 @@ async def server_findings(loaded: LoadedConfig) -> list[Finding]:
 
 
 def _listed(catalogs: Catalogs, finding: Finding) -> Finding:
-    """What a server that was reached offers, or which of its lists could not be had."""
+    """Add the numbers of tools, prompts and resources of a connected server, or which list failed."""
     from taskgate.gateway.catalog.offer import LISTS
 
     server = finding.about.removeprefix("server ")
-    said = catalogs.report(server)
+    report = catalogs.report(server)
     if finding.verdict != "ok":
         return finding
-    counts = ", ".join(f"{said[how.key]} {how.key}" for how in LISTS.values() if how.key in said)
+    counts = ", ".join(f"{report[how.key]} {how.key}" for how in LISTS.values() if how.key in report)
     text = f"{finding.said}; {counts or 'no lists'}"
-    if "problem" not in said:
+    if "problem" not in report:
         return replace(finding, said=text)
-    fix = "Callers see the rest; look into the server's own log for the list that failed."
-    if said["listed"]:
-        return Finding("note", finding.about, f"{text}. {said['problem']}", fix)
+    fix = "The other lists are available. See the server's own log for the list that failed."
+    if report["listed"]:
+        return Finding("note", finding.about, f"{text}. {report['problem']}", fix)
     return Finding(
-        "bad", finding.about, f"{finding.said}, but {said['problem']}", "Its tools cannot be seen or called."
+        "bad",
+        finding.about,
+        f"{finding.said}, but {report['problem']}",
+        "Its tools cannot be called. See the server's own log.",
     )
 
 
 def _schemas(catalogs: Catalogs, servers: Iterable[str], *, enforced: bool) -> list[Finding]:
-    """Tools whose schemas cannot be used: what they take cannot be called where that is enforced, what they give is not checked."""
+    """Report tools with invalid schemas: with `validate: enforce` they cannot be called, and their output is not validated."""
     from taskgate.core.catalog.entry import EntryKind
     from taskgate.gateway.catalog.validate import unusable_schemas
 
@@ -95,13 +98,13 @@ def _schemas(catalogs: Catalogs, servers: Iterable[str], *, enforced: bool) -> l
                 said, fix = f"its output is not validated. {why}", ""
             else:
                 said = f"its arguments cannot be validated{', so it cannot be called' if enforced else ''}. {why}"
-                fix = "Have the server corrected, or use validate: warn." if enforced else ""
+                fix = "Correct the schema in the server, or use validate: warn." if enforced else ""
             found.append(Finding("note", f"tool {entry.name} of {entry.server}", said, fix))
     return found
 
 
 async def _how_to_log_in(url: str) -> str:
-    """What a server that wants to know who calls says about where to get a token."""
+    """Return how to authenticate to a server that returned 401."""
     from taskgate.client.errors import ClientError
     from taskgate.client.oauth.challenge import Challenge
     from taskgate.client.oauth.discovery import discover_authority
@@ -112,15 +115,15 @@ async def _how_to_log_in(url: str) -> str:
         async with asyncio.timeout(CONNECT_S):
             authority = await discover_authority(Fetcher(), url, Challenge())
     except (ClientError, OSError, TimeoutError):
-        return f"It wants a token and does not say where to get one; {put}."
+        return f"The server requires a token and publishes no OAuth metadata; {put}."
     scopes = " ".join(authority.resource_scopes or authority.own_scopes)
     wanted = f" (scopes: {scopes})" if scopes else ""
     login = "write `auth: {type: authorization_code}` for it and run `taskgate servers login NAME`"
-    return f"It wants OAuth of {authority.issuer}{wanted}: {login}, or {put}."
+    return f"The server requires OAuth tokens of {authority.issuer}{wanted}: {login}, or {put}."
 
 
 def _is_refused_a_stranger(problem: BaseException | None) -> bool:
-    """Whether the server wants to know who calls. A handshake that fails hides what was said to it in its cause."""
+    """Whether the server returned 401. A failed handshake has the HTTP error as its cause."""
     from taskgate.ports.upstream import CallFailed
 
     while problem is not None:
@@ -138,7 +141,12 @@ async def _reach(server: Server) -> Finding:
         async with asyncio.timeout(CONNECT_S):
             link = await server.listening_link()
     except TimeoutError:
-        return Finding("bad", about, f"no answer within {CONNECT_S:g} s", "Is it running, and is its address right?")
+        return Finding(
+            "bad",
+            about,
+            f"no response within {CONNECT_S:g} s",
+            "Check that it is running and that its address is correct.",
+        )
     except TaskgateError as problem:
         if _is_refused_a_stranger(problem):
             return Finding("bad", about, problem.message, await _how_to_log_in(server.spec.url))
@@ -150,11 +158,11 @@ async def _reach(server: Server) -> Finding:
 
 
 def _not_started(server: Server, message: str) -> Finding:
-    """A server that could not be reached: what its program wrote tells most about why."""
+    """Report a server that could not be started or reached, with the last lines of its stderr."""
     status = server.status()
     words = status.stderr[-LAST_WORDS:]
     said = f"{message} stderr: {' | '.join(words)}" if words else message
-    fix = "Start it by hand to see its output, or check its address."
+    fix = "Run its command in a shell to see its output, or check its address."
     if (missing := _missing_variable(server, status.stderr)) is not None:
         fix = _how_to_set(missing, server.id)
     elif status.printed:
@@ -163,7 +171,7 @@ def _not_started(server: Server, message: str) -> Finding:
 
 
 def _missing_variable(server: Server, stderr: Iterable[str]) -> str | None:
-    """A variable that the program names in its complaint and was not given."""
+    """Return an environment variable that the program's stderr mentions and that is not passed to it."""
     from taskgate.mcp.stdio.process import ChildSpec, child_environment
 
     if not server.spec.command:
@@ -176,5 +184,5 @@ def _missing_variable(server: Server, stderr: Iterable[str]) -> str | None:
 def _how_to_set(variable: str, server: str) -> str:
     setting = f'servers.{server}.env: {{{variable}: "${{{variable}}}"}}'
     if variable in os.environ:
-        return f"{variable} is set here, but servers get only what the configuration gives them. Write {setting}."
-    return f"It seems to need {variable}, which is not set. Set it, and write {setting}."
+        return f"{variable} is set, but not passed to the server. Write {setting}."
+    return f"The server seems to need {variable}, which is not set. Set it, and write {setting}."

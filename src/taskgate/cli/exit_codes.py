@@ -8,13 +8,13 @@ from enum import IntEnum
 class ExitCode(IntEnum):
     OK = 0
     FAILED = 1
-    """The tool answered with an error, or the task failed."""
+    """The tool returned an error, or the task failed."""
     USAGE = 2
-    """The command line or the configuration is wrong."""
+    """The command line or the configuration is invalid."""
     CANNOT_CONNECT = 3
     """The gateway or server cannot be reached, or the port cannot be bound."""
     REFUSED = 4
-    """A rule, a policy or an approver said no, or the token is not accepted."""
+    """A rule, a policy or an approver denied the call, or the token was refused."""
     TIMED_OUT = 5
     CANCELLED = 6
     OUTCOME_UNKNOWN = 7
@@ -22,22 +22,22 @@ class ExitCode(IntEnum):
     NOT_FOUND = 8
     """There is no such tool, task or approval."""
     UNHEALTHY = 9
-    """`taskgate doctor` or `taskgate audit verify` found something wrong."""
+    """`taskgate doctor` or `taskgate audit verify` found a problem."""
     INTERNAL = 70
     INTERRUPTED = 130
 
 
 MEANINGS = {
-    ExitCode.OK: "done",
-    ExitCode.FAILED: "the tool answered with an error, or the task failed",
-    ExitCode.USAGE: "the command line or the configuration is wrong",
+    ExitCode.OK: "success",
+    ExitCode.FAILED: "the tool returned an error, or the task failed",
+    ExitCode.USAGE: "the command line or the configuration is invalid",
     ExitCode.CANNOT_CONNECT: "the gateway or server cannot be reached, or the port cannot be bound",
-    ExitCode.REFUSED: "a rule, a policy or an approver said no, or the token is not accepted",
-    ExitCode.TIMED_OUT: "it took too long",
+    ExitCode.REFUSED: "a rule, a policy or an approver denied the call, or the token was refused",
+    ExitCode.TIMED_OUT: "timeout",
     ExitCode.CANCELLED: "the call or task was cancelled",
     ExitCode.OUTCOME_UNKNOWN: "the call may or may not have taken effect",
     ExitCode.NOT_FOUND: "there is no such tool, task or approval",
-    ExitCode.UNHEALTHY: "doctor or audit verify found something wrong",
-    ExitCode.INTERNAL: "a bug in taskgate",
+    ExitCode.UNHEALTHY: "doctor or audit verify found a problem",
+    ExitCode.INTERNAL: "internal error",
     ExitCode.INTERRUPTED: "interrupted by Ctrl-C",
 }

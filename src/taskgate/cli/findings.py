@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing looked at. `fix` says what to do when it is not in order."""
+    """One result: `verdict` is ok, note or bad; `fix` is the next step if it is not ok."""
 
     verdict: str
     about: str

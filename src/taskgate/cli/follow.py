@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def answerer(display: Display) -> Answer:
-    """A callback that answers elicitations at the terminal, one at a time."""
+    """Return a callback that answers elicitations at the terminal, one at a time."""
     lock = asyncio.Lock()
 
     async def answer(question: Question) -> dict[str, Any]:
@@ -35,19 +35,19 @@ def answerer(display: Display) -> Answer:
 
 
 def show_approval(handle: TaskHandle, *, as_operator: bool, as_json: bool) -> None:
-    """Print what a call waits for that is held, and how an approver decides on it."""
+    """Print that a call waits for approval, and how an approver can decide."""
     held = handle.approval
     if held is None:
         return
-    # The operator's token may not decide on a call that was made with it; the operator's login in the browser may.
+    # The operator's token must not approve its own call; the operator's browser login may.
     command = "taskgate approvals login" if as_operator else f"taskgate approvals approve {held.id}"
     if as_json:
         printing.event("approval_needed", taskId=handle.task_id, approval=held.id, url=held.url, command=command)
         return
-    printing.note(f"Waiting for approval as task {handle.task_id}. It was not run yet.")
+    printing.note(f"Waiting for approval as task {handle.task_id}. The tool has not run.")
     printing.note(f"An approver can decide at: {printing.clean(held.url)}")
     if as_operator:
-        printing.note(f"Log in there with the link that this prints: {command}")
+        printing.note(f"To log in, open the link that this command prints: {command}")
     else:
         printing.note(f"or with: {printing.clean(command)}")
 
@@ -61,7 +61,7 @@ async def follow_task(
     timeout: float | None,
     attended: bool,
 ) -> ExitCode:
-    """Show the task until it ends, then print its result. Where nobody is there to answer (`attended`), a question ends it, too."""
+    """Show the task until it ends, then print its result. If not `attended`, stop at the first question."""
     with interrupts() as interrupted, display.shown():
         watching = asyncio.create_task(_watch(handle, display, attended=attended))
         stopping = asyncio.create_task(interrupted.wait())
@@ -87,7 +87,7 @@ async def follow_task(
 
 @contextmanager
 def interrupts() -> Iterator[asyncio.Event]:
-    """An event that Ctrl-C sets instead of ending the program."""
+    """Provide an event that Ctrl-C sets instead of interrupting the program."""
     event, loop = asyncio.Event(), asyncio.get_running_loop()
     try:
         loop.add_signal_handler(signal.SIGINT, event.set)
@@ -97,7 +97,7 @@ def interrupts() -> Iterator[asyncio.Event]:
 
 
 async def _watch(handle: TaskHandle, display: Display, *, attended: bool) -> TaskUpdate | None:
-    """Until the task has ended, or until it asks something that nobody here can answer."""
+    """Show updates until the task ends (return None), or until it has a question that cannot be answered here."""
     async for update in handle.updates():
         display.update(update)
         if not attended and _asks(update):
@@ -106,7 +106,7 @@ async def _watch(handle: TaskHandle, display: Display, *, attended: bool) -> Tas
 
 
 def _asks(update: TaskUpdate) -> bool:
-    """Whether it asks its caller. A stateful gateway shows a task that waits for an approver as `input_required`, too."""
+    """Whether the task waits for its caller. A stateful gateway also reports `input_required` while it waits for approval."""
     from taskgate.core.tasks.task import AWAITING_APPROVAL
 
     needs_input = str(update.status) == "input_required" and update.message != AWAITING_APPROVAL
@@ -114,14 +114,14 @@ def _asks(update: TaskUpdate) -> bool:
 
 
 def _unanswered(handle: TaskHandle, update: TaskUpdate, *, as_json: bool) -> ExitCode:
-    """A stateless server shows its questions with the task; of a stateful one's the task tells only that there are some."""
+    """Print the question and how to answer it. Only a stateless server includes the question in the task."""
     question = next(iter(update.questions.values()), None)
     if as_json:
         asked = {"method": question.method, "params": dict(question.params)} if question is not None else {}
         printing.event("input_needed", taskId=handle.task_id, **asked)
     else:
-        text = question.message or question.method if question is not None else update.message or "it wants input"
-        printing.note(f"The task asks, and nobody is here to answer: {printing.one_line(text)}")
+        text = question.message or question.method if question is not None else update.message or "input required"
+        printing.note(f"The task waits for an answer: {printing.one_line(text)}")
         printing.note(
             f"Answer it on a terminal with: taskgate tasks watch {handle.task_id}, or call again with --answer JSON"
         )
@@ -139,7 +139,7 @@ async def _interrupted(handle: TaskHandle, display: Display, *, as_json: bool) -
                 cancel = False
     if cancel:
         task = await handle.cancel()
-        printing.note(f"The task is {task.status if task else 'over'}.")
+        printing.note(f"Task status: {task.status if task else 'ended'}.")
         return ExitCode.CANCELLED
     _tell_left_alone(handle, as_json=as_json)
     return ExitCode.INTERRUPTED
@@ -149,4 +149,4 @@ def _tell_left_alone(handle: TaskHandle, *, as_json: bool) -> None:
     if as_json:
         printing.event("left", taskId=handle.task_id, status=str(handle.status))
     else:
-        printing.note(f"The task goes on. Come back to it with: taskgate tasks watch {handle.task_id}")
+        printing.note(f"The task continues. Follow it with: taskgate tasks watch {handle.task_id}")

@@ -23,7 +23,7 @@ TIMEOUT_S = 30
 
 
 class ApiProblem(Exception):
-    """What went wrong, and the exit code it deserves."""
+    """A failed API request, with its exit code."""
 
     def __init__(self, code: ExitCode, text: str) -> None:
         super().__init__(text)
@@ -54,7 +54,9 @@ class GatewayApi:
             raise ApiProblem(ExitCode.USAGE, str(problem)) from None
         parts = urlsplit(self._address if "://" in self._address else f"http://{self._address}")
         if parts.hostname is None or parts.scheme not in ("http", "https"):
-            raise ApiProblem(ExitCode.USAGE, f"{self._address} is not the address of a gateway.")
+            raise ApiProblem(
+                ExitCode.USAGE, f"{self._address} is not a valid address. Write for example http://127.0.0.1:7467."
+            )
         self._https = parts.scheme == "https"
         self._host, self._port = parts.hostname, parts.port
         self._token = token or os.environ.get("TASKGATE_TOKEN") or operator_token(self._host)
@@ -79,10 +81,8 @@ class GatewayApi:
             answer = connection.getresponse()
             raw, status, after = answer.read(), answer.status, answer.getheader("x-next-after")
         except (OSError, http.client.HTTPException) as problem:
-            hint = "Is it running? Start it with: taskgate serve"
-            raise ApiProblem(
-                ExitCode.CANNOT_CONNECT, f"No gateway answers at {self._address} ({problem}). {hint}"
-            ) from None
+            text = f"Cannot connect to a gateway at {self._address} ({problem}). Start one with: taskgate serve"
+            raise ApiProblem(ExitCode.CANNOT_CONNECT, text) from None
         finally:
             connection.close()
         return self._read(raw, status, after)
@@ -93,16 +93,19 @@ class GatewayApi:
         except ValueError:
             raise ApiProblem(ExitCode.CANNOT_CONNECT, f"{self._address} is not a Taskgate gateway.") from None
         if status >= 400:
-            said = value if isinstance(value, dict) else {}
-            text = said.get("message") or said.get("error") or f"the gateway answered {status}"
+            body = value if isinstance(value, dict) else {}
+            text = body.get("message") or body.get("error") or f"The gateway returned HTTP {status}."
             if status == 401:
-                text = "The gateway wants a token: set $TASKGATE_TOKEN, or run this as the user who runs the gateway."
+                text = (
+                    "Authentication required: use --token or $TASKGATE_TOKEN, "
+                    "or run this command as the user who runs the gateway."
+                )
             raise ApiProblem(_EXITS.get(status, ExitCode.FAILED), printing.clean(text))
         return Reply(status, value, after)
 
 
 def ask_gateway(work: Callable[[GatewayApi], None], gateway: str | None, token: str | None, as_json: bool) -> None:
-    """Run one command against a gateway, and turn what goes wrong into words and an exit code."""
+    """Run one command against a gateway. Print an ApiProblem and exit with its code."""
     try:
         work(GatewayApi(gateway, token))
     except ApiProblem as problem:
@@ -114,7 +117,7 @@ def ask_gateway(work: Callable[[GatewayApi], None], gateway: str | None, token: 
 
 
 def print_rows(rows: list[Any], as_json: bool, nothing: str, show: Callable[[list[Any]], None]) -> None:
-    """A list for a script, one object a line, or for a person, who is told so when it is empty."""
+    """Print rows as one JSON object per line, or with `show`; print `nothing` if there are none."""
     if as_json:
         for row in rows:
             print(json.dumps(row, ensure_ascii=False))
@@ -125,7 +128,7 @@ def print_rows(rows: list[Any], as_json: bool, nothing: str, show: Callable[[lis
 
 
 def whole_id(known: list[str], given: str, what: str) -> str:
-    """The one id that begins or ends with what was given; `what` names the things in plural, such as "questions"."""
+    """Return the only id that begins or ends with `given`. `what` is the plural for the message, such as "questions"."""
     found = [one for one in known if one.startswith(given) or one.endswith(given)]
     if len(found) != 1:
         text = f"No {what.removesuffix('s')} has" if not found else f"{len(found)} {what} have"

@@ -26,24 +26,22 @@ def register(app: typer.Typer) -> None:
 
 
 def status(as_json: Json = False) -> None:
-    """List this user's running gateways: where they are, what they serve, and since when."""
+    """List this user's running gateways: address, configuration, process and uptime."""
     found = running_gateways()
     for record in found:
         print(json.dumps(record, ensure_ascii=False) if as_json else _shown(record))
     if not found and not as_json:
-        printing.note(
-            "No gateway is running. `taskgate serve` starts one; `taskgate stdio` starts one when a client needs it."
-        )
+        printing.note("No gateway is running. Start one with: taskgate serve (`taskgate stdio` starts one on demand)")
 
 
 def stop() -> None:
-    """End the gateways that clients started; they come back when a client needs them."""
+    """Stop the gateways that clients started. A client starts them again on demand."""
     found = [record for record in running_gateways() if record["kind"] == "on-demand"]
     for record in found:
         os.kill(record["pid"], signal.SIGTERM)
-        print(f"{record['url']} (process {record['pid']}) is told to end.")
+        print(f"Stopping {record['url']} (process {record['pid']}).")
     if not found:
-        printing.note("No gateway that a client started is running.")
+        printing.note("No gateway started by a client is running. Stop `taskgate serve` with Ctrl-C or SIGTERM.")
         raise typer.Exit(ExitCode.NOT_FOUND)
 
 
@@ -51,22 +49,22 @@ def reload(
     gateway: Annotated[str | None, typer.Option("--gateway", help="Address of the gateway.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Let a running gateway read its configuration again. A file with mistakes changes nothing."""
+    """Reload the configuration of a running gateway. If the file is invalid, the running configuration is kept."""
 
     def work(api: GatewayApi) -> None:
         done = api.post("/api/v1/system/reload", {}).value
-        print(json.dumps(done) if as_json else "The configuration was read again and is in force.")
+        print(json.dumps(done) if as_json else "Configuration reloaded.")
 
     ask_gateway(work, gateway, None, as_json)
 
 
 def _shown(record: dict[str, Any]) -> str:
     minutes = max(0, int(clock.wall() - record["since"])) // 60
-    kind = "started by a client, ends when idle" if record["kind"] == "on-demand" else "started with `taskgate serve`"
+    kind = "started by a client, exits when idle" if record["kind"] == "on-demand" else "started with `taskgate serve`"
     lines = [
         str(record["url"]),
         f"  serves   {record['config'] or 'the bundled demo'}",
-        f"  process  {record['pid']}, version {record['version']}, for {minutes} min, {kind}",
+        f"  process  {record['pid']}, version {record['version']}, up {minutes} min, {kind}",
     ]
     if record["kind"] == "on-demand":
         lines.append(f"  log      {record['log']}")

@@ -18,13 +18,12 @@ if TYPE_CHECKING:
 
 
 CLIENT_NAMES = "claude-code, claude-desktop, cursor, vscode, codex, zed, windsurf, opencode, cline"
-Names = Annotated[
-    list[str] | None, typer.Argument(help=f"Clients to read: {CLIENT_NAMES}. Default: all.", metavar="CLIENT")
-]
+Names = Annotated[list[str] | None, typer.Argument(help=f"Clients: {CLIENT_NAMES}. Default: all.", metavar="CLIENT")]
 Config = Annotated[
-    Path | None, typer.Option("--config", "-c", help="File to write; default: the one that serve finds.")
+    Path | None,
+    typer.Option("--config", "-c", help="Configuration file to change. Default: the file that `serve` uses."),
 ]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would change, and change nothing.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the changes without applying them.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -35,7 +34,7 @@ def register(app: typer.Typer) -> None:
 def import_servers(
     clients: Names = None, config: Config = None, dry_run: DryRun = False, as_json: Json = False
 ) -> None:
-    """Copy the servers of Claude Code, Cursor, VS Code and others into taskgate.yaml. Their files stay as they are."""
+    """Copy the servers of Claude Code, Cursor, VS Code and other clients to taskgate.yaml. Their settings are not changed."""
     from taskgate.config.clients.client import Host
     from taskgate.config.clients.found_servers import gather
     from taskgate.config.load import find
@@ -54,7 +53,7 @@ def import_servers(
 
 
 def chosen_clients(names: list[str] | None) -> list[Client]:
-    """The clients of these names, or all."""
+    """Return the clients with these names, or all. Exits if one is unknown."""
     from taskgate.config.clients.known import CLIENTS, UnknownClient, client_named
 
     try:
@@ -64,7 +63,7 @@ def chosen_clients(names: list[str] | None) -> list[Client]:
 
 
 def planned(gathered: Gathered, target: Path) -> ImportPlan:
-    """The change to the file, or the end of the command with a reason."""
+    """Return the change to the file, or print why it is not possible and exit."""
     from taskgate.config.clients.found_servers import read_settings
     from taskgate.config.clients.import_plan import CannotImport, plan_import
     from taskgate.config.clients.settings_text import SettingsError
@@ -76,7 +75,7 @@ def planned(gathered: Gathered, target: Path) -> ImportPlan:
 
 
 def write_config(target: Path, plan: ImportPlan) -> Path | None:
-    """Write the file and return the copy that is kept of what was there. New files may hold secrets: they are their owner's."""
+    """Write the file, readable by its owner only if it is new, and return the path of the backup, if any."""
     from taskgate.config.clients.change_records import backup_of, write_file
 
     backup = backup_of(target) if target.exists() else None
@@ -87,7 +86,7 @@ def write_config(target: Path, plan: ImportPlan) -> Path | None:
 
 
 def stop(message: str, code: ExitCode = ExitCode.USAGE) -> typer.Exit:
-    """Say why on stderr; the value is raised by the caller."""
+    """Print an error to stderr, and return the exception for the caller to raise."""
     typer.echo(message, err=True)
     return typer.Exit(code)
 
@@ -111,10 +110,10 @@ def _tell(plan: ImportPlan, gathered: Gathered, target: Path, *, changed: bool) 
         return
     typer.echo(plan.diff(str(target)), nl=False)
     for item, reason in plan.passed_over:
-        typer.echo(f'"{item.name}" of {item.client} passed over: {reason}')
+        typer.echo(f'"{item.name}" of {item.client} skipped: {reason}')
     if changed:
-        typer.echo(f"Wrote {len(plan.added)} server(s) to {target}. Next: taskgate check -c {target}")
+        typer.echo(f"Added {len(plan.added)} server(s) to {target}. Next: taskgate check -c {target}")
     elif plan.added:
-        typer.echo(f"Nothing was changed. Without --dry-run, {len(plan.added)} server(s) go into {target}.")
+        typer.echo(f"Nothing was changed. Without --dry-run, {len(plan.added)} server(s) are added to {target}.")
     else:
-        typer.echo("Nothing new to take over.")
+        typer.echo("No new servers found.")

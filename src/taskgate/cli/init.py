@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _HEAD = """\
 {comment}
-# Made by `taskgate init`. Every key is explained in docs/configuration.md; `taskgate check` says whether the file is right.
+# Created by `taskgate init`. All keys: docs/configuration.md. Validate changes with: taskgate check
 schema: 1
 """
 _DEMO = """\
@@ -36,9 +36,12 @@ governance:
 {"".join(f'    - {{match: "{pattern}", action: approve, approval: people}}' + chr(10) for pattern in _CHANGING)}approval:
   people: {{channels: [inbox], timeout: 10m}}
 """
-FilePath = Annotated[Path, typer.Option("--config", "-c", help="File to make.")]
+FilePath = Annotated[Path, typer.Option("--config", "-c", help="File to create.")]
 Yes = Annotated[
-    bool, typer.Option("--yes", "-y", help="Ask nothing: take all servers, hold nothing back, leave the clients alone.")
+    bool,
+    typer.Option(
+        "--yes", "-y", help="Ask no questions: add all servers, no approval rules, and do not change clients."
+    ),
 ]
 
 
@@ -49,16 +52,15 @@ def register(app: typer.Typer) -> None:
 
 
 def init(config: FilePath = Path("taskgate.yaml"), yes: Yes = False, as_json: Json = False) -> None:
-    """Make a taskgate.yaml: finds the clients on this machine and asks three questions."""
+    """Create a taskgate.yaml from the MCP clients on this machine. Asks three questions."""
     if config.exists():
-        raise stop(f"{config} is there already; `taskgate import` adds servers to it, `taskgate check` reads it")
+        raise stop(f"{config} already exists. Add servers with: taskgate import. Validate it with: taskgate check")
     asks = not yes and not as_json and sys.stdin.isatty()
     gathered = _found()
     if gathered.found and asks and not typer.confirm(_first_question(gathered), default=True):
         gathered.found.clear()
     text = _starting_text(
-        ask_first=asks
-        and typer.confirm("2. Hold tools that delete, write or send until a person approves?", default=True),
+        ask_first=asks and typer.confirm("2. Require approval for tools that delete, write or send?", default=True),
         demo=not gathered.found,
     )
     plan = _plan(gathered, text, config)
@@ -69,7 +71,7 @@ def init(config: FilePath = Path("taskgate.yaml"), yes: Yes = False, as_json: Js
     if as_json:
         typer.echo(json.dumps({"file": str(config), "servers": sorted(_servers(plan)), "clients": clients}))
         return
-    typer.echo(f"Wrote {config} with {', '.join(sorted(_servers(plan)))}.")
+    typer.echo(f"Created {config} with {', '.join(sorted(_servers(plan)))}.")
     for name in chosen:
         install(client=name, config=config)
     typer.echo(f"Next: taskgate check -c {config}, then taskgate serve -c {config}")
@@ -87,7 +89,7 @@ def _schema_text() -> str:
 
 
 def _write_schema(folder: Path) -> None:
-    """Beside the file, whose first line names it to editors; one that is there may be a person's own."""
+    """Write the schema that the first line of the file refers to, unless it exists."""
     from taskgate.config.json_schema import SCHEMA_FILE
 
     with suppress(FileExistsError):
@@ -106,11 +108,11 @@ def _found() -> Gathered:
 
 def _first_question(gathered: Gathered) -> str:
     names = ", ".join(f"{item.name} ({item.client})" for item in gathered.found)
-    return f"1. These servers were found: {names}. Take them into the file?"
+    return f"1. Servers found: {names}. Add them to the file?"
 
 
 def _third_question(clients: list[str]) -> str:
-    return f"3. Put Taskgate in front of {', '.join(clients)} now? (`taskgate install NAME --undo` takes it back)"
+    return f"3. Connect {', '.join(clients)} to Taskgate now? (undo with `taskgate install NAME --undo`)"
 
 
 def _starting_text(*, ask_first: bool, demo: bool) -> str:

@@ -26,17 +26,16 @@ if TYPE_CHECKING:
     from taskgate.config.clients.install_plan import FileChange
 
 
-Name = Annotated[str, typer.Argument(help=f"One of {CLIENT_NAMES}.", metavar="CLIENT")]
+Name = Annotated[str, typer.Argument(help=f"Client: {CLIENT_NAMES}.", metavar="CLIENT")]
 Url = Annotated[
-    str | None, typer.Option("--url", help="Reach a running gateway at this address instead of starting one.")
+    str | None,
+    typer.Option("--url", help="Connect the client to a running gateway at this address instead of `taskgate stdio`."),
 ]
 Project = Annotated[
     bool,
-    typer.Option(
-        "--project", help="Change the project's shared file, for everybody who has it, instead of your own settings."
-    ),
+    typer.Option("--project", help="Change the shared settings of this project instead of your own settings."),
 ]
-Undo = Annotated[bool, typer.Option("--undo", help="Put the client's own servers back.")]
+Undo = Annotated[bool, typer.Option("--undo", help="Restore the client's own servers.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -53,7 +52,7 @@ def install(
     dry_run: DryRun = False,
     undo_it: Undo = False,
 ) -> None:
-    """Put the gateway in front of a client: its servers move to taskgate.yaml, and one entry, taskgate, replaces them."""
+    """Connect a client to the gateway: its servers move to taskgate.yaml, and one entry, taskgate, replaces them."""
     from taskgate.config.clients.change_records import note_backup
     from taskgate.config.clients.client import Gateway, Host, Reach
     from taskgate.config.clients.found_servers import gather
@@ -67,7 +66,7 @@ def install(
     if undo_it:
         _undo(chosen, records)
         return
-    # A project's gateway is configured in the project; a person's own in their configuration folder, wherever the command is run.
+    # A project's gateway is configured in the project; a user's own in their configuration folder.
     usual = Path("taskgate.yaml") if project else find() or Path(user_config(os.environ))
     target = (config or usual).absolute()
     gathered = gather([chosen], host, reach)
@@ -92,11 +91,11 @@ def install(
     for change in changes:
         _make(change, records)
     back = f"taskgate install {client}{' --project' if project else ''} --undo"
-    typer.echo(f"{chosen.title} now talks to Taskgate. Restart it; `{back}` takes this back.")
+    typer.echo(f"{chosen.title} now uses Taskgate. Restart it to apply the change. To undo: {back}")
 
 
 def _left_alone(client: Client, host: Host) -> list[str]:
-    """The servers of shared files, which an installation for one user does not touch."""
+    """Return notes about shared files, which an installation for one user does not change."""
     from taskgate.config.clients.client import Reach
     from taskgate.config.clients.found_servers import gather
 
@@ -105,20 +104,20 @@ def _left_alone(client: Client, host: Host) -> list[str]:
     for item in found.found:
         by_file.setdefault(item.path, []).append(item.name)
     return [
-        f"{path} is shared with everybody who works on this project, so it stays as it is; its servers "
-        f"({', '.join(names)}) do not pass the gateway. `taskgate install {client.name} --project` changes it."
+        f"{path} is shared by this project and was not changed; its servers ({', '.join(names)}) bypass the gateway. "
+        f"To change it, run: taskgate install {client.name} --project"
         for path, names in by_file.items()
     ]
 
 
 def _check_shared(client: Client, host: Host, target: Path) -> None:
-    """What goes into a shared file must mean the same for everybody who has it."""
+    """Exit if the client has no shared file, or if the configuration is outside the project."""
     from taskgate.config.clients.client import Reach, places_of
 
     if not places_of(client, host, Reach.SHARED):
-        raise stop(f"{client.title} has no file that belongs to a project.")
+        raise stop(f"{client.title} has no project settings. Run the command without --project.")
     if target.parent != host.folder:
-        raise stop(f"A shared file can only lead to a taskgate.yaml of the project's own folder, {host.folder}.")
+        raise stop(f"With --project, the configuration must be in the project folder, {host.folder}.")
 
 
 def _planned_changes(client: Client, host: Host, gateway: Gateway, reach: Reach) -> list[FileChange]:
@@ -152,13 +151,13 @@ def _undo(client: Client, records: Path) -> None:
     for note in notes:
         typer.echo(note)
     if not notes:
-        raise stop(f"{client.title} was not installed by Taskgate; there is nothing to undo")
+        raise stop(f"Nothing to undo: {client.title} was not changed by `taskgate install`.")
 
 
 def _summary(change: FileChange, moved: list[str]) -> str:
-    """How much changes, and which servers go; whole lines could show secrets of the client."""
+    """Summarize a change by line counts and server names; whole lines could contain secrets of the client."""
     before, after = change.before.splitlines(), change.after.splitlines()
     delta = list(difflib.ndiff(before, after)) if len(before) < 5_000 else []
-    gone, come = sum(line.startswith("- ") for line in delta), sum(line.startswith("+ ") for line in delta)
-    names = f"; its servers {', '.join(moved)} go behind the gateway" if moved else ""
-    return f"{change.path}: {come} line(s) in, {gone} line(s) out{names}\n"
+    removed, added = sum(line.startswith("- ") for line in delta), sum(line.startswith("+ ") for line in delta)
+    names = f"; moved to the gateway: {', '.join(moved)}" if moved else ""
+    return f"{change.path}: {added} line(s) added, {removed} line(s) removed{names}\n"

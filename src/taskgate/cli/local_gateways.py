@@ -15,11 +15,11 @@ _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
 class SeveralGateways(Exception):
-    """More than one gateway runs, and nothing says which one is meant."""
+    """Several gateways are running, and no option selects one."""
 
 
 def running_gateways() -> list[dict[str, Any]]:
-    """What the gateways of this state folder say about themselves, without the keys; those that crashed are left out."""
+    """Return the records of this state folder's running gateways, without their keys; crashed ones are omitted."""
     found = []
     for path in sorted(glob.glob(os.path.join(glob.escape(state_folder(os.environ)), "run", "*.json"))):
         record = read_record(path)
@@ -30,7 +30,7 @@ def running_gateways() -> list[dict[str, Any]]:
 
 
 def default_gateway() -> str:
-    """The gateway that commands talk to when nothing is said: the one of the configuration that is found here, or the only one."""
+    """Return the gateway that commands use by default: the one for the configuration found here, or the only one."""
     running = running_gateways()
     config = find_config(None, os.environ)
     own = gateway_key(state_folder(os.environ), config)
@@ -39,7 +39,7 @@ def default_gateway() -> str:
             return str(record["url"])
     if len(running) > 1:
         known = ", ".join(f"{record['url']} ({record['config'] or 'demo'})" for record in running)
-        raise SeveralGateways(f"Several gateways are running: {known}. Say which with --gateway or $TASKGATE_URL.")
+        raise SeveralGateways(f"Several gateways are running: {known}. Select one with --gateway or $TASKGATE_URL.")
     return str(running[0]["url"]) if running else DEFAULT_GATEWAY
 
 
@@ -56,7 +56,7 @@ def _alive(pid: object) -> bool:
 
 
 def operator_token(host: str | None) -> str | None:
-    """The operator's own token, which `serve` keeps on this machine; it is sent to no other machine."""
+    """Return the operator's token from the state folder, for loopback hosts only."""
     if host not in _LOOPBACK:
         return None
     try:

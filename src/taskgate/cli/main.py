@@ -1,6 +1,6 @@
-"""The `taskgate` command: collects the commands, one file each. Commands import what they need when they run.
+"""The `taskgate` command. Each command is a module of this package and imports its dependencies when it runs.
 
-`taskgate stdio` is looked at first: every client starts one, and it needs nothing of all the rest.
+`taskgate stdio` is handled first, without loading the other commands, because every client starts one.
 """
 
 from __future__ import annotations
@@ -53,14 +53,14 @@ def _epilog() -> str:
 
 
 def build_app(only: str = "") -> typer.Typer:
-    """The whole command line, or the part of it that one file registers."""
+    """Return the whole command line, or only the commands of one module."""
     import importlib
 
     import typer
 
     app = typer.Typer(
         name="taskgate",
-        help="An MCP gateway that makes every tool call long-running-safe, governed, scoped and observable.",
+        help="An MCP gateway: runs slow tool calls as durable tasks, holds risky ones for approval, and logs all of them.",
         epilog=_epilog(),
         no_args_is_help=True,
         add_completion=False,
@@ -69,7 +69,7 @@ def build_app(only: str = "") -> typer.Typer:
     )
 
     @app.callback(invoke_without_command=True)
-    def root(version: bool = typer.Option(False, "--version", help="Print the version and leave.")) -> None:
+    def root(version: bool = typer.Option(False, "--version", help="Print the version and exit.")) -> None:
         if version:
             print(__version__)
             raise typer.Exit
@@ -90,8 +90,10 @@ def build_app(only: str = "") -> typer.Typer:
 
 
 def file_of(words: list[str]) -> str:
-    """Which file registers the command: making all sixty of them takes longer than most of them run. Nothing where more than one
-    may be wanted: to complete a word, or to say which command was meant."""
+    """Return the module of a command, because loading all commands takes longer than most of them run.
+
+    Returns an empty string if all are needed: for shell completion, and to suggest similar commands.
+    """
     files = {command: file for files in COMMANDS.values() for file, commands in files.items() for command in commands}
     return files.get(words[0], "") if words and not os.environ.get(COMPLETE_VARIABLE) else ""
 
@@ -101,7 +103,7 @@ def main() -> None:
         found, needed = (".".join(map(str, version[:2])) for version in (sys.version_info, OLDEST_PYTHON))
         sys.exit(_failed(f"Taskgate needs Python {needed} or newer; {sys.executable} is {found}.", USAGE))
     words = sys.argv[1:]
-    # Loading a program leaves next to no garbage, and looking for it takes a tenth of the time.
+    # Imports create almost no garbage, and collecting it takes a tenth of the start time.
     gc.set_threshold(100_000, 20, 20)
     try:
         if words[:1] == ["stdio"]:
@@ -111,7 +113,7 @@ def main() -> None:
             if given is not None:
                 sys.exit(bridge(given.get("config"), given.get("scope")))
         build_app(file_of(words))(words)
-    except Exception as fault:  # one whole command: people get a sentence, and the traceback if they ask for it
+    except Exception as fault:  # around a whole command: print one sentence, and the traceback on request
         import traceback
 
         from taskgate.telemetry.logs import log
@@ -119,7 +121,7 @@ def main() -> None:
         if os.environ.get(DEBUG_VARIABLE):
             sys.exit(_failed(log.without_secrets("".join(traceback.format_exception(fault))), INTERNAL))
         why = log.without_secrets(f"{type(fault).__name__}: {fault}".rstrip(": "))
-        sys.exit(_failed(f"This is a mistake in Taskgate: {why}. Set {DEBUG_VARIABLE}=1 to see where.", INTERNAL))
+        sys.exit(_failed(f"Internal error: {why}. Set {DEBUG_VARIABLE}=1 for the traceback, and report it.", INTERNAL))
 
 
 def _failed(why: str, code: int) -> int:

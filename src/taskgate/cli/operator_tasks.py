@@ -20,12 +20,12 @@ from taskgate.cli.target import Target
 
 PAGE = 200
 WAIT_S = 20
-"""How long one request waits for a task to end."""
-_COLUMNS = ("Task", "State", "Tool", "Whose", "Created", "What it says")
+"""Seconds that one request waits for a task to end."""
+_COLUMNS = ("Task", "State", "Tool", "Caller", "Created", "Message")
 
 
 def is_operator(target: Target) -> bool:
-    """Whether the command talks to a gateway with the operator's own token: then every task can be seen."""
+    """Whether the target is a gateway and the token is the operator's, which can see all tasks."""
     if not target.is_gateway or not isinstance(target.address, str):
         return False
     own = operator_token(urlsplit(target.address).hostname)
@@ -33,7 +33,7 @@ def is_operator(target: Target) -> bool:
 
 
 def questions_api(target: Target) -> GatewayApi | None:
-    """Where questions are looked for: the operator sees everybody's, a caller with a token its own."""
+    """Return the API to list questions: all for the operator, a caller's own with a token; None without a token."""
     known = target.is_gateway and isinstance(target.address, str) and target.token is not None
     return GatewayApi(_base(target), target.token) if known else None
 
@@ -46,9 +46,7 @@ def list_all(target: Target, *, as_json: bool, state: str, wanted: Mapping[str, 
                 printing.event("task", **row)
         elif not rows:
             printing.note(
-                "There are no such tasks."
-                if wanted or state != "open"
-                else "There are no open tasks. --all shows those that ended."
+                "No matching tasks." if wanted or state != "open" else "No open tasks. --all includes finished tasks."
             )
         else:
             _print(rows)
@@ -72,7 +70,7 @@ def cancel_one(target: Target, task_id: str, reason: str | None, *, as_json: boo
 
 
 def result_of_one(target: Target, task_id: str, timeout: float | None, *, as_json: bool) -> ExitCode:
-    """Wait for the end of any caller's task, and print its result."""
+    """Wait until a task of any caller ends, and print its result."""
     ends: list[ExitCode] = []
 
     def work(api: GatewayApi) -> None:
@@ -84,7 +82,7 @@ def result_of_one(target: Target, task_id: str, timeout: float | None, *, as_jso
                 ends.append(_print_outcome(row, as_json))
                 return
             if end is not None and clock.monotonic() >= end:
-                raise ApiProblem(ExitCode.TIMED_OUT, f"{whole} has not ended; it is {row['state']}.")
+                raise ApiProblem(ExitCode.TIMED_OUT, f"Timeout: {whole} has not ended (state: {row['state']}).")
 
     ask_gateway(work, _base(target), target.token, as_json)
     return ends[0]
@@ -118,7 +116,7 @@ def _all(api: GatewayApi, state: str, wanted: Mapping[str, str] = MappingProxyTy
 
 
 def _whole(api: GatewayApi, given: str) -> str:
-    """A whole id as it is; its beginning or end is looked for among all tasks."""
+    """Return a full id unchanged, or the only task whose id begins or ends with `given`."""
     if len(given) == len("tg_") + 26:
         return given
     return whole_id([row["id"] for row in _all(api, "all")], given, "tasks")
@@ -138,7 +136,7 @@ def _print(rows: list[dict[str, Any]]) -> None:
         )
         table.append(tuple(printing.one_line(cell) for cell in cells))  # type: ignore[arg-type]
     widths = [max(len(row[column]) for row in table) for column in range(len(_COLUMNS) - 1)]
-    # Ids are there to be copied, so only the last column gives way, and only where there is an edge.
+    # Only the last column is truncated, and only on a terminal, so that ids can be copied.
     edge = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     for cells in table:
         fixed = "  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=False))
@@ -154,14 +152,14 @@ def _print_row(row: dict[str, Any], as_json: bool) -> None:
         "state": row["state"],
         "tool": row["tool"],
         "server": row["server"],
-        "whose": f"{row['principal']}, {row['caller']}, scope {row['scope']}",
-        "says": row["message"],
+        "caller": f"{row['principal']}, {row['caller']}, scope {row['scope']}",
+        "message": row["message"],
         "arguments": json.dumps(row["arguments"], ensure_ascii=False) if "arguments" in row else None,
         "created": printing.local_time(row["created_at"]),
         "changed": printing.local_time(row["updated_at"]),
         "ended": printing.local_time(row["finished_at"]) if row["finished_at"] else None,
         "executed": row["executed"],
-        "asks": ", ".join(
+        "questions": ", ".join(
             str(question["request"].get("message", question["key"])) for question in row.get("questions", ())
         ),
     }

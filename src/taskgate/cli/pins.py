@@ -16,42 +16,41 @@ from taskgate.cli.target import Gateway, Json, Token
 
 def register(app: typer.Typer) -> None:
     """Put the group of commands on the application."""
-    group = typer.Typer(
-        help="See and accept changed definitions of tools, interfaces and skills.", no_args_is_help=True
-    )
+    group = typer.Typer(help="List and accept changed definitions of tools, apps and skills.", no_args_is_help=True)
     group.command("list")(list_pins)
     group.command("accept")(accept)
     app.add_typer(group, name="pins")
 
 
 def list_pins(gateway: Gateway = None, token: Token = None, as_json: Json = False) -> None:
-    """List tools, interfaces and skills that changed and were not accepted yet."""
+    """List tools, apps and skills whose definition changed and is not accepted."""
 
     def work(api: GatewayApi) -> None:
-        nothing = "Every tool, interface and skill is what it was when it was first seen or last accepted."
+        nothing = "No changed definitions."
         print_rows(api.get("/api/pins").value, as_json, nothing, _print_pages)
 
     ask_gateway(work, gateway, token, as_json)
 
 
 def accept(
-    tool: Annotated[
-        str, typer.Argument(metavar="SERVER:TOOL", help="What to accept, as `taskgate pins list` names it.")
-    ],
+    tool: Annotated[str, typer.Argument(metavar="SERVER:TOOL", help="Name as in `taskgate pins list`.")],
     digest: Annotated[
-        str | None, typer.Option("--digest", help="Accept only exactly this definition; needed without a terminal.")
+        str | None,
+        typer.Option("--digest", help="Accept only the definition with this digest. Required without a terminal."),
     ] = None,
     gateway: Gateway = None,
     token: Token = None,
     as_json: Json = False,
 ) -> None:
-    """Accept a changed definition. On a terminal the difference is shown first, and you are asked."""
+    """Accept a changed definition. On a terminal, the change is shown and you are asked to confirm."""
 
     def work(api: GatewayApi) -> None:
         server, _, name = tool.partition(":")
         row = next((r for r in api.get("/api/pins").value if (r["server"], r["tool"]) == (server, name)), None)
         if row is None:
-            raise ApiProblem(ExitCode.NOT_FOUND, f"{tool} has no definition that waits to be accepted.")
+            raise ApiProblem(
+                ExitCode.NOT_FOUND, f"{tool} has no changed definition. List them with: taskgate pins list"
+            )
         if digest is None:
             _confirm(row)
         body = {"server": server, "tool": name, "digest": digest or row["digest"]}
@@ -63,11 +62,11 @@ def accept(
 
 def _confirm(row: dict[str, Any]) -> None:
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        text = f"Without a terminal say which definition you accept: --digest {row['digest']}"
+        text = f"Without a terminal, confirm the definition with --digest {row['digest']}"
         raise ApiProblem(ExitCode.USAGE, text)
     print(_pin_page(row))
     if not typer.confirm("Accept this definition?"):
-        raise ApiProblem(ExitCode.CANCELLED, "Nothing was accepted.")
+        raise ApiProblem(ExitCode.CANCELLED, "Not accepted.")
 
 
 def _print_pages(rows: list[dict[str, Any]]) -> None:

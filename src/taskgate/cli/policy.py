@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 def register(app: typer.Typer) -> None:
     """Put the group of commands on the application."""
-    group = typer.Typer(help="Try rules and policies.", no_args_is_help=True)
+    group = typer.Typer(help="Test rules and policies before applying them.", no_args_is_help=True)
     group.command("test")(test)
     group.command("rehearse")(rehearse)
     app.add_typer(group, name="policy")
@@ -33,30 +33,32 @@ def test(
         str,
         typer.Argument(
             metavar="NAME",
-            help="A tool as clients see it (files__delete_file), SERVER:TOOL, SERVER:resource:URI or SERVER:prompt:NAME.",
+            help="Tool name (files__delete_file), SERVER:TOOL, SERVER:resource:URI or SERVER:prompt:NAME.",
         ),
     ],
-    arguments: Annotated[str, typer.Argument(metavar="JSON", help="The arguments of the call.")] = "{}",
+    arguments: Annotated[str, typer.Argument(metavar="JSON", help="Arguments of the call.")] = "{}",
     *,
-    caller: Annotated[str, typer.Option("--caller", help="Who asks; the id of a token.")] = "anonymous",
+    caller: Annotated[str, typer.Option("--caller", help="Token id of the caller.")] = "anonymous",
     role: Annotated[
-        list[str] | None, typer.Option("--role", help="A role of the caller; default: those of its token.")
+        list[str] | None,
+        typer.Option("--role", help="Role of the caller; may be repeated. Default: the roles of the token."),
     ] = None,
-    scope: Annotated[str, typer.Option("--scope", help="Through which scope.")] = "default",
+    scope: Annotated[str, typer.Option("--scope", help="Scope of the call.")] = "default",
     expect: Annotated[
-        str | None, typer.Option("--expect", help="forward, approve or deny: exit code 1 if it is something else.")
+        str | None,
+        typer.Option("--expect", help="Expected action: forward, approve or deny. Exit code 1 if it differs."),
     ] = None,
     connect: Annotated[
-        bool, typer.Option(help="Ask the server for its tools, so that a wrong name is noticed. Nothing is called.")
+        bool, typer.Option(help="Fetch the server's tools to detect a wrong name. No tool is called.")
     ] = True,
     config: ConfigOption = None,
     as_json: Json = False,
 ) -> None:
-    """Print what would happen to one call, and which rule or policy decides it. Nothing is called."""
+    """Show what would happen to one call, and which rule or policy decides it. No tool is called."""
     if expect not in (None, "forward", "approve", "deny"):
-        raise typer.BadParameter("--expect is forward, approve or deny")
+        raise typer.BadParameter("--expect must be forward, approve or deny")
     if not _is_object(arguments):
-        raise typer.BadParameter('the arguments of a call are a JSON object, such as \'{"path": "a.txt"}\'')
+        raise typer.BadParameter('the arguments must be a JSON object, for example \'{"path": "a.txt"}\'')
     from taskgate.assembly.try_call import try_call
     from taskgate.core.errors import TaskgateError
     from taskgate.core.identity.caller import Caller
@@ -86,15 +88,17 @@ def _is_object(arguments: str) -> bool:
 
 
 def rehearse(
-    new: Annotated[str, typer.Argument(metavar="NEW.yaml", help="The changed configuration file.")],
+    new: Annotated[str, typer.Argument(metavar="NEW.yaml", help="Changed configuration file.")],
     *,
-    since: Annotated[str, typer.Option("--since", help="Calls of the last 7d, 12h or 30m.")] = "7d",
+    since: Annotated[
+        str, typer.Option("--since", help="Period of the recorded calls, for example 7d, 12h or 30m.")
+    ] = "7d",
     fail_on_change: Annotated[bool, typer.Option("--fail-on-change", help="Exit code 1 if any call changes.")] = False,
     gateway: Gateway = None,
     token: Token = None,
     as_json: Json = False,
 ) -> None:
-    """Say what a changed configuration would have done to the calls on record (governance.record). Changes nothing."""
+    """Show how a changed configuration would have decided recorded calls (governance.record). Nothing is changed."""
     from taskgate.cli.gateway_api import ask_gateway
 
     plan = _plan(new)
@@ -132,14 +136,14 @@ def _rehearsed(api: GatewayApi, plan: Plan, since: str) -> dict[str, Any]:
 
 def _tell_rehearsal(found: dict[str, Any]) -> None:
     if not found["calls"]:
-        hint = "" if found["recording"] else " The gateway records none: set governance.record."
-        printing.note(f"There are no calls on record for that time.{hint}")
+        hint = "" if found["recording"] else " Recording is off: set governance.record."
+        printing.note(f"No recorded calls in this period.{hint}")
         return
-    print(f"{found['calls']} calls: {found['changed']} would change, {found['cannot_tell']} cannot be told.")
+    print(f"{found['calls']} calls: {found['changed']} would change, {found['cannot_tell']} are undecided.")
     for row in found["outcomes"]:
         print(f"  {row['calls']:>8}  {row['before']} -> {row['after']}")
     if found["tools"]:
-        print("What changes, and what cannot be told:")
+        print("Changed and undecided calls by tool:")
     for row in found["tools"]:
         name = f"{row['server']}:{row['tool']}" if row["server"] else "(calls that were not recorded)"
         why = f" ({row['why']})" if row["why"] else ""

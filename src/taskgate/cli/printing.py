@@ -36,14 +36,14 @@ _REFUSALS = {
 
 
 def clean(text: object) -> str:
-    """Text from elsewhere, with everything replaced that a terminal would obey or that reads other than it looks."""
+    """Replace control characters and invisible or direction-changing characters in untrusted text."""
     return "".join(
         c if c in _KEPT or unicodedata.category(c) not in _HIDING else "\N{REPLACEMENT CHARACTER}" for c in str(text)
     )
 
 
 def local_time(text: str) -> str:
-    """A time of the API or of MCP, as the clock on this person's wall shows it."""
+    """Format an ISO time of the API or of MCP in the local time zone."""
     try:
         return datetime.fromisoformat(text).astimezone().strftime("%Y-%m-%d %H:%M:%S")
     except ValueError:
@@ -55,7 +55,7 @@ def one_line(text: object) -> str:
 
 
 def table(headings: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Rows for people. What stands first is there to be copied, so it is never broken: a narrow terminal wraps the line."""
+    """Print a table. The first column, usually an id to copy, is never broken: a narrow terminal wraps the line."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -68,34 +68,34 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
         shown.add_row(*(Text(cell) for cell in row))
     console = Console()
     least = max((len(row[0]) for row in cells), default=0) + 70
-    # Somebody who pipes this wants whole lines.
+    # In a pipe, lines are never wrapped.
     Console(width=max(console.width, least) if console.is_terminal else max(200, least)).print(shown, crop=False)
 
 
 def event(kind: str, **fields: Any) -> None:
-    """One line of JSON for a script."""
+    """Print one line of JSON for scripts."""
     print(json.dumps({"event": kind, **fields}, ensure_ascii=False), flush=True)
 
 
 def note(text: str) -> None:
-    """Something for the person at the terminal, apart from the result; without the secrets of the configuration."""
+    """Print a message to stderr, with the secrets of the configuration redacted."""
     print(log.without_secrets(text), file=sys.stderr, flush=True)
 
 
 def result(tool_result: ToolResult, *, as_json: bool) -> ExitCode:
-    """Print what a tool returned."""
+    """Print the result of a tool, and return the exit code."""
     if as_json:
         event("result", is_error=tool_result.is_error, result=tool_result.raw)
     else:
         if tool_result.is_error:
-            note("The tool reported an error:")
+            note("The tool returned an error:")
         show = clean if sys.stdout.isatty() else str
         print(show(readable(tool_result)), flush=True)
     return ExitCode.FAILED if tool_result.is_error else ExitCode.OK
 
 
 def readable(tool_result: ToolResult) -> str:
-    """The blocks of a result as text; what is no text is named."""
+    """Return the content blocks of a result as text; other kinds of blocks are described."""
     lines = [_block(block) for block in tool_result.content]
     if not lines and tool_result.structured_content is not None:
         lines = [json.dumps(tool_result.structured_content, indent=2, ensure_ascii=False)]
@@ -103,9 +103,9 @@ def readable(tool_result: ToolResult) -> str:
 
 
 def failure(error: ClientError, *, as_json: bool, executed: str | None, gateway: bool = False) -> ExitCode:
-    """Print why a command failed, and choose its exit code.
+    """Print why a command failed, and return the exit code.
 
-    `executed`: whether the tool has run; None where the command called none, or where the server did not state it.
+    `executed`: whether the tool ran; None if the command called no tool, or if the server did not state it.
     """
     from taskgate.client.errors import HttpRefusal, ServerError
 
@@ -118,18 +118,18 @@ def failure(error: ClientError, *, as_json: bool, executed: str | None, gateway:
         event("error", **details, exit_code=int(code), **({"data": data} if data is not None else {}))
     else:
         headline, text = _headline(code), clean(error)
-        note(text if text.startswith(headline) else f"{headline}: {text}")
+        note(text[:1].upper() + text[1:] if text.lower().startswith(headline.lower()) else f"{headline}: {text}")
         if gateway and type(error).__name__ == "CannotConnect":
-            note("Is it running? Start it with: taskgate serve. `taskgate status` lists the gateways that run.")
+            note("Is the gateway running? Start it with: taskgate serve. List running gateways with: taskgate status")
         if executed == "maybe" and code is not ExitCode.OUTCOME_UNKNOWN:
-            note("The tool may have run: check before you call it again.")
+            note("The tool may have run. Check before you call it again.")
         if isinstance(error, HttpRefusal) and error.status == 401:
-            note("Authentication required: give --token, or --login to log in with your browser.")
+            note("Authentication required: use --token, or --login to log in with your browser.")
     return code
 
 
 def exit_code_for(error: ClientError) -> ExitCode:
-    """The exit code an error of the client deserves."""
+    """Return the exit code for an error of the client."""
     from taskgate import client
 
     match error:
@@ -161,7 +161,7 @@ def _exit_code_for_answer(error: Any) -> ExitCode:
     if kind == "upstream_timeout":
         return ExitCode.TIMED_OUT
     if kind == "outcome_unknown" or error.stated == "maybe":
-        # Also of a refusal: it may have come after the call was sent once.
+        # Also for a refusal: the call may have been sent before it.
         return ExitCode.OUTCOME_UNKNOWN
     if kind in _REFUSALS:
         return ExitCode.REFUSED

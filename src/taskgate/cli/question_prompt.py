@@ -20,11 +20,11 @@ Ask = Callable[[str], str]
 
 
 class NotValid(ValueError):
-    """What was typed does not fit; the text says what would."""
+    """The input is invalid; the message states what is accepted."""
 
 
 def answer_question(question: Question, ask: Ask | None = None) -> dict[str, Any]:
-    """The answer to an elicitation, asked at the terminal. End of input means that the user walked away."""
+    """Ask at the terminal and return the answer to an elicitation; end of input cancels it."""
     ask = ask or read_line
     try:
         return _answer_url(question, ask) if question.is_url else _answer_form(question, ask)
@@ -47,12 +47,12 @@ def note_without_end(text: str) -> None:
 
 def _answer_url(question: Question, ask: Ask) -> dict[str, Any]:
     url = str(question.params.get("url", ""))
-    note(f"\nThe server asks you to open a page: {clean(question.message)}")
+    note(f"\nThe server requests that you open a page: {clean(question.message)}")
     note(f"  {clean(url)}")
     if not url.startswith(("https://", "http://")) or clean(url) != url:
-        note("  This is not a plain web address; it was declined.")
+        note("  This is not an http or https address; the request was declined.")
         return {"action": "decline"}
-    match ask("Open it in the browser? [y]es, [d]one already, [n]o: ").lower()[:1]:
+    match ask("Open it in the browser? [y]es, [d]one, [n]o: ").lower()[:1]:
         case "y":
             import webbrowser
 
@@ -67,7 +67,7 @@ def _answer_form(question: Question, ask: Ask) -> dict[str, Any]:
     schema = question.params.get("requestedSchema")
     properties = schema.get("properties") if isinstance(schema, Mapping) else None
     required = schema.get("required") if isinstance(schema, Mapping) else None
-    note(f"\nThe server asks: {clean(question.message)}")
+    note(f"\nQuestion from the server: {clean(question.message)}")
     if ask("Answer? [Y]es, [n]o: ").lower()[:1] == "n":
         return {"action": "decline"}
     content = {}
@@ -88,7 +88,7 @@ def _ask_field(name: str, field: Mapping[str, Any], required: bool, ask: Ask) ->
                 return field["default"]
             if not required:
                 return None
-            note("  This one is needed.")
+            note("  This field is required.")
             continue
         try:
             return read_value(field, typed)
@@ -97,7 +97,7 @@ def _ask_field(name: str, field: Mapping[str, Any], required: bool, ask: Ask) ->
 
 
 def read_value(field: Mapping[str, Any], typed: str) -> Any:
-    """What was typed, as the value its schema wants."""
+    """Convert the input to the type of its schema. Raises NotValid."""
     choices = choices_of(field)
     match field.get("type"):
         case "boolean":
@@ -114,7 +114,7 @@ def read_value(field: Mapping[str, Any], typed: str) -> Any:
 
 
 def choices_of(field: Mapping[str, Any]) -> dict[str, str]:
-    """The allowed values and their titles, in any of the ways a schema may list them."""
+    """Return the allowed values and their titles, from `oneOf`, `anyOf` or `enum`."""
     items = field.get("items")
     holder = items if isinstance(items, Mapping) else field
     for key in ("oneOf", "anyOf"):
@@ -145,11 +145,16 @@ def _read_number(field: Mapping[str, Any], typed: str) -> int | float:
     try:
         value = int(typed) if field.get("type") == "integer" else float(typed)
     except ValueError:
-        raise NotValid("Type a whole number." if field.get("type") == "integer" else "Type a number.") from None
+        raise NotValid("Type an integer." if field.get("type") == "integer" else "Type a number.") from None
     low, high = field.get("minimum"), field.get("maximum")
     if (low is not None and value < low) or (high is not None and value > high):
         raise NotValid(
-            f"It must be between {low if low is not None else 'anything'} and {high if high is not None else 'anything'}."
+            " ".join(
+                ["The number must be", *([f"at least {low}"] if low is not None else [])]
+                + (["and"] if low is not None and high is not None else [])
+                + ([f"at most {high}"] if high is not None else [])
+            )
+            + "."
         )
     return value
 
@@ -157,13 +162,14 @@ def _read_number(field: Mapping[str, Any], typed: str) -> int | float:
 def _read_text(field: Mapping[str, Any], typed: str) -> str:
     shortest, longest, pattern = field.get("minLength", 0), field.get("maxLength"), field.get("pattern")
     if len(typed) < shortest or (longest is not None and len(typed) > longest):
-        raise NotValid(f"It must have {shortest} to {longest if longest is not None else 'any number of'} characters.")
+        length = f"at least {shortest}" if longest is None else f"{shortest} to {longest}"
+        raise NotValid(f"The text must have {length} characters.")
     if field.get("format") == "email" and not re.fullmatch(r"[^@\s]+@[^@\s]+", typed):
         raise NotValid("Type an e-mail address.")
     if field.get("format") == "date" and not re.fullmatch(r"\d{4}-\d{2}-\d{2}", typed):
-        raise NotValid("Type a date like 2026-07-28.")
+        raise NotValid("Type a date, for example 2026-07-28.")
     if isinstance(pattern, str) and len(pattern) < 200 and not _matches(pattern, typed):
-        raise NotValid(f"It must match {pattern}.")
+        raise NotValid(f"The text must match {pattern}.")
     return typed
 
 
@@ -184,5 +190,5 @@ def _prompt(name: str, field: Mapping[str, Any], required: bool) -> str:
     if field.get("type") == "boolean":
         hints.insert(0, "yes or no")
     if field.get("type") == "array":
-        hints.insert(0, "several, separated by commas")
+        hints.insert(0, "separated by commas")
     return "\n".join(lines) + (f" [{', '.join(hints)}]" if hints else "") + ": "

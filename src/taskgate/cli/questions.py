@@ -13,23 +13,23 @@ from taskgate.cli.exit_codes import ExitCode
 from taskgate.cli.gateway_api import ApiProblem, GatewayApi, ask_gateway, print_rows, whole_id
 from taskgate.cli.target import Gateway, Json, Token
 
-QuestionId = Annotated[str, typer.Argument(metavar="ID", help="The question's id; its beginning or end is enough.")]
-Content = Annotated[str | None, typer.Argument(metavar="[JSON]", help="The filled-in form as JSON, or - for stdin.")]
+QuestionId = Annotated[str, typer.Argument(metavar="ID", help="Question id; its beginning or end is enough.")]
+Content = Annotated[str | None, typer.Argument(metavar="[JSON]", help="The answer as JSON, or - to read stdin.")]
 
 
 def register(app: typer.Typer) -> None:
     """Put the group of commands on the application."""
-    group = typer.Typer(help="See and answer the questions of servers that wait.", no_args_is_help=True)
+    group = typer.Typer(help="List and answer open questions of servers.", no_args_is_help=True)
     group.command("list")(list_)
     group.command("answer")(answer)
     app.add_typer(group, name="questions")
 
 
 def list_(gateway: Gateway = None, token: Token = None, as_json: Json = False) -> None:
-    """List the questions that wait, oldest first."""
+    """List the open questions, oldest first."""
 
     def work(api: GatewayApi) -> None:
-        print_rows(api.get("/api/questions").value, as_json, "No server is waiting for an answer.", _print_all)
+        print_rows(api.get("/api/questions").value, as_json, "No open questions.", _print_all)
 
     ask_gateway(work, gateway, token, as_json)
 
@@ -38,24 +38,24 @@ def answer(
     *,
     question_id: QuestionId,
     content: Content = None,
-    decline: Annotated[bool, typer.Option("--decline", help="Say no.")] = False,
-    cancel: Annotated[bool, typer.Option("--cancel", help="Say that nobody will answer.")] = False,
+    decline: Annotated[bool, typer.Option("--decline", help="Decline the question.")] = False,
+    cancel: Annotated[bool, typer.Option("--cancel", help="Cancel the question without an answer.")] = False,
     gateway: Gateway = None,
     token: Token = None,
     as_json: Json = False,
 ) -> None:
-    """Answer a question: with a filled-in form (roots have one too), a message for sampling, or --decline or --cancel."""
+    """Answer a question: with form values, roots, or a sampling message as JSON; or with --decline or --cancel."""
 
     def work(api: GatewayApi) -> None:
         if decline and cancel:
-            raise ApiProblem(ExitCode.USAGE, "Give --decline or --cancel, not both.")
+            raise ApiProblem(ExitCode.USAGE, "Use either --decline or --cancel.")
         action = "decline" if decline else "cancel" if cancel else "accept"
         body: dict[str, Any] = {"action": action}
         if content is not None:
             body["content"] = _content(content)
         known = [str(row["request_id"]) for row in api.get("/api/questions").value]
-        said = api.post(f"/api/questions/{whole_id(known, question_id, 'questions')}", body).value
-        print(json.dumps(said, ensure_ascii=False) if as_json else printing.clean(said["message"]))
+        done = api.post(f"/api/questions/{whole_id(known, question_id, 'questions')}", body).value
+        print(json.dumps(done, ensure_ascii=False) if as_json else printing.clean(done["message"]))
 
     ask_gateway(work, gateway, token, as_json)
 
@@ -64,7 +64,7 @@ def _content(text: str) -> Any:
     try:
         return json.loads(sys.stdin.read() if text == "-" else text)
     except ValueError as problem:
-        raise ApiProblem(ExitCode.USAGE, f"This is not JSON: {problem}") from None
+        raise ApiProblem(ExitCode.USAGE, f"The answer is not valid JSON: {problem}") from None
 
 
 def _print_all(rows: list[dict[str, Any]]) -> None:
@@ -77,12 +77,12 @@ def _shown(row: dict[str, Any]) -> str:
     lines = [
         f"{row['request_id']}  {row['server']} asks {row['caller']} ({row['kind']})",
         f"  {params.get('message', '')}" if "message" in params else f"  {json.dumps(params)[:500]}",
-        f"  answer before {printing.local_time(row['expires_at'])}",
+        f"  expires {printing.local_time(row['expires_at'])}",
     ]
     if params.get("mode") == "url":
         lines.append(f"  open {params.get('url')}, then accept")
         if row.get("page"):
-            lines.append(f"  who asks, and where that leads: {row['page']}")
+            lines.append(f"  details of the caller and the link: {row['page']}")
     fields = (params.get("requestedSchema") or {}).get("properties") or {}
     lines += [f"  - {name}: {_wanted(schema)}" for name, schema in fields.items()]
     if row.get("warning"):

@@ -38,7 +38,7 @@ Announce = Callable[[LoadedConfig, str, int, str], None]
 
 
 def run_gateway(loaded: LoadedConfig, host: str | None, port: int | None, announce: Announce) -> None:
-    """`taskgate serve`, until it is told to stop."""
+    """Run `taskgate serve` until it is stopped."""
     set_up_logs(loaded, loaded.root.telemetry.log_format)
     allow_many_open_files()
     address = host or loaded.root.listen.host
@@ -47,7 +47,7 @@ def run_gateway(loaded: LoadedConfig, host: str | None, port: int | None, announ
     async def run() -> None:
         await wait_for_disk_space(loaded)
         with state_folder_errors(loaded):
-            # The claim comes first: a gateway that makes room for us has the store until it is gone.
+            # Claim the address first: an on-demand gateway that yields to us keeps the store open until it exits.
             open_side = claim_local_address(loaded)
             house = open_house(loaded, start=Start(f"{address}:{number}"))
         life = Lifecycle(house, address, open_side, when_lost=exit_soon)
@@ -57,7 +57,7 @@ def run_gateway(loaded: LoadedConfig, host: str | None, port: int | None, announ
 
 
 def run_on_demand(config: str | None) -> None:
-    """The gateway that a bridge starts: on loopback, on the configured port or, if that is taken, on any."""
+    """Run the gateway that a bridge starts: on loopback, on the configured port or, if that is in use, on a free one."""
     try:
         loaded = load_or_default(config)
     except ConfigError as error:
@@ -83,7 +83,7 @@ def run_on_demand(config: str | None) -> None:
 
 
 def run_alone(loaded: LoadedConfig, scope: str | None) -> None:
-    """`taskgate stdio --alone`."""
+    """Run `taskgate stdio --alone`."""
     set_up_logs(loaded, loaded.root.telemetry.log_format)
 
     async def run() -> None:
@@ -96,7 +96,7 @@ def run_alone(loaded: LoadedConfig, scope: str | None) -> None:
 
 
 def _announce_inbox(host: str, port: int) -> None:
-    """Standard output belongs to the client; this is for the person who reads its log."""
+    """Print to stderr, because stdout carries MCP messages."""
     url = f"http://{host}:{port}"
     typer.echo(f"Approvals and questions: {url} (taskgate approvals list --gateway {url})", err=True)
 

@@ -25,14 +25,18 @@ if TYPE_CHECKING:
     from taskgate.assembly.explain_scope import Explained, ScopeSummary
 
 
-Connect = Annotated[bool, typer.Option("--connect", help="Also ask the servers for their tools.")]
-Servers = Annotated[str | None, typer.Option("--servers", help="As a session would ask: comma list of servers.")]
-Tools = Annotated[str | None, typer.Option("--tools", help="As a session would ask: patterns, `-pattern` denies.")]
+Connect = Annotated[bool, typer.Option("--connect", help="Also fetch the servers' tools.")]
+Servers = Annotated[
+    str | None, typer.Option("--servers", help="Servers that the session requests, separated by commas.")
+]
+Tools = Annotated[
+    str | None, typer.Option("--tools", help="Tool patterns that the session requests; `-pattern` excludes.")
+]
 
 
 def register(app: typer.Typer) -> None:
     """Put the commands on the application."""
-    group = typer.Typer(no_args_is_help=True, help="What each scope sees, and why not more.")
+    group = typer.Typer(no_args_is_help=True, help="List each scope's tools, and why others are excluded.")
     group.command("list")(list_all)
     group.command("explain")(explain)
     group.command("hand-over")(hand_over)
@@ -61,7 +65,7 @@ def list_all(config: ConfigOption = None, as_json: Json = False) -> None:
 
 
 def explain(
-    name: Annotated[str, typer.Argument(help="The scope, as in the configuration file.")],
+    name: Annotated[str, typer.Argument(help="Name of the scope.")],
     *,
     config: ConfigOption = None,
     connect: Connect = False,
@@ -69,7 +73,7 @@ def explain(
     tools: Tools = None,
     as_json: Json = False,
 ) -> None:
-    """Say which servers and tools a scope sees, and the reason each other one fell out."""
+    """List the servers and tools of a scope, and why others are excluded."""
     from taskgate.assembly.explain_scope import explain_scope
     from taskgate.core.errors import TaskgateError
     from taskgate.core.scoping.session_request import SessionRequest
@@ -78,8 +82,8 @@ def explain(
     loaded = loaded_or_exit(config)
     logs.set_up("error")
     try:
-        wish = SessionRequest.parse(servers, tools)
-        found = asyncio.run(explain_scope(loaded, name, wish, connect=connect))
+        request = SessionRequest.parse(servers, tools)
+        found = asyncio.run(explain_scope(loaded, name, request, connect=connect))
     except TaskgateError as problem:
         if as_json:
             printing.event("error", error_type=problem.error_type, message=problem.message, **problem.data)
@@ -90,15 +94,15 @@ def explain(
 
 
 def hand_over(
-    file: Annotated[Path, typer.Argument(help="A JSON object of strings with `mcp.*` keys; - reads standard input.")],
+    file: Annotated[Path, typer.Argument(help="File with a JSON object of `mcp.*` strings; - reads stdin.")],
     *,
-    lifetime: Annotated[str, typer.Option("--for", help="How long it is served, such as 30m or 8h.")] = "1h",
-    label: Annotated[str, typer.Option("--label", help="For people: whose task it is.")] = "",
+    lifetime: Annotated[str, typer.Option("--for", help="How long the scope exists, for example 30m or 8h.")] = "1h",
+    label: Annotated[str, typer.Option("--label", help="Description for operators.")] = "",
     gateway: Gateway = None,
     token: Token = None,
     as_json: Json = False,
 ) -> None:
-    """Give a running gateway a scope for one task. Prints its address and its token, which is told only now."""
+    """Create a temporary scope in a running gateway. Prints its address and its token, which is not shown again."""
     from taskgate.config.model.durations import milliseconds
 
     def work(api: GatewayApi) -> None:
@@ -106,14 +110,14 @@ def hand_over(
             config = json.loads(sys.stdin.read() if str(file) == "-" else file.read_text(encoding="utf-8"))
             body = {"config": config, "lifetime_ms": milliseconds(lifetime), "label": label}
         except (OSError, ValueError) as problem:
-            raise ApiProblem(ExitCode.USAGE, f"{file} cannot be handed over: {problem}") from None
+            raise ApiProblem(ExitCode.USAGE, f"{file} is not a valid scope: {problem}") from None
         made = api.post("/api/v1/scopes", body).value
         if as_json:
             print(json.dumps(made, ensure_ascii=False))
             return
         print(f"address  {made['url']}\ntoken    {made['token']}")
         printing.note(
-            f"Servers: {', '.join(made['servers']) or 'none'}. It ends at {printing.local_time(made['expires_at'])}."
+            f"Servers: {', '.join(made['servers']) or 'none'}. Expires {printing.local_time(made['expires_at'])}."
         )
         for warning in made["problems"]:
             printing.note(f"warning: {printing.clean(warning)}")
@@ -122,7 +126,7 @@ def hand_over(
 
 
 def served(gateway: Gateway = None, token: Token = None, as_json: Json = False) -> None:
-    """List the scopes that a running gateway serves now, also those that were handed over."""
+    """List the scopes of a running gateway, including temporary ones."""
 
     def show(rows: list[dict[str, Any]]) -> None:
         cells = [
@@ -134,25 +138,25 @@ def served(gateway: Gateway = None, token: Token = None, as_json: Json = False) 
             ]
             for row in rows
         ]
-        printing.table(["Scope", "Label", "Ends", "Servers"], cells)
+        printing.table(["Scope", "Label", "Expires", "Servers"], cells)
 
     def work(api: GatewayApi) -> None:
-        print_rows(api.get("/api/v1/scopes").value["scopes"], as_json, "No scope is served.", show)
+        print_rows(api.get("/api/v1/scopes").value["scopes"], as_json, "No scopes.", show)
 
     ask_gateway(work, gateway, token, as_json)
 
 
 def end(
-    name: Annotated[str, typer.Argument(help="A scope that was handed over.")],
+    name: Annotated[str, typer.Argument(help="Name of a temporary scope.")],
     gateway: Gateway = None,
     token: Token = None,
     as_json: Json = False,
 ) -> None:
-    """End a scope that was handed over: its token and its sessions are over at once."""
+    """Delete a temporary scope. Its token is revoked and its sessions end."""
 
     def work(api: GatewayApi) -> None:
         done = api.delete(f"/api/v1/scopes/{quote(name, safe='')}").value
-        print(json.dumps(done, ensure_ascii=False) if as_json else f"Ended {name}.")
+        print(json.dumps(done, ensure_ascii=False) if as_json else f"Deleted scope {name}.")
 
     ask_gateway(work, gateway, token, as_json)
 
@@ -191,7 +195,7 @@ def _print(found: Explained, *, connect: bool, as_json: bool) -> None:
     for problem in found.problems:
         printing.note(f"warning: {problem.message}")
     if not connect:
-        printing.note("The servers were not asked for their tools; add --connect for that.")
+        printing.note("Only tools named in the configuration are listed; use --connect to fetch the servers' tools.")
 
 
 def _summary(summary: ScopeSummary) -> dict[str, Any]:

@@ -22,15 +22,17 @@ def register(app: typer.Typer) -> None:
 def serve(
     *,
     config: ConfigOption = None,
-    host: Annotated[str | None, typer.Option(help="Address to bind; default 127.0.0.1.")] = None,
-    port: Annotated[int | None, typer.Option(min=0, max=65535, help="Port; default 7467, 0 picks a free one.")] = None,
+    host: Annotated[str | None, typer.Option(help="Address to bind. Default: 127.0.0.1.")] = None,
+    port: Annotated[
+        int | None, typer.Option(min=0, max=65535, help="Port. Default: 7467; 0 selects a free one.")
+    ] = None,
     workers: Annotated[
-        int, typer.Option(min=1, max=64, help="Processes that serve on one port; more than 1 needs a PostgreSQL store.")
+        int, typer.Option(min=1, max=64, help="Worker processes on one port. More than 1 needs a PostgreSQL store.")
     ] = 1,
     on_demand: Annotated[bool, typer.Option("--on-demand", hidden=True)] = False,
     inherited: Annotated[str | None, typer.Option("--inherited", hidden=True)] = None,
 ) -> None:
-    """Serve the gateway over HTTP, and for this user's `taskgate stdio`. Without a configuration file: a bundled demo server."""
+    """Run the gateway over HTTP, and for this user's `taskgate stdio`. Without a configuration file: with a demo server."""
     from taskgate.cli.run_gateway import run_gateway, run_on_demand
 
     if on_demand:
@@ -49,15 +51,15 @@ def serve(
 
 def stdio(
     config: ConfigOption = None,
-    scope: Annotated[str | None, typer.Option(help="Which scope to serve; default: the default one.")] = None,
+    scope: Annotated[str | None, typer.Option(help="Scope to serve. Default: `default`.")] = None,
     alone: Annotated[
         bool,
-        typer.Option("--alone", help="A gateway in this process with a store of its own, instead of the shared one."),
+        typer.Option("--alone", help="Run a separate gateway in this process, instead of using the local one."),
     ] = False,
 ) -> None:
-    """Serve on standard input and output, for clients that start their servers themselves.
+    """Serve on stdin and stdout, for clients that start their servers as programs.
 
-    It joins the client to this user's local gateway, which is started when it is first needed and ends when it is needed no more.
+    Connects the client to this user's local gateway, which is started on demand and exits when it is idle.
     """
     if alone:
         from taskgate.cli.run_gateway import run_alone
@@ -70,9 +72,9 @@ def stdio(
 
 
 def announce(loaded: LoadedConfig, host: str, port: int, login_url: str = "") -> None:
-    """Tell a person what to do next: the address, and a block to paste into a client.
+    """Print the address, and how to connect a client.
 
-    The login link opens the inbox once. It is for the person at this terminal only, never for a log.
+    The login link works once. It is printed only on a terminal, never to a log.
     """
     from taskgate.assembly.identity import BANNER, is_open_to_strangers
 
@@ -83,16 +85,18 @@ def announce(loaded: LoadedConfig, host: str, port: int, login_url: str = "") ->
     if is_open_to_strangers(loaded.root, host):
         print(BANNER, flush=True)
     if loaded.path is None:
-        print("No configuration file was found, so a demo server with a few files is behind it.", flush=True)
+        print(
+            "No configuration file found; serving the bundled demo server. Create one with: taskgate init", flush=True
+        )
     if sys.stdout.isatty() or loaded.path is None:
         block = json.dumps({"mcpServers": {"taskgate": {"type": "http", "url": url}}})
-        print(f"Paste into your client's configuration:\n  {block}", flush=True)
+        print(f"Add to your client's configuration:\n  {block}", flush=True)
         print(f"Or, for Claude Code:\n  claude mcp add --transport http taskgate {url}", flush=True)
     if loaded.path is None:
         print(
-            "Then ask your agent to list the files, or to delete one: that call waits until you approve it.", flush=True
+            "Then ask your agent to list the files, or to delete one: a deletion waits for your approval.", flush=True
         )
     if sys.stdout.isatty() and login_url:
-        print(f"Approvals, in your browser (this link works once):\n  {login_url}", flush=True)
+        print(f"Approve calls in your browser (the link works once):\n  {login_url}", flush=True)
     elif loaded.path is None:
-        print("Approvals: `taskgate approvals login` prints a link for your browser.", flush=True)
+        print("Approve calls in your browser: `taskgate approvals login` prints a link.", flush=True)

@@ -19,46 +19,51 @@ if TYPE_CHECKING:
     from taskgate.identity.kept_logins import KeptLogins, Login
 
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="The server, as the configuration calls it.")]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="Server id in the configuration.")]
 Principal = Annotated[
-    str, typer.Option("--principal", help="Whose account it is, where each caller has one. Default: everybody's.")
+    str,
+    typer.Option(
+        "--principal", help="With `per_user: true`: the caller whose account it is. Default: the shared account."
+    ),
 ]
-Config = Annotated[str | None, typer.Option("--config", "-c", help="The configuration file.")]
+Config = Annotated[str | None, typer.Option("--config", "-c", help="Configuration file.")]
 
 
 def login(
     name: Name,
     config: Config = None,
     principal: Principal = "",
-    scope: Annotated[str | None, typer.Option("--scope", help="OAuth scopes to ask for instead.")] = None,
+    scope: Annotated[
+        str | None, typer.Option("--scope", help="OAuth scopes to request instead of the configured ones.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
-    """Log in with your browser. The gateway uses the login for all its callers (or for one), and renews it by itself."""
+    """Log in to a server with your browser. The gateway uses and renews the login for all callers, or for one."""
     loaded, server = _wanted(name, config)
     assert server.auth is not None
     if principal and not server.auth.per_user:
-        printing.note(
-            f"All callers of {name} share one login: its auth has no `per_user: true`. Leave --principal out."
-        )
+        printing.note(f"All callers of {name} share one login (no `per_user: true` in its auth). Remove --principal.")
         raise typer.Exit(ExitCode.USAGE)
     from taskgate.client.errors import ClientError
 
     try:
         made = asyncio.run(_log_in(str(server.url), server, scope or server.auth.scope))
     except (ClientError, OSError) as problem:
-        printing.note(f"The login to {name} failed: {problem}.")
+        printing.note(f"Login to {name} failed: {problem}.")
         raise typer.Exit(ExitCode.CANNOT_CONNECT) from None
     _logins(loaded).keep(name, made, principal)
     if as_json:
         whose = {"principal": principal} if principal else {}
         print(json.dumps({"server": name, **whose, "issuer": made.issuer, "renews": made.refresh_token is not None}))
         return
-    how_long = "It is renewed by itself." if made.refresh_token else "It cannot be renewed: log in again when it ends."
-    printing.note(f"Logged in to {name} at {made.issuer}. {how_long} A running gateway uses it with the next call.")
+    renewal = (
+        "It is renewed automatically." if made.refresh_token else "It cannot be renewed; log in again when it expires."
+    )
+    printing.note(f"Logged in to {name} at {made.issuer}. {renewal} A running gateway uses it for the next call.")
 
 
 def list_servers(config: Config = None, as_json: Json = False) -> None:
-    """All servers, how each is shown who we are, and whose accounts are connected."""
+    """List the configured servers, their authentication, and connected accounts."""
     from taskgate.identity.account_logins import account_row
 
     loaded = _loaded(config)
@@ -79,26 +84,26 @@ def list_servers(config: Config = None, as_json: Json = False) -> None:
 
 
 def _described(row: dict[str, Any]) -> list[str]:
-    kind = row["auth"] or "no login needed"
+    kind = row["auth"] or "no authentication"
     if row.get("per_user"):
-        kind += ", an account per user"
+        kind += ", one account per user"
     lines = [f"{row['server']}: {kind}"]
     if row["auth"] == "authorization_code" and not row["accounts"]:
-        lines.append(f"  nobody is connected; run: taskgate servers login {row['server']}")
+        lines.append(f"  not logged in; run: taskgate servers login {row['server']}")
     for account in row["accounts"]:
-        how = "renewed by itself" if account["renews"] else "not renewed"
+        how = "renewed automatically" if account["renews"] else "not renewed"
         lines.append(f"  {account['principal'] or 'all callers'}: {account['state']} at {account['issuer']}, {how}")
     return lines
 
 
 def logout(name: Name, config: Config = None, principal: Principal = "", as_json: Json = False) -> None:
-    """Forget the login to a server."""
+    """Delete the stored login to a server."""
     loaded, _ = _wanted(name, config)
     found = _logins(loaded).forget(name, principal)
     if as_json:
         print(json.dumps({"server": name, "forgotten": found}))
     else:
-        printing.note(f"The login to {name} is forgotten." if found else f"Nobody was logged in to {name}.")
+        printing.note(f"Login to {name} deleted." if found else f"There was no login to {name}.")
 
 
 def _loaded(config: str | None) -> LoadedConfig:
@@ -112,8 +117,8 @@ def _wanted(name: str, config: str | None) -> tuple[LoadedConfig, Server]:
     server = loaded.root.servers.get(name)
     if server is None or server.auth is None or server.auth.type != "authorization_code":
         known = [each for each, found in loaded.root.servers.items() if found.auth is not None]
-        hint = f"Such servers are: {', '.join(known)}." if known else "No server of this configuration has one."
-        printing.note(f"{name} is no server with `auth: {{type: authorization_code}}`. {hint}")
+        hint = f"Servers with auth: {', '.join(known)}." if known else "No server of this configuration has `auth`."
+        printing.note(f"{name} is not a server with `auth: {{type: authorization_code}}`. {hint}")
         raise typer.Exit(ExitCode.USAGE)
     return loaded, server
 

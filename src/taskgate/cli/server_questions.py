@@ -18,15 +18,14 @@ Answer = Callable[["Question"], Awaitable[dict[str, Any]]]
 """Asks the person at the terminal and returns the answer to an elicitation."""
 LOOK_SECONDS = 2.0
 OPERATORS_INBOX = "(operator)"
-"""The caller that the gateway names for questions which no caller may see."""
+"""The caller of questions that only the operator may see."""
 
 
 class ServerQuestions:
-    """Questions of the called tool's server that name no call, while the call is open.
+    """Polls for questions of the called tool's server that are not tied to a call.
 
-    The session asks the person at the terminal what is in the caller's own inbox. What is in the operator's is asked here, if the
-    operator calls. Where no person is at the terminal, both are printed with the command that answers them. `api` is None where the
-    gateway does not know who calls.
+    The session itself asks the questions in the caller's inbox. This class asks those in the operator's inbox, if the caller is
+    the operator. Without a terminal, both are printed with the command that answers them. `api` is None without a token.
     """
 
     def __init__(self, api: GatewayApi | None, tool: str, *, as_json: bool, answer: Answer | None = None) -> None:
@@ -39,7 +38,7 @@ class ServerQuestions:
             try:
                 rows = (await asyncio.to_thread(self._api.get, "/api/questions")).value
             except ApiProblem:
-                # The task itself is followed in another way, which says what is wrong.
+                # The task is followed separately, which reports the error.
                 return
             for row in rows if isinstance(rows, list) else ():
                 if row.get("undecided") and row["request_id"] not in self._shown and self._concerns(row):
@@ -60,7 +59,7 @@ class ServerQuestions:
             try:
                 await asyncio.to_thread(api.post, f"/api/questions/{quote(row['request_id'])}", answer)
             except ApiProblem as problem:
-                printing.note(f"The answer was not taken: {problem}")
+                printing.note(f"The answer was refused: {problem}")
 
     def _show(self, row: dict[str, Any]) -> None:
         question_id, server = row["request_id"], row["server"]
@@ -68,5 +67,5 @@ class ServerQuestions:
             printing.event("server_question", server=server, request_id=question_id, params=row["params"])
             return
         message = printing.one_line(row["params"].get("message") or row["kind"])
-        printing.note(f"{printing.one_line(server)} sent a question that names no call: {message}")
+        printing.note(f"{printing.one_line(server)} sent a question that is not tied to a call: {message}")
         printing.note(f"Answer it with: taskgate questions answer {question_id} JSON")

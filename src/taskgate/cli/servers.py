@@ -16,7 +16,7 @@ from taskgate.cli.target import Gateway, Json, Token
 
 def register(app: typer.Typer) -> None:
     """Put the group of commands on the application."""
-    group = typer.Typer(help="Look after servers, and log in to those that want OAuth.", no_args_is_help=True)
+    group = typer.Typer(help="Manage servers, and log in to those that require OAuth.", no_args_is_help=True)
     group.command("list")(list_servers)
     group.command("login")(login)
     group.command("logout")(logout)
@@ -29,7 +29,7 @@ def register(app: typer.Typer) -> None:
 
 
 def status(gateway: Gateway = None, token: Token = None, as_json: Json = False) -> None:
-    """How every server of a running gateway is doing."""
+    """Show the state of all servers of a running gateway."""
 
     def work(api: GatewayApi) -> None:
         print_rows(api.get("/api/v1/servers").value, as_json, "No server is configured.", _print_all)
@@ -38,7 +38,7 @@ def status(gateway: Gateway = None, token: Token = None, as_json: Json = False) 
 
 
 def show(name: Name, gateway: Gateway = None, token: Token = None, as_json: Json = False) -> None:
-    """One server of a running gateway: state, budgets, tools with their digests, last words."""
+    """Show one server of a running gateway: state, budgets, tools with digests, and stderr."""
 
     def work(api: GatewayApi) -> None:
         row = api.get(f"/api/v1/servers/{quote(name, safe='')}").value
@@ -58,17 +58,17 @@ def show(name: Name, gateway: Gateway = None, token: Token = None, as_json: Json
 
 
 def reconnect(name: Name, gateway: Gateway = None, token: Token = None, as_json: Json = False) -> None:
-    """Reach a server now instead of after the back-off; one that is connected is asked for a sign of life."""
+    """Reconnect a server now, without waiting for the backoff. A connected server is pinged."""
     _do(name, "reconnect", gateway, token, as_json)
 
 
 def drain(name: Name, gateway: Gateway = None, token: Token = None, as_json: Json = False) -> None:
-    """Take a server out of every scope; calls under way end. Undone by `enable`, or a restart where the store is not shared."""
+    """Remove a server from all scopes; running calls finish. Reverted by `enable`, or by a restart with a SQLite store."""
     _do(name, "drain", gateway, token, as_json)
 
 
 def enable(name: Name, gateway: Gateway = None, token: Token = None, as_json: Json = False) -> None:
-    """Put a drained server back into its scopes."""
+    """Return a drained server to its scopes."""
     _do(name, "enable", gateway, token, as_json)
 
 

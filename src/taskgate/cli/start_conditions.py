@@ -10,12 +10,13 @@ import threading
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import Any, Final, NoReturn
+from typing import Any, NoReturn
 
 import typer
 
 from taskgate import clock
 from taskgate.cli.exit_codes import ExitCode
+from taskgate.cli.listen_errors import listen_error
 from taskgate.config.load import LoadedConfig
 from taskgate.config.problems import ConfigError
 from taskgate.core.errors import GatewayFault, TaskgateError
@@ -37,7 +38,7 @@ def set_up_logs(loaded: LoadedConfig, form: str) -> None:
 
 
 def allow_many_open_files() -> None:
-    """Every caller and every running call is a connection. Many systems allow a process 1,024 open files unless it asks."""
+    """Raise the limit of open files, which is often 1,024: every caller and every running call needs a connection."""
     allowed, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = MANY_FILES if most == resource.RLIM_INFINITY else min(most, MANY_FILES)
     if allowed != resource.RLIM_INFINITY and allowed < wanted:
@@ -49,25 +50,23 @@ def claim_local_address(loaded: LoadedConfig) -> OpenSide:
     try:
         return partial(LocalGateway, claim(meeting_of(loaded), SERVE))
     except AddressTaken as taken:
-        logs.log.warning("clients on standard streams go to another gateway", why=str(taken))
+        logs.log.warning("another gateway serves local stdio clients", why=str(taken))
         return NoSide
 
 
 async def wait_for_disk_space(loaded: LoadedConfig) -> None:
-    """Wait for room on the disk: nothing can be accepted without it, and what was accepted before is there and must not be left
-    for another state folder.
-    """
+    """Wait for disk space. Exiting instead could lead an operator to another state folder, away from accepted tasks."""
     told = 0.0
     while _disk_is_full(loaded):
         if clock.monotonic() >= told:
             told = clock.monotonic() + TELL_EVERY_S
-            text = f"{_disk_full_message(loaded)} The gateway starts as soon as there is some."
+            text = f"{_disk_full_message(loaded)} The gateway starts as soon as there is space."
             logs.log.error(text)
         await clock.sleep(LOOK_EVERY_S)
 
 
 def _disk_is_full(loaded: LoadedConfig) -> bool:
-    """Whether a file of a few megabytes cannot be made; what else may be wrong with the folder shows when it is used."""
+    """Whether a file of a few megabytes cannot be written. Other errors of the folder appear when it is used."""
     try:
         with tempfile.TemporaryFile(dir=loaded.state_dir) as probe:
             probe.write(bytes(ROOM_BYTES))
@@ -79,24 +78,25 @@ def _disk_is_full(loaded: LoadedConfig) -> bool:
 
 def _disk_full_message(loaded: LoadedConfig) -> str:
     room = f"{ROOM_BYTES >> 20} MB"
-    return f"The disk of the state folder {loaded.state_dir} has no room left: make room for {room} at least."
+    return f"No space left on the disk of the state folder {loaded.state_dir}: free at least {room}."
 
 
 @contextmanager
 def state_folder_errors(loaded: LoadedConfig) -> Iterator[None]:
-    """Around what needs the state folder and the store."""
+    """Convert OSErrors of the state folder and the store to GatewayFault."""
     try:
         yield
     except OSError as problem:
         if problem.errno in FULL:
-            raise GatewayFault("store_unavailable", f"{_disk_full_message(loaded)} Then start it again.") from None
+            text = f"{_disk_full_message(loaded)} Then start the gateway again."
+            raise GatewayFault("store_unavailable", text) from None
         why = problem.strerror or str(problem)
         text = f"The state folder {loaded.state_dir} cannot be used: {why}. Set TASKGATE_STATE_DIR to another one."
         raise GatewayFault("store_unavailable", text) from None
 
 
 def exit_soon() -> None:
-    """End this process even if it hangs while it closes: another gateway may start in its place and must not run beside it."""
+    """Exit even if closing blocks, because another gateway may start and must not run beside this one."""
 
     def end() -> None:
         threading.Event().wait(END_WITHIN_S)
@@ -108,7 +108,7 @@ def exit_soon() -> None:
 def run_or_exit(
     run: Callable[[], Coroutine[Any, Any, None]], address: str, leave: Callable[[str, ExitCode], NoReturn]
 ) -> None:
-    """What is said goes through the log's hiding: a store's address or a file's name may hold a secret."""
+    """Run until the end, or print an error and exit. Messages are redacted: an address or path may contain a secret."""
     import uvloop
 
     try:
@@ -120,13 +120,9 @@ def run_or_exit(
     except TaskgateError as problem:
         leave(logs.log.without_secrets(problem.message), ExitCode.USAGE)
     except OSError as problem:
-        said = logs.log.without_secrets(f"Cannot listen on {address}: {problem.strerror or problem}.")
-        leave(f"{said} {PORT_IN_USE_HINT}", ExitCode.CANNOT_CONNECT)
+        leave(logs.log.without_secrets(listen_error(address, problem)), ExitCode.CANNOT_CONNECT)
 
 
 def print_and_exit(why: str, code: ExitCode) -> NoReturn:
     typer.echo(why, err=True)
     raise typer.Exit(code)
-
-
-PORT_IN_USE_HINT: Final = "`taskgate status` shows the gateways that run; --port 0 takes a free port."

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def register(app: typer.Typer) -> None:
     """Put the group of commands on the application."""
     group = typer.Typer(
-        help="Look at the store, bring it up to date, move it to PostgreSQL and back, or declare it restored.",
+        help="Check, migrate and copy the store, or declare it restored from a backup.",
         no_args_is_help=True,
     )
     group.command("check")(check)
@@ -31,7 +31,7 @@ def register(app: typer.Typer) -> None:
 
 
 def check(config: ConfigOption = None) -> None:
-    """Say whether a gateway could start on the configured store. Changes nothing."""
+    """Check whether a gateway can start with the configured store. Nothing is changed."""
     from taskgate.assembly.shared_store import check_shared, shared_url
     from taskgate.assembly.stores import check_store, store_path
     from taskgate.core.errors import TaskgateError
@@ -39,28 +39,28 @@ def check(config: ConfigOption = None) -> None:
     loaded = loaded_or_exit(config)
     try:
         if (url := shared_url(loaded)) is not None:
-            print(log.without_secrets(f"The store is in order: {check_shared(url)}."))
+            print(log.without_secrets(f"Store ok: {check_shared(url)}."))
             return
         path = store_path(loaded)
         check_store(path)
     except TaskgateError as problem:
         raise _failed(problem) from None
-    print(f"The store is in order: {path}" + ("." if path.exists() else " (will be made at the first start)."))
+    print(f"Store ok: {path}" + ("." if path.exists() else " (will be created at the first start)."))
 
 
 def migrate(
     config: ConfigOption = None,
     check_only: Annotated[
-        bool, typer.Option("--check", help="Only say what is missing; the exit code is not 0 if something is.")
+        bool, typer.Option("--check", help="Only report missing migrations; exit code 9 if there are any.")
     ] = False,
 ) -> None:
-    """Bring the schema of the configured PostgreSQL store up to date. A start does the same; this does it beforehand."""
+    """Migrate the schema of the configured PostgreSQL store. Starting a gateway does the same."""
     from taskgate.assembly.shared_store import migrate_shared, missing_migrations, shared_url
     from taskgate.core.errors import TaskgateError
 
     url = shared_url(loaded_or_exit(config))
     if url is None:
-        print("The store is a SQLite file, which each start brings up to date by itself. Nothing to do.")
+        print("Nothing to do: a SQLite store is migrated at each start.")
         return
     try:
         missing = missing_migrations(url)
@@ -79,22 +79,22 @@ def migrate(
 
 def copy(
     source: Annotated[
-        str, typer.Argument(metavar="FROM", help="A SQLite file, or postgresql://…. No gateway may use it.")
+        str, typer.Argument(metavar="FROM", help="SQLite file, or postgresql://…. Stop all gateways that use it.")
     ],
     target: Annotated[
-        str, typer.Argument(metavar="TO", help="postgresql://… of an empty database, or the path of a new SQLite file.")
+        str, typer.Argument(metavar="TO", help="postgresql://… of an empty database, or a new SQLite file.")
     ],
 ) -> None:
-    """Copy a SQLite store into an empty PostgreSQL database, or back into a new file: all of it or nothing.
+    """Copy a SQLite store to an empty PostgreSQL database, or back to a new file.
 
-    The source is not changed.
+    The copy is all or nothing. The source is not changed.
     """
     from taskgate.assembly.shared_store import SCHEMES, copy_from_shared, copy_to_shared
     from taskgate.core.errors import TaskgateError
 
     if source.startswith(SCHEMES) == target.startswith(SCHEMES):
         printing.note(
-            "One of the two must be a PostgreSQL address (postgresql://user@host/database), the other a file."
+            "One of FROM and TO must be a PostgreSQL URL (postgresql://user@host/database), the other a file."
         )
         raise typer.Exit(ExitCode.USAGE)
     try:
@@ -104,14 +104,14 @@ def copy(
             copy_from_shared(source, _file(target), lambda table, rows: print(f"{table}: {rows}"))
     except TaskgateError as problem:
         raise _failed(problem) from None
-    print("Copied. Set store.url to the new address and start the gateway; it takes over what was open.")
+    print("Copied. Set store.url to the new address and start the gateway; it continues the open tasks.")
 
 
 def restored(config: ConfigOption = None) -> None:
-    """Declare that the configured store was restored from a backup. Run it after the restore and before the first gateway starts.
+    """Declare that the configured store was restored from a backup. Run it before the first gateway starts.
 
-    At its next start a gateway sends no call of the store that may run only once (they end with outcome unknown) and ends grants,
-    unspent approvals and logins. `taskgate store trust` takes this back.
+    At its next start, a gateway ends calls that may run only once with outcome unknown instead of sending them, and revokes
+    grants, unused approvals and logins. `taskgate store trust` reverts this.
     """
     from taskgate.assembly.restored_store import declare_restored
     from taskgate.core.errors import TaskgateError
@@ -122,17 +122,17 @@ def restored(config: ConfigOption = None) -> None:
     except TaskgateError as problem:
         raise _failed(problem) from None
     print(
-        "The store counts as restored. At the next start, calls that may run only once end with outcome unknown, and grants, "
-        "unspent approvals and logins end."
+        "Store marked as restored. At the next start, calls that may run only once end with outcome unknown, and grants, "
+        "unused approvals and logins are revoked."
     )
     if tokens := [token.id for token in loaded.root.tokens]:
-        print("A token that was revoked after the backup is valid again. Review these, and revoke those again:")
+        print("Tokens that were revoked after the backup are valid again. Review these, and revoke them again:")
         for name in tokens:
             print(f"  {name}")
 
 
 def trust(config: ConfigOption = None) -> None:
-    """Take back that the configured store counts as restored: it is current, and its open calls may run. No gateway may use it."""
+    """Declare that the configured store is current, so that its open calls may run. Stop all gateways that use it."""
     from taskgate.assembly.restored_store import trust_restored
     from taskgate.core.errors import TaskgateError
 
@@ -140,13 +140,11 @@ def trust(config: ConfigOption = None) -> None:
         found = trust_restored(loaded_or_exit(config))
     except TaskgateError as problem:
         raise _failed(problem) from None
-    print(
-        "The store counts as current from now on." if found else "The store did not count as restored. Nothing to do."
-    )
+    print("Store marked as current." if found else "Nothing to do: the store was not marked as restored.")
 
 
-def _file(said: str) -> Path:
-    return Path(said.removeprefix("sqlite:///"))
+def _file(given: str) -> Path:
+    return Path(given.removeprefix("sqlite:///"))
 
 
 def _failed(problem: TaskgateError) -> typer.Exit:

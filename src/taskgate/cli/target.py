@@ -23,25 +23,26 @@ _COMMAND = "taskgate.command"
 Gateway = Annotated[
     str | None,
     typer.Option(
-        "--gateway", help=f"Address of a gateway; default $TASKGATE_URL, the running one, or {DEFAULT_GATEWAY}."
+        "--gateway", help=f"Address of a gateway. Default: $TASKGATE_URL, the running gateway, or {DEFAULT_GATEWAY}."
     ),
 ]
-Url = Annotated[str | None, typer.Option("--url", help="Address of any MCP server, taken as it is.")]
-Scope = Annotated[str | None, typer.Option("--scope", help="Scope of the gateway to use.")]
+Url = Annotated[str | None, typer.Option("--url", help="Address of any MCP server.")]
+Scope = Annotated[str | None, typer.Option("--scope", help="Scope of the gateway.")]
 Token = Annotated[
-    str | None, typer.Option("--token", help="Bearer token; default $TASKGATE_TOKEN.", show_default=False)
+    str | None, typer.Option("--token", help="Bearer token. Default: $TASKGATE_TOKEN.", show_default=False)
 ]
 GenerationChoice = Annotated[
-    str | None, typer.Option("--generation", help="Force `stateful` (2025-11-25) or `stateless` (2026-07-28).")
+    str | None,
+    typer.Option("--generation", help="Protocol generation: `stateful` (2025-11-25) or `stateless` (2026-07-28)."),
 ]
-Login = Annotated[bool, typer.Option("--login", help="Log in with the browser if the server wants it.")]
-Timeout = Annotated[float | None, typer.Option("--timeout", min=0.001, help="Seconds to wait before giving up.")]
-JsonLines = Annotated[bool, typer.Option("--json", help="JSON for scripts: one object a line.")]
-Json = Annotated[bool, typer.Option("--json", help="JSON for scripts.")]
+Login = Annotated[bool, typer.Option("--login", help="Log in with the browser if the server requires it.")]
+Timeout = Annotated[float | None, typer.Option("--timeout", min=0.001, help="Timeout in seconds.")]
+JsonLines = Annotated[bool, typer.Option("--json", help="Print JSON, one object per line.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 class TakesCommand(TyperCommand):
-    """A command line that may end with `-- PROGRAM ARGUMENTS`, kept apart from its own arguments."""
+    """A command that may end with `-- PROGRAM ARGUMENTS`, which are stored separately from its own arguments."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if "--" in args:
@@ -62,7 +63,7 @@ class Target:
     is_gateway: bool = False
 
     def settings(self) -> dict[str, Any]:
-        """Arguments for `connect` besides the address."""
+        """Return the arguments of `connect`, except the address."""
         settings: dict[str, Any] = {"token": self.token, "generation": self.generation}
         if self.login:
             settings["auth"] = browser_auth()
@@ -74,9 +75,9 @@ class Target:
 
 
 def aimed(command: Callable[..., None], *, generation: str | None = None) -> Callable[..., None]:
-    """The command with the options that name a server. It is given `target`, what they mean, and `as_json`.
+    """Add the options that select a server. The command receives `target` and `as_json`.
 
-    A generation that is named here is the only one that can serve the command, so there is no option for it.
+    If `generation` is given, the command works only with that one, and the option is omitted.
     """
     options: dict[str, Any] = {"gateway": Gateway, "url": Url, "scope": Scope, "token": Token, "login": Login}
     if generation is None:
@@ -84,8 +85,8 @@ def aimed(command: Callable[..., None], *, generation: str | None = None) -> Cal
     switches = ("login", "as_json")
 
     def run(ctx: typer.Context, **given: Any) -> None:
-        wishes = {"generation": generation, **{name: given.pop(name) for name in options}}
-        command(target=choose_target(ctx, **wishes), **given)
+        selected = {"generation": generation, **{name: given.pop(name) for name in options}}
+        command(target=choose_target(ctx, **selected), **given)
 
     own = inspect.signature(command, eval_str=True).parameters.values()
     keyword = inspect.Parameter.KEYWORD_ONLY
@@ -97,7 +98,7 @@ def aimed(command: Callable[..., None], *, generation: str | None = None) -> Cal
             for name, kind in {**options, "as_json": JsonLines}.items()
         ),
     ]
-    # Typer reads a command's options from its signature and its words from its docstring.
+    # Typer reads the options from the signature and the help from the docstring.
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     run.__doc__ = command.__doc__
@@ -114,12 +115,12 @@ def choose_target(
     generation: str | None,
     login: bool,
 ) -> Target:
-    """The one server the options name, or the default gateway."""
+    """Return the server that the options select, or the default gateway. Raises typer.BadParameter."""
     command: list[str] = ctx.meta.get(_COMMAND, [])
     if sum((bool(command), url is not None, gateway is not None)) > 1:
-        raise typer.BadParameter("give only one of --gateway, --url and -- COMMAND")
+        raise typer.BadParameter("use only one of --gateway, --url and -- COMMAND")
     if generation not in (None, "stateful", "stateless"):
-        raise typer.BadParameter("--generation is `stateful` or `stateless`")
+        raise typer.BadParameter("--generation must be `stateful` or `stateless`")
     if command:
         return Target(command, None, generation)
     token = token or os.environ.get("TASKGATE_TOKEN") or None
@@ -134,7 +135,7 @@ def choose_target(
 
 
 def gateway_address(address: str, scope: str | None) -> str:
-    """The MCP endpoint of a gateway; an address that already names a path is taken as it is."""
+    """Return the MCP endpoint of a gateway; an address with a path is used unchanged."""
     parts = urlsplit(address)
     base = address.rstrip("/") if parts.path not in ("", "/") else f"{parts.scheme}://{parts.netloc}/mcp"
     return f"{base}/{scope}" if scope else base

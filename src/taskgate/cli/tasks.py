@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     from taskgate.client import Session, Task
 
 
-TaskId = Annotated[str, typer.Argument(metavar="TASK", help="The task's id.")]
+TaskId = Annotated[str, typer.Argument(metavar="TASK", help="Task id.")]
 Work = Callable[["Session"], Awaitable[ExitCode]]
 
 
 def register(app: typer.Typer) -> None:
     """Put the group of commands on the application."""
-    group = typer.Typer(help="Follow and manage tasks.", no_args_is_help=True)
-    # Only the stateful generation has a list of tasks.
+    group = typer.Typer(help="List, follow and cancel tasks.", no_args_is_help=True)
+    # Only the stateful generation has tasks/list.
     group.command("list")(aimed(list_, generation="stateful"))
     for command in (show, watch, result, cancel):
         group.command(command.__name__)(aimed(command))
@@ -40,17 +40,17 @@ def list_(
     target: Target,
     *,
     as_json: bool,
-    everything: Annotated[bool, typer.Option("--all", help="Also tasks that have ended.")] = False,
-    state: Annotated[str | None, typer.Option(help="Only in this state: open, all, or one of them.")] = None,
-    server: Annotated[str | None, typer.Option(help="Only of this server.")] = None,
-    tool: Annotated[str | None, typer.Option(help="Only with this in the tool's name.")] = None,
-    caller: Annotated[str | None, typer.Option(help="Only of this principal.")] = None,
-    in_scope: Annotated[str | None, typer.Option(help="Only made in this scope.")] = None,
-    since: Annotated[str | None, typer.Option(help="Only made since: 30m, 24h, 7d or a date.")] = None,
-    until: Annotated[str | None, typer.Option(help="Only made before.")] = None,
-    text: Annotated[str | None, typer.Option(help="Only with this in its record.")] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Include finished tasks.")] = False,
+    state: Annotated[str | None, typer.Option(help="State: open, all, or a single state.")] = None,
+    server: Annotated[str | None, typer.Option(help="Server id.")] = None,
+    tool: Annotated[str | None, typer.Option(help="Part of the tool name.")] = None,
+    caller: Annotated[str | None, typer.Option(help="Principal of the caller.")] = None,
+    in_scope: Annotated[str | None, typer.Option(help="Scope of the call.")] = None,
+    since: Annotated[str | None, typer.Option(help="Created since: 30m, 24h, 7d or a date.")] = None,
+    until: Annotated[str | None, typer.Option(help="Created before: 30m, 24h, 7d or a date.")] = None,
+    text: Annotated[str | None, typer.Option(help="Text in the task record.")] = None,
 ) -> None:
-    """List tasks: everybody's for who may see them, your own otherwise."""
+    """List tasks: of all callers for operators, otherwise your own."""
     wanted = {
         "server": server,
         "tool": tool,
@@ -63,11 +63,11 @@ def list_(
     given = {name: value for name, value in wanted.items() if value is not None}
     finding = bool(given) or state is not None or everything
     if is_operator(target) or (finding and questions_api(target) is not None):
-        # The gateway itself decides whose tasks that shows: everybody's, or those of the token.
+        # The gateway decides whether this lists all tasks or only those of the token.
         list_all(target, as_json=as_json, state=state or ("all" if everything else "open"), wanted=given)
         return
     if given or state is not None:
-        printing.note("Tasks are looked for by these at a gateway, with a token; your own are listed without.")
+        printing.note("Filters need a gateway and a token: use --token or $TASKGATE_TOKEN, or remove the filters.")
         raise typer.Exit(ExitCode.USAGE)
 
     async def work(session: Session) -> ExitCode:
@@ -78,7 +78,7 @@ def list_(
 
 
 def show(target: Target, as_json: bool, task_id: TaskId) -> None:
-    """Show the state of one task."""
+    """Show one task."""
     if is_operator(target):
         show_one(target, task_id, as_json=as_json)
         return
@@ -91,7 +91,7 @@ def show(target: Target, as_json: bool, task_id: TaskId) -> None:
 
 
 def watch(target: Target, as_json: bool, task_id: TaskId, timeout: Timeout = None) -> None:
-    """Show what happens to a task until it ends, answer its questions, and print its result."""
+    """Follow a task until it ends, answer its questions, and print its result."""
     display = Display(task_id, as_json=as_json)
     answering = answerer(display) if sys.stdin.isatty() and not as_json else None
 
@@ -106,7 +106,7 @@ def watch(target: Target, as_json: bool, task_id: TaskId, timeout: Timeout = Non
 
 
 def result(target: Target, as_json: bool, task_id: TaskId, timeout: Timeout = None) -> None:
-    """Wait for the end of a task and print its result: any caller's for the operator of a gateway, your own otherwise."""
+    """Wait until a task ends and print its result: of any caller for operators, otherwise your own."""
     if is_operator(target):
         raise typer.Exit(result_of_one(target, task_id, timeout, as_json=as_json))
 
@@ -120,9 +120,9 @@ def cancel(
     target: Target,
     as_json: bool,
     task_id: TaskId,
-    reason: Annotated[str | None, typer.Option("--reason", help="Why, for whoever asked for it.")] = None,
+    reason: Annotated[str | None, typer.Option("--reason", help="Reason, shown to the caller.")] = None,
 ) -> None:
-    """Cancel a task: anybody's for the operator of a gateway, your own otherwise."""
+    """Cancel a task: of any caller for operators, otherwise your own."""
     if is_operator(target):
         cancel_one(target, task_id, reason, as_json=as_json)
         return
@@ -142,7 +142,7 @@ def _run(target: Target, work: Work, *, as_json: bool, **settings: Any) -> None:
             async with connect(target.address, **target.settings(), **settings) as session:
                 return await work(session)
         except ClientError as error:
-            # About the call of a task only its server can say something, from the task's record.
+            # Only the server knows whether the call of a task was executed, from the task's record.
             return printing.failure(error, as_json=as_json, executed=error.stated, gateway=target.is_gateway)
 
     try:
@@ -158,15 +158,15 @@ def _print_list(tasks: list[Task], *, as_json: bool) -> None:
             printing.event("task", **task.raw)
         return
     if not tasks:
-        printing.note("There are no tasks.")
+        printing.note("No tasks.")
         return
-    rows: list[tuple[str, ...]] = [("Task", "Status", "Tool", "Created", "What it says")]
+    rows: list[tuple[str, ...]] = [("Task", "Status", "Tool", "Created", "Message")]
     for task in tasks:
         created = printing.local_time(task.created_at or "")
         cells = (task.task_id, task.status, task.raw.get("toolName") or "", created, task.message or "")
         rows.append(tuple(printing.one_line(cell) for cell in cells))
     widths = [max(len(row[column]) for row in rows) for column in range(4)]
-    # Ids are there to be copied, so only the last column gives way, and only where there is an edge.
+    # Only the last column is truncated, and only on a terminal, so that ids can be copied.
     edge = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     for row in rows:
         fixed = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=False))
@@ -181,11 +181,11 @@ def _print_one(task: Task, *, as_json: bool) -> None:
         "task": task.task_id,
         "status": task.status,
         "tool": task.raw.get("toolName"),
-        "says": task.message,
+        "message": task.message,
         "created": printing.local_time(task.created_at or ""),
         "changed": printing.local_time(task.updated_at or ""),
-        "kept for": "ever" if task.ttl is None else f"{task.ttl / 1000:g} s from its creation",
-        "asks": ", ".join(question.message or question.method for question in task.questions.values()),
+        "ttl": "none" if task.ttl is None else f"{task.ttl / 1000:g} s after creation",
+        "questions": ", ".join(question.message or question.method for question in task.questions.values()),
     }
     for name, value in facts.items():
         if value:

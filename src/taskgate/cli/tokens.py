@@ -19,12 +19,12 @@ from taskgate.cli.gateway_api import GatewayApi, ask_gateway, print_rows
 from taskgate.cli.target import Gateway, Json, Token
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.@-]{0,63}")
-_TAKEN = ("operator", "anonymous")
+_RESERVED = ("operator", "anonymous")
 
 
 def register(app: typer.Typer) -> None:
     """Put the group of commands on the application."""
-    group = typer.Typer(help="Make, list and revoke tokens of callers and approvers.", no_args_is_help=True)
+    group = typer.Typer(help="Create, list and revoke tokens of callers and approvers.", no_args_is_help=True)
     group.command("new")(new)
     group.command("list")(list_all)
     group.command("revoke")(revoke)
@@ -33,30 +33,30 @@ def register(app: typer.Typer) -> None:
 
 
 def list_all(gateway: Gateway = None, token: Token = None, as_json: Json = False) -> None:
-    """List the tokens of a running gateway, and what was revoked."""
+    """List the tokens of a running gateway, including revoked ones."""
 
     def work(api: GatewayApi) -> None:
         rows = api.get("/api/v1/tokens").value["tokens"]
-        print_rows(rows, as_json, "This gateway has no tokens.", _show)
+        print_rows(rows, as_json, "No tokens are configured.", _show)
 
     ask_gateway(work, gateway, token, as_json)
 
 
 def revoke(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="The id of a token, or a principal: ISSUER#SUBJECT.")],
-    reason: Annotated[str, typer.Option("--reason", help="Why; it goes into the audit log.")] = "",
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Token id, or ISSUER#SUBJECT.")],
+    reason: Annotated[str, typer.Option("--reason", help="Reason, for the audit log.")] = "",
     gateway: Gateway = None,
     token: Token = None,
     as_json: Json = False,
 ) -> None:
-    """End a token before its time: it is refused within five seconds by every gateway that shares the store."""
+    """Revoke a token. All gateways that share the store refuse it within five seconds."""
 
     def work(api: GatewayApi) -> None:
         done = api.post("/api/v1/tokens/revoke", {"name": name, "reason": reason}).value
         if as_json:
             print(json.dumps(done, ensure_ascii=False))
         else:
-            printing.note(f"Revoked: {', '.join(done['revoked'])}. Take it out of the configuration, too.")
+            printing.note(f"Revoked: {', '.join(done['revoked'])}. Also remove it from the configuration.")
 
     ask_gateway(work, gateway, token, as_json)
 
@@ -68,18 +68,20 @@ def _show(rows: list[Any]) -> None:
 
 
 def new(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Who the token stands for.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the caller or approver.")],
     role: Annotated[
         list[str] | None,
-        typer.Option("--role", help="A role, such as approver; may be repeated. Without it the token may only call."),
+        typer.Option(
+            "--role", help="Role, for example approver; may be repeated. Without one, the token can only call tools."
+        ),
     ] = None,
     scope: Annotated[str | None, typer.Option("--scope", help="The only scope this token may use.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Make a token. It is shown once; the configuration keeps only its digest."""
-    if not _NAME.fullmatch(name) or name in _TAKEN:
+    """Create a token. It is printed once; the configuration holds only its digest."""
+    if not _NAME.fullmatch(name) or name in _RESERVED:
         printing.note(
-            f"{name!r} cannot be the name of a token: use letters, digits and _.@-, but not {' or '.join(_TAKEN)}."
+            f"{name!r} is not a valid token name: use letters, digits and _.@-, but not {' or '.join(_RESERVED)}."
         )
         raise typer.Exit(ExitCode.USAGE)
     roles = role or []
@@ -95,4 +97,4 @@ def new(
     printing.note(f"Give this token to {name}; it is not shown again. Add to `tokens` in your configuration:")
     printing.note(f'  - {{id: {name}, sha256: "{digest}"{granted}{bound}}}')
     if not roles:
-        printing.note("It may call tools and holds no role. For a person who decides about calls, add --role approver.")
+        printing.note("The token can call tools, but not approve calls. For an approver, add --role approver.")

@@ -16,10 +16,8 @@ if TYPE_CHECKING:
     from taskgate.client import Tool
 
 
-Format = Annotated[str, typer.Option("--format", help="`table`, or `openai` for definitions a model can be given.")]
-OnlyServers = Annotated[
-    bool, typer.Option("--only-servers", help="Leave out the gateway's own tools, with which clients follow tasks.")
-]
+Format = Annotated[str, typer.Option("--format", help="`table`, or `openai` for OpenAI-style tool definitions.")]
+OnlyServers = Annotated[bool, typer.Option("--only-servers", help="Omit the gateway's own tools.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -28,9 +26,9 @@ def register(app: typer.Typer) -> None:
 
 
 def tools(target: Target, as_json: bool, output: Format = "table", only_servers: OnlyServers = False) -> None:
-    """List the tools that a client gets of a gateway (default), of any server (--url), or of a program (-- COMMAND)."""
+    """List the tools of a gateway (default), of any MCP server (--url), or of a program (-- COMMAND)."""
     if output not in ("table", "openai"):
-        raise typer.BadParameter("--format is `table` or `openai`")
+        raise typer.BadParameter("--format must be `table` or `openai`")
     raise typer.Exit(asyncio.run(_list(target, output, as_json=as_json, only_servers=only_servers)))
 
 
@@ -55,7 +53,7 @@ async def _list(target: Target, output: str, *, as_json: bool, only_servers: boo
 
 
 def without_helpers(listed: list[Tool]) -> list[Tool]:
-    """The servers' tools, or the gateway's own where a client gets no others."""
+    """Return the servers' tools, or all tools if there are none (as in a facade scope)."""
     from taskgate.gateway.own_tools.table import TOOLS
 
     kept = [tool for tool in listed if tool.name not in TOOLS]
@@ -64,7 +62,7 @@ def without_helpers(listed: list[Tool]) -> list[Tool]:
 
 def _print_table(listed: list[Tool], target: Target) -> None:
     if not listed:
-        printing.note(f"{target.name} offers no tools.")
+        printing.note(f"{target.name} has no tools.")
         return
     rows = []
     for tool in sorted(listed, key=lambda tool: tool.name):
@@ -72,7 +70,7 @@ def _print_table(listed: list[Tool], target: Target) -> None:
         shown = words if len(words) <= 100 else words[:99] + "…"
         rows.append((tool.name, "" if tool.task_support == "forbidden" else tool.task_support, shown))
     if any(task_support for _, task_support, _ in rows):
-        printing.table(("Tool", "As a task", "What it does"), rows)
+        printing.table(("Tool", "Task support", "Description"), rows)
     else:
-        # Only 2025 servers say it of each tool.
-        printing.table(("Tool", "What it does"), [(name, words) for name, _, words in rows])
+        # Only stateful servers declare task support.
+        printing.table(("Tool", "Description"), [(name, words) for name, _, words in rows])

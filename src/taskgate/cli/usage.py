@@ -22,16 +22,16 @@ def register(app: typer.Typer) -> None:
 
 def usage(
     *,
-    days: Annotated[int, typer.Option("--days", min=1, max=400, help="How many days back, with today.")] = 7,
+    days: Annotated[int, typer.Option("--days", min=1, max=400, help="Number of days, including today.")] = 7,
     by: Annotated[
-        str, typer.Option("--by", help="What to add up by: day, principal, tenant, server, tool, with commas.")
+        str, typer.Option("--by", help="Group by: day, principal, tenant, server, tool; separated by commas.")
     ] = "principal,server,tool",
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,
     gateway: Gateway = None,
     token: Token = None,
     as_json: Json = False,
 ) -> None:
-    """Who used what: calls, errors, seconds, bytes, and what models cost. Without the right to see everybody's: your own."""
+    """Show calls, errors, seconds, bytes and model costs: of all callers for operators, otherwise your own."""
 
     def work(api: GatewayApi) -> None:
         rows = api.get(f"/api/v1/usage?{urlencode({'days': days, 'by': by})}").value
@@ -41,7 +41,7 @@ def usage(
         elif as_csv:
             _print_csv(rows)
         elif not rows:
-            printing.note(f"Nothing was used in the last {days} days.")
+            printing.note(f"No usage in the last {days} days.")
         else:
             _print_table(rows, tuple(part.strip() for part in by.split(",")))
 

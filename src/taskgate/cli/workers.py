@@ -27,9 +27,9 @@ from taskgate import clock
 from taskgate.assembly.build import open_house
 from taskgate.assembly.shared_store import Start, Succession, shared_url
 from taskgate.cli.exit_codes import ExitCode
+from taskgate.cli.listen_errors import listen_error
 from taskgate.cli.run_gateway import LOOPBACK
 from taskgate.cli.start_conditions import (
-    PORT_IN_USE_HINT,
     allow_many_open_files,
     claim_local_address,
     exit_soon,
@@ -44,7 +44,7 @@ from taskgate.telemetry import logs
 
 
 def run_worker(loaded: LoadedConfig, host: str | None, inherited: Inherited) -> None:
-    """One of several processes that take connections from one socket; it ends when the process that has it ends."""
+    """Run one worker: a gateway that accepts connections from an inherited socket and exits with its parent."""
     set_up_logs(loaded, loaded.root.telemetry.log_format)
     allow_many_open_files()
     address, listening = host or loaded.root.listen.host, socket.socket(fileno=inherited.listening)
@@ -75,14 +75,17 @@ FIRST_PAUSE_S: Final = 0.2
 LONGEST_PAUSE_S: Final = 5.0
 STEADY_AFTER_S: Final = 10.0
 _NEEDS_DATABASE: Final = (
-    "--workers needs a store that several processes can share: set store.url to postgresql://... "
-    "With a SQLite store one process serves alone; leave out --workers."
+    "--workers needs a PostgreSQL store: set store.url to postgresql://USER@HOST/DATABASE. "
+    "With a SQLite store, run one process: remove --workers."
 )
 
 
 class Inherited(NamedTuple):
-    """What a worker gets from its parent: the socket that accepts callers, a pipe that ends with the parent, one on which it
-    reports that it is ready, its name and that of the worker that it replaces, its internal address, and the folder of all."""
+    """What a worker inherits from its parent.
+
+    The listening socket; a pipe that closes with the parent; a pipe to report readiness; its name and that of the worker it
+    replaces; its internal address; the folder that all workers share.
+    """
 
     listening: int
     parent: int
@@ -104,8 +107,8 @@ class Workers:
     def __init__(
         self, loaded: LoadedConfig, listening: socket.socket, count: int, announce: Callable[[], None], sockets: str
     ) -> None:
-        """`sockets`: a private folder of the workers, for the connections that they give each other, and for their internal
-        addresses where the configuration names none."""
+        """`sockets`: a private folder for connections that workers pass to each other, and for internal addresses if the
+        configuration sets none."""
         self._loaded = loaded
         self._sockets = sockets
         self._listening = listening
@@ -118,7 +121,7 @@ class Workers:
         self._code = int(ExitCode.OK)
 
     async def run(self) -> int:
-        """Until told to stop; the exit code."""
+        """Run until stopped, and return the exit code."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stop)
@@ -134,7 +137,7 @@ class Workers:
         self._announce()
 
     def _stop(self) -> None:
-        """Asked a second time, the workers are told a second time, and hurry."""
+        """Stop all workers; a second call makes them exit without draining."""
         self._stopping.set()
         self._pass_on(signal.SIGTERM)
 
@@ -144,7 +147,7 @@ class Workers:
                 worker.send_signal(number)
 
     async def _keep(self, place: int) -> None:
-        """One worker, started again whenever it ends unasked."""
+        """Keep one worker running: restart it when it exits unexpectedly."""
         pause, succession = FIRST_PAUSE_S, Succession("", "").next()
         while not self._stopping.is_set():
             began = clock.monotonic()
@@ -155,11 +158,11 @@ class Workers:
             if self._stopping.is_set():
                 return
             if code == ExitCode.USAGE:
-                # It cannot be used like this, and said why; neither can the next one.
+                # The worker printed a configuration error; a restart would fail the same way.
                 self._code = code
                 self._stop()
                 return
-            logs.log.error("a worker ended and is started again", worker=place, pid=worker.pid, code=code)
+            logs.log.error("worker exited, restarting", worker=place, pid=worker.pid, code=code)
             succession = succession.next()
             pause = FIRST_PAUSE_S if clock.monotonic() - began > STEADY_AFTER_S else min(2 * pause, LONGEST_PAUSE_S)
             try:
@@ -179,9 +182,9 @@ class Workers:
 
 
 def internal_of(place: int, configured: str | None, sockets: str) -> str:
-    """Where the other workers, and gateways on other machines, reach this one: no two may have the same address.
+    """Return the internal address of a worker, which must be unique.
 
-    Workers take the ports from the configured one on, or a socket each.
+    Workers use consecutive ports, starting with the configured one, or a socket each.
     """
     if configured is None:
         return str(Path(sockets) / f"{place}.sock")
@@ -198,7 +201,7 @@ def run_workers(
     count: int,
     announce: Callable[[LoadedConfig, str, int], None],
 ) -> None:
-    """`taskgate serve --workers N`, until it is told to stop. Leaves with the exit code."""
+    """Run `taskgate serve --workers N` until it is stopped. Raises typer.Exit with the exit code."""
     if shared_url(loaded) is None:
         typer.echo(_NEEDS_DATABASE, err=True)
         raise typer.Exit(ExitCode.USAGE)
@@ -208,7 +211,7 @@ def run_workers(
         listening = bind(address, number)
         listening.listen(4096)
     except OSError as problem:
-        typer.echo(f"Cannot listen on {address}:{number}: {problem.strerror}. {PORT_IN_USE_HINT}", err=True)
+        typer.echo(listen_error(f"{address}:{number}", problem), err=True)
         raise typer.Exit(ExitCode.CANNOT_CONNECT) from None
 
     sockets = tempfile.mkdtemp(prefix="taskgate-workers-")

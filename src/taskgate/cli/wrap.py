@@ -23,14 +23,19 @@ if TYPE_CHECKING:
     from taskgate.config.clients.install_plan import FileChange
 
 
-Agent = Annotated[list[str] | None, typer.Argument(help="The agent and its arguments, after --.", metavar="-- AGENT")]
+Agent = Annotated[
+    list[str] | None, typer.Argument(help="Agent program and its arguments, after --.", metavar="-- AGENT")
+]
 ClientName = Annotated[
-    str | None, typer.Option("--client", help="Whose settings the agent uses; default: told by its name.")
+    str | None, typer.Option("--client", help="Client whose settings the agent uses. Default: from the program name.")
 ]
 WrapConfig = Annotated[
-    Path | None, typer.Option("--config", "-c", help="Rules and further servers; default: the file serve finds.")
+    Path | None,
+    typer.Option(
+        "--config", "-c", help="Configuration with rules and further servers. Default: the file that `serve` uses."
+    ),
 ]
-Recover = Annotated[bool, typer.Option("--recover", help="Only put back what a crash left behind.")]
+Recover = Annotated[bool, typer.Option("--recover", help="Only restore settings that a crash left changed.")]
 _SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
 
 
@@ -42,7 +47,7 @@ def register(app: typer.Typer) -> None:
 def wrap(
     agent: Agent = None, client: ClientName = None, config: WrapConfig = None, recover_only: Recover = False
 ) -> None:
-    """Run an agent with the gateway in front of its servers; its settings are put back when it ends."""
+    """Run an agent behind the gateway, for example `taskgate wrap -- claude`. Its settings are restored when it exits."""
     from taskgate.config.clients.takeover import recover
     from taskgate.config.load import find, state_directory
 
@@ -52,10 +57,10 @@ def wrap(
     if recover_only:
         return
     if not agent:
-        raise stop("Name the agent to run: taskgate wrap -- claude")
+        raise stop("No agent given. Write for example: taskgate wrap -- claude")
     program = shutil.which(agent[0])
     if program is None:
-        raise stop(f'"{agent[0]}" was not found; give the path of the program')
+        raise stop(f'"{agent[0]}" was not found on PATH. Write the full path of the program.')
     changes = _planned(_client(agent[0], client), config or find(), folder)
     raise typer.Exit(_run_in_front([program, *agent[1:]], changes, folder))
 
@@ -79,7 +84,7 @@ def _planned(client: Client, config: Path | None, folder: Path) -> list[FileChan
 
     host = Host.here()
     shared = dict.fromkeys(item.path for item in gather([client], host, Reach.SHARED).found)
-    until = "is shared; its servers are taken out while the agent runs and put back afterwards, so do not commit it meanwhile"
+    until = "is shared by this project; it is changed while the agent runs and restored afterwards, so do not commit it meanwhile"
     for note in (*gather([client], host).notes, *(f"{path} {until}" for path in shared)):
         typer.echo(f"note: {note}", err=True)
     try:
@@ -89,7 +94,7 @@ def _planned(client: Client, config: Path | None, folder: Path) -> list[FileChan
 
 
 class _Signalled(BaseException):
-    """A signal came while there was no agent to pass it to."""
+    """A signal arrived before the agent was started."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -110,7 +115,7 @@ def _run_in_front(command: list[str], changes: list[FileChange], folder: Path) -
     except _Signalled as signalled:
         return 128 + signalled.number
     finally:
-        # Nothing may interrupt the putting back, not even an impatient second Ctrl-C.
+        # Ignore signals, such as a second Ctrl-C, while the settings are restored.
         for number in _SIGNALS:
             signal.signal(number, signal.SIG_IGN)
         for note in takeover.end():
@@ -118,7 +123,7 @@ def _run_in_front(command: list[str], changes: list[FileChange], folder: Path) -
 
 
 class _Runner:
-    """One agent process, and what signals mean for it."""
+    """Runs the agent process and forwards signals to it."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
@@ -131,6 +136,6 @@ class _Runner:
     def on_signal(self, number: int, frame: FrameType | None) -> None:
         if self._process is None:
             raise _Signalled(number)
-        # On a terminal Ctrl-C has reached the agent already; it decides what it means.
+        # On a terminal, Ctrl-C already reached the agent's process group.
         if number != signal.SIGINT or not sys.stdin.isatty():
             self._process.send_signal(number)

@@ -1,8 +1,7 @@
-"""A task-aware MCP client: `async with connect(url_or_command) as session: await session.call_tool(...)`.
+"""An MCP client with task support: `async with connect(url_or_command) as session: await session.call_tool(...)`.
 
-It stands alone: nothing of the gateway is imported here, and it works with any MCP server, stateful (2025-11-25
-and older) or stateless (2026-07-28). `taskgate.client.sync` is the same for scripts without asyncio,
-`taskgate.client.openai_tools` for agent loops.
+Works with any MCP server, stateful (2025-11-25 and older) or stateless (2026-07-28), and imports nothing of the gateway.
+`taskgate.client.sync` is the blocking version for scripts without asyncio, `taskgate.client.openai_tools` is for agent loops.
 """
 
 from taskgate.client.connect import connect

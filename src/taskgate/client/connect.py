@@ -1,7 +1,7 @@
-"""Opens a session: `async with connect(url | command) as session`.
+"""Open a session: `async with connect(url | command) as session`.
 
-Chooses the transport from what it is given, finds out which generation the server speaks (the stateless one is tried
-first, the handshake second), and makes sure that leaving the block ends everything.
+Selects the transport, negotiates the protocol generation (stateless first, then the handshake), and closes everything at
+the end of the block.
 """
 
 from __future__ import annotations
@@ -42,24 +42,24 @@ from taskgate.client.transport import Login, Transport
 
 
 async def negotiate(transport: Transport, options: Options) -> Dialect:
-    """Agree on a dialect, or say why there is none."""
+    """Negotiate the protocol generation. Raises VersionUnsupported."""
     if options.generation is Generation.STATEFUL:
         return await shake_hands(transport, options, options.connect_timeout)
     dialect, reason = await _try_stateless(transport, options)
     if dialect is not None:
         return dialect
     if options.generation is Generation.STATELESS:
-        raise VersionUnsupported(f"the server does not speak MCP {VERSION}{_because(reason)}") from reason
+        raise VersionUnsupported(f"the server does not support MCP {VERSION}{_because(reason)}") from reason
     await transport.restart()
     try:
         return await shake_hands(transport, options, options.connect_timeout)
     except ServerError as error:
         if isinstance(reason, ServerError) and reason.code == -32601 and error.code == -32601:
-            # Neither a handshake nor discovery: a stateless server that left out discovery still answers calls.
+            # Neither a handshake nor discovery: assume a stateless server without discovery.
             transport.settle(VERSION, stateful=False)
             return Stateless(options)
         if isinstance(reason, DeadlineExceeded) and error.code == VERSION_UNSUPPORTED:
-            # It was only slow to start.
+            # The server was slow to start; discover again.
             late = await discover(transport, options, options.connect_timeout)
             if late is not None:
                 return late
@@ -73,7 +73,7 @@ async def _try_stateless(transport: Transport, options: Options) -> tuple[Statel
         raise
     except ServerError as error:
         if error.code in (HEADER_MISMATCH, CAPABILITY_MISSING):
-            raise  # only a stateless server knows these codes, so the handshake would not help
+            raise  # only stateless servers use these codes, so a handshake would fail
         return None, error
     except (HttpRefusal, InvalidReply, DeadlineExceeded, ConnectionLost) as error:
         return None, error
@@ -97,14 +97,14 @@ async def connect(
     generation: Generation | str | None = None,
     **settings: Any,
 ) -> AsyncIterator[Session]:
-    """A session with the server at a URL (a string) or behind a command (a sequence of strings).
+    """Open a session with the server at a URL (a string) or of a command (a sequence of strings).
 
-    `token` is sent as a bearer token; `auth` logs in where the server wants it (`taskgate.client.oauth`). `tls`
-    replaces the usual checks of certificates, for a private authority. `env` is added to the few variables a child
-    process inherits. `generation` forces `stateful` (2025-11-25 and older) or `stateless` (2026-07-28); by default
-    both are tried, the newer one first. `settings` are the fields of `Options`: `elicitation`, `sampling` and
-    `roots` say how the server's questions are answered, `on_notification` and `on_expiry` tell what happens, the
-    rest are deadlines and limits.
+    - `token`: bearer token. `auth`: OAuth login for servers that require it (`taskgate.client.oauth`).
+    - `tls`: SSL context, for example with a private CA.
+    - `env`: environment variables for the command, in addition to the few that a child process inherits.
+    - `generation`: `stateful` (2025-11-25 and older) or `stateless` (2026-07-28). By default both are tried, the newer one first.
+    - `settings`: fields of `Options`. `elicitation`, `sampling` and `roots` answer the server's questions; `on_notification` and
+      `on_expiry` are callbacks; the rest are timeouts and limits.
     """
     options = Options(generation=None if generation is None else Generation(generation), **settings)
     session = Session(options)
@@ -148,7 +148,7 @@ async def _start(
 
 
 def _rejoin(transport: Transport, ticket: Mapping[str, Any]) -> Stateful:
-    """Go on in the session a ticket names, without a handshake."""
+    """Continue the session of a ticket, without a handshake."""
     session_id, initialized = ticket.get("session_id"), ticket.get("initialized")
     if (
         not isinstance(transport, StreamableHttp)

@@ -47,18 +47,18 @@ SAFE_TO_REPEAT = ABOUT_TASKS | {
     "completion/complete",
     "logging/setLevel",
 }
-"""Sent again by the client itself when the connection breaks. Any other method may run something."""
+"""Methods that the client repeats after a lost connection. Others may have side effects."""
 
 
 class Conversation:
-    """One open line to one server."""
+    """Requests to one server over one transport."""
 
     def __init__(self, options: Options) -> None:
         self.options = options
         self.answering = Answering(options)
         self.subscriptions = Subscriptions(self._listen)
         self._inbound = Inbound(options, self.answering, self._post)
-        # Not from 1: two processes may share a session (see `ticket`), and their requests must not be confused.
+        # A random start, because two processes may share a session (see `ticket`) and their ids must differ.
         self._ids = itertools.count(random.randrange(1, 2**30))
         self._renewing = asyncio.Lock()
         self._transport: Transport
@@ -74,7 +74,7 @@ class Conversation:
 
     @property
     def ticket(self) -> dict[str, Any] | None:
-        """What another process needs to go on in this session; None where there is no session to share."""
+        """Credentials to continue this session in another process, or None without a session."""
         session_id = self._transport.session_id
         if session_id is None or not isinstance(self.dialect, Stateful):
             return None
@@ -85,7 +85,7 @@ class Conversation:
         await self._inbound.close()
 
     def deliver(self, message: Message) -> None:
-        """Take a message that the server sent on its own account."""
+        """Take a notification or a request of the server."""
         self._inbound.deliver(message)
 
     def on(self, method: str, listener: Listener) -> Callable[[], None]:
@@ -95,7 +95,7 @@ class Conversation:
         return self._inbound.spawn(work)
 
     def next_token(self) -> str:
-        """A progress token that no other request of this session uses."""
+        """Return a unique progress token."""
         return f"tg-{next(self._ids)}"
 
     async def request(
@@ -125,7 +125,7 @@ class Conversation:
         except SessionExpired as error:
             if error.executed != "no":
                 raise
-            await self._renew_unsent(dialect)  # 404 proves that the request was not executed
+            await self._renew_unsent(dialect)  # 404: the request was not executed
             message = await self._exchange(method, params, tool, limit, long)
         except ConnectionLost:
             if long or method not in SAFE_TO_REPEAT:
@@ -140,21 +140,21 @@ class Conversation:
         await self._post(encode(message))
 
     async def pages(self, method: str, key: str, timeout: float | None) -> AsyncIterator[Any]:
-        """The entries of a list, page after page."""
+        """Yield the entries of a list from all pages. Raises InvalidReply for a repeated cursor or too many pages."""
         cursor: Any = None
         seen: set[str] = set()
         for _ in range(self.options.max_pages):
             result = await self.request(method, {} if cursor is None else {"cursor": cursor}, timeout=timeout)
             entries = result.get(key)
             if not isinstance(entries, list):
-                raise InvalidReply(f"the server's answer to {method} has no list of {key}")
+                raise InvalidReply(f"the result of {method} has no list of {key}")
             for entry in entries:
                 yield entry
             cursor = result.get("nextCursor")
             if cursor is None:
                 return
             if str(cursor) in seen:
-                raise InvalidReply(f"the server's pages of {method} go round in circles")
+                raise InvalidReply(f"the server repeated a cursor of {method}")
             seen.add(str(cursor))
         raise InvalidReply(f"{method} has more than {self.options.max_pages} pages")
 
@@ -167,7 +167,7 @@ class Conversation:
             return await self._transport.exchange(outgoing, timeout)
         except (asyncio.CancelledError, DeadlineExceeded):
             if not self._transport.closing_cancels and "task" not in params:
-                notice = {"requestId": request_id, "reason": "the client gave up waiting"}
+                notice = {"requestId": request_id, "reason": "timeout or cancellation in the client"}
                 self.spawn(self.notify("notifications/cancelled", notice))
             raise
 
@@ -179,7 +179,7 @@ class Conversation:
             raise
 
     async def _renew(self, expired: Dialect) -> None:
-        """The server forgot the session: shake hands again, once, however many requests noticed."""
+        """Repeat the handshake after the session expired, once for all requests that failed."""
         async with self._renewing:
             if self.dialect is not expired:
                 return

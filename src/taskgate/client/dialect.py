@@ -15,7 +15,7 @@ from taskgate.client.transport import Outgoing
 
 
 class Dialect(Protocol):
-    """One generation, agreed with one server."""
+    """One protocol generation, negotiated with one server."""
 
     generation: Generation
     version: str
@@ -32,24 +32,24 @@ class Dialect(Protocol):
         *,
         long: bool = False,
     ) -> Outgoing:
-        """The request as it goes out. `params` may be changed."""
+        """Return the outgoing request. May modify `params`."""
         ...
 
     def runs_tasks(self) -> bool:
-        """Whether the server said that it runs tool calls as tasks."""
+        """Whether the server declares tool calls as tasks."""
         ...
 
     def created_task(self, result: dict[str, Any]) -> Task | None:
-        """The task, if this result of a tool call is one."""
+        """Return the task if the result of a tool call is one, else None."""
         ...
 
     def task(self, result: Any) -> Task:
-        """The task in a reply or a notification about it."""
+        """Parse the task in a result or a notification. Raises InvalidReply."""
         ...
 
 
 def member(tree: Mapping[str, Any], *path: str) -> Any:
-    """The value at a path of nested objects, or None where the path ends early."""
+    """Return the value at a path of nested objects, or None."""
     value: Any = tree
     for name in path:
         if not isinstance(value, Mapping):
@@ -62,8 +62,10 @@ TASKS_EXTENSION = "io.modelcontextprotocol/tasks"
 
 
 def stateful_capabilities(options: Options) -> dict[str, Any]:
-    """For `initialize`. `tasks.requests.tools` goes beyond MCP's own shape (a client receives no tool calls) but some
-    servers look for it, and every known server tolerates it."""
+    """Return the capabilities for `initialize`.
+
+    `tasks.requests.tools` is not part of MCP (a client receives no tool calls), but some servers require it.
+    """
     declared = _shared(options)
     if "roots" in declared:
         declared["roots"] = {"listChanged": True}
@@ -78,7 +80,7 @@ def stateful_capabilities(options: Options) -> dict[str, Any]:
 
 
 def stateless_capabilities(options: Options) -> dict[str, Any]:
-    """For the envelope of each request."""
+    """Return the capabilities for the envelope of each request."""
     declared = _shared(options)
     if options.tasks:
         declared["extensions"] = {TASKS_EXTENSION: {}}

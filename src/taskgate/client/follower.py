@@ -16,7 +16,7 @@ from taskgate.client.results import Task, TaskUpdate
 
 
 class Followed(Watched, Protocol):
-    """One task in somebody's care."""
+    """A followed task."""
 
     @property
     def task_id(self) -> str | None: ...
@@ -26,7 +26,7 @@ class Followed(Watched, Protocol):
 
 
 class Follower(Protocol):
-    """Gives followed tasks their turns, and speaks the `tasks/*` requests for them."""
+    """Polls followed tasks and sends `tasks/*` requests for them."""
 
     @property
     def options(self) -> Options: ...

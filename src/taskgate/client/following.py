@@ -22,13 +22,13 @@ MOST_EARLY = 64
 
 
 class Following:
-    """Handles by task id, progress by token, turns by the poller."""
+    """The tasks of one session: handles by id, and progress callbacks by token."""
 
     def __init__(self, conversation: Conversation) -> None:
         self._conversation = conversation
         self._poller = Poller(conversation.options.poll_concurrency)
         self._progress: dict[str, Callable[[Progress], None]] = {}
-        # Status notifications may overtake the answer that tells us of the task; a few are kept for it.
+        # A status notification may arrive before the result that creates the task; a few are kept.
         self._early: dict[str, Mapping[str, Any]] = {}
         self.handles: dict[str, TaskHandle] = {}
         self._open_calls = 0
@@ -55,7 +55,7 @@ class Following:
 
     @contextlib.contextmanager
     def open_call(self) -> Iterator[None]:
-        """Around a plain call: its server may ask where only the caller's inbox shows it."""
+        """Poll the gateway's inbox during a plain call, because its server may ask questions there."""
         self._open_calls += 1
         self.inbox.wake()
         try:
@@ -70,7 +70,7 @@ class Following:
         return any(handle.status is TaskStatus.INPUT_REQUIRED for handle in self.handles.values())
 
     def follow(self, handle: TaskHandle, task: Task) -> None:
-        """Give a new task its turns from now on."""
+        """Start polling a new task. Raises InvalidReply for a duplicate id."""
         if task.task_id in self.handles:
             raise InvalidReply(f"the server used the task id {task.task_id} twice")
         self.handles[task.task_id] = handle
@@ -80,7 +80,7 @@ class Following:
             and task.result is None
             and task.error is None
         ):
-            # A repeated call got the handle of a task that has ended. Its end, with the result, is what tasks/get returns.
+            # A call with a known idempotency key returned an ended task; tasks/get returns its result.
             self._poller.watch(handle, 0.0)
             return
         self._poller.watch(handle, next_delay(task.poll_interval, self.options.default_poll_interval))
@@ -92,7 +92,7 @@ class Following:
             self.long_lived(handle)
 
     def hurry(self, handle: Followed) -> None:
-        """Look at this task now rather than at its next turn."""
+        """Poll this task now."""
         if handle.task_id in self.handles:
             self._poller.watch(handle, 0.0)
 
@@ -101,14 +101,14 @@ class Following:
             self.hurry(self.handles[task_id])
 
     def forget(self, handle: Followed) -> None:
-        """The task's result is in the program's hands: nothing about it is kept here."""
+        """Stop following a task whose result was collected."""
         self._poller.forget(handle)
         if handle.task_id is not None:
             self.handles.pop(handle.task_id, None)
             self._conversation.subscriptions.drop_task(handle.task_id)
 
     def ended(self, handle: Followed, token: str | None) -> None:
-        """A progress token lives as long as its task; an uncollected result is still watched for its expiry."""
+        """Drop the progress token of an ended task; an uncollected result is still watched for its expiry."""
         if token is not None:
             self._progress.pop(token, None)
         if handle.has_outcome:
@@ -117,7 +117,7 @@ class Following:
             self._poller.watch(handle, 0.0)
 
     def long_lived(self, handle: Followed) -> None:
-        """This task takes a while: ask a stateless server to push its changes."""
+        """Subscribe to a slow task of a stateless server."""
         if self.generation is Generation.STATELESS and handle.task_id and self._conversation.dialect.runs_tasks():
             self._conversation.subscriptions.want_task(handle.task_id)
 
@@ -130,27 +130,23 @@ class Following:
             handle.abandon()
         await self._poller.close()
 
-    # Progress tokens.
-
     def expect_progress(self, on_progress: OnProgress | None) -> str:
         token = self._conversation.next_token()
         self._progress[token] = on_progress or (lambda progress: None)
         return token
 
     def pass_progress(self, token: str, handle: TaskHandle) -> None:
-        """The call became a task: its token goes on with the task."""
+        """Assign the token of a call to its task."""
         self._progress[token] = handle.report
 
     def drop_progress(self, token: str) -> None:
         self._progress.pop(token, None)
 
-    # The requests of the protocol.
-
     async def read_task(self, task_id: str, timeout: float | None = None) -> Task:
         result = await self._conversation.request("tasks/get", {"taskId": task_id}, timeout=timeout)
         task = self._conversation.dialect.task(result)
         if task.task_id != task_id:
-            raise InvalidReply(f"the server answered about task {task.task_id} when asked about {task_id}")
+            raise InvalidReply(f"the server returned task {task.task_id} for a request about {task_id}")
         return task
 
     async def fetch_result(self, task_id: str, timeout: float, *, long: bool = False) -> dict[str, Any]:
@@ -164,8 +160,6 @@ class Following:
         if self.generation is Generation.STATEFUL:
             return self._conversation.dialect.task(result)
         return await self.read_task(task_id, timeout)
-
-    # What the server tells.
 
     def _on_progress(self, params: Mapping[str, Any]) -> None:
         report = self._progress.get(str(params.get("progressToken")))

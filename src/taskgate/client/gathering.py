@@ -1,4 +1,4 @@
-"""Many calls, a few at a time: `gather` starts them, waits for their results and keeps their order."""
+"""`gather`: run many calls with limited concurrency, and return their results in order."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ async def gather(
 async def gather(
     work: Iterable[Work], *, limit: int = DEFAULT_LIMIT, timeout: float | None = None, return_errors: bool = False
 ) -> list[ToolResult] | list[ToolResult | ClientError]:
-    """The results of handles, or of calls that give one, in the order of `work`.
+    """Return the results of task handles, or of calls that return one, in the order of `work`.
 
-    At most `limit` are waited for at once. The next item is taken from `work` when one has ended, so
-    `(session.call_tool_as_task(...) for item in items)` starts no more than `limit` tasks at a time. `timeout` is that of each
-    result. The first error is raised, unless `return_errors` puts each into its place; tasks that were started go on at the server.
+    At most `limit` run at once. The next item is taken from `work` when one has ended, so
+    `(session.call_tool_as_task(...) for item in items)` starts at most `limit` tasks at a time. `timeout` applies to each result.
+    The first error is raised, or, with `return_errors`, returned in its place. Started tasks continue at the server.
     """
     if limit < 1:
         raise ValueError("limit must be at least 1")
@@ -68,7 +68,7 @@ async def _worker(
 
 
 def _first(errors: BaseExceptionGroup) -> BaseException:
-    """The error itself: which one of several that happened at once does not matter to the caller."""
+    """Return the first error of a group."""
     error: BaseException = errors
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
@@ -76,7 +76,7 @@ def _first(errors: BaseExceptionGroup) -> BaseException:
 
 
 def _close(source: Iterator[tuple[int, Work]]) -> None:
-    """Calls of a list that were never begun would be reported as forgotten."""
+    """Close coroutines that were never awaited, which would cause warnings."""
     for _, item in source:
         if inspect.iscoroutine(item):
             item.close()

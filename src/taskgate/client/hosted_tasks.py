@@ -66,7 +66,7 @@ class _Hosted:
 
 
 class HostedTasks:
-    """The tasks this client runs for the server."""
+    """The tasks that this client runs for the server."""
 
     def __init__(self, limit: int, on_change: Callable[[dict[str, Any]], None]) -> None:
         self._limit = limit
@@ -74,18 +74,18 @@ class HostedTasks:
         self._tasks: dict[str, _Hosted] = {}
 
     def create(self, wanted: Any, work: Coroutine[Any, Any, dict[str, Any]]) -> dict[str, Any]:
-        """Start `work` as a task; the answer is a CreateTaskResult."""
+        """Start `work` as a task and return a CreateTaskResult. Raises ServerError at the limit."""
         self._sweep()
         if len(self._tasks) >= self._limit:
             work.close()
-            raise ServerError(-32603, "this client already runs as many tasks as it may")
+            raise ServerError(-32603, "the client has reached its limit of tasks")
         hosted = _Hosted(_ttl(wanted))
         self._tasks[hosted.task_id] = hosted
         hosted.runner = asyncio.create_task(self._run(hosted, work), name=f"taskgate-client-hosted-{hosted.task_id}")
         return {"task": hosted.wire()}
 
     async def serve(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
-        """Answer one of the four `tasks/*` requests."""
+        """Answer a `tasks/*` request. Raises ServerError."""
         self._sweep()
         match method:
             case "tasks/list":
@@ -118,7 +118,7 @@ class HostedTasks:
         except Refused as error:
             hosted.error = ServerError(-1, str(error) or "the user refused")
             hosted.end(TaskStatus.FAILED, str(error))
-        except Exception as error:  # one task run: a broken callback must not break the session
+        except Exception as error:  # around one task: an error in a callback must not end the session
             hosted.error = ServerError(-32603, f"the client's callback failed: {type(error).__name__}")
             hosted.end(TaskStatus.FAILED, hosted.error.message)
         self._on_change(hosted.wire())

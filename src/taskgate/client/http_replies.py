@@ -31,7 +31,7 @@ _NEVER_CONNECTED = (Stage.RESOLVE, Stage.CONNECT, Stage.TLS)
 
 
 class MessageStream:
-    """Sorts the messages of one event stream: our response here, everything else to `deliver`."""
+    """Reads one event stream: keeps the response to the request, and passes other messages to `deliver`."""
 
     __slots__ = ("_deliver", "_opened", "_request_id", "has_begun", "last_id", "response", "retry_ms")
 
@@ -50,7 +50,7 @@ class MessageStream:
             self._opened.set()
 
     def on_event(self, event: SseEvent) -> bool:
-        """Whether nothing more is needed from the stream."""
+        """Process one event; return True when the response has arrived."""
         if event.id is not None:
             self.last_id = event.id or None
         if event.retry is not None:
@@ -68,7 +68,7 @@ def is_event_stream(reply: HttpHead | HttpReply) -> bool:
 
 
 def read_answer(reply: HttpReply, request_id: int | str, deliver: Deliver, *, in_session: bool) -> Message:
-    """The answer in a reply that is no stream; anything else in it goes to `deliver`."""
+    """Return the response in a JSON reply; other messages in it are passed to `deliver`. Raises ClientError."""
     if reply.body[:1] not in (b"{", b"[") and _content_type(reply) != b"application/json":
         raise refusal(reply, in_session)
     try:
@@ -88,13 +88,13 @@ def read_answer(reply: HttpReply, request_id: int | str, deliver: Deliver, *, in
     if reply.status != 200 and not _may_answer(reply.status, answer, in_session):
         raise refusal(reply, in_session)
     if answer is None:
-        raise InvalidReply("the server answered another request than the one it was asked")
+        raise InvalidReply("the reply does not contain the response to the request")
     return answer
 
 
 def refusal(reply: HttpReply, in_session: bool) -> ClientError:
     if reply.status in (200, 202):
-        return InvalidReply(f"the server answered a request with HTTP {reply.status} and no JSON")
+        return InvalidReply(f"the server returned HTTP {reply.status} without JSON for a request")
     text = reply.body[:200].decode("utf-8", "replace").strip()
     message = f"HTTP {reply.status} from the server" + (f": {text}" if text else "")
     stated = _stated(reply)
@@ -106,7 +106,7 @@ def refusal(reply: HttpReply, in_session: bool) -> ClientError:
 
 
 def _stated(reply: HttpReply) -> str | None:
-    """`data.executed` of a JSON-RPC error that came with the refusal."""
+    """Return `data.executed` of a JSON-RPC error in the body, or None."""
     try:
         messages = decode_messages(reply.body) if reply.body[:1] == b"{" else []
     except InvalidReply:
@@ -116,21 +116,21 @@ def _stated(reply: HttpReply) -> str | None:
 
 
 def read_failure(failure: HttpFailure, target: Target) -> ClientError:
-    """The error that a user of the client sees when no usable reply came."""
+    """Return the client error for a failed HTTP exchange."""
     before = failure.__cause__
     if failure.stage in _NEVER_CONNECTED or isinstance(before, HttpFailure):
-        return CannotConnect(f"no connection to {target.origin.host}:{target.origin.port}: {failure.message}")
+        return CannotConnect(f"cannot connect to {target.origin.host}:{target.origin.port}: {failure.message}")
     match failure.stage:
         case Stage.DEADLINE:
-            return DeadlineExceeded("the server did not answer in time", failure.executed.value)
+            return DeadlineExceeded("timeout while waiting for the server", failure.executed.value)
         case Stage.POOL_FULL:
-            return DeadlineExceeded(f"all connections to the server stayed busy: {failure.message}", "no")
+            return DeadlineExceeded(f"no free connection to the server: {failure.message}", "no")
         case Stage.TOO_LARGE:
             return ReplyTooLarge(failure.message)
         case Stage.MALFORMED:
-            return InvalidReply(f"the server does not speak HTTP: {failure.message}")
+            return InvalidReply(f"the server returned invalid HTTP: {failure.message}")
     return ConnectionLost(
-        f"the server closed the connection before it answered: {failure.message}", failure.executed.value
+        f"the server closed the connection before the response: {failure.message}", failure.executed.value
     )
 
 
@@ -139,7 +139,7 @@ def _content_type(reply: HttpHead | HttpReply) -> bytes:
 
 
 def _may_answer(status: int, answer: Message | None, in_session: bool) -> bool:
-    """Whether a JSON-RPC body that came with an error status is the answer, rather than decoration on a refusal."""
+    """Whether a JSON-RPC error in the body of an error status is the response, rather than detail of a refusal."""
     if answer is None or "error" not in answer:
         return False
     if status == 404 and in_session:

@@ -27,7 +27,7 @@ Listener = Callable[[Mapping[str, Any]], Any]
 
 
 class Inbound:
-    """Spreads notifications and answers requests."""
+    """Dispatches notifications and answers requests."""
 
     def __init__(
         self, options: Options, answering: Answering, send: Callable[[bytes], Coroutine[Any, Any, None]]
@@ -39,12 +39,12 @@ class Inbound:
         self._hosted = HostedTasks(options.max_hosted_tasks, self._tell_status)
 
     def on(self, method: str, listener: Listener) -> Callable[[], None]:
-        """Call `listener` with the params of each such notification; the returned function ends that."""
+        """Call `listener` with the params of each notification. Returns a function that removes it."""
         self._listeners.setdefault(method, []).append(listener)
         return lambda: self._listeners[method].remove(listener)
 
     def deliver(self, message: Message) -> None:
-        """Take one message from the wire. Late and second responses, and rubbish, end here."""
+        """Take one message. Late and duplicate responses and invalid messages are ignored."""
         method = message.get("method")
         if not isinstance(method, str):
             return
@@ -55,17 +55,17 @@ class Inbound:
         elif method == "notifications/cancelled":
             self._withdraw(repr(params.get("requestId")))
         else:
-            self.spread(method, params)
+            self.dispatch(method, params)
 
-    def spread(self, method: str, params: Mapping[str, Any]) -> None:
-        """Tell every listener of a notification."""
+    def dispatch(self, method: str, params: Mapping[str, Any]) -> None:
+        """Call all listeners of a notification."""
         for listener in (*self._listeners.get(method, ()),):
             self._tell(listener, params)
         if self._options.on_notification is not None:
             self._tell(self._options.on_notification, method, params)
 
     def spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
-        """Run `work` beside the session; it is awaited when the session closes."""
+        """Run `work` in the background; it is cancelled when the session closes."""
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._done)
@@ -78,9 +78,9 @@ class Inbound:
         await self._hosted.close()
 
     def _begin(self, request_id: int | str, method: str, params: dict[str, Any]) -> None:
-        key = repr(request_id)  # 1 and "1" are two requests
+        key = repr(request_id)  # 1 and "1" are different ids
         if key in self._requests:
-            return  # the same request twice, as a resumed stream may bring it
+            return  # a resumed stream may repeat a request
         if len(self._requests) >= MOST_AT_ONCE:
             if len(self._tasks) < 2 * MOST_AT_ONCE:
                 self.spawn(self._reply_error(request_id, ServerError(-32603, "this client is busy"), params))
@@ -96,7 +96,7 @@ class Inbound:
             await self._reply_error(request_id, error, params)
         except Refused as error:
             await self._reply_error(request_id, ServerError(-1, str(error) or "the user refused"), params)
-        except Exception as error:  # around one request: a broken callback must not break the session
+        except Exception as error:  # around one request: an error in a callback must not end the session
             _log.exception("the callback for %s failed", method)
             failure = ServerError(-32603, f"the client's callback failed: {type(error).__name__}")
             await self._reply_error(request_id, failure, params)
@@ -135,7 +135,7 @@ class Inbound:
     def _tell(self, listener: Callable[..., Any], *arguments: Any) -> None:
         try:
             outcome = listener(*arguments)
-        except Exception:  # around one notification: listeners are foreign code
+        except Exception:  # around one notification: listeners are user code
             _log.exception("a notification callback failed")
             return
         if inspect.iscoroutine(outcome):
@@ -147,7 +147,7 @@ class Inbound:
     def _done(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and task.exception() is not None and not isinstance(task.exception(), ClientError):
-            _log.error("work beside the session failed", exc_info=task.exception())
+            _log.error("a background task of the session failed", exc_info=task.exception())
 
 
 def _related_task(params: Mapping[str, Any]) -> str | None:
@@ -158,7 +158,7 @@ def _related_task(params: Mapping[str, Any]) -> str | None:
 
 
 def _related(result: dict[str, Any], params: Mapping[str, Any]) -> dict[str, Any]:
-    """What belongs to a task says so: an answer carries the related-task of its question."""
+    """Add the related-task metadata of the request to its result."""
     task_id = _related_task(params)
     if task_id is None:
         return result

@@ -1,8 +1,8 @@
-"""The caller's inbox at a Taskgate gateway: questions of servers that no call could carry.
+"""Questions in the caller's inbox at a Taskgate gateway: those that are not tied to a call.
 
-A server that several clients share may ask without naming a call. The gateway then lets the question wait in the caller's inbox,
-where its own tools show it. While a call or a task of this session is open the inbox is looked at, and what waits there goes to the
-same callbacks as any other question. Any other server has no inbox and is never asked for one.
+A server that several clients share may ask a question without naming a call. The gateway keeps it in the caller's inbox, where
+its own tools return it. While a call or a task of this session is open, the inbox is polled, and its questions are passed to the
+callbacks. Other servers have no inbox and are not polled.
 """
 
 from __future__ import annotations
@@ -23,26 +23,26 @@ from taskgate.client.stateless import GATEWAY
 LOOK_SECONDS = 2.0
 MOST_ANSWERED = 1000
 REFUSED = -32602
-"""The code of an error that stands for a refused call of the gateway's own tools."""
-# Per kind of question: the tool that shows what waits, and the key of its list.
+"""The error code for a refused call of the gateway's own tools."""
+# For each kind of question: the tool that lists them, and the key of the list.
 _ELICITATIONS = ("get_elicitations", "elicitations")
 _SAMPLINGS = ("get_sampling_requests", "sampling_requests")
 
 
 class GatewayInbox:
-    """Looks as long as `busy` says that something of this session is open. Watched by the session's poller."""
+    """Polls the inbox while `busy` returns True. Watched by the session's poller."""
 
     def __init__(
-        self, conversation: Conversation, poller: Poller, busy: Callable[[], bool], asked: Callable[[], bool]
+        self, conversation: Conversation, poller: Poller, busy: Callable[[], bool], task_waits: Callable[[], bool]
     ) -> None:
-        """`asked`: whether a task of this session asks something, which may be what the inbox shows, too."""
-        self._conversation, self._poller, self._busy, self._asked = conversation, poller, busy, asked
+        """`task_waits`: whether a task of this session waits for input, which the inbox may list too."""
+        self._conversation, self._poller, self._busy, self._task_waits = conversation, poller, busy, task_waits
         self._watched = False
         self._absent = False
         self._answered: dict[str, None] = {}
 
     def wake(self) -> None:
-        """Something was opened."""
+        """Start polling: a call or a task was opened."""
         if not self._watched and not self._absent and self._is_gateway():
             self._watched = True
             self._poller.watch(self, LOOK_SECONDS)
@@ -52,7 +52,7 @@ class GatewayInbox:
         if not self._watched:
             return None
         options = self._conversation.options
-        if self._asked():
+        if self._task_waits():
             return LOOK_SECONDS
         try:
             if options.elicitation is not None or options.answer_by_hand:
@@ -60,12 +60,12 @@ class GatewayInbox:
             if options.sampling is not None:
                 await self._look(SAMPLING, *_SAMPLINGS)
         except ClientError as error:
-            # Anything else that is wrong shows in the call that is open.
+            # Other errors appear in the open call.
             self._absent = isinstance(error, ServerError) and error.error_type == "unknown_tool"
         return LOOK_SECONDS
 
     async def questions(self, timeout: float | None = None) -> list[Question]:
-        """Everything that waits for this caller now; nothing where there is no inbox."""
+        """Return the open questions of this caller; empty if the server has no inbox."""
         if not self._is_gateway():
             return []
         found: list[Question] = []
@@ -75,7 +75,7 @@ class GatewayInbox:
         return found
 
     async def tasks(self, timeout: float | None = None) -> list[Task]:
-        """The tasks that the gateway lists for this caller."""
+        """Return the tasks that the gateway lists for this caller. Raises TasksNotSupported for other servers."""
         if not self._is_gateway():
             raise TasksNotSupported("MCP 2026-07-28 has no list of tasks: keep the ids and use resume_task")
         result = _accepted(await self._tool("list_tasks", {"include_completed": True}, timeout))
@@ -87,7 +87,7 @@ class GatewayInbox:
 
     async def _look(self, method: str, tool: str, key: str) -> None:
         for row in _rows(await self._tool(tool, {}), key):
-            # What a call or a task asks comes with that call or task.
+            # Questions that are tied to a call or a task arrive there.
             if row.get("undecided") is True and row["request_id"] not in self._answered:
                 self._answered[row["request_id"]] = None
                 if len(self._answered) > MOST_ANSWERED:
@@ -99,15 +99,15 @@ class GatewayInbox:
             answer = await self._conversation.answering.answer(question)
         except (Refused, ServerError):
             if question.method != ELICITATION:
-                return  # another client of the same user may write the message
+                return  # another client of the same user may answer
             answer = cancel()
         try:
             await self._respond(question, answer)
         except ServerError:
-            self._answered.pop(question.key, None)  # if it still waits, the answer did not fit: it is asked again
+            self._answered.pop(question.key, None)  # the answer was invalid; ask again if it is still open
 
     async def respond(self, question: Question, answer: Mapping[str, Any], timeout: float | None = None) -> None:
-        """Answer a question for the program that uses the session. Raises ServerError if the gateway refuses the answer."""
+        """Answer a question. Raises ServerError if the gateway refuses the answer."""
         _accepted(await self._respond(question, answer, timeout))
         self._answered[question.key] = None
 
@@ -117,33 +117,33 @@ class GatewayInbox:
         if question.method == ELICITATION:
             return await self._tool("respond_to_elicitation", {"request_id": question.key, **answer}, timeout)
         stop = {"stop_reason": answer["stopReason"]} if "stopReason" in answer else {}
-        said = {name: answer[name] for name in ("role", "content", "model") if name in answer}
-        return await self._tool("respond_to_sampling", {"request_id": question.key, **said, **stop}, timeout)
+        message = {name: answer[name] for name in ("role", "content", "model") if name in answer}
+        return await self._tool("respond_to_sampling", {"request_id": question.key, **message, **stop}, timeout)
 
     async def _tool(self, name: str, arguments: dict[str, Any], timeout: float | None = None) -> dict[str, Any]:
         return await self._conversation.request("tools/call", {"name": name, "arguments": arguments}, timeout=timeout)
 
 
 def _rows(result: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
-    """The questions in the reply of one of the gateway's tools; nothing where it is no such reply."""
+    """Return the questions in the result of a gateway tool; empty if it has another form."""
     rows = _structured(result).get(key)
     fits = (row for row in rows if isinstance(row, dict)) if isinstance(rows, list) else ()
     return [row for row in fits if isinstance(row.get("request_id"), str) and isinstance(row.get("params"), dict)]
 
 
 def _structured(result: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What a tool of the gateway returned; nothing where it is no such reply."""
-    told = result.get("structuredContent")
-    if not isinstance(told, Mapping):
+    """Return the structured result of a gateway tool; empty if it has another form."""
+    value = result.get("structuredContent")
+    if not isinstance(value, Mapping):
         try:
-            told = json.loads(result["content"][0]["text"])
+            value = json.loads(result["content"][0]["text"])
         except (KeyError, IndexError, TypeError, ValueError):
             return {}
-    return told if isinstance(told, Mapping) else {}
+    return value if isinstance(value, Mapping) else {}
 
 
 def _accepted(result: dict[str, Any]) -> dict[str, Any]:
-    """The gateway's own tools refuse with a result, for models; a program gets the error that it stands for."""
+    """Raise ServerError for an error result of a gateway tool, else return the result."""
     if result.get("isError") is not True:
         return result
     meta = result.get("_meta")
@@ -152,7 +152,7 @@ def _accepted(result: dict[str, Any]) -> dict[str, Any]:
 
 
 def _task(row: Mapping[str, Any]) -> Task:
-    """A row of `list_tasks` as the task that it describes. Its words are those of MCP but for two."""
+    """Convert a row of `list_tasks` to a task."""
     waits = "input_required" if row.get("waiting_for") == "input" else "working"
     status = {"working": waits, "expired": "failed"}.get(str(row.get("status")), row.get("status"))
     wire = {

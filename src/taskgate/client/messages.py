@@ -19,12 +19,12 @@ Message = dict[str, Any]
 
 
 def encode(message: Message) -> bytes:
-    """The message as compact JSON. A value JSON cannot carry is the caller's mistake and raises `TypeError`."""
+    """Encode a message as compact JSON. Raises `TypeError` for a value that JSON does not support."""
     return _encoder.encode(message)
 
 
 def decode(data: bytes | bytearray) -> Any:
-    """The JSON value in `data`."""
+    """Decode a JSON value. Raises InvalidReply."""
     try:
         return _decoder.decode(data)
     except (msgspec.DecodeError, RecursionError):
@@ -32,7 +32,7 @@ def decode(data: bytes | bytearray) -> Any:
 
 
 def decode_messages(data: bytes | bytearray) -> list[Message]:
-    """The JSON-RPC message, or the messages of a batch (servers of 2025-03-26 may send one)."""
+    """Decode a JSON-RPC message, or a batch, which servers of 2025-03-26 may send. Raises InvalidReply."""
     value = decode(data)
     messages = value if isinstance(value, list) else [value]
     if not messages or not all(isinstance(message, dict) for message in messages):
@@ -41,7 +41,7 @@ def decode_messages(data: bytes | bytearray) -> list[Message]:
 
 
 def is_reply_to(message: Message, request_id: int | str) -> bool:
-    """Whether this is the response to our request; a few servers answer a number as text."""
+    """Whether this is the response to a request; some servers return a numeric id as a string."""
     if "method" in message or ("result" not in message and "error" not in message):
         return False
     answered = message.get("id")

@@ -1,10 +1,8 @@
-"""For agent loops: a server's tools as OpenAI-style definitions, and a model's tool calls as calls through a
-session.
+"""For agent loops: convert a server's tools to OpenAI-style definitions, and run a model's tool calls in a session.
 
-Both forms are read and written: chat completions (`{"type": "function", "function": {...}}`, `role: tool`
-messages) and the flat responses form (`{"type": "function", "name": ...}`, `function_call_output` items). No
-vendor's SDK is imported. MCP allows names that those interfaces refuse; such names are encoded so that they can be
-read back.
+Supports the chat completions form (`{"type": "function", "function": {...}}`, `role: tool` messages) and the flat responses
+form (`{"type": "function", "name": ...}`, `function_call_output` items). No vendor SDK is needed. MCP names that these
+interfaces do not allow are encoded reversibly.
 """
 
 from __future__ import annotations
@@ -32,7 +30,7 @@ _EXECUTED = {
 
 
 def safe_name(name: str) -> str:
-    """A name every OpenAI-style interface takes. Different names stay different."""
+    """Return a unique name that every OpenAI-style interface accepts."""
     if _PLAIN.fullmatch(name) and not name.startswith((_ENCODED, _SHORTENED)):
         return name
     encoded = _ENCODED + base64.urlsafe_b64encode(name.encode()).decode().rstrip("=")
@@ -43,7 +41,7 @@ def safe_name(name: str) -> str:
 
 
 def original_name(safe: str, known: Iterable[str] = ()) -> str:
-    """The MCP name behind a safe one. Names that were too long to encode are looked up among `known`."""
+    """Return the MCP name for a safe name. Names that were too long to encode are looked up in `known`."""
     if safe.startswith(_ENCODED):
         text = safe.removeprefix(_ENCODED)
         try:
@@ -57,7 +55,7 @@ def original_name(safe: str, known: Iterable[str] = ()) -> str:
 
 
 def definitions(tools: Sequence[Tool], *, flat: bool = False) -> list[dict[str, Any]]:
-    """Tool definitions for a model, without the tools that are for apps only; `flat` gives the responses form."""
+    """Return tool definitions for a model, without tools that are only for apps. `flat` selects the responses form."""
     made = []
     for tool in (tool for tool in tools if tool.is_for_model):
         schema = dict(tool.input_schema) or {"type": "object"}
@@ -70,16 +68,16 @@ def definitions(tools: Sequence[Tool], *, flat: bool = False) -> list[dict[str, 
 async def dispatch(
     session: Session, tool_calls: Sequence[Mapping[str, Any]], tools: Sequence[Tool] = ()
 ) -> list[dict[str, Any]]:
-    """Run a model's tool calls, all at once, and return one message for each, in their order.
+    """Run a model's tool calls concurrently, and return one message for each, in order.
 
-    Whatever goes wrong becomes text the model can read: bad JSON, an unknown tool, an error of the server.
+    Errors (invalid JSON, an unknown tool, an error of the server) become text for the model.
     """
     known = [tool.name for tool in tools]
     return list(await asyncio.gather(*(_run(session, call, known) for call in tool_calls)))
 
 
 def content_text(result: ToolResult) -> str:
-    """A tool result as text for a model: its text, else its structured content, else what kinds of blocks it has."""
+    """Return a tool result as text for a model: its text, else its structured content, else the types of its blocks."""
     if result.text:
         return result.text
     if result.structured_content is not None:

@@ -19,7 +19,7 @@ Roots = Sequence[str | Mapping[str, Any]] | Callable[[], Sequence[str | Mapping[
 
 
 class Generation(StrEnum):
-    """The two ways MCP is spoken: with a handshake and a session (2025-11-25 and older), or without (2026-07-28)."""
+    """The protocol generations of MCP: stateful (2025-11-25 and older) and stateless (2026-07-28)."""
 
     STATEFUL = "stateful"
     STATELESS = "stateless"
@@ -27,7 +27,7 @@ class Generation(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """See `connect` for what each setting means."""
+    """The settings of one session. `docs/client.md` describes each of them."""
 
     generation: Generation | None = None
     elicitation: Answerer | None = None

@@ -17,20 +17,19 @@ from typing import Protocol
 from taskgate import clock
 from taskgate.client.poll_delays import GREATEST_INTERVAL
 
-# With so many things watched, turns that are due within the same moment (seconds) are taken together: one timer instead of
-# a thousand a second.
+# Above CROWD watched objects, turns within MOMENT seconds share one timer.
 CROWD, MOMENT = 500, 0.05
 _log = logging.getLogger("taskgate.client")
 
 
 class Watched(Protocol):
-    """Something that wants turns."""
+    """An object that is polled."""
 
     async def tick(self) -> float | None: ...
 
 
 class Poller:
-    """Gives each watched thing its turns."""
+    """Calls `tick` of each watched object when it is due."""
 
     def __init__(self, concurrency: int = 32) -> None:
         self._loop = asyncio.get_running_loop()
@@ -47,7 +46,7 @@ class Poller:
         return len(self._current)
 
     def watch(self, thing: Watched, delay: float) -> None:
-        """Give `thing` a turn after `delay` seconds; an earlier appointment of the same thing is void."""
+        """Schedule `thing` after `delay` seconds, replacing its earlier schedule."""
         number = next(self._numbers)
         self._current[thing] = number
         due = clock.monotonic() + delay
@@ -96,18 +95,18 @@ class Poller:
                 continue
             try:
                 delay = await thing.tick()
-            except Exception:  # around one turn: one broken thing must not stop the others
-                _log.exception("a turn of the poller failed")
+            except Exception:  # around one turn: an error must not stop the other objects
+                _log.exception("a poll failed")
                 delay = GREATEST_INTERVAL
             if self._current.get(thing) != number:
-                continue  # forgotten, or given another appointment meanwhile
+                continue  # removed or rescheduled meanwhile
             if delay is None:
                 self.forget(thing)
             else:
                 self.watch(thing, delay)
 
     def _drop_void_entries(self) -> None:
-        """Hurried and forgotten things leave entries behind; keep the heap in proportion to what is watched."""
+        """Remove outdated entries when they outnumber the watched objects."""
         if len(self._heap) > 2 * len(self._current) + 64:
             self._heap = [entry for entry in self._heap if self._current.get(entry[2]) == entry[1]]
             heapq.heapify(self._heap)

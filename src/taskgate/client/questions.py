@@ -1,8 +1,7 @@
-"""The receiving side: answers what a server asks of the user (elicitation, sampling, roots).
+"""Answer the questions of a server: elicitation, sampling and roots.
 
-A question goes to the callback given to `connect`; without one, and with `answer_by_hand`, it is parked until
-somebody calls `answer`. How a question arrives (as a request, in a result, in a task) is not known here. Called by
-the inbound dispatcher, the rounds of a call and the task handles.
+A question is passed to the callback given to `connect`. Without one, and with `answer_by_hand`, it is parked until the program
+calls `answer`. Used for questions in requests, results and tasks.
 """
 
 from __future__ import annotations
@@ -19,22 +18,22 @@ ELICITATION, SAMPLING, ROOTS = "elicitation/create", "sampling/createMessage", "
 
 
 def accept(content: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """The user agrees; `content` holds the values of a form."""
+    """Return the answer of a user who accepts; `content` contains the values of a form."""
     return {"action": "accept"} if content is None else {"action": "accept", "content": dict(content)}
 
 
 def decline() -> dict[str, Any]:
-    """The user says no."""
+    """Return the answer of a user who declines."""
     return {"action": "decline"}
 
 
 def cancel() -> dict[str, Any]:
-    """The user walked away without a choice."""
+    """Return the answer of a user who dismisses the question."""
     return {"action": "cancel"}
 
 
 class Answering:
-    """Finds the answer to a question, within `question_timeout`."""
+    """Answers questions with callbacks or by hand, within `question_timeout`."""
 
     def __init__(self, options: Options) -> None:
         self._options = options
@@ -42,7 +41,7 @@ class Answering:
         self._parked_listeners: list[Callable[[Question], None]] = []
 
     def on_parked(self, told: Callable[[Question], None]) -> None:
-        """Tell of every question that waits for `give` from now on."""
+        """Call a listener for each question that is parked from now on."""
         self._parked_listeners.append(told)
 
     @property
@@ -51,7 +50,7 @@ class Answering:
         return self._options.answer_by_hand
 
     def can_answer(self, question: Question) -> bool:
-        """Whether a callback (or the list of roots) stands ready; parked answers do not count."""
+        """Whether there is a callback (or a list of roots) for the question."""
         match question.method:
             case "elicitation/create":
                 return self._options.elicitation is not None
@@ -63,9 +62,7 @@ class Answering:
                 return False
 
     async def answer(self, question: Question) -> dict[str, Any]:
-        """The bare result to send. Raises `Refused` where the user refuses and `ServerError` where MCP has a code
-        for it.
-        """
+        """Return the result to send. Raises `Refused` if the user refuses, and `ServerError` for protocol errors."""
         if question.method == ROOTS:
             return {"roots": self._roots()}
         try:
@@ -74,11 +71,11 @@ class Answering:
         except TimeoutError:
             if question.method == ELICITATION:
                 return cancel()
-            raise Refused("nobody answered in time") from None
+            raise Refused("timeout of the question") from None
         return _finish(question, given)
 
     def give(self, key: str, answer: Mapping[str, Any]) -> bool:
-        """Answer a parked question; False if there is none with this key."""
+        """Answer a parked question. Returns False if the key is unknown."""
         _, future = self._parked.get(key, (None, None))
         if future is None or future.done():
             return False
@@ -86,7 +83,7 @@ class Answering:
         return True
 
     def parked(self, task_id: str | None = None) -> dict[str, Question]:
-        """The questions waiting for an answer by hand, of one task or of all."""
+        """Return the parked questions, of one task or of all."""
         return {
             key: question
             for key, (question, _) in self._parked.items()
@@ -128,7 +125,7 @@ class Answering:
 
 
 async def answer_all(answering: Answering, questions: Mapping[str, Question]) -> dict[str, Any]:
-    """Answers to all questions of one round, asked at the same time. Raises `InputNeeded` if nobody can answer one."""
+    """Answer all questions of one round concurrently. Raises `InputNeeded` if there is no callback for one."""
     for question in questions.values():
         if not answering.can_answer(question) and not answering.by_hand:
             raise InputNeeded(questions, f"the server asks {question.method} and no callback was given for it")
@@ -137,7 +134,7 @@ async def answer_all(answering: Answering, questions: Mapping[str, Question]) ->
 
 
 def _finish(question: Question, given: Any) -> dict[str, Any]:
-    """Complete what the callback gave: a bare string becomes a message, missing form fields get their defaults."""
+    """Complete the result of a callback: a string becomes a message, and missing form fields get their defaults."""
     if question.method == SAMPLING and isinstance(given, str):
         return {
             "role": "assistant",

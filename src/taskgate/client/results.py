@@ -18,7 +18,7 @@ APPROVAL_META = "taskgate/approval"
 
 
 class TaskStatus(StrEnum):
-    """The five words both generations share. The last three are final."""
+    """The status of a task, in both generations. The last three values are terminal."""
 
     WORKING = "working"
     INPUT_REQUIRED = "input_required"
@@ -36,7 +36,7 @@ _STATUSES = {status.value: status for status in TaskStatus}
 
 
 class TaskSupport(StrEnum):
-    """What a tool says about running as a task. A tool that says nothing is `forbidden`."""
+    """Whether a tool can run as a task. The default of MCP is `forbidden`."""
 
     FORBIDDEN = "forbidden"
     OPTIONAL = "optional"
@@ -54,7 +54,7 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class PendingApproval:
-    """The approval that a call waits for at a Taskgate gateway, and the page where an approver decides."""
+    """The approval that a call at a Taskgate gateway waits for, and the page where an approver decides."""
 
     id: str
     url: str
@@ -69,7 +69,7 @@ class PendingApproval:
 
 
 class Task(msgspec.Struct, frozen=True):
-    """One reading of a task. `ttl` and `poll_interval` are milliseconds, as on the wire."""
+    """The state of a task at one time. `ttl` and `poll_interval` are in milliseconds, as on the wire."""
 
     task_id: str
     status: TaskStatus
@@ -83,11 +83,13 @@ class Task(msgspec.Struct, frozen=True):
     error: Mapping[str, Any] | None = None
     raw: Mapping[str, Any] = msgspec.field(default_factory=dict)
     progress: Progress | None = None
-    """How far it is, where the server says so with the task itself."""
+    """Progress, if the server includes it in the task."""
 
     @classmethod
     def from_wire(cls, raw: Any, ttl_key: str, interval_key: str) -> Task:
-        """Read a task object; `ttl_key` and `interval_key` are how this generation spells the two durations."""
+        """Parse a task object. `ttl_key` and `interval_key` are the generation's names of the two durations. Raises
+        InvalidReply.
+        """
         if not isinstance(raw, dict):
             raise InvalidReply("the server described a task with something that is not an object")
         task_id, status = raw.get("taskId"), _STATUSES.get(_text(raw.get("status")) or "")
@@ -112,20 +114,20 @@ class Task(msgspec.Struct, frozen=True):
 
 
 def _progress(raw: Mapping[str, Any]) -> Progress | None:
-    """A Taskgate says in `_meta` how far a task of the stateless generation is, which has no notifications for that."""
+    """Return the progress that a Taskgate gateway adds to `_meta`, because stateless tasks have no progress notifications."""
     meta = raw.get("_meta")
-    told = meta.get(PROGRESS_META) if isinstance(meta, dict) else None
-    if not isinstance(told, dict) or not isinstance(told.get("progress"), int | float):
+    reported = meta.get(PROGRESS_META) if isinstance(meta, dict) else None
+    if not isinstance(reported, dict) or not isinstance(reported.get("progress"), int | float):
         return None
-    total = told.get("total")
+    total = reported.get("total")
     return Progress(
-        told["progress"], total if isinstance(total, int | float) else None, _text(raw.get("statusMessage"))
+        reported["progress"], total if isinstance(total, int | float) else None, _text(raw.get("statusMessage"))
     )
 
 
 @dataclass(frozen=True, slots=True)
 class TaskUpdate:
-    """One thing that happened to a task, as `TaskHandle.updates()` yields it."""
+    """One change of a task, yielded by `TaskHandle.updates()`."""
 
     task_id: str
     status: TaskStatus
@@ -139,7 +141,7 @@ class TaskUpdate:
 
 
 class ToolResult:
-    """What a tool returned. `raw` is the server's result object exactly as it came."""
+    """The result of a tool. `raw` is the unchanged result object of the server."""
 
     __slots__ = ("raw",)
 
@@ -166,7 +168,7 @@ class ToolResult:
 
     @property
     def text(self) -> str:
-        """All text blocks, one after another: what a person or a model would read."""
+        """All text blocks, joined by newlines."""
         blocks = (block.get("text") for block in self.content if block.get("type") == "text")
         return "\n".join(text for text in blocks if isinstance(text, str))
 
@@ -199,7 +201,7 @@ class Tool:
 
     @property
     def is_for_model(self) -> bool:
-        """Whether a model may see it; MCP Apps have tools that only their user interface calls (`_meta.ui.visibility`)."""
+        """Whether the tool is for models; some tools of MCP Apps are only for their user interface (`_meta.ui.visibility`)."""
         meta = self.raw.get("_meta")
         ui = meta.get("ui") if isinstance(meta, Mapping) else None
         declared = ui.get("visibility") if isinstance(ui, Mapping) else None
@@ -208,9 +210,7 @@ class Tool:
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """One prompt, resource or resource template: its name, its URI (template) if it has one, and the rest as it
-    came.
-    """
+    """One prompt, resource or resource template. `raw` is the unchanged entry of the server."""
 
     name: str
     uri: str | None
@@ -236,9 +236,7 @@ def _questions(task_id: str, raw: Any) -> dict[str, Question]:
 
 
 def read_questions(raw: Mapping[str, Any], task_id: str | None = None) -> dict[str, Question]:
-    """The `inputRequests` of a result or a task; entries that are no requests are an error, because no answer
-    could fit.
-    """
+    """Parse the `inputRequests` of a result or a task. Raises InvalidReply for an entry that is not a request."""
     questions = {}
     for key, entry in raw.items():
         if not isinstance(entry, dict) or not isinstance(entry.get("method"), str):

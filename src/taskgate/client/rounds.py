@@ -25,7 +25,7 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.05, 2.0
 async def converse(
     conversation: Conversation, method: str, params: Mapping[str, Any], timeout: float, tool: Tool | None = None
 ) -> dict[str, Any]:
-    """Send the request, answer what the server asks, and return its final result."""
+    """Send the request, answer the server's questions, and return the final result. Raises ClientError."""
     if conversation.generation is Generation.STATEFUL:
         return await _until_urls_are_done(conversation, method, params, timeout)
     deadline = clock.monotonic() + timeout
@@ -48,10 +48,10 @@ async def converse(
 async def _next_round(
     conversation: Conversation, result: Mapping[str, Any], number: int, deadline: float
 ) -> dict[str, Any]:
-    """What the next round adds to the request: the answers, and the server's own state exactly as it came."""
+    """Return what the next request adds: the answers, and the server's unchanged `requestState`."""
     requests, state = result.get("inputRequests"), result.get("requestState")
     if not requests and state is None:
-        raise InvalidReply("the server asks for input but says neither what nor with which state to come back")
+        raise InvalidReply("the server requires input, but sent neither inputRequests nor requestState")
     extra: dict[str, Any] = {} if state is None else {"requestState": state}
     if isinstance(requests, dict) and requests:
         questions = read_questions(requests)
@@ -71,8 +71,8 @@ def _checked(conversation: Conversation, method: str, kind: Any, result: dict[st
     if kind == "complete" or (kind == "task" and method == "tools/call" and conversation.options.tasks):
         return result
     if kind == "task":
-        raise InvalidReply("the server made a task although this client did not offer to follow one")
-    raise InvalidReply(f"the server's result is of the unknown type {kind!r}")
+        raise InvalidReply("the server created a task, but this client did not declare tasks")
+    raise InvalidReply(f"the result has the unknown type {kind!r}")
 
 
 async def _until_urls_are_done(
@@ -92,7 +92,7 @@ async def _until_urls_are_done(
             if number:
                 error.call_was_sent_before()
             raise
-    raise InvalidReply("the server goes on asking for the same URLs")
+    raise InvalidReply("the server keeps requesting URL elicitations")
 
 
 def _url_questions(error: ServerError) -> dict[str, Question]:
@@ -109,9 +109,7 @@ def _url_questions(error: ServerError) -> dict[str, Question]:
 
 
 async def _urls_opened(conversation: Conversation, questions: Mapping[str, Question], deadline: float) -> bool:
-    """Ask the user to open each URL; wait for the server to say that they are done, or for half the time that is
-    left.
-    """
+    """Ask the user to open each URL, and wait until the server reports completion, for at most half the remaining time."""
     outstanding = set(questions)
     done = asyncio.Event()
 
@@ -136,5 +134,5 @@ async def _urls_opened(conversation: Conversation, questions: Mapping[str, Quest
 def _remaining(deadline: float) -> float:
     remaining = deadline - clock.monotonic()
     if remaining <= 0:
-        raise DeadlineExceeded("the call was not finished in time")
+        raise DeadlineExceeded("timeout of the call")
     return remaining

@@ -1,8 +1,7 @@
-"""A conversation with one MCP server: everything a program asks of it.
+"""The public API of a connection to one MCP server: tools, tasks, prompts and resources.
 
-The session speaks of tools, tasks, prompts and resources; a dialect spells that for the generation in use and a
-transport takes it there. It owns the poller, the receiving side and everything that runs beside them. Made by
-`connect`; not thread-safe.
+A dialect converts requests to the protocol generation in use, and a transport sends them. `connect` creates sessions. Not
+thread-safe.
 """
 
 from __future__ import annotations
@@ -26,23 +25,21 @@ from taskgate.client.transport import Transport
 from taskgate.mcp.param_headers import InvalidParamHeader, param_headers_of
 
 ASK_FOR_TASK = "taskgate/task"
-"""In the `_meta` of a stateless call: a Taskgate gateway then answers with a task handle at once."""
+"""`_meta` key of a stateless call: a Taskgate gateway returns a task handle at once."""
 ASK_FOR_TTL = "taskgate/ttl"
-"""In the same place: how many milliseconds the gateway shall keep the task."""
+"""`_meta` key of a stateless call: the ttl of the task in milliseconds."""
 KEY = "taskgate/idempotencyKey"
-"""In the `_meta` of a call: a Taskgate gateway runs calls with the same key once."""
+"""`_meta` key of a call: a Taskgate gateway runs calls with the same key only once."""
 
 
 class Session:
-    """See the module's docstring. Every method that waits takes `timeout` in seconds and has a default."""
+    """A connection to one MCP server. Every method that waits accepts `timeout` in seconds and has a default."""
 
     def __init__(self, options: Options) -> None:
         self._conversation = Conversation(options)
         self._following = Following(self._conversation)
         self._tools: dict[str, Tool] | None = None
         self.on("notifications/tools/list_changed", self._forget_tools)
-
-    # Who is on the other side.
 
     @property
     def generation(self) -> Generation:
@@ -70,24 +67,23 @@ class Session:
 
     @property
     def ticket(self) -> dict[str, Any] | None:
-        """For `connect(url, ticket=...)` in another process: some stateful servers know a task only in the session that
-        made it. Plain JSON; it is as secret as a password. Open the session with `keep_session=True`, or leaving it
-        ends it.
+        """Credentials to continue this session in another process with `connect(url, ticket=...)`.
+
+        Needed for stateful servers that know a task only in the session that created it. JSON; keep it secret. Open the
+        session with `keep_session=True`, otherwise closing it ends it.
         """
         return self._conversation.ticket
 
     @property
     def active_tasks(self) -> Mapping[str, TaskHandle]:
-        """The tasks this session follows, by id; an ended task stays until its result is collected."""
+        """The tasks that this session follows, by id. An ended task stays until its result is collected."""
         return dict(self._following.handles)
 
-    # Tools.
-
     async def list_tools(self, timeout: float | None = None) -> list[Tool]:
-        """All tools, all pages."""
+        """Return all tools, from all pages."""
         tools = [Tool.from_wire(raw) async for raw in self._conversation.pages("tools/list", "tools", timeout)]
         if self.generation is Generation.STATELESS:
-            tools = [tool for tool in tools if _usable(tool)]
+            tools = [tool for tool in tools if _has_valid_headers(tool)]
         self._tools = {tool.name: tool for tool in tools}
         return tools
 
@@ -101,10 +97,10 @@ class Session:
         key: str | None = None,
         meta: Mapping[str, Any] | None = None,
     ) -> ToolResult:
-        """Call a tool and return its result. If the server makes the call a task, the task is driven to its end.
+        """Call a tool and return its result. If the server makes the call a task, wait until the task ends.
 
-        `key` is an idempotency key: a Taskgate gateway runs calls of one caller with the same key once, and answers every
-        further one with the result of the first. Other servers ignore it.
+        `key` is an idempotency key: a Taskgate gateway runs calls of one caller with the same key once, and returns the first
+        result for each repetition. Other servers ignore it.
         """
         meta = _with_key(meta, key)
         limit = self._conversation.options.call_timeout if timeout is None else timeout
@@ -127,13 +123,14 @@ class Session:
         key: str | None = None,
         meta: Mapping[str, Any] | None = None,
     ) -> TaskHandle:
-        """Start a call as a task and return at once. `ttl` (milliseconds) asks how long the task is kept; a stateless server
-        that is no Taskgate gateway decides that by itself. `key` is an idempotency key, as in `call_tool`: the same key gives
-        the same task, also after this program was restarted.
+        """Start a call as a task and return at once.
 
-        Raises `TasksNotSupported`, before anything is sent, where the server or the tool runs no tasks. A
-        stateless server decides by itself (a Taskgate gateway does as it is asked); if it answers at once the
-        handle is already complete and has no `task_id`.
+        `ttl` is the requested time to keep the task, in milliseconds. `key` is an idempotency key as in `call_tool`: the same
+        key returns the same task, even after a restart of this program.
+
+        Raises `TasksNotSupported`, before anything is sent, if the server or the tool does not support tasks. A stateless
+        server other than a Taskgate gateway decides itself whether the call becomes a task, and its ttl; if it returns a result,
+        the handle is complete and has no `task_id`.
         """
         if not self.supports_tasks:
             raise TasksNotSupported("this server does not run tool calls as tasks")
@@ -145,16 +142,14 @@ class Session:
                 raise TasksNotSupported(f"the tool {name!r} does not run as a task")
             augment = {} if ttl is None else {"ttl": ttl}
         else:
-            # A stateless server decides by itself what becomes a task; a Taskgate gateway can be asked to.
+            # In the stateless generation the server decides; a Taskgate gateway honours this request.
             meta = {**(meta or {}), ASK_FOR_TASK: True, **({} if ttl is None else {ASK_FOR_TTL: ttl})}
         limit = self._conversation.options.request_timeout if timeout is None else timeout
         outcome = await self._call(name, arguments, limit, on_progress, meta, augment=augment, as_task=True)
         return outcome if isinstance(outcome, TaskHandle) else TaskHandle.answered(self._following, outcome)
 
-    # Tasks.
-
     async def get_task(self, task_id: str, timeout: float | None = None) -> Task:
-        """The state of a task now."""
+        """Return the current state of a task. Raises `TaskNotFound`."""
         try:
             return await self._following.read_task(task_id, timeout)
         except ServerError as error:
@@ -163,12 +158,12 @@ class Session:
             raise
 
     async def get_task_result(self, task_id: str, timeout: float | None = None) -> ToolResult:
-        """Wait until the task has ended and return its result."""
+        """Wait until the task ends, and return its result."""
         handle = self._following.handles.get(task_id) or await self.resume_task(task_id)
         return await handle.result(timeout)
 
     async def list_tasks(self, timeout: float | None = None) -> list[Task]:
-        """All tasks the server lists for this caller, all pages. The stateless generation has no such list."""
+        """Return all tasks that the server lists for this caller. Raises `TasksNotSupported` in the stateless generation."""
         if self.generation is Generation.STATELESS:
             raise TasksNotSupported("MCP 2026-07-28 has no list of tasks: keep the ids and use resume_task")
         return [
@@ -177,28 +172,31 @@ class Session:
         ]
 
     async def tasks(self, timeout: float | None = None) -> list[Task]:
-        """This caller's tasks in either generation, open or ended, newest first. A stateless server must be a Taskgate gateway;
-        a caller without a token sees what this session started.
+        """Return this caller's open and ended tasks, newest first, in both generations.
+
+        A stateless server must be a Taskgate gateway. Without a token, only tasks of this session are returned.
         """
         if self.generation is Generation.STATEFUL:
             return await self.list_tasks(timeout)
         return await self._following.inbox.tasks(timeout)
 
     async def inbox(self, timeout: float | None = None) -> list[Question]:
-        """The questions that wait for this caller at a Taskgate gateway, also those of other sessions of the same user. A server
-        that is no gateway has no inbox, so the list is empty."""
+        """Return the open questions for this caller at a Taskgate gateway, including those of the caller's other sessions.
+
+        Empty for other servers.
+        """
         return await self._following.inbox.questions(timeout)
 
     async def answer_inbox(self, question: Question, answer: Mapping[str, Any], timeout: float | None = None) -> None:
-        """Answer one of them. Raises `ServerError` if it does not wait any more, or if the answer does not fit its form."""
+        """Answer a question of `inbox`. Raises `ServerError` if it is no longer open, or if the answer does not match its form."""
         await self._following.inbox.respond(question, answer, timeout)
 
     async def cancel_task(self, task_id: str, timeout: float | None = None) -> Task:
-        """Ask the server to cancel a task; returns its state afterwards."""
+        """Cancel a task, and return its state afterwards."""
         return await self._following.cancel_task(task_id, timeout)
 
     async def resume_task(self, task_id: str, on_progress: OnProgress | None = None) -> TaskHandle:
-        """Follow a task again, by an id that was stored, perhaps by another process."""
+        """Follow a task by its id, which may come from another process."""
         if task_id in self._following.handles:
             return self._following.handles[task_id]
         task = await self.get_task(task_id)
@@ -206,8 +204,6 @@ class Session:
         handle.resumed(task)
         self._following.follow(handle, task)
         return handle
-
-    # Prompts, resources and the rest.
 
     async def list_prompts(self, timeout: float | None = None) -> list[Listed]:
         return [Listed.from_wire(raw) async for raw in self._conversation.pages("prompts/list", "prompts", timeout)]
@@ -235,7 +231,7 @@ class Session:
         )
 
     async def subscribe(self, uri: str, timeout: float | None = None) -> None:
-        """Be told when a resource changes (`on("notifications/resources/updated", ...)`)."""
+        """Subscribe to changes of a resource; receive them with `on("notifications/resources/updated", ...)`."""
         if self.generation is Generation.STATELESS:
             self._conversation.subscriptions.want_resource(uri)
         else:
@@ -248,7 +244,7 @@ class Session:
             await self._conversation.request("resources/unsubscribe", {"uri": uri}, timeout=timeout)
 
     async def watch_lists(self) -> None:
-        """Be told when lists of tools, prompts or resources change. Stateful servers tell without being asked."""
+        """Subscribe to changes of the lists of tools, prompts and resources. Stateful servers send them without it."""
         if self.generation is Generation.STATELESS:
             self._conversation.subscriptions.want_lists()
 
@@ -260,7 +256,7 @@ class Session:
         context: Mapping[str, str] | None = None,
         timeout: float | None = None,
     ) -> list[str]:
-        """Suggestions for an argument of a prompt or a resource template."""
+        """Return suggestions for an argument of a prompt or a resource template."""
         params: dict[str, Any] = {"ref": dict(ref), "argument": {"name": argument, "value": value}}
         if context is not None:
             params["context"] = {"arguments": dict(context)}
@@ -270,44 +266,43 @@ class Session:
         return [str(each) for each in values] if isinstance(values, list) else []
 
     async def ping(self, timeout: float | None = None) -> None:
-        """Make sure the server answers. The stateless generation has no ping; discovery serves."""
+        """Check that the server responds. The stateless generation has no ping, so `server/discover` is used."""
         method = "ping" if self.generation is Generation.STATEFUL else "server/discover"
         await self._conversation.request(method, {}, timeout=timeout)
 
     async def set_log_level(self, level: str | None, timeout: float | None = None) -> None:
-        """Ask for log messages of at least this level (`on("notifications/message", ...)`)."""
+        """Request log messages of at least this level; receive them with `on("notifications/message", ...)`."""
         if isinstance(self._conversation.dialect, Stateless):
             self._conversation.dialect.set_log_level(level)
         elif level is not None:
             await self._conversation.request("logging/setLevel", {"level": level}, timeout=timeout)
 
     async def roots_changed(self) -> None:
-        """Tell a stateful server that the roots are others now."""
+        """Notify a stateful server that the roots changed."""
         if self.generation is Generation.STATEFUL:
             await self._conversation.notify("notifications/roots/list_changed")
 
     def on(self, method: str, listener: Listener) -> Callable[[], None]:
-        """Call `listener(params)` for each notification `method`; the returned function ends that."""
+        """Call `listener(params)` for each notification of `method`. Returns a function that removes the listener."""
         return self._conversation.on(method, listener)
 
     @property
     def questions(self) -> Mapping[str, Question]:
-        """The questions that wait to be answered by hand, of tasks and of plain calls."""
+        """Open questions for `answer`, of tasks and of plain calls (with `answer_by_hand`)."""
         return self._conversation.answering.parked()
 
     def answer(self, key: str, answer: Mapping[str, Any]) -> bool:
-        """Answer a parked question that belongs to no task; False if no question waits under this key."""
+        """Answer a question of `questions` that belongs to no task. Returns False if the key is unknown."""
         return self._conversation.answering.give(key, answer)
 
     async def request(
         self, method: str, params: Mapping[str, Any] | None = None, timeout: float | None = None
     ) -> dict[str, Any]:
-        """Send any other request and return its result as it came."""
+        """Send any other request and return its result unchanged."""
         return await self._conversation.request(method, dict(params or {}), timeout=timeout)
 
-    # Opening and closing, by `connect`.
-
     def deliver(self, message: Message) -> None:
+        """Take a message that the server sent on its own account. Called by transports."""
         self._conversation.deliver(message)
 
     async def begin(self, transport: Transport, dialect: Dialect) -> None:
@@ -374,7 +369,7 @@ class Session:
         except ServerError as error:
             if error.code != HEADER_MISMATCH or self.generation is Generation.STATEFUL:
                 raise
-        # The tool's headers are not what we thought: read its schema again. The server refused before it ran anything.
+        # The cached schema of the tool is outdated, so its headers were wrong. The server refused before execution.
         self._tools = None
         return await converse(self._conversation, "tools/call", params, timeout, await self._find_tool(name))
 
@@ -383,7 +378,7 @@ class Session:
             try:
                 await self.list_tools()
             except ServerError:
-                self._tools = {}  # a server need not list what it answers
+                self._tools = {}  # a server may accept calls without listing tools
             except ClientError as error:
                 error.no_call_was_sent()
                 raise
@@ -397,8 +392,8 @@ def _with_key(meta: Mapping[str, Any] | None, key: str | None) -> Mapping[str, A
     return meta if key is None else {**(meta or {}), KEY: key}
 
 
-def _usable(tool: Tool) -> bool:
-    """A tool whose `x-mcp-header` breaks the rules must not be used (2026-07-28, transports, custom headers)."""
+def _has_valid_headers(tool: Tool) -> bool:
+    """Whether the tool's `x-mcp-header` annotations are valid; otherwise 2026-07-28 forbids to use it."""
     try:
         param_headers_of(tool.input_schema)
     except InvalidParamHeader:

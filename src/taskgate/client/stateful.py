@@ -17,7 +17,7 @@ TASK_VERSIONS = ("2025-11-25",)
 
 
 class Stateful:
-    """A dialect: one stateful revision, agreed with one server."""
+    """The dialect of one stateful revision, negotiated with one server."""
 
     generation = Generation.STATEFUL
 
@@ -62,7 +62,7 @@ class Stateful:
 
 
 async def shake_hands(transport: Transport, options: Options, timeout: float) -> Stateful:
-    """`initialize` and `notifications/initialized`."""
+    """Send `initialize` and `notifications/initialized`. Raises ClientError."""
     params = {
         "protocolVersion": VERSIONS[0],
         "capabilities": stateful_capabilities(options),
@@ -77,9 +77,9 @@ async def shake_hands(transport: Transport, options: Options, timeout: float) ->
         code = error.get("code")
         raise ServerError(code if isinstance(code, int) else 0, str(error.get("message")), error.get("data"))
     if not isinstance(result, dict) or not isinstance(result.get("protocolVersion"), str):
-        raise InvalidReply("the server's answer to initialize names no protocol version")
+        raise InvalidReply("the result of initialize has no protocol version")
     if result["protocolVersion"] not in VERSIONS:
-        raise VersionUnsupported(f"the server speaks MCP {result['protocolVersion']}, which this client does not")
+        raise VersionUnsupported(f"the server uses MCP {result['protocolVersion']}, which this client does not support")
     dialect = Stateful(result)
     transport.settle(dialect.version, stateful=True)
     await transport.post(encode({"jsonrpc": "2.0", "method": "notifications/initialized"}), timeout)

@@ -19,11 +19,11 @@ from taskgate.mcp.param_headers import InvalidParamHeader, encode_header_value, 
 VERSION = "2026-07-28"
 _PREFIX = "io.modelcontextprotocol/"
 GATEWAY = "taskgate"
-"""The name by which a Taskgate gateway introduces itself."""
+"""The `serverInfo.name` of a Taskgate gateway."""
 CLIENT_NAME = "taskgate/client"
-"""Where a stateless client without an identity tells a gateway what it calls itself."""
+"""`_meta` key with the name of a stateless client that has no token."""
 HEADER_MISMATCH, CAPABILITY_MISSING, VERSION_UNSUPPORTED = -32020, -32021, -32022
-# Which parameter the Mcp-Name header repeats.
+# The parameter that the Mcp-Name header repeats.
 _NAMED_BY = {
     "tools/call": "name",
     "prompts/get": "name",
@@ -35,7 +35,7 @@ _NAMED_BY = {
 
 
 class Stateless:
-    """A dialect: the stateless revision, spoken with one server."""
+    """The dialect of the stateless revision."""
 
     generation = Generation.STATELESS
     version = VERSION
@@ -55,11 +55,11 @@ class Stateless:
         }
 
     def name_client(self, name: str) -> None:
-        """Tell a Taskgate gateway which client this is: without an identity it has no conversation otherwise, and so no inbox."""
+        """Send a client name to a Taskgate gateway, which otherwise provides no inbox to a client without a token."""
         self._envelope.setdefault(CLIENT_NAME, name)
 
     def set_log_level(self, level: str | None) -> None:
-        """From now on ask for log messages of at least this level with every request."""
+        """Request log messages of at least this level with every request."""
         self._envelope.pop(_PREFIX + "logLevel", None)
         if level is not None:
             self._envelope[_PREFIX + "logLevel"] = level
@@ -95,17 +95,17 @@ class Stateless:
 
 
 async def discover(transport: Transport, options: Options, timeout: float) -> Stateless | None:
-    """Ask whether the server speaks this generation; None means no."""
+    """Send `server/discover`. Returns None if the server does not support this revision. Raises ClientError."""
     transport.settle(VERSION, stateful=False)
     reply = await transport.exchange(Stateless(options).frame("discover", "server/discover", {}), timeout)
     if VERSION in _versions_offered(reply.get("error")):
-        # It refused the revision and names the same one as supported: worth exactly one more try.
+        # The server refused the revision, but lists it as supported: retry once.
         reply = await transport.exchange(Stateless(options).frame("discover-again", "server/discover", {}), timeout)
     error, result = reply.get("error"), reply.get("result")
     if isinstance(error, dict):
         raise ServerError(_code(error), str(error.get("message")), error.get("data"))
     if not isinstance(result, dict):
-        raise InvalidReply("the server's answer to server/discover is no result")
+        raise InvalidReply("the reply to server/discover is not a result")
     versions = result.get("supportedVersions")
     return Stateless(options, result) if isinstance(versions, list) and VERSION in versions else None
 

@@ -28,9 +28,9 @@ from taskgate.mcp.lines import Oversize
 from taskgate.mcp.stdio.child import Child, ChildExit
 from taskgate.mcp.stdio.process import ChildSpec
 
-# How long a program may take to leave after its input was closed, and again after it was asked to terminate.
+# Time for a program to exit after its stdin was closed, and again after SIGTERM.
 LEAVE_SECONDS = 2.0
-LAST_WORDS = 2000
+STDERR_TAIL = 2000
 
 
 class Stdio:
@@ -46,9 +46,9 @@ class Stdio:
         self._options, self._deliver = options, deliver
         self._child: Child | None = None
         self._pending: dict[str, asyncio.Future[Message]] = {}
-        self._complaints: deque[str] = deque(maxlen=40)
+        self._stderr: deque[str] = deque(maxlen=40)
         self._broken: Callable[[str], ClientError] | None = None
-        """The error for a request, given whether it was executed; None while the program runs."""
+        """Returns the error for a request, given `executed`; None while the program runs."""
 
     async def start(self) -> None:
         try:
@@ -57,7 +57,7 @@ class Stdio:
                 on_line=self._sort,
                 on_exit=self._exited,
                 on_oversize=self._oversized,
-                on_stderr=self._complaints.append,
+                on_stderr=self._stderr.append,
                 reaper=None,
                 max_line_bytes=self._options.max_reply_bytes,
             )
@@ -66,7 +66,7 @@ class Stdio:
         self._broken = None
 
     def settle(self, protocol_version: str, *, stateful: bool) -> None:
-        """Nothing on this wire depends on the generation."""
+        """Nothing to do: stdio framing does not depend on the protocol version."""
 
     async def restart(self) -> None:
         if self._child is None or self._broken is not None:
@@ -101,15 +101,15 @@ class Stdio:
         try:
             self._child.send(body)
         except ChildFailure as failure:
-            message = f"the server program cannot be written to: {failure.message}{self._last_words()}"
+            message = f"cannot write to the server program: {failure.message}{self._stderr_tail()}"
             raise ConnectionLost(message, failure.executed.value) from failure
 
     def _sort(self, line: bytes) -> None:
         try:
             messages = decode_messages(line)
         except InvalidReply:
-            said = line[:200].decode("utf-8", "replace")
-            self._complaints.append(f"(on standard output) {said}")  # programs that print are common
+            text = line[:200].decode("utf-8", "replace")
+            self._stderr.append(f"(on stdout) {text}")  # many programs print log lines to stdout
             return
         for message in messages:
             if "method" in message:
@@ -124,18 +124,18 @@ class Stdio:
         self._fail(lambda executed: ReplyTooLarge(text) if executed == "maybe" else ConnectionLost(text, executed))
 
     def _exited(self, ending: ChildExit) -> None:
-        self._fail(partial(ConnectionLost, f"the server program ended{self._last_words()}"))
+        self._fail(partial(ConnectionLost, f"the server program exited{self._stderr_tail()}"))
 
     def _fail(self, error: Callable[[str], ClientError]) -> None:
-        """Each request gets an exception of its own: what is known about one is not known about another."""
+        """Fail all pending requests, each with a separate exception, because `executed` may differ."""
         self._broken = self._broken or error
         for future in self._pending.values():
             if not future.done():
                 future.set_exception(error("maybe"))
 
-    def _last_words(self) -> str:
-        text = "\n".join(self._complaints).strip()
-        return f"; it said: {text[-LAST_WORDS:]}" if text else ""
+    def _stderr_tail(self) -> str:
+        text = "\n".join(self._stderr).strip()
+        return f"; stderr: {text[-STDERR_TAIL:]}" if text else ""
 
     async def _stop(self) -> None:
         child, self._child = self._child, None

@@ -1,8 +1,7 @@
-"""MCP's streamable HTTP transport: one POST for each message, replies as JSON or as an event stream.
+"""MCP's streamable HTTP transport: one POST per message, replies as JSON or as an event stream.
 
-For stateful servers it also keeps the standalone GET stream open and resumes a broken stream with `Last-Event-ID`.
-It reports facts (`SessionExpired`, `HttpRefusal`) and repeats nothing that could run a tool twice. Made by
-`connect`.
+For stateful servers it also keeps the standalone GET stream open and resumes a broken stream with `Last-Event-ID`. It never
+repeats a request that could run a tool twice.
 """
 
 from __future__ import annotations
@@ -25,11 +24,11 @@ from taskgate.mcp.http.client import HttpClient
 from taskgate.mcp.http.reader import HttpReply
 from taskgate.mcp.http.target import Target
 
-# A silent standalone stream is reopened after this long, so that a half-dead connection is noticed.
+# A silent standalone stream is reopened after this time, to detect a half-open connection.
 STREAM_SECONDS = 3600.0
-# How long a new session waits for its standalone stream; a few servers send its head only with the first event.
+# Time that a new session waits for its standalone stream; some servers send its head only with the first event.
 LISTENER_SECONDS = 1.0
-# How often one request may lead to a login: once for a token, once more for a wider one.
+# Logins per request: one for a token, and one more for a wider scope.
 MOST_LOGINS = 2
 MOST_WAITING = 65_536
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0
@@ -41,7 +40,7 @@ _FIXED: tuple[Header, ...] = (
 
 
 class StreamableHttp:
-    """A transport that speaks to `url`."""
+    """A transport for the server at `url`."""
 
     def __init__(
         self,
@@ -57,7 +56,7 @@ class StreamableHttp:
         self._server, self._login, self._token = url, login, login.token(url) if login else None
         self._target = _target(url, headers)
         self._calls = _client(options, tls, options.max_connections, keep=options.max_connections)
-        # Streams that stay open for hours do not take the place of calls.
+        # Separate pool, so that streams that stay open for hours do not use up the connections of calls.
         self._streams = _client(options, tls, MOST_WAITING, keep=0)
         self._stateful = False
         self._version: str | None = None
@@ -76,10 +75,10 @@ class StreamableHttp:
         self._write_headers()
 
     async def open_listener(self) -> None:
-        """Keep the standalone stream open from now on; a server without one answers 405 and is left alone.
+        """Open the standalone stream and keep it open, unless the server returns 405.
 
-        It waits a moment for the stream: some servers push a question there for the very first call, and drop it if
-        nobody listens yet.
+        Waits briefly for the stream, because some servers send a question of the first call there, and drop it if the stream
+        is not open.
         """
         self._stop_listener()
         opened = asyncio.Event()
@@ -89,7 +88,7 @@ class StreamableHttp:
                 await opened.wait()
 
     def rejoin(self, session_id: str, protocol_version: str) -> None:
-        """Go on in a session that another conversation began."""
+        """Continue a session that another process opened."""
         self.session_id = session_id
         self.settle(protocol_version, stateful=True)
 
@@ -110,7 +109,7 @@ class StreamableHttp:
         else:
             message = read_answer(reply, outgoing.id, self._deliver, in_session=in_session)
         if outgoing.method == "initialize" and reply is not None and "result" in message:
-            # Some servers put a session id on the error to the generation probe too; only a handshake makes a session.
+            # Some servers also send a session id with the error to `server/discover`; only a handshake creates a session.
             self._adopt_session(reply)
         return message
 
@@ -141,7 +140,7 @@ class StreamableHttp:
         *,
         timeout: float,
     ) -> HttpReply | None:
-        """The reply, after a redirect and logins where they are needed; None where an answer under way broke off."""
+        """Send a POST, with a redirect and logins if needed. Returns None if the connection broke during an event stream."""
         reply = await self._send(client, b"POST", headers, body, stream, timeout=timeout)
         if reply is not None and reply.status in _REDIRECTS and self._follow(reply):
             reply = await self._send(client, b"POST", headers, body, stream, timeout=timeout)
@@ -181,7 +180,7 @@ class StreamableHttp:
             raise CannotConnect(f"the request cannot be sent: {error}") from error
 
     async def _log_in(self, reply: HttpReply) -> bool:
-        """Get a better token, where the refusal is about tokens and there is a way to log in."""
+        """Obtain a new token if the refusal is about the token and a login is configured. Returns whether to retry."""
         header = reply.headers.get(b"www-authenticate", b"").decode("latin-1")
         if self._login is None or (reply.status == 403 and "insufficient_scope" not in header):
             return False
@@ -190,20 +189,20 @@ class StreamableHttp:
         return True
 
     async def _resume(self, stream: MessageStream, deadline: float) -> Message:
-        """The stream ended without our response: ask for the rest of it, if the server made that possible."""
+        """Resume a stream that ended before the response, if the server supports it. Raises ConnectionLost."""
         pause = FIRST_PAUSE
         while stream.last_id is not None and self._stateful:
             wanted = stream.retry_ms
             await clock.sleep(min(pause if wanted is None else wanted / 1000, max(0.0, deadline - clock.monotonic())))
             if clock.monotonic() >= deadline:
-                raise DeadlineExceeded("the server did not answer in time")
+                raise DeadlineExceeded("timeout while waiting for the server")
             reply = await self._get(stream, deadline - clock.monotonic())
             if stream.response is not None:
                 return stream.response
             if reply is not None and reply.status != 200:
                 break
             pause = min(pause * 2, LONGEST_PAUSE)
-        raise ConnectionLost("the server ended its stream before it answered")
+        raise ConnectionLost("the server closed the stream before the response")
 
     async def _get(self, stream: MessageStream, timeout: float) -> HttpReply | None:
         resume = ((b"last-event-id", stream.last_id.encode()),) if stream.last_id else ()
@@ -223,7 +222,7 @@ class StreamableHttp:
             except DeadlineExceeded:
                 continue
             except ClientError:
-                # A stream that sends rubbish is begun afresh: its remembered position is worth nothing.
+                # After invalid data, start a new stream without the last event id.
                 stream = MessageStream(None, self._deliver)
             pause = FIRST_PAUSE if clock.monotonic() - begun > 5 else min(pause * 2, LONGEST_PAUSE)
             wanted = stream.retry_ms
@@ -240,7 +239,7 @@ class StreamableHttp:
         self._write_headers()
 
     def _follow(self, reply: HttpReply) -> bool:
-        """Take a redirect only within the same origin: credentials must not travel further."""
+        """Follow a redirect within the same origin only, so that credentials are not sent elsewhere."""
         try:
             target = self._target.at(reply.headers.get(b"location", b"").decode("latin-1"))
         except ValueError:
@@ -258,11 +257,11 @@ class StreamableHttp:
 def _target(url: str, headers: Mapping[str, str]) -> Target:
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise CannotConnect(f"{url!r} is not an http or https address")
+        raise CannotConnect(f"{url!r} is not an http or https URL")
     try:
         return Target.parse(parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl(), headers)
     except ValueError as error:
-        raise CannotConnect(f"{url!r} cannot be used: {error}") from error
+        raise CannotConnect(f"{url!r} is not valid: {error}") from error
 
 
 def _client(options: Options, tls: ssl.SSLContext | None, most: int, keep: int) -> HttpClient:

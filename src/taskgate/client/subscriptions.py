@@ -15,7 +15,7 @@ from typing import Any
 from taskgate import clock
 from taskgate.client.errors import ClientError, HttpRefusal, ServerError
 
-# More ids than this are not worth a stream: they are polled.
+# Further tasks are polled.
 MOST_TASKS = 100
 GATHER_SECONDS = 0.05
 STREAM_SECONDS = 3600.0
@@ -24,7 +24,7 @@ Listen = Callable[[dict[str, Any], float], Awaitable[Any]]
 
 
 class Subscriptions:
-    """What this session wants to hear, and the stream that brings it."""
+    """The subscriptions of one session, and their stream."""
 
     def __init__(self, listen: Listen) -> None:
         self._listen = listen
@@ -50,7 +50,7 @@ class Subscriptions:
             self._change(self._tasks, {task_id})
 
     def drop_task(self, task_id: str) -> None:
-        """The open stream may go on naming it: a stream is not reopened to hear less."""
+        """Drop a task. The stream is not reopened for that."""
         self._tasks.discard(task_id)
 
     async def close(self) -> None:
@@ -81,7 +81,7 @@ class Subscriptions:
         return wanted
 
     async def _run(self) -> None:
-        await clock.sleep(GATHER_SECONDS)  # several wishes at once become one stream
+        await clock.sleep(GATHER_SECONDS)  # combine changes that follow each other
         pause = 0.5
         while wanted := self._filter():
             try:

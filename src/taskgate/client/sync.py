@@ -1,8 +1,7 @@
-"""The client for scripts without asyncio: `with connect(url_or_command) as session: session.call_tool(...)`.
+"""The blocking client for scripts without asyncio: `with connect(url_or_command) as session: session.call_tool(...)`.
 
-One background thread runs an event loop for all sessions opened here; each method hands its work over and waits.
-Callbacks run in threads of their own, so they may block (ask at the terminal, call a model). It adds nothing to
-what a session can do.
+One background thread runs an event loop for all sessions; each method runs its asynchronous counterpart there and waits.
+Callbacks run in separate threads, so they may block.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ T = TypeVar("T")
 
 
 class _LoopThread:
-    """An event loop in a daemon thread, started when first needed and kept for the life of the process."""
+    """An event loop in a daemon thread, started on first use and kept until the process exits."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -51,7 +50,7 @@ _thread = _LoopThread()
 
 
 class TaskHandle:
-    """One task, followed from a script. See `taskgate.client.TaskHandle`."""
+    """The blocking version of `taskgate.client.TaskHandle`."""
 
     def __init__(self, handle: AsyncTaskHandle) -> None:
         self._handle = handle
@@ -87,7 +86,7 @@ class TaskHandle:
 
 
 class Session:
-    """A session for scripts. `.asynchronous` is the session underneath, for what is not repeated here."""
+    """The blocking version of `taskgate.client.Session`. `.asynchronous` is the underlying session."""
 
     def __init__(self, session: AsyncSession) -> None:
         self.asynchronous = session
@@ -177,7 +176,7 @@ class Session:
 
 @contextmanager
 def connect(target: str | Sequence[str], **settings: Any) -> Iterator[Session]:
-    """The same arguments as `taskgate.client.connect`; callbacks may be ordinary blocking functions."""
+    """Open a session. Accepts the arguments of `taskgate.client.connect`; callbacks may block."""
     for name in ("elicitation", "sampling"):
         if settings.get(name) is not None:
             settings[name] = _in_thread(settings[name])

@@ -23,7 +23,7 @@ from taskgate.client.results import Task, TaskStatus, ToolResult
 
 
 class Expiry:
-    """The life of one task, seen from here."""
+    """The remaining time to live of one task."""
 
     __slots__ = ("_begun", "_warned")
 
@@ -32,7 +32,7 @@ class Expiry:
         self._warned = False
 
     def began_at(self, created_at: str | None) -> None:
-        """The task began earlier, at this time of its server's clock."""
+        """Set the creation time of a resumed task, by the server's clock."""
         try:
             created = datetime.fromisoformat(created_at or "")
         except ValueError:
@@ -41,17 +41,17 @@ class Expiry:
         self._begun = clock.monotonic() - max(0.0, age.total_seconds())
 
     def remaining(self, task: Task | None) -> float | None:
-        """Seconds until the server may forget the task; None if it never may."""
+        """Return the seconds until the server may delete the task, or None if it has no ttl."""
         if task is None or task.ttl is None:
             return None
         return self._begun + task.ttl / 1000 - clock.monotonic()
 
     def note_warning(self) -> None:
-        """There is one warning only."""
+        """Record that the warning was issued; there is only one."""
         self._warned = True
 
     def until_warning(self, task: Task | None, earliest: float) -> float | None:
-        """Seconds until a warning is due (0: now), None if none will be. A short life gets a short notice."""
+        """Return the seconds until the expiry warning is due (0: now), or None. A short ttl has a short notice."""
         remaining = self.remaining(task)
         if remaining is None or task is None or task.ttl is None or self._warned:
             return None
@@ -62,7 +62,7 @@ UNKNOWN_TASK = -32602
 
 
 def ending_of(task: Task, generation: Generation) -> ToolResult | ClientError | None:
-    """The outcome of a task in a terminal status; None where the result has to be asked for separately."""
+    """Return the outcome of a terminal task, or None if its result must be fetched separately."""
     if task.status is TaskStatus.CANCELLED:
         return TaskCancelled(task.task_id, f"task {task.task_id} was cancelled{_detail(task)}")
     if generation is Generation.STATEFUL:
@@ -74,11 +74,11 @@ def ending_of(task: Task, generation: Generation) -> ToolResult | ClientError | 
         return ServerError(code if isinstance(code, int) else 0, str(task.error.get("message")), task.error.get("data"))
     if task.status is TaskStatus.FAILED:
         return failed(task)
-    return InvalidReply(f"the server says task {task.task_id} is completed but gives no result")
+    return InvalidReply(f"the server reports task {task.task_id} as completed, without a result")
 
 
 def checked(task: Task, fetched: ToolResult) -> ToolResult:
-    """A result that was fetched for a terminal task. Some servers hand over an empty success for work that crashed."""
+    """Return the fetched result of a terminal task. Raises TaskFailed for an empty success of a failed task."""
     if task.status is TaskStatus.FAILED and not fetched.is_error and not fetched.content:
         raise failed(task)
     return fetched
@@ -89,10 +89,10 @@ def failed(task: Task) -> TaskFailed:
 
 
 def gone(task_id: str, remaining: float | None, grace: float) -> ClientError:
-    """Why a server no longer knows a task that had `remaining` seconds to live."""
+    """Return the error for a task that the server no longer has, with `remaining` seconds of its ttl."""
     if remaining is not None and remaining <= grace:
         return TaskExpired(task_id, f"task {task_id} expired before its result was collected")
-    return TaskVanished(task_id, f"the server no longer knows task {task_id}")
+    return TaskVanished(task_id, f"the server no longer has task {task_id}")
 
 
 def _detail(task: Task) -> str:

@@ -1,8 +1,8 @@
-"""One task of a server, followed to its end.
+"""Follow one task of a server until it ends.
 
-A handle keeps what is known (a terminal status is final, whatever the server says later), tells it to `updates()`,
-answers the task's questions and fetches the result. `Following` makes handles and gives them turns; notifications feed
-them.
+A handle stores the latest state (a terminal status is final, even if the server later reports another), passes changes to
+`updates()`, answers the task's questions and fetches the result. `Following` creates handles, polls them and forwards
+notifications.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from taskgate.client.task_questions import TaskQuestions
 from taskgate.client.update_readers import UpdateReaders
 
 POLL_TIMEOUT = 30.0
-# A task is worth a push subscription once it was looked at this often, or at once if polls are this many ms apart.
+# Subscribe to a task after this many polls, or at once if its poll interval is at least this long.
 LONG_LIVED_TURNS, LONG_INTERVAL_MS = 2, 1000
 
 
@@ -68,11 +68,11 @@ class TaskHandle:
         self.contradictions = 0
         self.immediate_response: str | None = None
         self.approval: PendingApproval | None = None
-        """What the call waited for when it became a task."""
+        """The approval that the call waited for when it became a task."""
 
     @classmethod
     def answered(cls, following: Follower, result: ToolResult) -> TaskHandle:
-        """A handle for a call that the server answered without making a task."""
+        """Return a handle for a call that the server answered without a task."""
         handle = cls(following, None)
         handle._outcome = result
         handle._ended.set()
@@ -84,7 +84,7 @@ class TaskHandle:
 
     @property
     def task(self) -> Task | None:
-        """The latest reading."""
+        """The latest known state."""
         return self._task
 
     @property
@@ -96,18 +96,16 @@ class TaskHandle:
 
     @property
     def questions(self) -> Mapping[str, Question]:
-        """What waits for `answer()`, by key."""
+        """Open questions for `answer()`, by key."""
         return self._questions.open_ones(self._task)
 
     @property
     def expires_in(self) -> float | None:
-        """Seconds until the server may forget the task, as far as this client can tell."""
+        """Seconds until the server may delete the task, as far as known."""
         return self._expiry.remaining(self._task)
 
     async def updates(self) -> AsyncIterator[TaskUpdate]:
-        """The present state, then everything that happens, until the task has ended. If the task was lost rather than
-        ended, it raises what `result()` would raise.
-        """
+        """Yield the current state, then every change until the task ends. Raises like `result()` if the task is lost."""
         yield self._update()
         if not self._ended.is_set():
             async for update in self._readers.read(self._following.options.task_timeout):
@@ -116,8 +114,9 @@ class TaskHandle:
             raise self._outcome
 
     async def result(self, timeout: float | None = None) -> ToolResult:
-        """Wait for the end and return what the tool returned. A tool that reported an error gives a result with
-        `is_error`; a task that failed otherwise, was cancelled or was lost raises.
+        """Wait until the task ends, and return the tool's result.
+
+        An error of the tool is a result with `is_error`. Raises if the task failed otherwise, was cancelled or is lost.
         """
         limit = self._following.options.task_timeout if timeout is None else timeout
         deadline = clock.monotonic() + limit
@@ -129,7 +128,7 @@ class TaskHandle:
         if self._outcome is None:
             try:
                 self._outcome = await self._collect(max(1.0, deadline - clock.monotonic()))
-            except (ServerError, TaskError) as error:  # anything else may go better next time
+            except (ServerError, TaskError) as error:  # other errors are temporary: a later call may succeed
                 self._outcome = error
             self._following.forget(self)
         if isinstance(self._outcome, ClientError):
@@ -137,7 +136,7 @@ class TaskHandle:
         return self._outcome
 
     async def cancel(self) -> Task | None:
-        """Ask the server to stop the task; returns the state after that. Cancelling an ended task changes nothing."""
+        """Cancel the task, and return its state afterwards. Cancelling an ended task has no effect."""
         if self._task is None or self._ended.is_set():
             return self._task
         try:
@@ -145,36 +144,34 @@ class TaskHandle:
         except ServerError as error:
             if error.code != UNKNOWN_TASK:
                 raise
-            task = await self._following.read_task(self._task.task_id)  # it may have ended a moment before
+            task = await self._following.read_task(self._task.task_id)  # it may have ended meanwhile
         self.observe(task)
         if not self._ended.is_set():
             self._following.hurry(self)
         return self._task
 
     async def answer(self, answers: Mapping[str, Any]) -> None:
-        """Answer questions: either `{key: answer, ...}` or, if exactly one is open, just its answer."""
+        """Answer questions: `{key: answer, ...}`, or only the answer if exactly one is open. Raises InputNeeded."""
         open_ones = self.questions
         if answers.keys() & {"action", "role", "roots"} and not answers.keys() & open_ones.keys():
             if len(open_ones) != 1:
-                raise InputNeeded(open_ones, f"{len(open_ones)} questions are open: say which key is answered")
+                raise InputNeeded(open_ones, f"{len(open_ones)} questions are open: pass {{key: answer}}")
             answers = {next(iter(open_ones)): answers}
         for key in answers:
             if key not in open_ones:
                 raise InputNeeded(open_ones, f"no open question has the key {key!r}")
         await self._questions.give(answers)
 
-    # What `Following` and the poller call.
-
     @property
     def has_outcome(self) -> bool:
-        """Whether nothing about this task needs to be fetched any more."""
+        """Whether the result or error of the task is known."""
         return self._outcome is not None
 
     def observe(self, task: Task, *, pushed: bool = False) -> None:
-        """Take a new reading of the task."""
+        """Update the handle with a new state. Raises InvalidReply for another task id."""
         old = self._task
         if old is not None and task.task_id != old.task_id:
-            raise InvalidReply(f"the server answered about task {task.task_id} when asked about {old.task_id}")
+            raise InvalidReply(f"the server returned task {task.task_id} for a request about {old.task_id}")
         if self._ended.is_set():
             self.contradictions += task.status is not self.status
             return
@@ -197,7 +194,7 @@ class TaskHandle:
             self._attend(task)
 
     def report(self, progress: Progress) -> None:
-        """Take a progress notification that carried this task's token."""
+        """Take a progress notification with this task's token."""
         if not self._ended.is_set():
             self._progress = progress
             self._message = progress.message or self._message
@@ -206,25 +203,25 @@ class TaskHandle:
                 self._on_progress(progress)
 
     def parked(self) -> None:
-        """A question of this task waits for `answer()`."""
+        """Notify readers that a question of this task was parked for `answer()`."""
         self._tell()
 
     def lose(self, failure: ClientError) -> None:
-        """End without an end: the task's fate is not known, or it is gone."""
+        """End the handle with an error, because the task is lost or deleted."""
         if not self._ended.is_set():
             self._outcome = failure
             self._finish()
 
     def abandon(self) -> None:
-        """The session closes; the task itself lives on at the server."""
+        """End the handle because the session closes; the task continues at the server."""
         self.lose(SessionClosed(f"the session was closed while task {self.task_id} was followed"))
 
     def resumed(self, task: Task) -> None:
-        """The task's life began before this process knew it."""
+        """Count the ttl of a resumed task from its creation time."""
         self._expiry.began_at(task.created_at)
 
     def suggested(self, result: Mapping[str, Any]) -> None:
-        """Keep the text for the model that came with the handle, and the approval that the call waits for."""
+        """Store the text for the model and the pending approval from the metadata of the created task."""
         meta = result.get("_meta")
         if isinstance(meta, Mapping):
             text = meta.get(IMMEDIATE_RESPONSE)
@@ -232,7 +229,7 @@ class TaskHandle:
             self.approval = PendingApproval.in_meta(meta)
 
     async def tick(self) -> float | None:
-        """One turn: look at the task, or warn that it is about to expire."""
+        """Poll the task, or warn that it is about to expire. Returns the seconds until the next turn."""
         task = self._task
         if task is None or self._ended.is_set():
             return self._watch_expiry()
@@ -265,23 +262,23 @@ class TaskHandle:
         return verdict
 
     def _attend(self, task: Task) -> None:
-        """The task waits for input: see to it that its questions reach us, or answer those we have."""
+        """Answer the questions of a stateless task, or open the request that makes a stateful server send them."""
         if self._following.generation is Generation.STATELESS:
             self._questions.attend(task)
         elif self._fetching is None or (self._fetching.done() and _failed(self._fetching)):
-            # Stateful servers deliver a task's questions only while somebody waits for its result.
+            # Stateful servers send the questions of a task only while tasks/result is open.
             self._fetching = self._following.spawn(self._wait_for_result(task.task_id))
 
     async def _wait_for_result(self, task_id: str) -> ToolResult:
         fetched = await self._following.fetch_result(task_id, self._following.options.task_timeout, long=True)
-        self._following.hurry(self)  # learn the final status too: it tells a crash from an empty result
+        self._following.hurry(self)  # fetch the final status, which distinguishes a failure from an empty result
         return ToolResult(fetched)
 
     async def _fetch(self, task_id: str) -> ToolResult:
         return ToolResult(await self._following.fetch_result(task_id, self._following.options.request_timeout))
 
     def _accept_early_result(self) -> None:
-        """A result that came counts as the end, even from a server that goes on saying it is working."""
+        """End the task if its result has arrived, even if the server still reports it as working."""
         fetching = self._fetching
         if not self._ended.is_set() and fetching is not None and fetching.done() and not _failed(fetching):
             self._outcome = fetching.result()
@@ -289,7 +286,7 @@ class TaskHandle:
             self._finish()
 
     async def _collect(self, timeout: float) -> ToolResult:
-        """Fetch the result of an ended stateful task, once, however many ask."""
+        """Fetch the result of an ended stateful task, once for all callers."""
         task = self._task
         assert task is not None
         if self._fetching is None:
@@ -299,14 +296,14 @@ class TaskHandle:
         if not done:
             fetching.cancel()
             self._fetching = None
-            raise DeadlineExceeded(f"the server says task {task.task_id} is {task.status} but keeps its result")
+            raise DeadlineExceeded(f"task {task.task_id} is {task.status}, but the server did not return its result")
         try:
             return checked(task, fetching.result())
         except ServerError as error:
             unknown = error.code == UNKNOWN_TASK and task.status is TaskStatus.COMPLETED
             raise (self._gone(task) if unknown else error) from error
         except ClientError:
-            self._fetching = None  # the line broke; the next result() may try again
+            self._fetching = None  # connection error; the next result() retries
             raise
 
     def _finish(self) -> None:
@@ -318,7 +315,7 @@ class TaskHandle:
         return gone(task.task_id, self.expires_in, self._following.options.expiry_grace)
 
     def _watch_expiry(self) -> float | None:
-        """Warn once when the time left gets short; otherwise seconds until that, or None."""
+        """Warn once when the task is about to expire. Returns the seconds until the warning, or None."""
         if self.has_outcome:
             return None
         wait = self._expiry.until_warning(self._task, self._following.options.expiry_warning)

@@ -17,7 +17,7 @@ from taskgate.client.results import Task
 
 
 class TaskQuestions:
-    """What one task asked, and what was answered."""
+    """The open and answered questions of one task."""
 
     __slots__ = ("_answered", "_answering", "_following", "_task_id", "_tell")
 
@@ -33,7 +33,7 @@ class TaskQuestions:
         return listed | self._following.answering.parked(task.task_id)
 
     def attend(self, task: Task) -> None:
-        """Let the callbacks answer what they can of a stateless task's questions."""
+        """Answer the questions of a stateless task for which there is a callback."""
         answering = self._following.answering
         ready = {
             key: question
@@ -44,7 +44,7 @@ class TaskQuestions:
             self._answering = self._following.spawn(self._answer_by_callback(ready))
 
     async def give(self, answers: Mapping[str, Any]) -> None:
-        """Send answers that the program gave."""
+        """Send answers of the program."""
         answering = self._following.answering
         listed = {key: dict(answer) for key, answer in answers.items() if not answering.give(key, answer)}
         if listed:
@@ -58,7 +58,7 @@ class TaskQuestions:
             except (Refused, ServerError) as error:
                 if question.method == ELICITATION:
                     answers[key] = {"action": "cancel"}
-                else:  # this wire has no way to refuse; the task waits, and the program is told
+                else:  # the protocol has no refusal here; the task keeps waiting, and the program gets a warning
                     self._answered.add(key)
                     self._tell(f"a question was refused: {error}")
         if answers:

@@ -18,7 +18,7 @@ Header = tuple[bytes, bytes]
 
 
 class Outgoing(msgspec.Struct, frozen=True):
-    """One request on its way out. `headers` go with it over HTTP; `long` marks a wait that may take hours."""
+    """One outgoing request. `headers` are for HTTP; `long` marks a request that may take hours."""
 
     id: int | str
     method: str
@@ -28,7 +28,7 @@ class Outgoing(msgspec.Struct, frozen=True):
 
 
 class Login(Protocol):
-    """Something that can answer a server's demand for a token."""
+    """Obtains tokens for servers that require them."""
 
     def token(self, url: str) -> str | None: ...
 
@@ -36,16 +36,16 @@ class Login(Protocol):
 
 
 class Transport(Protocol):
-    """A way to talk to one server."""
+    """A connection to one server."""
 
     @property
     def session_id(self) -> str | None:
-        """The server's name for this session, by which another process may go on in it; None where there is none."""
+        """The server's session id, or None."""
         ...
 
     @property
     def closing_cancels(self) -> bool:
-        """Whether giving up a request closes something the server sees, so that no cancel message is needed."""
+        """Whether abandoning a request closes its connection, so that no cancel notification is needed."""
         ...
 
     async def exchange(self, outgoing: Outgoing, timeout: float) -> Message:
@@ -53,15 +53,15 @@ class Transport(Protocol):
         ...
 
     async def post(self, body: bytes, timeout: float) -> None:
-        """Send a notification or a response; nothing comes back."""
+        """Send a notification or a response."""
         ...
 
     def settle(self, protocol_version: str, *, stateful: bool) -> None:
-        """The generation is known now."""
+        """Set the negotiated protocol version."""
         ...
 
     async def restart(self) -> None:
-        """Begin again from nothing, for a server that did not survive being asked for its generation."""
+        """Start again without a session, or restart a program that exited during negotiation."""
         ...
 
     async def close(self) -> None: ...

@@ -15,7 +15,7 @@ ROOM = 256
 
 
 class UpdateReaders:
-    """The readers of one task."""
+    """The readers of one task's updates."""
 
     __slots__ = ("_queues",)
 
@@ -23,14 +23,14 @@ class UpdateReaders:
         self._queues: list[asyncio.Queue[TaskUpdate | None]] = []
 
     def tell(self, update: TaskUpdate | None) -> None:
-        """Pass an update on; None is the end."""
+        """Pass an update to all readers; None ends them."""
         for queue in self._queues:
             if queue.full():
                 queue.get_nowait()
             queue.put_nowait(update)
 
     async def read(self, patience: float) -> AsyncIterator[TaskUpdate]:
-        """Everything told from now on, until the end. `patience` is the longest silence in seconds."""
+        """Yield updates from now on until the end. Raises DeadlineExceeded after `patience` seconds without one."""
         queue: asyncio.Queue[TaskUpdate | None] = asyncio.Queue(ROOM)
         self._queues.append(queue)
         try:
@@ -44,4 +44,4 @@ class UpdateReaders:
             async with asyncio.timeout(patience):
                 return await queue.get()
         except TimeoutError as error:
-            raise DeadlineExceeded(f"nothing happened to the task for {patience:g} s") from error
+            raise DeadlineExceeded(f"no update of the task for {patience:g} s") from error

@@ -144,7 +144,7 @@ def test_after_a_kill_the_next_start_puts_everything_back_and_a_second_wrap_is_r
 @pytest.mark.parametrize(
     ("args", "words"),
     [
-        ([], "Name the agent"),
+        ([], "No agent given"),
         (["--", "no-such-agent"], "was not found"),
         (["--", "cat"], "not a known program"),
         (["--client", "windsurf", "--", "cursor-agent"], "has no servers"),
@@ -245,7 +245,7 @@ def test_install_leaves_a_shared_file_alone_and_says_so_first(stage: Stage, shar
     code, out, err = stage.run("install", "cursor", "--dry-run")
     assert (code, "Nothing was changed" in out) == (0, True)
     assert f"{shared} is shared" in err
-    assert "(team) do not pass the gateway" in err
+    assert "(team) bypass the gateway" in err
     assert "taskgate install cursor --project" in err
     assert stage.run("install", "cursor")[0] == 0
     assert shared.read_text() == SHARED
@@ -267,9 +267,9 @@ def test_a_shared_file_is_changed_when_asked_for_and_names_nothing_of_this_machi
 
 def test_a_shared_file_leads_to_the_projects_own_configuration_only(stage: Stage, shared: Path) -> None:
     code, _, err = stage.run("install", "cursor", "--project", "-c", str(stage.home / "mine.yaml"))
-    assert (code, "project's own folder" in err) == (2, True)
+    assert (code, "project folder" in err) == (2, True)
     code, _, err = stage.run("install", "windsurf", "--project")
-    assert (code, "no file that belongs to a project" in err) == (2, True)
+    assert (code, "has no project settings" in err) == (2, True)
     assert shared.read_text() == SHARED
 
 

@@ -1,8 +1,7 @@
-"""Logging in to servers that want it: `connect(url, auth=OAuth(...))`.
+"""OAuth login for servers that require it: `connect(url, auth=OAuth(...))`.
 
-OAuth 2.1 as MCP uses it: the server says where its authorization server is, the client introduces itself there,
-the user agrees in a browser, and the client gets tokens for this one server. Nothing here is needed for servers
-that take a fixed token.
+OAuth 2.1 as specified by MCP: the client discovers the authorization server, registers there, the user consents in a browser, and
+the client receives tokens for this server. Not needed for servers with a fixed token.
 """
 
 from taskgate.client.oauth.browser import browser_login

@@ -16,7 +16,7 @@ from taskgate.client.errors import LoginFailed
 from taskgate.client.oauth.login import OAuth
 
 LOGIN_SECONDS = 300.0
-_PAGE = b"<!doctype html><title>Logged in</title><p>You can close this window and go back to your program."
+_PAGE = b"<!doctype html><title>Logged in</title><p>Login complete. You can close this window."
 
 
 def browser_login(
@@ -26,7 +26,7 @@ def browser_login(
     storage: MutableMapping[str, Any] | None = None,
     **identity: Any,
 ) -> OAuth:
-    """An `OAuth` that uses the user's browser. `show` is told the address to open; `identity` is what `OAuth` takes."""
+    """Return an `OAuth` that uses the user's browser. `show` opens an address; `identity` are arguments of `OAuth`."""
     listener = socket.create_server(("127.0.0.1", port))
     redirect = f"http://127.0.0.1:{listener.getsockname()[1]}/callback"
 
@@ -48,7 +48,7 @@ def browser_login(
             async with asyncio.timeout(LOGIN_SECONDS):
                 return await came_back
         except TimeoutError as error:
-            raise LoginFailed("nobody logged in within 5 minutes") from error
+            raise LoginFailed("login timed out after 5 minutes") from error
         finally:
             server.close()
 

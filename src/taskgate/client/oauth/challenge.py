@@ -10,7 +10,7 @@ _PARAMETER = re.compile(r'([a-zA-Z_]+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^\s,"]+))'
 
 @dataclass(frozen=True, slots=True)
 class Challenge:
-    """The parts of a challenge that matter to the client."""
+    """The parameters of a bearer challenge that the client uses."""
 
     resource_metadata: str | None = None
     scope: str | None = None

@@ -17,7 +17,7 @@ from taskgate.client.oauth.fetcher import Fetcher, read_object
 
 @dataclass(frozen=True, slots=True)
 class Introduction:
-    """What the program says about itself to an authorization server."""
+    """What the client presents to an authorization server."""
 
     client_name: str
     redirect_uri: str
@@ -28,14 +28,14 @@ class Introduction:
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """A client id and how it is proved at the token endpoint."""
+    """A client id, its secret, and the authentication method at the token endpoint."""
 
     client_id: str
     client_secret: str | None
     method: str
 
     def sign(self, form: dict[str, str]) -> dict[str, str]:
-        """Add the proof to a token request; returns the headers it needs."""
+        """Add the client authentication to a token request, and return the headers it needs."""
         if self.method == "client_secret_basic" and self.client_secret is not None:
             pair = f"{quote(self.client_id, safe='')}:{quote(self.client_secret, safe='')}"
             return {"authorization": f"Basic {base64.b64encode(pair.encode()).decode()}"}
@@ -46,14 +46,14 @@ class Credentials:
 
 
 async def obtain(fetcher: Fetcher, authority: Authority, introduction: Introduction) -> Credentials:
-    """Credentials for this authorization server, in MCP's order of preference."""
+    """Return credentials for this authorization server, in the order of preference of MCP. Raises LoginFailed."""
     if introduction.client_id is not None:
         secret = introduction.client_secret
         return Credentials(introduction.client_id, secret, _method(authority) if secret else "none")
     if authority.takes_metadata_urls and introduction.metadata_url is not None:
         return Credentials(introduction.metadata_url, None, "none")
     if authority.registration_endpoint is None:
-        raise LoginFailed(f"{authority.issuer} takes no unknown clients: give client_id, or a metadata_url it accepts")
+        raise LoginFailed(f"{authority.issuer} supports no dynamic registration: set client_id or metadata_url")
     return await _register(fetcher, authority, introduction)
 
 
@@ -80,7 +80,7 @@ async def _register(fetcher: Fetcher, authority: Authority, introduction: Introd
 
 
 def _method(authority: Authority) -> str:
-    """The lightest proof the server takes; a native program cannot keep a secret anyway."""
+    """Return the simplest supported method; a native program cannot keep a secret."""
     for method in ("none", "client_secret_basic", "client_secret_post"):
         if method in authority.auth_methods:
             return method

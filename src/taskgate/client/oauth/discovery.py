@@ -17,7 +17,7 @@ from taskgate.client.oauth.fetcher import Fetcher
 
 @dataclass(frozen=True, slots=True)
 class Authority:
-    """An authorization server, and the resource it is asked about."""
+    """An authorization server, and the resource that tokens are requested for."""
 
     issuer: str
     resource: str
@@ -32,7 +32,7 @@ class Authority:
 
 
 async def discover_authority(fetcher: Fetcher, url: str, challenge: Challenge) -> Authority:
-    """The authorization server for the MCP server at `url`."""
+    """Return the authorization server for the MCP server at `url`. Raises LoginFailed."""
     described = await _describe_resource(fetcher, url, challenge)
     if described is None:
         origin = _origin(url)
@@ -41,7 +41,7 @@ async def discover_authority(fetcher: Fetcher, url: str, challenge: Challenge) -
     issuer = issuers[0] if isinstance(issuers, list) and issuers and isinstance(issuers[0], str) else _origin(url)
     metadata = await _describe_issuer(fetcher, issuer)
     if metadata is None:
-        raise LoginFailed(f"the authorization server {issuer} does not describe itself")
+        raise LoginFailed(f"the authorization server {issuer} publishes no metadata")
     return _authority(issuer, str(described.get("resource") or url), described, metadata)
 
 
@@ -58,14 +58,14 @@ async def _describe_resource(fetcher: Fetcher, url: str, challenge: Challenge) -
 
 
 def _check_resource(url: str, resource: Any) -> None:
-    """A description of another resource must not decide where this server's user logs in (RFC 9728, section 3.3)."""
+    """Reject metadata of another resource, which could redirect the login (RFC 9728, section 3.3)."""
     if resource is None:
         return
     wanted, given = urlsplit(url), urlsplit(str(resource))
     same_origin = (wanted.scheme, wanted.netloc) == (given.scheme, given.netloc)
     inside = (wanted.path.rstrip("/") + "/").startswith(given.path.rstrip("/") + "/")
     if not same_origin or not inside:
-        raise LoginFailed(f"the server describes itself as {resource!r}, which is not {url!r}")
+        raise LoginFailed(f"the resource metadata is for {resource!r}, not for {url!r}")
 
 
 async def _describe_issuer(fetcher: Fetcher, issuer: str) -> dict[str, Any] | None:
@@ -80,7 +80,9 @@ async def _describe_issuer(fetcher: Fetcher, issuer: str) -> dict[str, Any] | No
         if metadata is None:
             continue
         if str(metadata.get("issuer")).rstrip("/") != issuer.rstrip("/"):
-            raise LoginFailed(f"the authorization server calls itself {metadata.get('issuer')!r}, not {issuer!r}")
+            raise LoginFailed(
+                f"the authorization server metadata is for {metadata.get('issuer')!r}, not for {issuer!r}"
+            )
         return metadata
     return None
 
@@ -88,10 +90,10 @@ async def _describe_issuer(fetcher: Fetcher, issuer: str) -> dict[str, Any] | No
 def _authority(issuer: str, resource: str, described: dict[str, Any], metadata: dict[str, Any]) -> Authority:
     for name in ("authorization_endpoint", "token_endpoint"):
         if not isinstance(metadata.get(name), str):
-            raise LoginFailed(f"the authorization server names no {name}")
+            raise LoginFailed(f"the authorization server metadata has no {name}")
     methods = metadata.get("code_challenge_methods_supported")
     if not isinstance(methods, list) or "S256" not in methods:
-        raise LoginFailed("the authorization server does not protect the login (no PKCE with S256)")
+        raise LoginFailed("the authorization server does not support PKCE with S256")
     registration = metadata.get("registration_endpoint")
     scopes = described.get("scopes_supported")
     return Authority(
@@ -109,7 +111,7 @@ def _authority(issuer: str, resource: str, described: dict[str, Any], metadata: 
 
 
 def _guess(origin: str) -> dict[str, Any]:
-    """The fixed endpoints of 2025-03-26 for servers without any metadata."""
+    """Return the default endpoints of MCP 2025-03-26 for servers without metadata."""
     return {
         "issuer": origin,
         "authorization_endpoint": f"{origin}/authorize",

@@ -23,13 +23,13 @@ SECONDS, MOST_BYTES = 10.0, 1_048_576
 
 
 class Fetcher:
-    """Sends the requests of one login."""
+    """Sends the HTTP requests of a login."""
 
     def __init__(self, tls: ssl.SSLContext | None = None) -> None:
         self._tls = tls
 
     async def get_json(self, url: str) -> dict[str, Any] | None:
-        """The JSON object at `url`, or None if there is none."""
+        """Return the JSON object at `url`, or None. Raises LoginFailed or a connection error."""
         reply = await self._send(b"GET", url, {}, b"")
         return read_object(reply) if reply.status == 200 else None
 
@@ -44,11 +44,11 @@ class Fetcher:
         parts = urlsplit(url)
         secure = parts.scheme == "https"
         if not parts.hostname or not (secure or (parts.scheme == "http" and parts.hostname in LOOPBACK)):
-            raise LoginFailed(f"{url!r} is not a safe address to log in at: https is needed")
+            raise LoginFailed(f"{url!r} is not a safe login address: https is required")
         try:
             target = Target.parse(url, {"accept": "application/json", **headers})
         except ValueError as error:
-            raise LoginFailed(f"{url!r} cannot be asked for: {error}") from error
+            raise LoginFailed(f"{url!r} is not a valid URL: {error}") from error
         client = HttpClient(connect_timeout_s=SECONDS, max_response_bytes=MOST_BYTES, ssl_context=self._tls)
         try:
             return await client.exchange(target, verb, (), body, deadline_s=SECONDS)
@@ -59,7 +59,7 @@ class Fetcher:
 
 
 def may_be_opened(address: str) -> bool:
-    """Whether a browser may be sent there: a server must not make it open files or run scripts."""
+    """Whether an address is safe to open in a browser: http or https only, no files or scripts."""
     try:
         parts = urlsplit(address)
     except ValueError:

@@ -28,13 +28,12 @@ Visit = Callable[[str], Awaitable[str]]
 
 
 class OAuth:
-    """How this program logs in.
+    """An OAuth login for `connect(auth=...)`.
 
-    `visit` gets the address the user must open and returns the address the browser was sent back to (which begins
-    with `redirect_uri`); `browser_login()` does that with the user's browser. A program registered beforehand
-    gives `client_id` (and `client_secret`); one that publishes its own description gives `metadata_url`; others
-    are registered on the way. `storage` is any mapping that keeps tokens between runs, by server; what it holds is
-    secret.
+    `visit` receives the address that the user must open, and returns the redirect address (which begins with `redirect_uri`);
+    `browser_login()` does this with the user's browser. Set `client_id` (and `client_secret`) for a pre-registered client, or
+    `metadata_url` for a published client description; otherwise the client is registered dynamically. `storage` is a mapping
+    that keeps tokens by server; its contents are secret.
     """
 
     def __init__(
@@ -57,19 +56,17 @@ class OAuth:
         self._given_to: str | None = None
 
     def token(self, url: str) -> str | None:
-        """The access token for this server, if there is one."""
+        """Return the access token for this server, or None."""
         token = self._kept(url).get("access_token")
         return token if isinstance(token, str) else None
 
     async def answer(self, url: str, header: str, used: str | None) -> str:
-        """A token that may do better than the one `used`, after the server refused with this `WWW-Authenticate`
-        header.
-        """
+        """Return a new token after the server refused `used` with this `WWW-Authenticate` header. Raises LoginFailed."""
         async with self._lock:
             present = self.token(url)
             challenge = Challenge.from_header(header)
             if present is not None and present != used:
-                return present  # another request was refused before us and logged in already
+                return present  # another request already logged in
             return await self._login(url, challenge)
 
     async def _login(self, url: str, challenge: Challenge) -> str:
@@ -91,9 +88,7 @@ class OAuth:
             return Credentials(**known["client"])
         if self._introduction.client_id is not None:
             if self._given_to not in (None, authority.issuer):
-                raise LoginFailed(
-                    f"the given client id belongs to {self._given_to}; it is not shown to {authority.issuer}"
-                )
+                raise LoginFailed(f"client_id belongs to {self._given_to} and is not sent to {authority.issuer}")
             self._given_to = authority.issuer
         return await obtain(self._fetcher, authority, self._introduction)
 
@@ -111,7 +106,7 @@ class OAuth:
         } | ({"scope": scope} if scope else {})
         joint = "&" if urlsplit(authority.authorization_endpoint).query else "?"
         if not may_be_opened(authority.authorization_endpoint):
-            raise LoginFailed("the server names a login page that is not an http address, so it was not opened")
+            raise LoginFailed("the login page is not an http or https URL; it was not opened")
         returned = await self._visit(f"{authority.authorization_endpoint}{joint}{urlencode(asked)}")
         form = {
             "grant_type": "authorization_code",
@@ -121,7 +116,7 @@ class OAuth:
         }
         tokens = await self._ask_for_tokens(authority, credentials, form)
         if tokens is None:
-            raise LoginFailed(f"{authority.issuer} gave no token for the code")
+            raise LoginFailed(f"{authority.issuer} returned no token for the code")
         return tokens
 
     async def _refresh(self, authority: Authority, credentials: Credentials, token: str) -> dict[str, Any] | None:
@@ -157,13 +152,13 @@ class OAuth:
 
 
 def _end(expires_in: Any) -> float | None:
-    """When an access token ends, in seconds since 1970, if its issuer says so."""
-    usable = isinstance(expires_in, (int, float)) and not isinstance(expires_in, bool)
-    return clock.wall() + expires_in if usable else None
+    """Return the expiry time of an access token in seconds since 1970, or None."""
+    is_number = isinstance(expires_in, (int, float)) and not isinstance(expires_in, bool)
+    return clock.wall() + expires_in if is_number else None
 
 
 def wanted_scope(authority: Authority, challenge: Challenge, granted: Any) -> str | None:
-    """What to ask for: what the server demands, else all it lists; more than before when it wants more, never less."""
+    """Return the scopes to request: those of the challenge, else all that the server lists, plus those granted before."""
     if challenge.scope:
         scopes = challenge.scope.split()
     elif authority.resource_scopes is not None:
@@ -173,20 +168,20 @@ def wanted_scope(authority: Authority, challenge: Challenge, granted: Any) -> st
     if challenge.error == "insufficient_scope" and isinstance(granted, str):
         scopes = [*granted.split(), *scopes]
     if "offline_access" in authority.own_scopes:
-        scopes.append("offline_access")  # that is how these servers give refresh tokens
+        scopes.append("offline_access")  # needed for a refresh token
     return " ".join(dict.fromkeys(scopes)) or None
 
 
 def read_code(returned: str, state: str, authority: Authority) -> str:
-    """The code in the address the browser came back to, if it really answers our request (RFC 9207, RFC 6749)."""
+    """Return the code of the redirect address after checking state and issuer (RFC 6749, RFC 9207). Raises LoginFailed."""
     answer = {name: values[0] for name, values in parse_qs(urlsplit(returned).query).items()}
     if not hmac.compare_digest(answer.get("state", "").encode(), state.encode()):
-        raise LoginFailed("the login came back with another state than it began with")
+        raise LoginFailed("the redirect has a wrong state")
     issuer = answer.get("iss")
     if (authority.sends_issuer or issuer is not None) and issuer != authority.issuer:
-        raise LoginFailed(f"the login came back from {issuer!r}, not from {authority.issuer!r}")
+        raise LoginFailed(f"the redirect is from issuer {issuer!r}, not {authority.issuer!r}")
     if "error" in answer:
         raise LoginFailed(f"the login was refused: {answer.get('error_description') or answer['error']}")
     if not answer.get("code"):
-        raise LoginFailed("the login came back without a code")
+        raise LoginFailed("the redirect has no code")
     return answer["code"]
