@@ -22,7 +22,7 @@ from taskgate.mcp.http.reader import ReplyLimits, ReplyReader
 from taskgate.mcp.stdio.child import Child
 from taskgate.mcp.stdio.process import ChildSpec
 from taskgate.mcp.turn_budget import TURN_BYTES, TURN_LINES, TURN_MESSAGES
-from taskgate.upstreams import reply_queue, stateful_link
+from taskgate.upstreams import reply_queue, server_requests, stateful_link
 
 PAUSE_S: Final = 0.020
 MIB: Final = 1 << 20
@@ -246,7 +246,7 @@ async def test_flood_of_pings_is_answered_a_few_at_a_time(monkeypatch: pytest.Mo
 
 @seam
 async def test_server_may_have_only_so_many_questions_open(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stateful_link, "MAX_QUESTIONS", 2)
+    monkeypatch.setattr(server_requests, "MAX_QUESTIONS", 2)
     upstream = Upstream("2025")
 
     async def asks(call: Call) -> str:

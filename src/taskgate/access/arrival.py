@@ -54,8 +54,8 @@ class Arrivals:
         """Return the names of the certificate shown to the gateway or to a trusted proxy. Other peers' headers are ignored."""
         if not arrival.by_proxy or self._certificate_header is None:
             return arrival.certificate
-        said = [value for name, value in headers if name == self._certificate_header]
-        return names_in_header(said[0]) if len(said) == 1 else ()
+        given = [value for name, value in headers if name == self._certificate_header]
+        return names_in_header(given[0]) if len(given) == 1 else ()
 
     def certificate_expiry(self, arrival: Arrival) -> clock.Expiry | None:
         """Return when the certificate of `certificate_names` expires; None if a proxy verified it, which sends no expiry."""
@@ -65,8 +65,8 @@ class Arrivals:
         """Return the address under which an anonymous caller is counted."""
         if not arrival.by_proxy:
             return arrival.address
-        said = b",".join(value for name, value in headers if name == _FORWARDED).decode("latin-1")
-        for hop in reversed(said.split(",")[-_MAX_HOPS:]):
+        given = b",".join(value for name, value in headers if name == _FORWARDED).decode("latin-1")
+        for hop in reversed(given.split(",")[-_MAX_HOPS:]):
             address = _read(_without_port(hop.strip()))
             if address is None:
                 break

@@ -30,10 +30,10 @@ def expiry_of(certificate: Mapping[str, Any] | None) -> clock.Expiry | None:
 def names_in_header(value: bytes) -> tuple[str, ...]:
     """Return the certificate name in a trusted proxy's header: a prefixed name, or the CN of a subject like
     `CN=agent,O=Example`."""
-    said = value.decode("latin-1").strip()
-    if said.startswith(("dns:", "uri:", "email:", "cn:")):
-        return (said,)
-    parts = (part.strip().partition("=") for part in said.split(","))
+    text = value.decode("latin-1").strip()
+    if text.startswith(("dns:", "uri:", "email:", "cn:")):
+        return (text,)
+    parts = (part.strip().partition("=") for part in text.split(","))
     found = [text for key, _, text in parts if key.upper() == "CN" and text]
     # Several common names are ambiguous, so none counts.
     return (f"cn:{found[0]}",) if len(found) == 1 else ()

@@ -77,5 +77,5 @@ class ProtectedResources:
 @lru_cache(maxsize=1024)
 def scope_in(path: bytes) -> str:
     """Return the scope in a path; empty for `/mcp` and `/mcp/v1`."""
-    asked = unquote(path[len(b"/mcp") :].decode("latin-1")).strip("/")
-    return "" if asked == "v1" else asked
+    scope = unquote(path[len(b"/mcp") :].decode("latin-1")).strip("/")
+    return "" if scope == "v1" else scope

@@ -23,7 +23,7 @@ STOPPED, REPLACED = "stopped", "replaced"
 
 def hello(version: str, scope: str | None, folder: str, environment: Mapping[str, str], key: str = "") -> bytes:
     """Return the first line of a bridge."""
-    said = {
+    fields = {
         "taskgate": "bridge",
         "protocol": PROTOCOL,
         "version": version,
@@ -32,7 +32,7 @@ def hello(version: str, scope: str | None, folder: str, environment: Mapping[str
         "environment": dict(environment),
         "key": key,
     }
-    return _line(said)
+    return _line(fields)
 
 
 def replace_request(version: str, key: str = "") -> bytes:
@@ -46,8 +46,8 @@ def welcome(version: str, pid: int) -> bytes:
 
 def refusal(version: str, why: str, *, replaced: bool = False) -> bytes:
     """Return the line of a gateway that does not serve the client. `replaced`: it is stopping; connect again."""
-    said = {"taskgate": "gateway", "protocol": PROTOCOL, "version": version, "serves": False, "why": why}
-    return _line({**said, "replaced": replaced})
+    fields = {"taskgate": "gateway", "protocol": PROTOCOL, "version": version, "serves": False, "why": why}
+    return _line({**fields, "replaced": replaced})
 
 
 def goodbye(why: str) -> bytes:
@@ -56,10 +56,10 @@ def goodbye(why: str) -> bytes:
 
 def read(line: bytes, sender: str) -> dict[str, Any]:
     """Parse the first line of the peer. Raises ValueError if it is invalid."""
-    said = json.loads(line)
-    if not isinstance(said, dict) or said.get("taskgate") != sender or type(said.get("protocol")) is not int:
+    fields = json.loads(line)
+    if not isinstance(fields, dict) or fields.get("taskgate") != sender or type(fields.get("protocol")) is not int:
         raise ValueError(f"invalid first line of a {sender}")
-    return said
+    return fields
 
 
 def is_older(one: str, other: str) -> bool:
@@ -70,5 +70,5 @@ def is_older(one: str, other: str) -> bool:
         return False
 
 
-def _line(said: Mapping[str, Any]) -> bytes:
-    return json.dumps(said).encode("ascii") + b"\n"
+def _line(fields: Mapping[str, Any]) -> bytes:
+    return json.dumps(fields).encode("ascii") + b"\n"

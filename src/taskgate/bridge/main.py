@@ -19,12 +19,12 @@ FIRST_LINE_S = 1.0
 _OPTIONS = {"-c": "config", "--config": "config", "--scope": "scope"}
 
 
-def options(words: list[str]) -> dict[str, str] | None:
+def options(arguments: list[str]) -> dict[str, str] | None:
     """Parse the options of `taskgate stdio`. Return None if the full command line parser is needed."""
     found: dict[str, str] = {}
-    rest = iter(words)
-    for word in rest:
-        name, equals, value = word.partition("=")
+    rest = iter(arguments)
+    for argument in rest:
+        name, equals, value = argument.partition("=")
         key = _OPTIONS.get(name)
         if key is None:
             return None
@@ -70,7 +70,7 @@ def _refuse(why: str, code: int) -> int:
     sys.stderr.flush()
     if not os.isatty(STDIN) and select.select([STDIN], [], [], FIRST_LINE_S)[0]:
         first = os.read(STDIN, 65536).partition(b"\n")[0]
-        asked = unsent(first)
-        if asked is not None:
-            os.write(STDOUT, gateway_unreachable(asked, why, was_sent=False))
+        request = unsent(first)
+        if request is not None:
+            os.write(STDOUT, gateway_unreachable(request, why, was_sent=False))
     return code

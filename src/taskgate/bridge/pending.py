@@ -92,20 +92,20 @@ def _classify(line: bytes) -> ClientLine:
 
 
 def _parsed(line: bytes) -> ClientLine:
-    said = parse(line)
-    method = said.get("method")
+    message = parse(line)
+    method = message.get("method")
     if not isinstance(method, str):
         return _ANSWER
-    given = said.get("id")
+    given = message.get("id")
     return ClientLine(encode(given) if isinstance(given, str | int | float) else None, method)
 
 
 def parse(line: bytes) -> dict[str, Any]:
     try:
-        said = json.loads(line)
+        message = json.loads(line)
     except (ValueError, RecursionError):
         return {}
-    return said if isinstance(said, dict) else {}
+    return message if isinstance(message, dict) else {}
 
 
 def _param(line: bytes, name: str) -> str | int | None:
@@ -204,13 +204,13 @@ class Pending:
         wanted = {sent.id for sent in asked_again}
         found: list[bytes] = []
         for number, line in enumerate([*self._session_setup.values(), *self._subscriptions.values()]):
-            said = parse(line)
-            if "id" not in said:
+            message = parse(line)
+            if "id" not in message:
                 found.append(line)
-            elif encode(said["id"]) not in wanted:
+            elif encode(message["id"]) not in wanted:
                 own = f"{prefix}-{number}"
                 self._own.add(encode(own))
-                found.append(encode({**said, "id": own}) + b"\n")
+                found.append(encode({**message, "id": own}) + b"\n")
         return found
 
     def forget(self, sent: Sent) -> None:

@@ -79,31 +79,31 @@ def _connect(meeting: Meeting, scope: str | None, wait: Wait) -> Line | None:
     try:
         made.settimeout(HELLO_S)
         made.sendall(hello(__version__, scope, os.getcwd(), os.environ, key))
-        said, rest = _first_line(made, wait)
+        received, rest = _first_line(made, wait)
     except (OSError, ValueError):
         made.close()
         return None
-    if said.get("serves") and said["protocol"] in SPOKEN:
+    if received.get("serves") and received["protocol"] in SPOKEN:
         made.setblocking(False)
         return Line(made, rest)
     made.close()
-    if said.get("serves"):
+    if received.get("serves"):
         _request_replacement(meeting)
-    elif not said.get("replaced"):
-        raise NoGateway(str(said.get("why") or "The local gateway rejected the connection."), 2)
+    elif not received.get("replaced"):
+        raise NoGateway(str(received.get("why") or "The local gateway rejected the connection."), 2)
     return None
 
 
 def _first_line(made: socket.socket, wait: Wait) -> tuple[dict[str, object], bytes]:
-    said = b""
-    while b"\n" not in said:
+    received = b""
+    while b"\n" not in received:
         if not wait(made.fileno(), HELLO_S):
             raise ValueError("timeout waiting for the first line")
         chunk = made.recv(65536)
-        if not chunk or len(said) > HELLO_BYTES:
+        if not chunk or len(received) > HELLO_BYTES:
             raise ValueError("no first line received")
-        said += chunk
-    first, _, rest = said.partition(b"\n")
+        received += chunk
+    first, _, rest = received.partition(b"\n")
     return read(first, "gateway"), rest
 
 
@@ -133,29 +133,29 @@ def _start(meeting: Meeting, deadline: float, wait: Wait) -> None:
             _become_gateway(meeting, read_end, write_end)
         os.close(write_end)
         os.waitpid(child, 0)
-        said = _read_report(read_end, deadline, wait)
+        received = _read_report(read_end, deadline, wait)
     finally:
         os.close(read_end)
-    if said.startswith(b"ready"):
+    if received.startswith(b"ready"):
         return
-    if said.startswith(b"failed "):
-        code, _, why = said[len(b"failed ") :].decode("utf-8", "replace").partition(" ")
+    if received.startswith(b"failed "):
+        code, _, why = received[len(b"failed ") :].decode("utf-8", "replace").partition(" ")
         raise NoGateway(why.strip() or "The local gateway could not start.", int(code) if code.isdigit() else 1)
     raise NoGateway(f"The local gateway ended during startup. {_log_tail(meeting)}")
 
 
 def _read_report(read_end: int, deadline: float, wait: Wait) -> bytes:
     """Read the gateway's report: a line, or everything until the pipe is closed."""
-    said = b""
-    while not said.endswith(b"\n"):
+    received = b""
+    while not received.endswith(b"\n"):
         left = deadline - monotonic()
         if left <= 0 or not wait(read_end, left):
-            return said
+            return received
         chunk = os.read(read_end, 4096)
         if not chunk:
-            return said
-        said += chunk
-    return said
+            return received
+        received += chunk
+    return received
 
 
 def _become_gateway(meeting: Meeting, read_end: int, write_end: int) -> None:
@@ -172,10 +172,10 @@ def _become_gateway(meeting: Meeting, read_end: int, write_end: int) -> None:
         os.dup2(log, 1)
         os.dup2(log, 2)
         os.set_inheritable(write_end, True)
-        words = [sys.executable, "-m", "taskgate", "serve", "--on-demand"]
-        words += ["-c", os.path.abspath(meeting.config)] if meeting.config is not None else []
+        arguments = [sys.executable, "-m", "taskgate", "serve", "--on-demand"]
+        arguments += ["-c", os.path.abspath(meeting.config)] if meeting.config is not None else []
         environment = {**os.environ, "TASKGATE_STATE_DIR": meeting.state, READY_VARIABLE: str(write_end)}
-        os.execve(sys.executable, words, environment)
+        os.execve(sys.executable, arguments, environment)
     except BaseException:  # a forked process must not return into its parent's code
         os._exit(1)
 

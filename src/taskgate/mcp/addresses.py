@@ -57,7 +57,7 @@ SPECIAL_IPV6: Final = tuple(
     )
 )
 
-# Forms that stand for the IPv4 address in their last 32 bits: "mapped" is how the operating system writes IPv4, and the
+# Forms that embed an IPv4 address in their last 32 bits: "mapped" is how the operating system writes IPv4, and the
 # well-known NAT64 prefix is what DNS64 returns for public IPv4 servers where there is no IPv4.
 _EMBEDS_IPV4: Final = (ipaddress.IPv6Network("::ffff:0:0/96"), ipaddress.IPv6Network("64:ff9b::/96"))
 _ISATAP: Final = (0x00005EFE, 0x02005EFE)

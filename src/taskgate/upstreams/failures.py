@@ -51,8 +51,8 @@ def _text(status: int, in_session: bool, error: bytes | None) -> str:
         return "does not know the session any more"
     if error is None:
         return f"rejected the request with HTTP {status}"
-    said = wire.parse_strictly(error).get("message")
-    text = said[:_ERROR_TEXT_CHARS] if type(said) is str else ""
+    reported = wire.parse_strictly(error).get("message")
+    text = reported[:_ERROR_TEXT_CHARS] if type(reported) is str else ""
     return f"rejected the request with HTTP {status}: {text}".rstrip(": .")
 
 

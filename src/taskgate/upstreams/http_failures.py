@@ -70,13 +70,13 @@ def refusal(
 
 def _retry_after(headers: Mapping[bytes, bytes]) -> float | None:
     """Parse Retry-After: seconds or a date (RFC 9110, 10.2.3). None if it is neither."""
-    asked = headers.get(b"retry-after", b"").strip()[:64]
-    if asked.isdigit():
-        return float(asked)
+    header = headers.get(b"retry-after", b"").strip()[:64]
+    if header.isdigit():
+        return float(header)
     from email.utils import parsedate_to_datetime
 
     try:
-        until = parsedate_to_datetime(asked.decode("ascii")).timestamp()
+        until = parsedate_to_datetime(header.decode("ascii")).timestamp()
     except (ValueError, OverflowError):
         return None
     return max(until - clock.wall(), MIN_RETRY_S)

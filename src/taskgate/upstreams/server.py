@@ -8,7 +8,6 @@ background task keeps reconnecting.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
@@ -35,16 +34,14 @@ from taskgate.ports.upstream import (
     UpstreamCall,
     never_sent,
 )
-from taskgate.upstreams.backoff import Backoff
-from taskgate.upstreams.crash_loop import PAUSE_S, CrashLoop
 from taskgate.upstreams.failures import unreachable
 from taskgate.upstreams.health_watch import HealthWatch
 from taskgate.upstreams.intake import Intake
-from taskgate.upstreams.last_failure import LastFailure
 from taskgate.upstreams.link_keys import COMMON, key_in, listening_caller
 from taskgate.upstreams.open_link import AnyLink, Opener
 from taskgate.upstreams.own_links import OwnLinks
 from taskgate.upstreams.places import PlaceMap, SpecAt, no_places
+from taskgate.upstreams.reconnect import Reconnection
 from taskgate.upstreams.spec import Instances, ServerSpec, Transport
 from taskgate.upstreams.stateful_link import StatefulLink
 from taskgate.upstreams.stateless_link import StatelessLink
@@ -84,24 +81,21 @@ class Server:
         self._opening: dict[LinkKey, asyncio.Task[AnyLink]] = {}
         self._first_contact = asyncio.Lock()
         self._handshakes = asyncio.Semaphore(STARTS_AT_ONCE if self._by_stdio else HANDSHAKES_AT_ONCE)
-        self._backoff = Backoff()
-        self._last_failure = LastFailure()
+        self._reconnection = Reconnection(self.listening_link, self._report)
         self._watched = WatchedResources(self, spec.connect_timeout_s)
-        self._returning: asyncio.Task[None] | None = None
         self._retiring: set[asyncio.Task[None]] = set()
         self._closed = False
         self._announcer: LinkKey | None = None
         self._own: OwnLinks | None = None
         """Separate links of conversations, once they are needed."""
         self._health = HealthWatch(self._links_to_ping, self._health_changed, self._on_unresponsive)
-        self._crashes: dict[LinkKey, CrashLoop] = {}
 
     def adopt(self, spec: ServerSpec) -> None:
         """Apply changed settings after a reload. Open links continue; new ones use the new settings."""
         self.spec = spec
         self._places_of_clients.adopt(spec)
         self._opener.adopt(spec)
-        self._crashes.clear()
+        self._reconnection.forget_crashes()
         if self._own is not None:
             self._own.adopt(spec.own_links)
 
@@ -211,11 +205,9 @@ class Server:
         return await asyncio.shield(opening)
 
     def _check_paused(self, key: LinkKey) -> None:
-        now = clock.monotonic()
-        alone = self._crashes[key].paused_s(now) if key in self._crashes else 0.0
-        wait = max(self._backoff.wait_s(now), alone)
+        wait = self._reconnection.wait_s(key)
         if wait > 0 and not self._opener.only_lists_need_login(key):
-            raise unreachable(self.id, self._last_failure.until(wait))
+            raise unreachable(self.id, self._reconnection.last_failure.until(wait))
 
     async def _open(self, caller: LinkKey, profile: ClientProfile) -> AnyLink:
         async with self._handshakes:
@@ -226,7 +218,7 @@ class Server:
             except UpstreamError as problem:
                 # A failure for one client's folder or one principal says nothing about a server that others reach.
                 spared = isinstance(problem, AccountNeeded) or (caller.place and self._links)
-                failed = (lambda failure: failure) if spared else self._failed
+                failed = (lambda failure: failure) if spared else self._reconnection.failed
                 raise failed(never_sent(self.id, problem)) from None
         if self._links.get(link.key) is not link:
             self._arrived(link)
@@ -239,14 +231,13 @@ class Server:
             done.exception()
 
     def _arrived(self, link: AnyLink) -> None:
-        self._backoff.succeeded()
-        self._last_failure.over()
+        self._reconnection.succeeded()
         first = not any(known.alive for known in self._links.values())
         self._links[link.key] = link
         if link.key == COMMON and isinstance(link, StatelessLink) and not self._opener.distinguishes_callers:
             self._common = link
         self._health.start()
-        if first and self._returning is None:
+        if first and not self._reconnection.in_progress:
             self.listener.on_server(self.id, EventKind.SERVER_CONNECTED, {})
         if self._by_stdio:
             self._retire(link.key._replace(generation=link.generation.other, conversation=""))
@@ -292,43 +283,6 @@ class Server:
             self._close_in_background(link)
             self.on_closed(link, unreachable(self.id, "did not respond to pings and is restarted"))
 
-    def _failed(self, problem: UpstreamError) -> UpstreamError:
-        """Record a failed handshake. Several that fail together count as one."""
-        now = clock.monotonic()
-        if self._backoff.wait_s(now) <= 0:
-            self._backoff.failed(now)
-        self._last_failure.set(problem)
-        self._start_reconnecting()
-        return problem
-
-    def _crashed(self, key: LinkKey, why: str) -> None:
-        """Record the crash of a process. Repeated crashes pause its restarts; those of one session affect no other."""
-        now = clock.monotonic()
-        self.listener.on_server(self.id, EventKind.SERVER_PROCESS_CRASHED, {"reason": why}, key)
-        loop = self._crashes.setdefault(key, CrashLoop(self.spec.restart_limit, self.spec.restart_within_s))
-        if loop.crashed(now):
-            if not key.session:
-                self._backoff.pause_until(now + PAUSE_S)
-            data = {"crashes": loop.limit, "next_retry_ms": int(PAUSE_S * 1000)}
-            self.listener.on_server(self.id, EventKind.SERVER_RESTART_FAILED, data, key)
-
-    def _start_reconnecting(self) -> None:
-        if not self._closed and (self._returning is None or self._returning.done()):
-            self._returning = asyncio.get_running_loop().create_task(self._reconnect_loop())
-            wait_ms = int(self._backoff.wait_s(clock.monotonic()) * 1000)
-            data = {"attempt": max(1, self._backoff.attempt), "next_retry_ms": wait_ms}
-            self.listener.on_server(self.id, EventKind.SERVER_RECONNECTING, data)
-
-    async def _reconnect_loop(self) -> None:
-        while not self._closed:
-            await clock.sleep(self._backoff.wait_s(clock.monotonic()))
-            with contextlib.suppress(UpstreamError):
-                await self.listening_link()
-                self._last_failure.over()
-                self.listener.on_server(self.id, EventKind.SERVER_RECONNECTED, {})
-                self._returning = None
-                return
-
     # Used by the opener of links
 
     def link_in(self, caller: LinkKey, generation: Generation) -> tuple[LinkKey, AnyLink | None]:
@@ -367,10 +321,14 @@ class Server:
             self._generations.forget()
         self.listener.on_server(self.id, EventKind.SERVER_DISCONNECTED, {"reason": reason.message}, link.key)
         if self._by_stdio:
-            self._crashed(link.key, reason.message)
-        self._last_failure.set(reason)
+            limit, within_s = self.spec.restart_limit, self.spec.restart_within_s
+            self._reconnection.crashed(link.key, reason.message, limit=limit, within_s=within_s)
+        self._reconnection.lost(reason)
         if not self._links or link.key.session == LISTENER:
-            self._start_reconnecting()
+            self._reconnection.start()
+
+    def _report(self, kind: EventKind, data: Mapping[str, Any], key: LinkKey | None = None) -> None:
+        self.listener.on_server(self.id, kind, data, key)
 
     def on_server(self, server: str, kind: EventKind, data: Mapping[str, Any], key: LinkKey | None = None) -> None:
         self.listener.on_server(server, kind, data, key)
@@ -396,8 +354,7 @@ class Server:
     async def release(self, session: str) -> None:
         if not session:
             return
-        for key in [key for key in self._crashes if key.session == session]:
-            del self._crashes[key]
+        self._reconnection.forget_crashes(session)
         opening = [task for key, task in self._opening.items() if key.session == session]
         for task in opening:
             task.cancel()
@@ -418,8 +375,8 @@ class Server:
         if alive:
             await alive[0].round_trip(self.spec.connect_timeout_s)
             return
-        self._backoff.succeeded()
-        self._crashes.clear()
+        self._reconnection.backoff.succeeded()
+        self._reconnection.forget_crashes()
         await self.listening_link()
 
     def status(self) -> ServerStatus:
@@ -431,17 +388,21 @@ class Server:
             state = ServerState.DEGRADED if self._health.degraded else ServerState.CONNECTED
             stderr = tuple(line for link in alive for line in self._opener.stderr_of(link))
             return ServerStatus(
-                state, spoken, last_error=self._last_failure.shown, stderr=stderr, printed=self._opener.printed
+                state,
+                spoken,
+                last_error=self._reconnection.last_failure.shown,
+                stderr=stderr,
+                printed=self._opener.printed,
             )
-        if self._backoff.attempt or self._last_failure.shown is not None:
-            wait = int(self._backoff.wait_s(clock.monotonic()) * 1000)
-            attempt, stderr_lines = self._backoff.attempt, self._opener.last_stderr
+        if self._reconnection.backoff.attempt or self._reconnection.last_failure.shown is not None:
+            wait = int(self._reconnection.backoff.wait_s(clock.monotonic()) * 1000)
+            attempt, stderr_lines = self._reconnection.backoff.attempt, self._opener.last_stderr
             return ServerStatus(
                 ServerState.RECONNECTING,
                 spoken,
                 attempt,
                 wait,
-                self._last_failure.shown,
+                self._reconnection.last_failure.shown,
                 stderr_lines,
                 self._opener.printed,
             )
@@ -454,10 +415,11 @@ class Server:
     async def close(self) -> None:
         self._closed = True
         await self._health.close()
-        ending = [*self._opening.values(), *([self._returning] if self._returning is not None else [])]
-        for task in ending:
+        await self._reconnection.close()
+        opening = list(self._opening.values())
+        for task in opening:
             task.cancel()
-        await asyncio.gather(*ending, return_exceptions=True)
+        await asyncio.gather(*opening, return_exceptions=True)
         await self._watched.close()
         links, self._links = list(self._links.values()), {}
         await asyncio.gather(*self._retiring, *(link.close(for_good=False) for link in links), return_exceptions=True)

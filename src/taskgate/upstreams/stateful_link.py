@@ -27,7 +27,6 @@ from taskgate.core.generations.stateless import unstamp
 from taskgate.core.identity.addressees import has_conversation
 from taskgate.core.identity.conversation import SESSION
 from taskgate.core.meta import with_meta
-from taskgate.core.questions.question import QUESTION_METHODS, Question
 from taskgate.core.wire import Kind, Message, Raw
 from taskgate.ports.outlet import TOOK_TOO_LONG, CancelNote
 from taskgate.ports.upstream import (
@@ -42,25 +41,18 @@ from taskgate.ports.upstream import (
     UpstreamCall,
     own_call,
 )
-from taskgate.telemetry.logs import log
 from taskgate.upstreams.failures import HandshakeRefused, broke_protocol
 from taskgate.upstreams.flight import Flight, Wire, next_number
-from taskgate.upstreams.reply_queue import ReplyQueue
+from taskgate.upstreams.kept_progress import KeptProgress
 from taskgate.upstreams.resend import InSession, send_again
+from taskgate.upstreams.server_requests import ServerRequests
 from taskgate.upstreams.server_tasks import related_task, shown_params
 from taskgate.upstreams.session_renewal import SessionRenewal
 
-_METHOD_NOT_FOUND: Final = wire.encode({"code": -32601, "message": "Method not found"})
 _LEVELS: Final = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
-_TOO_MANY_QUESTIONS: Final = wire.encode({"code": -32603, "message": "Too many requests of this server are open"})
-MAX_LINGERING: Final = 1000
-_LATE_TOKENS: Final = 16
-"""Progress after a reply is rare, and concerns only the last few requests."""
 MAX_CONVERSATIONS: Final = 10_000
 HANDED_OVER_S: Final = 30.0
 """How long a link stays reserved for a call that has not started; it may have been cancelled."""
-MAX_QUESTIONS: Final = 1000
-"""Maximum number of open requests of the server on one link."""
 _LOST_SESSION: Final = (400, 404)
 _HANDSHAKE_S: Final = 10.0
 OUR_INFO: Final = {"name": "taskgate", "version": __version__}
@@ -93,11 +85,9 @@ class StatefulLink:
         self._wire = line
         self._listener = listener
         self._flights: dict[int, Flight] = {}
-        self._lingering: dict[int, Flight] = {}
-        self._late_progress: dict[int, Raw] = {}
-        self._answering: dict[bytes, asyncio.Task[None]] = {}
+        self._progress = KeptProgress()
         self._background: set[asyncio.Task[None]] = set()
-        self._replies = ReplyQueue(self._send_quietly, self._spawn)
+        self._requests = ServerRequests(self, listener, self._send_quietly, self._spawn)
         self.renewal = SessionRenewal(server, self._open_again)
         self._level: str | None = None
         line.attach(self)
@@ -195,7 +185,7 @@ class StatefulLink:
     @property
     def is_free(self) -> bool:
         """Whether the link has no open or reserved call and follows no task of the server."""
-        return not self._open_calls() and not self._lingering and clock.monotonic() >= self._handed_over
+        return not self._open_calls() and not self._progress.has_tasks and clock.monotonic() >= self._handed_over
 
     @property
     def served(self) -> bool:
@@ -222,26 +212,14 @@ class StatefulLink:
         finally:
             del self._flights[number]
             if request.progress_token is not None and self.key.session:
-                self._expect_late_progress(number, request.progress_token)
+                self._progress.keep_late(number, request.progress_token)
         self._timeouts = 0
         secrets = self._wire.secret_filter
         if secrets.active and secrets.concerns(request.method, message):
             message = await secrets.answer(request.method, message)
         if "task" in members and message.raw_result is not None:
-            self._keep_progress(flight)
+            self._progress.keep_task(flight)
         return self._reply(message)
-
-    def _expect_late_progress(self, number: int, token: Raw) -> None:
-        """Keep the caller's progress token of a finished request, because servers may report progress after the reply."""
-        self._late_progress[number] = token
-        if len(self._late_progress) > _LATE_TOKENS:
-            del self._late_progress[next(iter(self._late_progress))]
-
-    def _keep_progress(self, flight: Flight) -> None:
-        """Keep the progress token of a call that became a task of the server; it is valid until that ends (2025-11-25, tasks)."""
-        self._lingering[flight.number] = flight
-        if len(self._lingering) > MAX_LINGERING:
-            del self._lingering[next(iter(self._lingering))]
 
     def _reply(self, message: Message) -> Reply:
         if message.raw_result is not None:
@@ -324,38 +302,25 @@ class StatefulLink:
     def incoming(self, message: Message, flight: Flight | None) -> None:
         if message.kind is Kind.NOTIFICATION:
             self._notified(message, flight)
-        elif message.method == "ping":
-            self._queue_reply(wire.success(message.id or b"null", b"{}"))
-        elif message.method not in QUESTION_METHODS or message.id is None:
-            self._queue_reply(wire.failure(message.id, _METHOD_NOT_FOUND))
-        elif len(self._answering) >= MAX_QUESTIONS:
-            self._queue_reply(wire.failure(message.id, _TOO_MANY_QUESTIONS))
         else:
-            tied = self._flight_of_task(message) or flight
-            task = self._spawn(self._answer(message, tied.request if tied is not None else None, self._open_calls()))
-            self._answering[message.id] = task
+            self._requests.handle(message, lambda asked: self._call_of(asked, flight), self._open_calls)
 
-    def _queue_reply(self, body: bytes) -> None:
-        if not self._replies.reply(body):
-            log.warning(
-                "server sends requests faster than they can be answered; some replies were dropped", server=self.server
-            )
+    def _call_of(self, message: Message, flight: Flight | None) -> UpstreamCall | None:
+        found = self._flight_of_task(message) or flight
+        return found.request if found is not None else None
 
     def _notified(self, message: Message, flight: Flight | None) -> None:
         if message.method == "notifications/cancelled":
-            asked = (message.params or {}).get("requestId")
-            task = self._answering.get(wire.encode(asked))
-            if task is not None:
-                task.cancel()
+            self._requests.cancel((message.params or {}).get("requestId"))
             return
         if message.method in TASK_NEWS:
             # Tasks of the server, whose ids callers do not know. The gateway polls those that belong to its calls.
             return
         if message.method == "notifications/progress":
             token = (message.params or {}).get(PROGRESS_TOKEN)
-            flight = self._flights.get(token) or self._lingering.get(token) if type(token) is int else None
+            flight = self._flights.get(token) or self._progress.task(token) if type(token) is int else None
             if flight is None:
-                late = self._late_progress.get(token) if type(token) is int else None
+                late = self._progress.late(token) if type(token) is int else None
                 if late is not None:
                     members = wire.members_of(shown_params(message) or Raw(b"{}"))
                     self._listener.on_notification(
@@ -395,21 +360,6 @@ class StatefulLink:
         first = next(calls, None)
         return first if next(calls, None) is None else None
 
-    async def _answer(self, message: Message, call: UpstreamCall | None, open_calls: list[UpstreamCall]) -> None:
-        """Answer a request of the server. `call` is the one that it belongs to, if known."""
-        question = Question(message.method, shown_params(message), self.server, related_task(message.params))
-        try:
-            if question.is_list or call is None:
-                answer = await self._listener.on_question(self, question, open_calls)
-            else:
-                answer = await call.on_question(question)
-        finally:
-            self._answering.pop(message.id or b"", None)
-        if answer.result is not None:
-            await self._send_quietly(wire.success(message.id or b"null", answer.result))
-        else:
-            await self._send_quietly(wire.failure(message.id, answer.error or _METHOD_NOT_FOUND))
-
     async def _send_quietly(self, body: bytes) -> None:
         """Send without raising: the server may be gone, and no caller waits for the result."""
         try:
@@ -442,8 +392,7 @@ class StatefulLink:
 
     def lost(self, reason: UpstreamError | None) -> None:
         self.alive = False
-        for task in list(self._answering.values()):
-            task.cancel()
+        self._requests.cancel_all()
         if reason is not None and not self._closed:
             self._closed = True
             self._listener.on_closed(self, reason)
@@ -452,7 +401,7 @@ class StatefulLink:
         """Close the link. If not for good, the session stays open on the server while it runs tasks for it."""
         self.alive = False
         self._closed = True
-        if not for_good and (self._lingering or self.key.resumes):
+        if not for_good and (self._progress.has_tasks or self.key.resumes):
             self._wire.use_session(None)
         tasks = list(self._background)
         for task in tasks:

@@ -19,7 +19,7 @@ _TOOLS: Final = TOOLS_HEADER.encode("ascii")
 def narrowing_of(
     query: bytes, headers: dict[bytes, bytes], every_header: Iterable[tuple[bytes, bytes]]
 ) -> SessionRequest:
-    """The wish of one HTTP request. A header given several times narrows several times. Raises CallerError."""
+    """Return the restriction of one HTTP request. A repeated header narrows repeatedly. Raises CallerError."""
     if not query and _SERVERS not in headers and _TOOLS not in headers:
         return NO_WISH
     return _read(query, tuple((name, value) for name, value in every_header if name in (_SERVERS, _TOOLS)))

@@ -149,7 +149,7 @@ class HttpConnection(asyncio.Protocol):
 
     def abort(self) -> None:
         """Close without flushing. An exchange in progress fails."""
-        self._fail(self._broken_stage(), "the connection was closed by us")
+        self._fail(self._broken_stage(), "the gateway closed the connection")
 
     # Called by the event loop.
 
