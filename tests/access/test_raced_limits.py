@@ -1,4 +1,4 @@
-"""Limits count before they await: many requests at once get no more than as many one after the other."""
+"""Limits count before they await: parallel requests get no more than sequential ones."""
 
 from __future__ import annotations
 

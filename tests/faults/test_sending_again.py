@@ -1,4 +1,4 @@
-"""What is sent again, when, and what is never: in virtual time, beside a server that counts."""
+"""What is retried, when, and what is never retried: in virtual time, with a server that counts calls."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ async def test_a_400_in_a_session_that_is_known_is_in_doubt_and_not_sent_again()
 
 @pytest.mark.parametrize("generation", ["2025", "2026"])
 @seam
-async def test_a_server_that_asks_for_patience_is_given_it_once(generation: str) -> None:
+async def test_retry_after_is_honoured_once(generation: str) -> None:
     server, refusals = Upstream(generation), [1]
     times: list[float] = []
 
@@ -130,7 +130,7 @@ async def test_a_server_that_asks_for_patience_is_given_it_once(generation: str)
 
 @seam
 @pytest.mark.parametrize("asked", ["9" * 400, "99999999999", "Wed, 21 Oct 2099 07:28:00 GMT"])
-async def test_patience_that_nobody_has_is_not_cut_short(asked: str) -> None:
+async def test_unreasonable_retry_after_ends_the_call_without_a_retry(asked: str) -> None:
     server = Upstream("2025")
 
     @server.tool("t")
@@ -145,7 +145,7 @@ async def test_patience_that_nobody_has_is_not_cut_short(asked: str) -> None:
 
 @seam
 @pytest.mark.parametrize("ahead_s", [7, -100])
-async def test_patience_may_be_asked_for_by_a_date(ahead_s: int) -> None:
+async def test_retry_after_may_be_a_date(ahead_s: int) -> None:
     server, times = Upstream("2025"), list[float]()
 
     @server.tool("t")
@@ -162,7 +162,7 @@ async def test_patience_may_be_asked_for_by_a_date(ahead_s: int) -> None:
 
 
 @seam
-async def test_a_task_that_was_sent_once_is_not_said_to_be_unexecuted_while_it_is_tried_again() -> None:
+async def test_status_of_a_retried_task_does_not_claim_no_execution() -> None:
     server = Upstream("2025")
 
     @server.tool("t")
@@ -181,7 +181,7 @@ async def test_a_task_that_was_sent_once_is_not_said_to_be_unexecuted_while_it_i
 
 
 @seam
-async def test_a_task_that_was_never_sent_is_tried_until_its_ttl_and_then_was_not_executed() -> None:
+async def test_unsent_task_is_retried_until_ttl_and_reports_not_executed() -> None:
     server = Upstream("2025", tools={"t": done})
     async with Gateway({}, {"far": server}) as gate:
         caller = await gate.caller("2025")
@@ -202,7 +202,7 @@ async def test_a_task_that_was_never_sent_is_tried_until_its_ttl_and_then_was_no
 
 
 @seam
-async def test_the_clock_of_an_execution_starts_when_the_call_is_sent() -> None:
+async def test_execution_timeout_starts_with_the_send() -> None:
     server = Upstream("2025")
 
     async def slow(call: Call) -> str:
@@ -222,7 +222,7 @@ async def test_the_clock_of_an_execution_starts_when_the_call_is_sent() -> None:
 
 
 @seam
-async def test_a_key_does_not_keep_a_failure_that_was_never_sent() -> None:
+async def test_idempotency_key_does_not_keep_an_unsent_failure() -> None:
     server = Upstream("2025", tools={"t": done})
     key = {"_meta": {"taskgate/idempotencyKey": "k"}}
     async with Gateway({"tasks": {"default_ttl_ms": 20_000}}, {"far": server}) as gate:
@@ -240,7 +240,7 @@ async def test_a_key_does_not_keep_a_failure_that_was_never_sent() -> None:
 
 
 @seam
-async def test_a_handshake_that_fails_is_not_a_call_that_may_have_run() -> None:
+async def test_failed_handshake_reports_not_executed() -> None:
     server = Upstream("2025", tools={"t": done})
 
     async def never(call: Call) -> None:
@@ -259,7 +259,7 @@ async def test_a_handshake_that_fails_is_not_a_call_that_may_have_run() -> None:
 
 @pytest.mark.parametrize("way", ["plain", "task", "keyed"])
 @seam
-async def test_a_server_that_wants_input_and_asks_nothing_is_refused_at_once(way: str) -> None:
+async def test_input_required_without_questions_fails_at_once(way: str) -> None:
     server, runs = Upstream("2026"), [0]
 
     async def silent(call: Call) -> None:
@@ -280,7 +280,7 @@ async def test_a_server_that_wants_input_and_asks_nothing_is_refused_at_once(way
 
 
 @seam
-async def test_answers_survive_a_server_that_is_away_and_are_asked_for_once() -> None:
+async def test_answers_survive_a_server_outage_and_are_asked_once() -> None:
     server = Asking()
     async with Gateway({}, {"far": server}) as gate:
         caller = await gate.caller("2025", capabilities=ASKABLE, answers={"elicitation/create": server.goes_away})
@@ -296,7 +296,7 @@ async def test_answers_survive_a_server_that_is_away_and_are_asked_for_once() ->
 
 
 @seam
-async def test_an_answer_that_was_acknowledged_before_a_crash_is_used_after_it() -> None:
+async def test_acknowledged_answer_is_used_after_a_crash() -> None:
     server = Asking()
     async with Gateway({}, {"far": server}) as gate:
         caller = await gate.caller("2025", capabilities=ASKABLE, answers={"elicitation/create": server.goes_away})
@@ -316,7 +316,7 @@ async def test_an_answer_that_was_acknowledged_before_a_crash_is_used_after_it()
 
 
 @seam
-async def test_a_question_whose_stream_broke_is_asked_on_the_next_one_and_shown_meanwhile() -> None:
+async def test_question_on_a_broken_stream_is_asked_on_the_next_one() -> None:
     server = Upstream("2025")
 
     async def asks(call: Call) -> str:
@@ -344,7 +344,7 @@ async def test_a_question_whose_stream_broke_is_asked_on_the_next_one_and_shown_
 @pytest.mark.parametrize("way", ["plain", "task"])
 @pytest.mark.parametrize("stream", [False, True])
 @seam
-async def test_a_result_that_is_too_large_was_executed_and_is_not_sent_again(stream: bool, way: str) -> None:
+async def test_too_large_result_reports_executed_and_is_not_retried(stream: bool, way: str) -> None:
     server = Upstream("2025")
 
     async def large(call: Call) -> Any:

@@ -179,7 +179,7 @@ async def test_vendor_task_that_exists_states_its_record() -> None:
 
 
 @seam
-async def test_fault_inside_gateway_is_no_proof(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_internal_error_reports_executed_maybe(monkeypatch: pytest.MonkeyPatch) -> None:
     server = Upstream()
     async with Gateway({}, {"notes": server}) as gate:
         caller = await gate.caller("2025")

@@ -1,4 +1,4 @@
-"""What keeps callers apart and strangers out, each seen from where an attacker would stand."""
+"""Guards that separate callers and keep out attackers, each tested from the outside."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ async def test_a_task_is_found_by_its_own_caller_only() -> None:
 
 
 @seam
-async def test_a_session_is_of_no_use_at_the_address_of_another_scope() -> None:
+async def test_session_is_invalid_at_another_scope() -> None:
     scopes = {"default": {"default_servers": ["*"]}, "other": {"default_servers": ["*"]}}
     async with Gateway({"scopes": scopes}, {"notes": server()}) as gate:
         caller = await gate.caller("2025")
@@ -72,7 +72,7 @@ async def test_a_session_is_of_no_use_at_the_address_of_another_scope() -> None:
 
 
 @seam
-async def test_a_caller_has_as_many_sessions_as_the_file_says() -> None:
+async def test_session_limit_per_caller_is_enforced() -> None:
     async with Gateway({"limits": {"sessions_per_caller": 2}, **TOKENS}, {"notes": server()}) as gate:
         for _ in range(2):
             await gate.caller("2025", token="token-of-ann")
@@ -90,7 +90,7 @@ async def status_of(gate: Gateway, head: bytes) -> int:
 
 
 @seam
-async def test_headers_are_few_and_small_and_name_one_host() -> None:
+async def test_header_limits_and_single_host_are_enforced() -> None:
     async with Gateway({"limits": {"header_count": 10, "header_bytes": "8KiB"}}) as gate:
         host = f"host: 127.0.0.1:{gate.address[1]}\r\n".encode()
         assert await status_of(gate, host) == 200
@@ -102,7 +102,7 @@ async def test_headers_are_few_and_small_and_name_one_host() -> None:
 
 
 @seam
-async def test_the_token_of_a_temporary_scope_is_worth_nothing_from_its_last_moment_on() -> None:
+async def test_temporary_scope_token_is_invalid_after_expiry() -> None:
     async with Gateway({}, {"notes": server()}) as gate:
         config = {"mcp.enabled": "true", "mcp.default_server_ids": '["notes"]'}
         made = (await gate.operator("POST", "/api/v1/scopes", {"config": config, "lifetime_ms": 60_000})).json()
@@ -115,14 +115,14 @@ async def test_the_token_of_a_temporary_scope_is_worth_nothing_from_its_last_mom
 
 
 @seam
-async def test_a_page_takes_no_more_than_it_needs() -> None:
+async def test_login_form_body_is_limited() -> None:
     async with Gateway() as gate:
         form = {"content-type": "application/x-www-form-urlencoded"}
         assert (await gate.http("POST", "/login", b"x=" + bytes(300_000), form).done()).status == 413
 
 
 @seam
-async def test_an_allowlist_of_resources_holds_for_those_that_no_server_lists() -> None:
+async def test_resource_allowlist_applies_to_unlisted_resources() -> None:
     notes = Upstream("2025", capabilities={"resources": {}})
 
     async def read(call: Call) -> Any:
@@ -140,7 +140,7 @@ async def test_an_allowlist_of_resources_holds_for_those_that_no_server_lists() 
 
 
 @seam
-async def test_a_made_up_id_of_a_servers_task_does_not_reach_the_server() -> None:
+async def test_forged_upstream_task_id_does_not_reach_the_server() -> None:
     notes = server()
     async with Gateway({}, {"notes": notes}) as gate:
         caller = await gate.caller("2025", capabilities=TASKS)
@@ -153,7 +153,7 @@ async def test_a_made_up_id_of_a_servers_task_does_not_reach_the_server() -> Non
 
 
 @seam
-async def test_nothing_is_held_or_sent_once_the_gateway_drains() -> None:
+async def test_no_call_is_held_or_sent_while_draining() -> None:
     notes = server()
     config = {"servers": {"notes": {"budgets": {"max_concurrency": 1}}}}
     async with Gateway(config, {"notes": notes}) as gate:
@@ -171,7 +171,7 @@ async def test_nothing_is_held_or_sent_once_the_gateway_drains() -> None:
         assert notes.count("slow") == 1
 
 
-def test_a_request_state_is_signed() -> None:
+def test_request_state_is_signed() -> None:
     signer = RequestStateSigner(b"key", clock.wall_ms)
     state = signer.sign("relay", "ann", "tools/call", "t", "notes", body="body")
     assert signer.verify(state, "ann", "tools/call", "t").body == "body"
@@ -186,14 +186,14 @@ def test_a_request_state_is_signed() -> None:
 
 
 @pytest.mark.parametrize("who", [("bob", "tools/call", "t"), ("ann", "prompts/get", "t"), ("ann", "tools/call", "u")])
-def test_a_request_state_is_good_for_one_caller_and_one_call(who: tuple[str, str, str]) -> None:
+def test_request_state_is_bound_to_caller_and_call(who: tuple[str, str, str]) -> None:
     signer = RequestStateSigner(b"key", clock.wall_ms)
     with pytest.raises(CallerError):
         signer.verify(signer.sign("relay", "ann", "tools/call", "t", "notes", body="body"), *who)
 
 
 @seam
-async def test_a_request_state_expires() -> None:
+async def test_request_state_expires() -> None:
     signer = RequestStateSigner(b"key", clock.wall_ms)
     state = signer.sign("relay", "ann", "tools/call", "t", "notes", body="body")
     the_loop().leap(LIFETIME_S - 1)
@@ -203,7 +203,7 @@ async def test_a_request_state_expires() -> None:
         signer.verify(state, "ann", "tools/call", "t")
 
 
-def test_request_state_is_good_at_gateway_whose_own_clock_is_hours_off() -> None:
+def test_request_state_uses_the_store_clock() -> None:
     """Both gateways have the clock of the store that they share."""
     made = RequestStateSigner(b"key", lambda: 1_790_000_000_000)
     state = made.sign("relay", "ann", "tools/call", "t", "notes", body="body")
@@ -215,7 +215,7 @@ def test_request_state_is_good_at_gateway_whose_own_clock_is_hours_off() -> None
         )
 
 
-def test_an_argument_that_imitates_a_declared_one_is_not_judged() -> None:
+def test_argument_imitating_a_declared_one_is_refused() -> None:
     schema = {"properties": {"amount": {"type": "integer"}}}
     asked = Asked("ann", frozenset(), "default", "bank", "pay", b'{"Amount":500}', input_schema=schema)
     with pytest.raises(CallerError, match="imitates"):
@@ -223,7 +223,7 @@ def test_an_argument_that_imitates_a_declared_one_is_not_judged() -> None:
 
 
 @seam
-async def test_a_copy_of_a_cookie_is_worth_nothing_after_its_session_was_ended(tmp_path: Path) -> None:
+async def test_cookie_is_invalid_after_logout(tmp_path: Path) -> None:
     ann = Approver("ann", frozenset({APPROVER_ROLE}))
     store = open_store(tmp_path / "people.db")
     login = Login(b"secret", {"ann": ann}.get, lambda: True, store, EventHub())
@@ -242,7 +242,7 @@ async def test_a_copy_of_a_cookie_is_worth_nothing_after_its_session_was_ended(t
 
 
 @seam
-async def test_a_name_that_leads_inside_is_not_connected_to() -> None:
+async def test_hostname_resolving_to_internal_address_is_refused() -> None:
     loop = the_loop()
     loop.network.name("inside.test", "10.0.0.9")
     reached: list[object] = []
@@ -259,7 +259,7 @@ async def test_a_name_that_leads_inside_is_not_connected_to() -> None:
 
 
 @seam
-async def test_a_token_is_good_until_it_expires() -> None:
+async def test_token_is_valid_until_it_expires() -> None:
     token = Token("ann", hashlib.sha256(b"token-of-ann").hexdigest(), expires=clock.wall() + 60)
     credentials = Credentials(
         (token,), None, None, None, {}, scope_of_token=lambda _digest: None, records=NoRecords(), certificates={}
@@ -279,7 +279,7 @@ async def test_a_token_is_good_until_it_expires() -> None:
 
 
 @seam
-async def test_plain_calls_wait_for_a_store_that_confirms_what_is_kept_in_memory(
+async def test_plain_calls_are_refused_while_caches_are_unconfirmed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A store that others share tells when it was last heard of; here it falls silent."""
@@ -300,7 +300,7 @@ async def test_plain_calls_wait_for_a_store_that_confirms_what_is_kept_in_memory
 
 
 @seam
-async def test_a_plain_call_goes_on_while_a_change_of_another_gateway_is_being_read(
+async def test_plain_call_continues_while_a_change_is_read(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """What was current a moment ago is not refused as unconfirmed because there is news; what stays unread for long is."""
@@ -329,7 +329,7 @@ async def test_a_plain_call_goes_on_while_a_change_of_another_gateway_is_being_r
 
 
 @seam
-async def test_a_task_that_is_forbidden_between_two_rounds_ends_as_done_in_part() -> None:
+async def test_task_denied_between_rounds_ends_as_partial_failure() -> None:
     notes = Upstream("2026")
 
     async def write(call: Call) -> str:

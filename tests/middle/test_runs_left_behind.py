@@ -51,7 +51,7 @@ def tasks_of(gate: Gateway) -> Any:
 
 
 @seam
-async def test_a_run_whose_task_another_gateway_has_gives_its_place_back_and_ends_nothing(
+async def test_abandoned_run_releases_its_slot_and_keeps_the_task(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Whatever came of it would be refused, and it would keep others waiting for as long as its server takes."""
@@ -75,7 +75,7 @@ async def test_a_run_whose_task_another_gateway_has_gives_its_place_back_and_end
 
 
 @seam
-async def test_others_have_their_turn_while_all_runs_are_looked_at_before_a_stop() -> None:
+async def test_shutdown_check_of_many_runs_lets_other_requests_run() -> None:
     """With 14,000 tasks in line nobody was answered for a third of a second."""
     count = 4 * READS_PER_TURN
     async with Gateway({"servers": {"notes": {"budgets": {"max_concurrency": 1}}}}, {"notes": slow_server()}) as gate:
@@ -91,7 +91,7 @@ async def test_others_have_their_turn_while_all_runs_are_looked_at_before_a_stop
 
 
 @seam
-async def test_tasks_of_a_claim_whose_answer_was_lost_are_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_tasks_of_a_claim_with_lost_reply_are_resumed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The claim was committed, so that nobody else will look for them, and nobody here was told which they are."""
     server = slow_server()
     async with Gateway(READ, {"notes": server}) as gate:
@@ -117,7 +117,7 @@ async def test_tasks_of_a_claim_whose_answer_was_lost_are_looked_for(monkeypatch
 
 
 @seam
-async def test_tasks_that_were_claimed_while_the_store_could_not_be_read_are_picked_up(
+async def test_tasks_claimed_during_a_store_failure_are_resumed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     server = slow_server()
@@ -144,7 +144,7 @@ async def test_tasks_that_were_claimed_while_the_store_could_not_be_read_are_pic
 
 
 @seam
-async def test_takeover_does_not_end_a_call_whose_run_began_meanwhile() -> None:
+async def test_takeover_keeps_a_run_that_began_meanwhile() -> None:
     """The run began between the choice of the task and the transaction that would end it."""
     server = slow_server()
     async with Gateway({}, {"notes": server}) as gate:

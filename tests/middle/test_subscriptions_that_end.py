@@ -1,4 +1,4 @@
-"""What a `subscriptions/listen` follows is let go at the server when it ends, also if it was refused half-way."""
+"""A `subscriptions/listen` ends its subscriptions at the server when it ends, also if it was refused half-way."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def followed(upstream: Upstream) -> list[str]:
     ],
     ids=["a resource that is denied", "tasks without the extension"],
 )
-async def test_a_refused_one_follows_nothing(wanted: dict[str, Any]) -> None:
+async def test_refused_listen_leaves_no_subscription(wanted: dict[str, Any]) -> None:
     upstream = server()
     async with Gateway(CONFIG, {"s": upstream}) as gate:
         caller = await gate.caller("2026")
@@ -58,7 +58,7 @@ async def test_a_refused_one_follows_nothing(wanted: dict[str, Any]) -> None:
 
 
 @seam
-async def test_one_that_names_a_resource_twice_lets_it_go() -> None:
+async def test_listen_naming_a_resource_twice_unsubscribes_it() -> None:
     upstream = server()
     async with Gateway(CONFIG, {"s": upstream}) as gate:
         caller = await gate.caller("2026")
@@ -72,7 +72,7 @@ async def test_one_that_names_a_resource_twice_lets_it_go() -> None:
 
 
 @seam
-async def test_a_session_that_may_follow_no_more_may_follow_the_same_again(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_session_at_its_limit_may_renew_a_subscription(monkeypatch: pytest.MonkeyPatch) -> None:
     """As it does where another gateway goes on with it, which follows again what the session followed."""
     monkeypatch.setattr("taskgate.gateway.methods.following.MAX_URIS", 1)
     upstream = server()

@@ -1,4 +1,4 @@
-"""A scheduler hands a scope over for one task: an address and a token of its own, which end by themselves."""
+"""A scheduler creates a scope for one task, with its own URL and token, which expire."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ async def status_of(gate: Gateway, path: str, token: str | None) -> int:
 @pytest.mark.parametrize("config", [{}, TOKENS], ids=["anonymous gateway", "gateway with tokens"])
 @pytest.mark.parametrize("generation", ["2025", "2026"])
 @seam
-async def test_the_bearer_of_its_token_sees_the_scope_and_nobody_else_does(config: Any, generation: str) -> None:
+async def test_only_the_token_bearer_sees_the_scope(config: Any, generation: str) -> None:
     async with Gateway(config, servers()) as gate:
         made = await handed_over(gate, label="task 7", lifetime_ms=60_000)
         assert (made["servers"], made["temporary"], made["label"]) == (["files"], True, "task 7")
@@ -69,7 +69,7 @@ async def test_the_bearer_of_its_token_sees_the_scope_and_nobody_else_does(confi
 
 
 @seam
-async def test_it_ends_by_itself_and_its_token_then_opens_nothing() -> None:
+async def test_scope_expires_and_its_token_becomes_invalid() -> None:
     """Not even what is open to everybody: the bearer would otherwise see more than it was given."""
     async with Gateway({}, servers()) as gate:
         made = await handed_over(gate, lifetime_ms=10_000)
@@ -89,7 +89,7 @@ async def test_it_ends_by_itself_and_its_token_then_opens_nothing() -> None:
 
 
 @seam
-async def test_it_outlives_a_crash_but_not_its_time() -> None:
+async def test_scope_survives_a_crash_but_not_its_expiry() -> None:
     async with Gateway({}, servers()) as gate:
         long, short = await handed_over(gate, lifetime_ms=60_000), await handed_over(gate, lifetime_ms=5_000)
         gate.crash()
@@ -110,7 +110,7 @@ async def test_it_outlives_a_crash_but_not_its_time() -> None:
 
 
 @seam
-async def test_the_operator_ends_it_before_its_time_and_shows_it_until_then() -> None:
+async def test_operator_can_list_and_end_a_scope() -> None:
     async with Gateway({}, servers()) as gate:
         made = await handed_over(gate)
         shown = (await gate.operator("GET", f"/api/v1/scopes/{made['scope']}")).json()
@@ -123,7 +123,7 @@ async def test_the_operator_ends_it_before_its_time_and_shows_it_until_then() ->
 
 
 @seam
-async def test_a_reload_keeps_it_and_other_scopes_are_not_disturbed_by_it() -> None:
+async def test_reload_keeps_temporary_and_other_scopes() -> None:
     config: dict[str, Any] = {"profiles": {"work": {"servers": ["files", "mail"]}}}
     by_profile = {
         "mcp.enabled": "true",
@@ -149,7 +149,7 @@ async def test_a_reload_keeps_it_and_other_scopes_are_not_disturbed_by_it() -> N
 
 
 @seam
-async def test_a_held_call_of_an_ended_scope_is_not_sent_after_all() -> None:
+async def test_held_call_of_an_ended_scope_is_not_sent() -> None:
     config = {"governance": {"rules": [{"match": "read", "action": "approve"}]}}
     upstreams = servers()
     async with Gateway(config, upstreams) as gate:
@@ -180,7 +180,7 @@ async def test_a_held_call_of_an_ended_scope_is_not_sent_after_all() -> None:
     ],
 )
 @seam
-async def test_a_bad_request_gets_a_sentence_and_opens_nothing(body: Any, text: str) -> None:
+async def test_invalid_request_gets_an_error_and_creates_no_scope(body: Any, text: str) -> None:
     async with Gateway({}, servers()) as gate:
         refused = await gate.operator("POST", "/api/v1/scopes", body)
         assert (refused.status, text in refused.json()["error"]) == (400, True), refused.body
@@ -188,7 +188,7 @@ async def test_a_bad_request_gets_a_sentence_and_opens_nothing(body: Any, text: 
 
 
 @seam
-async def test_only_the_operator_may() -> None:
+async def test_only_operators_may_manage_scopes() -> None:
     ann = "ann-token-0123456789abcdef"
     tokens = [
         *TOKENS["tokens"],
@@ -211,7 +211,7 @@ async def test_only_the_operator_may() -> None:
 
 
 @seam
-async def test_there_are_only_so_many_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_number_of_scopes_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("taskgate.gateway.methods.temporary_scopes.MAX_SCOPES", 2)
     async with Gateway({}, servers()) as gate:
         for _ in range(2):

@@ -1,4 +1,4 @@
-"""Who sees and may call what: by address, token, query, headers and `_meta`, in both generations."""
+"""Which tools a caller sees and may call: by URL, token, query, headers and `_meta`, in both generations."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ async def test_two_callers_on_one_gateway_see_and_call_different_sets(gateway: G
         "nowhere__x",
     ],
 )
-async def test_a_guessed_name_outside_the_subset_is_an_unknown_tool(gateway: Gateway, version: str, guess: str) -> None:
+async def test_hidden_and_unknown_tools_get_the_same_error(gateway: Gateway, version: str, guess: str) -> None:
     async with opened(f"{gateway.url}/review", version) as ann:
         error = (await ann.call(guess)).error
         unknown = (await ann.call("nowhere__y")).error
@@ -121,7 +121,7 @@ async def test_meta_on_initialize_narrows_a_session(gateway: Gateway) -> None:
 
 @pytest.mark.parametrize("version", GENERATIONS)
 @pytest.mark.parametrize("wish", ["?servers=mail", "?servers=files,nowhere"])
-async def test_asking_beyond_the_limit_is_refused_with_the_reason(gateway: Gateway, version: str, wish: str) -> None:
+async def test_narrowing_beyond_the_scope_is_refused_with_a_reason(gateway: Gateway, version: str, wish: str) -> None:
     async with talking(f"{gateway.url}/review{wish}", version) as ann:
         said = await ann.open() if version == STATEFUL else await ann.ask("tools/list")
     assert said is not None
@@ -142,9 +142,7 @@ async def test_asking_beyond_the_limit_is_refused_with_the_reason(gateway: Gatew
         ("?servers=%FF", "bad_scope_request"),
     ],
 )
-async def test_a_wish_that_cannot_be_read_is_refused_clearly(
-    gateway: Gateway, version: str, wish: str, error_type: str
-) -> None:
+async def test_malformed_narrowing_is_refused(gateway: Gateway, version: str, wish: str, error_type: str) -> None:
     async with talking(f"{gateway.url}/review{wish}", version) as ann:
         said = await ann.open() if version == STATEFUL else await ann.ask("tools/list")
     assert said is not None
@@ -184,7 +182,7 @@ async def test_a_wrong_token_is_refused_before_anything_else(guarded: Gateway) -
         assert (await stranger.ask("tools/list")).status == 401
 
 
-async def test_the_log_and_the_metrics_tell_the_effective_set(gateway: Gateway) -> None:
+async def test_log_and_metrics_contain_the_effective_set(gateway: Gateway) -> None:
     async with opened(f"{gateway.url}/review", STATEFUL) as ann:
         await ann.tools()
         metrics = (await ann.http.get(f"{gateway.base}/metrics")).text

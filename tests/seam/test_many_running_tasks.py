@@ -40,7 +40,7 @@ async def _task(caller: Caller, task_id: str) -> dict[str, Any]:
 
 @seam
 @pytest.mark.parametrize("generation", ["2025", "2026"])
-async def test_six_callers_with_many_hanging_tasks_each_do_not_hold_up_a_seventh(generation: str) -> None:
+async def test_many_hanging_tasks_do_not_delay_another_caller(generation: str) -> None:
     work = _sleeper(generation)
     async with Gateway({"limits": {"runs_per_server": 50}}, {"work": work}) as gate:
         for _ in range(6):
@@ -75,7 +75,7 @@ async def test_runs_wait_for_a_slot_report_it_and_complete(generation: str) -> N
 
 
 @seam
-async def test_the_line_is_fair_by_caller() -> None:
+async def test_run_queue_is_fair_between_callers() -> None:
     work = _sleeper("2025")
     async with Gateway({"limits": {"runs_per_server": 2}}, {"work": work}) as gate:
         greedy, polite = await gate.caller("2025"), await gate.caller("2025")
@@ -86,7 +86,7 @@ async def test_the_line_is_fair_by_caller() -> None:
 
 
 @seam
-async def test_a_run_that_waits_in_line_can_be_cancelled_and_was_never_sent() -> None:
+async def test_queued_run_can_be_cancelled_and_is_never_sent() -> None:
     work = _sleeper("2025")
     async with Gateway({"limits": {"runs_per_server": 1}}, {"work": work}) as gate:
         caller = await gate.caller("2025")
@@ -98,7 +98,7 @@ async def test_a_run_that_waits_in_line_can_be_cancelled_and_was_never_sent() ->
 
 
 @seam
-async def test_what_waits_in_line_at_a_crash_runs_once_afterwards() -> None:
+async def test_queued_runs_execute_once_after_a_crash() -> None:
     work = _sleeper("2025")
     async with Gateway({"limits": {"runs_per_server": 2}}, {"work": work}) as gate:
         caller = await gate.caller("2025")
@@ -115,7 +115,7 @@ async def test_what_waits_in_line_at_a_crash_runs_once_afterwards() -> None:
 
 @seam
 @pytest.mark.parametrize("generation", ["2025", "2026"])
-async def test_tasks_of_the_server_itself_hold_no_connections(generation: str) -> None:
+async def test_upstream_tasks_hold_no_connections(generation: str) -> None:
     work = _sleeper(generation, as_task=True)
     async with Gateway({"limits": {"open_tasks_per_caller": 1000}}, {"work": work}) as gate:
         caller = await gate.caller("2025")
@@ -141,7 +141,7 @@ def most_connections(monkeypatch: pytest.MonkeyPatch) -> int:
 
 
 @seam
-async def test_the_limit_of_connections_is_in_force(most_connections: int) -> None:
+async def test_connection_limit_is_enforced(most_connections: int) -> None:
     work = _sleeper("2025")
     async with Gateway({"limits": {"calls_in_flight": 10_000}}, {"work": work}) as gate:
         caller = await gate.caller("2025")
@@ -152,7 +152,7 @@ async def test_the_limit_of_connections_is_in_force(most_connections: int) -> No
 
 
 @seam
-async def test_calls_that_became_tasks_leave_their_connections_to_plain_calls(most_connections: int) -> None:
+async def test_promoted_calls_free_connections_for_plain_calls(most_connections: int) -> None:
     work = _sleeper("2025")
     async with Gateway({"limits": {"calls_in_flight": 10_000, "open_tasks_per_caller": 2_000}}, {"work": work}) as gate:
         many = most_connections // 2 + 5
@@ -169,7 +169,7 @@ async def test_calls_that_became_tasks_leave_their_connections_to_plain_calls(mo
 
 
 @seam
-async def test_streams_that_only_listen_leave_connections_to_plain_calls(most_connections: int) -> None:
+async def test_listening_streams_free_connections_for_plain_calls(most_connections: int) -> None:
     work = _sleeper("2025")
     async with Gateway({}, {"work": work}) as gate:
         callers = [await gate.caller("2025") for _ in range(most_connections + 10)]

@@ -90,7 +90,7 @@ class Following:
                 acknowledged["resourceSubscriptions"] = list(listen.uris)
             if listen.tasks:
                 acknowledged["taskIds"] = sorted(listen.tasks)
-            listen.tell("notifications/subscriptions/acknowledged", wire.encode({"notifications": acknowledged}))
+            listen.notify("notifications/subscriptions/acknowledged", wire.encode({"notifications": acknowledged}))
             await self._catch_up(listen, found)
             await listen.ended.wait()
         finally:
@@ -143,7 +143,7 @@ class Following:
             if now is not None and (now.state.is_terminal or now.revision != before.revision):
                 detailed = await records.detailed(now)
                 detailed.pop("resultType", None)
-                listen.tell("notifications/tasks", wire.encode(detailed))
+                listen.notify("notifications/tasks", wire.encode(detailed))
 
 
 def _session_and_uri(request: Request) -> tuple[Session, str]:

@@ -73,11 +73,11 @@ class SharedSessions:
         self._elsewhere = elsewhere
         self._written: dict[str, bytes] = {}
         self._missing: frozenset[str] = frozenset()
-        """Rows that name us the home of a session which was not here at the last look."""
+        """Rows that name this gateway as the home of a session that was missing here at the last check."""
         self._verified_since = rows.unbroken_since
         self._verifying = asyncio.Lock()
         self._store_unavailable = False
-        """The store could not be asked, and `store.unsafe_degraded_passthrough` lets sessions go on without it."""
+        """The store is unavailable, and `store.unsafe_degraded_passthrough` lets sessions continue without it."""
         self._unwritten: set[str] = set()
         """Sessions that were opened meanwhile: no other gateway can find them yet."""
         self._jobs: set[asyncio.Task[None]] = set()
@@ -218,8 +218,6 @@ class SharedSessions:
             except TaskgateError as problem:
                 log.warning("what an adopted session followed cannot be followed", uri=uri[:200], why=problem.message)
 
-    # Background
-
     def start(self) -> None:
         self._spawn(self._listen())
 
@@ -243,7 +241,7 @@ class SharedSessions:
         for session in self._sessions:
             await self.changed(session)
         missing = await self.rows.own_sessions() - here
-        # What is being opened, adopted or handed over at this moment is missing once, and not twice.
+        # A session that is just being opened, adopted or handed over may be missing once, but not twice.
         for gone in missing & self._missing:
             if self._sessions.get(gone) is None:
                 await self.rows.end_session(gone)

@@ -57,7 +57,7 @@ class Listen:
     def follow_tasks(self, tasks: Iterable[Task]) -> None:
         self.tasks = frozenset(task.id for task in tasks)
 
-    def tell(self, method: str, params: bytes | None) -> None:
+    def notify(self, method: str, params: bytes | None) -> None:
         members = wire.members_of(params) if params is not None else {}
         stamped = with_meta(members, {SUBSCRIPTION: Raw(self.request.message.id or b"null")})
         self.request.delivery.notify(method, wire.join(stamped))
@@ -149,7 +149,7 @@ class Subscriptions:
             for listen in list(self._listens_of_uri.get(uri, ())):
                 concerned = link.key.principal in ("", listen.request.caller.principal)
                 if concerned and listen.uris.get(uri) == link.server:
-                    listen.tell(UPDATED, _updated_params(uri, params))
+                    listen.notify(UPDATED, _updated_params(uri, params))
 
     def lists_changed(self, sessions: Iterable[Session], kinds: Iterable[EntryKind], concerns: Any) -> None:
         """Notify callers whose scope the change concerns, once for each kind."""
@@ -162,7 +162,7 @@ class Subscriptions:
             if concerns(listen.request.caller, listen.request.narrowing):
                 for name, method in changes:
                     if name in listen.lists:
-                        listen.tell(method, None)
+                        listen.notify(method, None)
 
     def end_scope(self, scope: str) -> None:
         for listen in self._listens:

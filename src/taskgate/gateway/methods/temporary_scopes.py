@@ -179,8 +179,8 @@ class TemporaryScopes:
 
 
 def _opened(scope: TemporaryScope) -> AuditEntry:
-    asked = {"label": scope.label, "expires_ms": scope.expires_ms, "config": scope.config}
-    reason = msgspec.json.encode(asked).decode("utf-8")
+    details = {"label": scope.label, "expires_ms": scope.expires_ms, "config": scope.config}
+    reason = msgspec.json.encode(details).decode("utf-8")
     return AuditEntry(
         0, "scope_handed_over", scope.created_by, scope.name, kind="scope", decision="served", reason=reason
     )

@@ -102,8 +102,9 @@ class VendorMethods:
 
     async def _own(self, request: Request) -> Task | None:
         """The gateway's task that a request names; None for a task that a server lists."""
-        asked = request.params.get("taskId")
-        return await self._tasks.records.find(request, asked) if type(asked) is str and is_task_id(asked) else None
+        task_id = request.params.get("taskId")
+        known = type(task_id) is str and is_task_id(task_id)
+        return await self._tasks.records.find(request, task_id) if known else None
 
     def _refuse_unfinished(self, task: Task | None) -> None:
         if task is not None and not task.state.is_terminal:
@@ -130,10 +131,10 @@ class VendorMethods:
 
     async def _vendor_task(self, request: Request) -> Task | None:
         """The task that `tasks/create` made under the id in this request."""
-        asked = request.params.get("taskId")
-        if type(asked) is not str:
+        vendor_id = request.params.get("taskId")
+        if type(vendor_id) is not str:
             return None
-        key = _key(request, asked)
+        key = _key(request, vendor_id)
         found = await self._tasks.store.task_of_key(request.caller.principal, key)
         return await self._tasks.records.find(request, found) if found is not None else None
 
@@ -156,10 +157,10 @@ class VendorMethods:
     async def _create_elicitations(self, request: Request) -> bytes:
         session = request.session
         assert session is not None
-        asked = listed(request.params.get("elicitations"))
+        elicitations = listed(request.params.get("elicitations"))
         client = session.client_info.get("name")
         asks = f"{client if type(client) is str and client else 'A client'} of {request.caller.principal}"
-        return self._elicitations.open(request.caller.principal, asks, CallerAsks(session), asked)
+        return self._elicitations.open(request.caller.principal, asks, CallerAsks(session), elicitations)
 
 
 def _tool_call(request: Request, action: str, arguments: dict[str, Any], vendor_id: str) -> Request:
@@ -194,8 +195,8 @@ def _inner(
 
 def _key(request: Request, vendor_id: str) -> str:
     """The idempotency key for an id that a caller chose. It is specific to the caller."""
-    whose = hashlib.sha256(request.caller_key.encode()).hexdigest()[:16]
-    return f"vendor:{whose}:{vendor_id[:200]}"
+    caller = hashlib.sha256(request.caller_key.encode()).hexdigest()[:16]
+    return f"vendor:{caller}:{vendor_id[:200]}"
 
 
 def _exists(requested_id: str) -> CallerError:

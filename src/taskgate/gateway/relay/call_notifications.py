@@ -23,7 +23,7 @@ def on_stream_change(request: Request, notice: StreamNotice, retry_ms: int | Non
 
 
 def on_notification(request: Request, method: str, params: Raw | None) -> None:
-    """Pass a notification of a call on to its caller, if it wants it, with the caller's own progress token."""
+    """Pass a notification of a call on to its caller, with the caller's own progress token."""
     if request.delivery.stand_in is not None:
         request.delivery.stand_in.on_notification(method, params)
         return

@@ -55,8 +55,6 @@ class SuspendedCall:
     rounds: int = 0
     expiry: asyncio.TimerHandle | None = None
 
-    # As `CallSide`: a question can go into the result of a request that is open.
-
     def can_carry(self, question: Question) -> bool:
         """Whether the question can be part of the result of an open request."""
         request = self.request

@@ -95,7 +95,7 @@ class NameLimits:
     def _forget_full(self, rate: TokenBucket, now: float) -> None:
         """Drop full buckets, which are equal to buckets that were never used."""
         full_after = rate.burst / rate.per_second
-        self._levels = {who: level for who, level in self._levels.items() if now - level.at < full_after}
+        self._levels = {name: level for name, level in self._levels.items() if now - level.at < full_after}
         while len(self._levels) >= MAX_BUCKETS:
             del self._levels[next(iter(self._levels))]
 

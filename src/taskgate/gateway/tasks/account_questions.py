@@ -98,11 +98,11 @@ class AccountQuestions:
         )
 
     async def _question(self, needed: AccountNeeded, key: str | None) -> Question:
-        asked = {
+        params = {
             "mode": "url",
             "elicitationId": secrets.token_urlsafe(12),
             "url": await self._accounts.page(needed.server, needed.principal, needed.scope),
             "message": f"Connect your account at {needed.server}: {needed.reason}. The page asks you to log in to the gateway as "
-            f"{self._login_of(needed.principal)}. The call goes on afterwards.",
+            f"{self._login_of(needed.principal)}. The call continues afterwards.",
         }
-        return Question(ELICIT, wire.raw(asked), needed.server, key=key, own=True)
+        return Question(ELICIT, wire.raw(params), needed.server, key=key, own=True)

@@ -41,7 +41,7 @@ PROGRESS_EVERY_S: Final = 1.0
 class OpenListen(Protocol):
     """An open `subscriptions/listen`."""
 
-    def tell(self, method: str, params: bytes | None) -> None: ...
+    def notify(self, method: str, params: bytes | None) -> None: ...
 
 
 class Followers:
@@ -213,7 +213,7 @@ class Followers:
         detailed.pop("resultType", None)
         params = wire.encode(detailed)
         for listen in self._listens(task.id):
-            listen.tell("notifications/tasks", params)
+            listen.notify("notifications/tasks", params)
 
 
 def _asking(session: Session, question: Question, keep: Keep, request: Request | None = None) -> asyncio.Task[Answer]:

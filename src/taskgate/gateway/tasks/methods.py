@@ -245,7 +245,7 @@ class TaskMethods:
         try:
             state = self._state_signer.verify(cursor, request.caller.principal, "tasks/list", request.caller_key)
         except CallerError:
-            text = "This cursor is not one of ours, or is too old; start again without a cursor."
+            text = "The cursor is invalid or has expired. Start again without a cursor."
             raise CallerError("invalid_cursor", text) from None
         return state.server, state.body
 

@@ -70,8 +70,6 @@ class CallerPresence:
         record = await self._store.find_identity_record(PRESENT, task.id) if self._shared else None
         return record is not None and record.expires_ms > self._store.now_ms() and body in (None, record.body)
 
-    # For other gateways on the same store
-
     def _changed(self, event: TaskChanged) -> None:
         task = event.task
         if task.state is not TaskState.AWAITING_APPROVAL:

@@ -104,8 +104,8 @@ class Promotion:
         request, call = self._request, self._call()
         waits, carrier = self.is_queued, request.delivery.carrier
         sent_ms = self._parts.records.store.now_ms() - int((clock.monotonic() - self._sent_at) * 1000)
-        asked = request.delivery.question_round
-        state = asked.state if asked is not None and asked.sent else None
+        question_round = request.delivery.question_round
+        state = question_round.state if question_round is not None and question_round.sent else None
         sent = AlreadySent(hashlib.sha256(wire.join(call.params)).hexdigest(), call.server, sent_ms, state)
         try:
             task, _ = await self._parts.records.accept(request, call, sent=None if waits else sent)

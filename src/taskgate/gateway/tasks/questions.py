@@ -26,9 +26,9 @@ from taskgate.gateway.questions.elicitations import UrlElicitations
 from taskgate.gateway.requests.session import Keep
 from taskgate.gateway.tasks.stored_questions import (
     EXPIRY_S,
-    asked_message,
     keep_answers,
     question_from_store,
+    question_text,
     stored_question,
 )
 from taskgate.gateway.tasks.task_records import TaskRecords
@@ -100,37 +100,37 @@ class TaskQuestions:
         return next(iter(answers.values()), not_supported(question.method))
 
     async def ask_all(
-        self, task_id: str, asked: Mapping[str, Question], request_state: bytes | None = None
+        self, task_id: str, questions: Mapping[str, Question], request_state: bytes | None = None
     ) -> dict[str, Answer]:
         """Ask several questions. Those that may not be asked are refused at once; the others wait for their answers."""
-        refused = await self._refused(task_id, asked)
-        left = {key: question for key, question in asked.items() if key not in refused} if refused else asked
+        refused = await self._refused(task_id, questions)
+        left = {key: question for key, question in questions.items() if key not in refused} if refused else questions
         return {**refused, **await self._ask_permitted(task_id, left, request_state)} if left else refused
 
     async def _ask_permitted(
-        self, task_id: str, asked: Mapping[str, Question], request_state: bytes | None
+        self, task_id: str, questions: Mapping[str, Question], request_state: bytes | None
     ) -> dict[str, Answer]:
-        futures = {key: asyncio.get_running_loop().create_future() for key in asked}
+        futures = {key: asyncio.get_running_loop().create_future() for key in questions}
         self._waiting.update({(task_id, key): future for key, future in futures.items()})
         now_ms = self._records.store.now_ms()
-        stored = tuple(stored_question(key, one, now_ms, self._expiry_s(one)) for key, one in asked.items())
-        message = asked_message(next(iter(asked.values())))
+        stored = tuple(stored_question(key, one, now_ms, self._expiry_s(one)) for key, one in questions.items())
+        message = question_text(next(iter(questions.values())))
         try:
             # A stateless server asks in its reply, so the round that was sent has ended.
-            event = InputAsked(tuple(asked), message, request_state, ends_round=request_state is not None)
+            event = InputAsked(tuple(questions), message, request_state, ends_round=request_state is not None)
             task = await self._records.retry_while_unavailable(
                 lambda: self._records.advance(task_id, event, questions=stored)
             )
             if task is None:
                 return {}
-            return await self._collect(task, asked, futures)
+            return await self._collect(task, questions, futures)
         finally:
-            for key in asked:
+            for key in questions:
                 self._waiting.pop((task_id, key), None)
 
-    async def _refused(self, task_id: str, asked: Mapping[str, Question]) -> dict[str, Answer]:
+    async def _refused(self, task_id: str, questions: Mapping[str, Question]) -> dict[str, Answer]:
         """Refuse elicitations with URLs that may not be shown. The task never asks them."""
-        elicited = {key: question for key, question in asked.items() if question.method == ELICIT}
+        elicited = {key: question for key, question in questions.items() if question.method == ELICIT}
         task = await self._records.current(task_id) if elicited else None
         if task is None:
             return {}
@@ -142,29 +142,31 @@ class TaskQuestions:
         still = await self._records.questions(task.id)
         given = {asked.key: asked.answer for asked in await self._records.questions(task.id, answered=True)}
         answers = {key: Answer(result=answer) for key, answer in given.items() if answer is not None}
-        asked = {stored.key: question_from_store(stored, task.id) for stored in still if stored.key not in answers}
+        questions = {stored.key: question_from_store(stored, task.id) for stored in still if stored.key not in answers}
         futures: dict[str, asyncio.Future[Answer]] = {}
-        for key in asked:
+        for key in questions:
             futures[key] = self._waiting[task.id, key] = asyncio.get_running_loop().create_future()
         try:
-            return {**answers, **await self._collect(task, asked, futures)}
+            return {**answers, **await self._collect(task, questions, futures)}
         finally:
-            for key in asked:
+            for key in questions:
                 self._waiting.pop((task.id, key), None)
 
     async def _collect(
-        self, task: Task, asked: Mapping[str, Question], futures: Mapping[str, asyncio.Future[Answer]]
+        self, task: Task, questions: Mapping[str, Question], futures: Mapping[str, asyncio.Future[Answer]]
     ) -> dict[str, Answer]:
-        open_questions = [self._ask_caller(task, key, question) for key, question in asked.items()]
+        open_questions = [self._ask_caller(task, key, question) for key, question in questions.items()]
         answers: dict[str, Answer] = {}
         try:
-            longest = max((self._expiry_s(question) for question in asked.values()), default=EXPIRY_S)
+            longest = max((self._expiry_s(question) for question in questions.values()), default=EXPIRY_S)
             async with asyncio.timeout(longest):
                 for key, future in futures.items():
                     answers[key] = await future
                     await self._records.retry_while_unavailable(partial(self._store_answer, task.id, key, answers[key]))
         except TimeoutError:
-            answers.update({key: unanswered(question.method) for key, question in asked.items() if key not in answers})
+            answers.update(
+                {key: unanswered(question.method) for key, question in questions.items() if key not in answers}
+            )
         finally:
             for entry in open_questions:
                 entry.withdraw()
@@ -222,8 +224,8 @@ class TaskQuestions:
         if before is not None:
             before.cancel()
         keep = partial(self.accept_answer, entry.task.id, entry.key)
-        asked = entry.question if entry.question.shared else related(entry.question, entry.task.id)
-        pushed = self._ask_on_stream(entry.task, asked, keep)
+        question = entry.question if entry.question.shared else related(entry.question, entry.task.id)
+        pushed = self._ask_on_stream(entry.task, question, keep)
         if pushed is None:
             return False
         entry.push, entry.is_undelivered = pushed
@@ -248,7 +250,7 @@ class TaskQuestions:
 
     async def check_stored_answers(self, task_id: str) -> None:
         """Take answers that another gateway has stored."""
-        if not (waiting := [key for asked, key in self._waiting if asked == task_id]):
+        if not (waiting := [key for waiting_id, key in self._waiting if waiting_id == task_id]):
             return
         # In this order, so that a question that is being stored, or answered between the reads, does not count as withdrawn.
         stored = {entry.key for entry in self._open_questions.get(task_id, ())}

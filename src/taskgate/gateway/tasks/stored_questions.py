@@ -50,7 +50,7 @@ def stored_question(key: str, question: Question, now_ms: int, expiry_s: float =
     )
 
 
-def asked_message(first: Question) -> str:
+def question_text(first: Question) -> str:
     text = first.decoded().get("message")
     what = text if type(text) is str and text else f"an answer to {first.method}"
     return f"{first.server} asks: {what}"[:500]

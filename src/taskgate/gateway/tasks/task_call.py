@@ -111,9 +111,9 @@ class TaskCall:
         task = sends.task
         slot.give_back()
         if isinstance(reply, InputRequired):
-            asked, state = questions_of(task.server, reply), kept_state(reply)
-            answers = await self._questions.ask_all(task.id, asked, state)
-            given = {key: stateless_answer(asked[key], answer) for key, answer in answers.items()}
+            questions, state = questions_of(task.server, reply), kept_state(reply)
+            answers = await self._questions.ask_all(task.id, questions, state)
+            given = {key: stateless_answer(questions[key], answer) for key, answer in answers.items()}
             await self._retake(slot, sends.task)
             await sends.next_round(next_params(sends.params, given, reply.state), state)
         elif isinstance(reply, ErrorReply) and reply.code == URL_REQUIRED and await self._urls_opened(task, reply):
@@ -132,8 +132,8 @@ class TaskCall:
 
         A stateless caller does not know this error, so the task asks. Raises _Declined.
         """
-        asked = url_questions(reply.raw, task.server) if task.generation is Generation.STATELESS else {}
-        answers = await self._questions.ask_all(task.id, asked) if asked else {}
+        questions = url_questions(reply.raw, task.server) if task.generation is Generation.STATELESS else {}
+        answers = await self._questions.ask_all(task.id, questions) if questions else {}
         if not answers or any(answer.error is not None for answer in answers.values()):
             return False
         if not all(accepted(answer) for answer in answers.values()):

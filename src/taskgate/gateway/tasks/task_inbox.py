@@ -20,7 +20,7 @@ from taskgate.gateway.questions.waiting import Waiting
 from taskgate.gateway.requests.question_round import QuestionRound
 from taskgate.gateway.requests.request import Request
 from taskgate.gateway.tasks.conversation import Conversations
-from taskgate.gateway.tasks.stored_questions import asked_message, keep_answers, keep_round, stored_question
+from taskgate.gateway.tasks.stored_questions import keep_answers, keep_round, question_text, stored_question
 from taskgate.gateway.tasks.task_records import TaskRecords
 
 
@@ -55,31 +55,35 @@ class TaskInbox:
 
     async def adopt(self, task: Task, request: Request) -> None:
         """Attach the open questions of a promoted call to its task. Answers of its last round are stored too, so that they are
-        not asked again after a crash.
+        not question_round again after a crash.
         """
-        waiting, asked = self._activity.inbox.of_request(request), request.delivery.question_round
-        of_round = {one.key: one.id for one in waiting if asked is not None and one.key in asked.questions}
+        waiting, question_round = self._activity.inbox.of_request(request), request.delivery.question_round
+        of_round = {
+            one.key: one.id for one in waiting if question_round is not None and one.key in question_round.questions
+        }
         for one in waiting:
             one.now_of_task(task.id, partial(self._keep_answer, task.id, one.key or one.id))
-        if asked is not None:
-            await self._adopt_round(task, asked, of_round)
+        if question_round is not None:
+            await self._adopt_round(task, question_round, of_round)
         for one in waiting:
             if one.key not in of_round:
                 await self._show(task, one)
 
-    async def _adopt_round(self, task: Task, asked: QuestionRound, shown: Mapping[str | None, str]) -> None:
+    async def _adopt_round(self, task: Task, question_round: QuestionRound, shown: Mapping[str | None, str]) -> None:
         now_ms = self._records.store.now_ms()
         stored = tuple(
             stored_question(key, replace(question, shown_as=shown.get(key)), now_ms)
-            for key, question in asked.questions.items()
+            for key, question in question_round.questions.items()
         )
-        still = [question for key, question in asked.questions.items() if key not in asked.answers]
-        message = asked_message(still[0]) if still else None
-        state = None if asked.sent else asked.state
-        event = InputAsked(tuple(asked.questions), message, state, ends_round=not asked.sent)
+        still = [question for key, question in question_round.questions.items() if key not in question_round.answers]
+        message = question_text(still[0]) if still else None
+        state = None if question_round.sent else question_round.state
+        event = InputAsked(tuple(question_round.questions), message, state, ends_round=not question_round.sent)
         if await self._records.advance(task.id, event, questions=stored) is not None:
-            asked.store_answers_by(partial(keep_round, self._records, task.id, asked), self._activity.spawn)
-            await keep_round(self._records, task.id, asked)
+            question_round.store_answers_by(
+                partial(keep_round, self._records, task.id, question_round), self._activity.spawn
+            )
+            await keep_round(self._records, task.id, question_round)
 
     async def _keep_answer(self, task_id: str, key: str, answer: Answer) -> None:
         await keep_answers(self._records, task_id, {key: answer})
@@ -88,7 +92,7 @@ class TaskInbox:
         question = Question(waiting.method, raw(waiting.params), waiting.server, task.id, shown_as=waiting.id)
         key = waiting.key or waiting.id
         stored = stored_question(key, question, self._records.store.now_ms())
-        event = InputAsked((key,), asked_message(question))
+        event = InputAsked((key,), question_text(question))
         if await self._records.advance(task.id, event, questions=(stored,)) is not None:
             self._activity.spawn(self._settle(task, key, waiting))
 

@@ -60,6 +60,6 @@ class TaskStandIn:
 
 
 async def ran_before_promotion(records: TaskRecords, task_id: str, request: Request) -> bool:
-    """Whether a round of the call had run before it became a task: nothing in the store could tell a void attempt from that."""
+    """Whether a round of the call had run before promotion. The store cannot distinguish that from a voided attempt."""
     task = await records.current(task_id)
     return request.delivery.server_state is not None and task is not None and task.request_state is None
