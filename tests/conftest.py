@@ -13,7 +13,7 @@ import os
 import shutil
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -150,7 +150,7 @@ def _measured_in_its_call(item: pytest.Item) -> Iterator[None]:
     if coverage.Coverage.current() is None or not (generated or item.nodeid.startswith("tests/core/")):
         yield
         return
-    item.stash[TRACER] = None if generated else tracer
+    item.stash[TRACER] = None if generated else tracer  # type: ignore[misc]
     sys.settrace(None)
     try:
         yield
@@ -159,7 +159,7 @@ def _measured_in_its_call(item: pytest.Item) -> Iterator[None]:
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
-def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Iterator[object]:
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, object]:
     tracer = pyfuncitem.stash.get(TRACER, None)
     if tracer is None:
         return (yield)
@@ -219,7 +219,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> GroupSc
 
 
 def _leave_out_what_lacks_its_peers(config: pytest.Config, items: list[pytest.Item]) -> None:
-    kept, left_out = [], []
+    kept: list[pytest.Item] = []
+    left_out: list[pytest.Item] = []
     for item in items:
         needed = {name for mark in item.iter_markers("peers") for name in mark.args}
         missing = [name for name in sorted(needed) if reason_for(name) is not None]

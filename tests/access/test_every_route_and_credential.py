@@ -87,7 +87,7 @@ def config(issuer: Issuer) -> dict[str, Any]:
 
 def secrets_of(issuer: Issuer) -> dict[str, str]:
     """What the bearer of each kind sends."""
-    lasting = {"exp": int(clock.wall()) + 3600, "groups": ["root"]}
+    lasting: dict[str, Any] = {"exp": int(clock.wall()) + 3600, "groups": ["root"]}
     return {
         "none": "",
         "wrong": "guess",

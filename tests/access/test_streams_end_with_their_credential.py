@@ -29,7 +29,7 @@ from taskgate.core.identity.access import Access
 
 WITHIN_S = 2.0
 EXPIRES_S = 100
-TASKS = {"tasks": {"requests": {"tools": {"call": {}}}}}
+TASKS: dict[str, Any] = {"tasks": {"requests": {"tools": {"call": {}}}}}
 
 
 def shop() -> Upstream:

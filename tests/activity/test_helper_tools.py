@@ -24,7 +24,7 @@ CONFIG = {
         "loud": {"default_servers": ["*"], "helper_tools": "always"},
     },
 }
-TASKS = {"tasks": {"requests": {"sampling": {"createMessage": {}}}}}
+TASKS: dict[str, Any] = {"tasks": {"requests": {"sampling": {"createMessage": {}}}}}
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -50,7 +50,7 @@ async def test_helpers_are_listed_where_they_help(
 
 
 async def test_stateless_callers_see_the_helpers_whatever_they_declare(gateway: Gateway) -> None:
-    extension = {"extensions": {"io.modelcontextprotocol/tasks": {}}}
+    extension: dict[str, Any] = {"extensions": {"io.modelcontextprotocol/tasks": {}}}
     for capabilities in ({}, extension):
         async with http_stateless(gateway, capabilities=capabilities) as caller:
             assert set(await tool_names(caller)) >= HELPERS

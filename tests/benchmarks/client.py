@@ -79,7 +79,7 @@ async def cpu_for_tasks(url: str, generation: str, tasks: int, seconds: float) -
         for begin in range(0, tasks, 100):
             await asyncio.gather(*(session.call_tool_as_task("work") for _ in range(begin, min(begin + 100, tasks))))
         await asyncio.sleep(5.5)  # every task has had its first turn, so the polls are spread
-        following.read_task = counted  # type: ignore[method-assign]
+        following.read_task = counted  # type: ignore[assignment]
         cpu, begun = time.process_time(), time.perf_counter()
         await asyncio.sleep(seconds)
         elapsed = time.perf_counter() - begun

@@ -50,7 +50,14 @@ from taskgate.store.sqlite.store import open_store as open_sqlite
 
 TASKS = 10_000
 OPEN = 200
-PAGES = ("/now", "/tasks", "/tasks?state=open", "/tasks?state=failed", "/tasks?text=nothing", "/tasks?scope=default")
+PAGES: tuple[str, ...] = (
+    "/now",
+    "/tasks",
+    "/tasks?state=open",
+    "/tasks?state=failed",
+    "/tasks?text=nothing",
+    "/tasks?scope=default",
+)
 PAGES += ("/tasks?scope=nowhere", "/tasks?tool=nothing", "/tasks?caller=nobody", "/tasks?server=nowhere", "/inbox")
 PAGES += (
     "/servers",

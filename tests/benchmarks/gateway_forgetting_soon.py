@@ -11,7 +11,7 @@ from taskgate.store import batch
 from taskgate.store.operations import tasks, upkeep
 
 if __name__ == "__main__":
-    upkeep.SHOWN_AS_EXPIRED_MS = 20_000  # type: ignore[misc]
-    upkeep.KEY_GOOD_MS = tasks.KEY_GOOD_MS = 40_000  # type: ignore[misc]
-    batch.KEPT_EVENTS_MS = store_answers.KEPT_EVENTS_MS = 40_000  # type: ignore[misc]
+    upkeep.SHOWN_AS_EXPIRED_MS = 20_000  # type: ignore[attr-defined]
+    upkeep.KEY_GOOD_MS = tasks.KEY_GOOD_MS = 40_000  # type: ignore[attr-defined, misc]
+    batch.KEPT_EVENTS_MS = store_answers.KEPT_EVENTS_MS = 40_000  # type: ignore[attr-defined, misc]
     main()

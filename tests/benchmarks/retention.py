@@ -71,9 +71,11 @@ def sqlite_backlog(path: Path) -> Backlog:
         with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True, timeout=30)) as database:
             found = {name: database.execute(text.format(now=now)).fetchone()[0] for name, text in _TASKS}
             old = now - AUDIT_KEEP_S * 1000
+            first, last = database.execute("SELECT min(number), max(number) FROM audit").fetchone()
             found[AUDIT] = _first_young(
                 lambda n: database.execute("SELECT content FROM audit WHERE number = ?", (n,)).fetchone(),
-                *database.execute("SELECT min(number), max(number) FROM audit").fetchone(),
+                first,
+                last,
                 old,
             )
         return found
@@ -100,7 +102,9 @@ def postgres_backlog(url: str) -> Backlog:
                 found[name] = counted[0] if counted is not None else 0
             chains = database.execute("SELECT chain, min(number), max(number) FROM audit GROUP BY chain").fetchall()
             old = now - AUDIT_KEEP_S * 1000
-            found[AUDIT] = sum(_first_young(partial(row_of, database, chain), *ends, old) for chain, *ends in chains)
+            found[AUDIT] = sum(
+                _first_young(partial(row_of, database, chain), first, last, old) for chain, first, last in chains
+            )
         return found
 
     return count

@@ -53,7 +53,7 @@ class Server:
     def answer(self, message: dict[str, Any]) -> Result:
         method, params = message["method"], message.get("params") or {}
         if method == "server/discover":
-            extensions = {TASKS_EXTENSION: {}} if self.makes_tasks else {}
+            extensions: dict[str, Any] = {TASKS_EXTENSION: {}} if self.makes_tasks else {}
             capabilities = {"tools": {}, "extensions": extensions}
             return {"resultType": "complete", "supportedVersions": ["2026-07-28"], "capabilities": capabilities}
         if method == "tools/list":

@@ -64,7 +64,7 @@ def main() -> int:
     cold = []
     for run in range(7):
         registry, scope, request = inputs(run)
-        cold.append(milliseconds(lambda r=registry, s=scope, q=request: decide_all(compose(r, s, q))))
+        cold.append(milliseconds(lambda r=registry, s=scope, q=request: decide_all(compose(r, s, q))))  # type: ignore[misc]
     subset = compose(registry, scope, request)
     admitted = decide_all(subset)
     per_call = milliseconds(lambda: [subset.admits("server7", "tool_11_of_7") for _ in range(CALLS)]) / CALLS

@@ -55,7 +55,13 @@ async def taskgate(upstream: str) -> AsyncIterator[Target]:
 @asynccontextmanager
 async def fastmcp(upstream: str, generation: str) -> AsyncIterator[Target]:
     port = free_port()
-    command = [HOME / "fastmcp/bin/python", HERE / "fastmcp_proxy.py", upstream, str(port), generation]
+    command: list[str | Path] = [
+        HOME / "fastmcp/bin/python",
+        HERE / "fastmcp_proxy.py",
+        upstream,
+        str(port),
+        generation,
+    ]
     async with running(command, listening(port)) as program:
         yield Target("fastmcp proxy", f"http://127.0.0.1:{port}/mcp", program.pid)
 
@@ -64,7 +70,16 @@ async def fastmcp(upstream: str, generation: str) -> AsyncIterator[Target]:
 async def mcp_proxy() -> AsyncIterator[Target]:
     """This one relays to a child over stdio, so it starts an echo server itself; only in the older generation."""
     port = free_port()
-    command = [HOME / "mcp-proxy/bin/python", "-m", "mcp_proxy", "--log-level", "ERROR", "--port", str(port), "--"]
+    command: list[str | Path] = [
+        HOME / "mcp-proxy/bin/python",
+        "-m",
+        "mcp_proxy",
+        "--log-level",
+        "ERROR",
+        "--port",
+        str(port),
+        "--",
+    ]
     command += [sys.executable, ECHO, "--stdio"]
     async with running(command, listening(port)) as program:
         yield Target("mcp-proxy (stdio)", f"http://127.0.0.1:{port}/mcp", program.pid)

@@ -57,7 +57,16 @@ async def served(name: str, folder: Path, upstream: str, workers: int, **listen:
     gateway.state.mkdir(parents=True)
     config: dict[str, Any] = {"schema": 1, "servers": {"up": {"url": upstream}}, "store": {"url": fresh_url()}}
     gateway.write({**config, "telemetry": {"log_level": "warning"}, "listen": listen})
-    words = [sys.executable, "-m", "taskgate", "serve", "-c", gateway.config, "--port", str(gateway.port)]
+    words: list[str | Path] = [
+        sys.executable,
+        "-m",
+        "taskgate",
+        "serve",
+        "-c",
+        gateway.config,
+        "--port",
+        str(gateway.port),
+    ]
     program = await start([*words, "--workers", str(workers)], {"TASKGATE_STATE_DIR": str(gateway.state)})
     children = Path(f"/proc/{program.pid}/task/{program.pid}/children")
     try:

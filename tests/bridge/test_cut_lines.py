@@ -16,7 +16,6 @@ from typing import Any
 
 import pytest
 
-from taskgate.bridge import lines as written_lines
 from taskgate.bridge import relay as relays
 from taskgate.bridge.pending import encode
 from taskgate.bridge.relay import ClientGone, Relay
@@ -144,7 +143,7 @@ class CutAfter:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, descriptor: int, count: int, die: Callable[[], None]) -> None:
         self._descriptor, self._left, self._die = descriptor, count, die
         self._write = os.write
-        monkeypatch.setattr(written_lines.os, "write", self)
+        monkeypatch.setattr(os, "write", self)
 
     def __call__(self, descriptor: int, data: bytes | memoryview) -> int:
         if descriptor != self._descriptor or self._die is None:

@@ -13,8 +13,8 @@ from typing import Any
 
 import httpx2
 import pytest
-from receiver_double import Receiver, receiver
-from slack_double import APP_TOKEN, BOT_TOKEN, SlackDouble, slack
+from tests.channels.receiver_double import Receiver, receiver
+from tests.channels.slack_double import APP_TOKEN, BOT_TOKEN, SlackDouble, slack
 from tests.governance.stage import Stage, Stateful, a_stage, eventually
 
 from taskgate.channels.webhook_signature import key_of, signed_headers

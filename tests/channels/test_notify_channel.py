@@ -9,8 +9,8 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from a_card import Ear, a_card, decided
 from aiohttp import web
+from tests.channels.a_card import Ear, a_card, decided
 
 from taskgate.channels.notify import NotifyChannel
 from taskgate.ports.approval_channel import Delivered, NotDelivered

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 
 import pytest
-from a_card import a_card, decided
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.channels.a_card import a_card, decided
 
 from taskgate.channels.slack_blocks import (
     ARGUMENTS_LIMIT,

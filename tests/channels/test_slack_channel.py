@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import pytest
-from a_card import DEADLINE_S, NOW_S, Ear, Pauses, a_card, decided
-from slack_double import APP_TOKEN, BOT_TOKEN, SlackDouble, slack
+from tests.channels.a_card import DEADLINE_S, NOW_S, Ear, Pauses, a_card, decided
+from tests.channels.slack_double import APP_TOKEN, BOT_TOKEN, SlackDouble, slack
 
 from taskgate.channels import slack_reactions
 from taskgate.channels.slack import SlackChannel, SlackSettings
@@ -133,7 +133,7 @@ async def test_whatever_slack_sends_is_acknowledged_and_survived(double: SlackDo
             {**block_actions("taskgate_approve", "ap_other x"), "channel": None},
         ]
     ):
-        await double.press(socket, f"e{number}", payload)
+        await double.press(socket, f"e{number}", payload)  # type: ignore[arg-type]
     await double.press(socket, "event", {"event": {}}, kind="events_api")
     double.script["chat.postEphemeral"] = ["user_not_in_channel"]
     await double.press(socket, "last", block_actions("taskgate_approve"))

@@ -10,8 +10,8 @@ from typing import Any
 
 import httpx2
 import pytest
-from a_card import NOW_S, Ear, Pauses, a_card, decided
-from receiver_double import Receiver, receiver
+from tests.channels.a_card import NOW_S, Ear, Pauses, a_card, decided
+from tests.channels.receiver_double import Receiver, receiver
 
 from taskgate.channels.webhook import LONGEST_PAUSE_S, WebhookChannel, WebhookSettings
 from taskgate.channels.webhook_signature import BadSignature, check_signature, key_of, signed_headers

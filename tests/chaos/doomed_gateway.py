@@ -63,10 +63,10 @@ def doomed(name: str, write: Callable[..., Awaitable[Any]], task_in: Callable[..
 
 
 def prepare(end: Callable[[str], Awaitable[None]]) -> None:
-    TaskView.accept = doomed("accept", TaskView.accept, _noted, end)  # type: ignore[method-assign]
-    TaskView.intend = doomed("intend", TaskView.intend, lambda task_id: task_id, end)  # type: ignore[method-assign]
+    TaskView.accept = doomed("accept", TaskView.accept, _noted, end)
+    TaskView.intend = doomed("intend", TaskView.intend, lambda task_id: task_id, end)
     for name, kinds in (("handle", UpstreamTaskKnown), ("finish", FINISH)):
-        TaskView.advance = doomed(name, TaskView.advance, _where(kinds), end)  # type: ignore[method-assign]
+        TaskView.advance = doomed(name, TaskView.advance, _where(kinds), end)
 
 
 def _noted(draft: Task) -> str:
@@ -112,10 +112,10 @@ REAL_ACCEPT = TaskView.accept
 if __name__ == "__main__":
     wanted = sys.argv[1]
     if wanted == "no-intent":
-        TaskView.intend = intend_without_writing  # type: ignore[method-assign]
+        TaskView.intend = intend_without_writing
     elif wanted.startswith("early-reply+"):
         early_by_s = float(wanted.removeprefix("early-reply+"))
-        TaskView.accept = accept_before_writing  # type: ignore[method-assign]
+        TaskView.accept = accept_before_writing
     elif wanted == "disk-full":
         resource.setrlimit(resource.RLIMIT_FSIZE, (SMALL_BYTES, resource.RLIM_INFINITY))
     elif wanted.startswith("clock+"):

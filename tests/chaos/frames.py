@@ -27,7 +27,7 @@ def echo(text: str, stateless: bool = False, tool: str = "good__echo") -> Wire:
     return request("tools/call", stateless, name=tool, arguments={"text": text})
 
 
-HELLO = {"protocolVersion": "2025-11-25", "capabilities": {"elicitation": {}}, "clientInfo": INFO}
+HELLO: dict[str, Any] = {"protocolVersion": "2025-11-25", "capabilities": {"elicitation": {}}, "clientInfo": INFO}
 BOTH: list[Wire] = [
     echo("hi"),
     request("tools/list"),

@@ -101,7 +101,7 @@ class Books:
             return None
         ttl, interval = ("ttlMs", "pollIntervalMs") if stateless else ("ttl", "pollInterval")
         status = "cancelled" if run.done() and run.cancelled() else "completed" if run.done() else "working"
-        shown = {"taskId": task_id, "status": status, **WHEN, ttl: None, interval: 250}
+        shown: dict[str, Any] = {"taskId": task_id, "status": status, **WHEN, ttl: None, interval: 250}
         if stateless and status == "completed":
             shown["result"] = run.result()
         elif self._asking.get(task_id):
@@ -140,10 +140,13 @@ class Answers:
 
     async def to(self, method: str, params: dict[str, Any], stateless: bool, session: str) -> dict[str, Any] | None:
         if method == "server/discover" and self._stateless:
-            extensions = {EXTENSION: {}}
+            extensions: dict[str, Any] = {EXTENSION: {}}
             return {"supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}, "extensions": extensions}}
         if method == "initialize" and not self._stateless:
-            capabilities = {"tools": {}, "tasks": {"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}}}}
+            capabilities: dict[str, Any] = {
+                "tools": {},
+                "tasks": {"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}}},
+            }
             info = {"name": "ledger", "version": "1"}
             return {"protocolVersion": "2025-11-25", "capabilities": capabilities, "serverInfo": info}
         if method == "tools/list":

@@ -22,7 +22,7 @@ from tests.chaos.ledger_server import TOOLS
 from tests.chaos.stage import DoomedGateway
 from tests.harness.plain_http import NO_TLS
 
-EXTENSION = {"extensions": {"io.modelcontextprotocol/tasks": {}}}
+EXTENSION: dict[str, Any] = {"extensions": {"io.modelcontextprotocol/tasks": {}}}
 TASK_ID = re.compile(r"tg_[0-9A-HJKMNP-TV-Z]{26}")
 TERMINAL = ("completed", "failed", "cancelled")
 READ_PATIENCE_S = 40.0

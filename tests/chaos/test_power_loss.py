@@ -16,8 +16,8 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from synced_writes import TRACED, Moment, moments
 from tests.chaos.busy_store import WITHOUT_CHECKPOINT
+from tests.chaos.synced_writes import TRACED, Moment, moments
 
 from taskgate.core.audit.chain import Whole, verify
 from taskgate.core.tasks.state import TaskState
@@ -118,7 +118,7 @@ FAILING_SYNC = """
 import asyncio, os, sys
 sys.path.insert(0, {here!r})
 from pathlib import Path
-from busy_store import a_call
+from tests.chaos.busy_store import a_call
 from taskgate.core.errors import GatewayFault
 from taskgate.ports.store_answers import Change
 from taskgate.store.sqlite.store import open_store
@@ -150,7 +150,7 @@ REFUSED_THEN_KILLED = """
 import asyncio, os, sys
 sys.path.insert(0, {here!r})
 from pathlib import Path
-from busy_store import a_call
+from tests.chaos.busy_store import a_call
 from taskgate.core.errors import GatewayFault
 from taskgate.store.sqlite.store import open_store
 

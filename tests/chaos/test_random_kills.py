@@ -130,4 +130,4 @@ def promise(tool: str = "once", status: str = "completed", *answers: str, task_i
 )
 def test_the_checker_knows_right_from_wrong(given: Promise, runs: list[Execution], expected: str | None) -> None:
     found = complaints([given], {"c1": runs}, kills=[110.0])
-    assert [expected in text for text in found] == ([True] if expected else [])
+    assert [expected in text for text in found] == ([True] if expected else [])  # type: ignore[operator]

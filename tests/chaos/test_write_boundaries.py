@@ -90,8 +90,8 @@ class Lives:
         if (ended["status"], runs) != (moment.status, moment.executions):
             self.wrong.append(f"{moment}: {runs} executions, {ended}")
         elif moment.status == UNKNOWN:
-            honest = ended["message"].startswith("Outcome unknown. Taskgate sent")
-            if not honest or ended["answer"]["error"]["data"]["executed"] != "maybe":
+            honest = ended["message"].startswith("Outcome unknown. Taskgate sent")  # type: ignore[union-attr]
+            if not honest or ended["answer"]["error"]["data"]["executed"] != "maybe":  # type: ignore[index]
                 self.wrong.append(f"{moment}: not said to be unknown: {ended}")
 
     async def read_again(self) -> None:

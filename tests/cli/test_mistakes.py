@@ -231,7 +231,7 @@ async def test_a_second_gateway_on_a_store_is_told_so(tmp_path: Path) -> None:
 
 
 def test_an_old_python_is_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(command_line.sys, "version_info", (3, 10, 4))
+    monkeypatch.setattr(command_line.sys, "version_info", (3, 10, 4))  # type: ignore[attr-defined]
     with pytest.raises(SystemExit) as left:
         command_line.main()
     assert left.value.code == 2

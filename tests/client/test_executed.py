@@ -122,7 +122,7 @@ def rounds(second: Callable[[Request], bytes | None]) -> Callable[[Request], byt
 
     def answer(request: Request) -> bytes | None:
         if request.method == "server/discover":
-            capabilities = {"tools": {}}
+            capabilities: dict[str, Any] = {"tools": {}}
             found = {"supportedVersions": ["2026-07-28"], "capabilities": capabilities, "serverInfo": {"name": "s"}}
             return http(request.reply({**found, "resultType": "complete", "ttlMs": 0, "cacheScope": "private"}))
         if request.method == "tools/call" and "requestState" not in request.message["params"]:

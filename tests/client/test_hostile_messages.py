@@ -37,7 +37,7 @@ def message(body: dict[str, Any], method: str | None, number: Any, params: Any) 
     return {**body, **named, **({"id": number} if number is not None else {})}
 
 
-IDS = st.sampled_from([None, None, None, 1, "a", [], 1.5])
+IDS: st.SearchStrategy[Any] = st.sampled_from([None, None, None, 1, "a", [], 1.5])
 MESSAGES = st.builds(message, OBJECTS, st.none() | st.sampled_from(METHODS), IDS, JSON)
 
 

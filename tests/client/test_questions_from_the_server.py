@@ -109,7 +109,7 @@ async def test_a_declined_url_leaves_the_servers_error() -> None:
 
 
 async def test_capabilities_are_declared_exactly_for_what_is_answered() -> None:
-    tools_only = {"tasks": {"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}}}}
+    tools_only: dict[str, Any] = {"tasks": {"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}}}}
     assert await saw("capabilities") == tools_only
     everything = await saw("capabilities", elicitation=lambda q: decline(), sampling=lambda q: "x", roots=[])
     assert everything == {

@@ -30,7 +30,7 @@ PATIENCE = 120.0
 BOTH = pytest.mark.parametrize("generation", ["stateful", "stateless"])
 
 
-def lying(url: str, generation: str, **settings: Any) -> Any:
+def lying(url: str | list[str], generation: str, **settings: Any) -> Any:
     return connect(
         url, **{"generation": generation, "default_poll_interval": 0.25, "request_timeout": PATIENCE, **settings}
     )

@@ -109,7 +109,7 @@ async def test_a_task_is_resumed_by_another_session(extension_server: Any) -> No
     async with connect(url) as first:
         task_id = (await first.call_tool_as_task(*tools["work"])).task_id
     async with connect(url) as second:
-        handle = await second.resume_task(task_id)
+        handle = await second.resume_task(task_id)  # type: ignore[arg-type]
         assert not (await handle.result(PATIENCE)).is_error
 
 

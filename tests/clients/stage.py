@@ -96,7 +96,7 @@ def configuration(url: str, promote_after_ms: int) -> dict[str, Any]:
 async def a_stage(folder: Path) -> AsyncIterator[Stage]:
     ledger, port = folder / "ledger.jsonl", free_port()
     ledger.touch()
-    program = [HOME / "mcp23/bin/python", SERVER, "--http", str(port), "--ledger", ledger]
+    program: list[str | Path] = [HOME / "mcp23/bin/python", SERVER, "--http", str(port), "--ledger", ledger]
     direct = f"http://127.0.0.1:{port}/mcp"
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(running(program, listening(port)))

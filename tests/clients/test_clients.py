@@ -41,7 +41,7 @@ async def test_fastmcp_builds_the_same_data_as_directly(stage: Stage, client: Cl
     await SCENES["typed"](Play(client, stage, key, controls=False))
 
 
-BRIDGED = [param for param in SDKS if param.values[0].name in ("TypeScript SDK 1.32", "mcp 1.30")]
+BRIDGED = [param for param in SDKS if param.values[0].name in ("TypeScript SDK 1.32", "mcp 1.30")]  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("scene", [scene for scene in SCENES if scene not in ("listed", "typed")])

@@ -85,7 +85,7 @@ async def programs_started(gateway: Gateway) -> None:
     """A gateway starts a server's program for each generation with the first call. The suite gives some calls half a second, in
     which a program that is only being started says nothing; with one gateway earlier scenarios have started it."""
     for stateless in (True, False):
-        able = {"elicitation": {}, "sampling": {}, "roots": {}}
+        able: dict[str, Any] = {"elicitation": {}, "sampling": {}, "roots": {}}
         async with RawClient(gateway.url, stateless=stateless, capabilities=able) as caller:
             assert "result" in (await caller.call("test_simple_text")).reply
 

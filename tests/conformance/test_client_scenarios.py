@@ -106,13 +106,13 @@ async def at_hand(client: Client, place: Path) -> AsyncIterator[str]:
     """The command that the suite starts; what it stands for runs here, until it is done or the suite ends the command."""
 
     async def work(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        working = asyncio.create_task(client(*json.loads(await reader.readline())))
+        working = asyncio.create_task(client(*json.loads(await reader.readline())))  # type: ignore[arg-type, var-annotated]
         gone = asyncio.create_task(reader.read())
         await asyncio.wait({working, gone}, return_when=asyncio.FIRST_COMPLETED)
         for task in (working, gone):
             task.cancel()
         (why, _) = await asyncio.gather(working, gone, return_exceptions=True)
-        writer.write("".join(traceback.format_exception(why)).encode() if isinstance(why, Exception) else b"")
+        writer.write("".join(traceback.format_exception(why)).encode() if isinstance(why, Exception) else b"")  # type: ignore[has-type]
         writer.close()
 
     async with await asyncio.start_unix_server(work, place):

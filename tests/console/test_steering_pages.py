@@ -165,11 +165,11 @@ async def test_the_gateway_on_standard_streams_has_the_same_console(console: Con
     assert program.stderr is not None
 
     def say(**message: Any) -> None:
-        program.stdin.write(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
+        program.stdin.write(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")  # type: ignore[union-attr]
 
     async def answer(number: int) -> dict[str, Any]:
         while True:
-            message: dict[str, Any] = json.loads(await program.stdout.readline())
+            message: dict[str, Any] = json.loads(await program.stdout.readline())  # type: ignore[union-attr]
             if message.get("id") == number and "method" not in message:
                 return message
 

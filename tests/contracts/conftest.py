@@ -5,7 +5,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from store_under_test import PostgresUnderTest, SqliteUnderTest, StoreUnderTest
+from tests.contracts.store_under_test import PostgresUnderTest, SqliteUnderTest, StoreUnderTest
 from tests.harness.postgres import fresh_url
 
 from taskgate.ports.store import Store

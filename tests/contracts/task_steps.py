@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from store_under_test import a_call
+from tests.contracts.store_under_test import a_call
 from tests.harness.unchecked import just_go
 
 from taskgate.core.tasks import transition as h

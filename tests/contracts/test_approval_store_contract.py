@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import replace
 
 import pytest
-from store_under_test import ANN, BOB, OPS, START, StoreUnderTest, a_call, asking
+from tests.contracts.store_under_test import ANN, BOB, OPS, START, StoreUnderTest, a_call, asking
 from tests.harness.unchecked import just_go
 
 from taskgate.core.audit.chain import AuditEntry
@@ -164,7 +164,7 @@ async def test_of_two_hundred_racing_decisions_exactly_one_wins(store: Store) ->
     task, request = await waiting(store)
     racers = [YES, NO, Withdrawn(0), TimePassed(0)] * 50
     answers = await asyncio.gather(
-        *(store.change_held(request.id, OPS, racer) for racer in racers),
+        *(store.change_held(request.id, OPS, racer) for racer in racers),  # type: ignore[arg-type]
         *(store.advance(task.id, h.Cancelled()) for _ in range(10)),
     )
     changed = [each.outcome for each in answers if isinstance(each, Decided) and isinstance(each.outcome, Changed)]

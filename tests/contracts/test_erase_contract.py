@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from store_under_test import ANN, OPS, START, StoreUnderTest, a_call, asking
-from task_steps import dispatched, finished
+from tests.contracts.store_under_test import ANN, OPS, START, StoreUnderTest, a_call, asking
+from tests.contracts.task_steps import dispatched, finished
 
 from taskgate.core.audit.chain import AuditEntry, Row, Whole, verify
 from taskgate.core.governance.approval import Verdict, Voted

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from store_under_test import START, StoreUnderTest, a_call, asking
+from tests.contracts.store_under_test import START, StoreUnderTest, a_call, asking
 from tests.harness.unchecked import just_go
 
 from taskgate.core.audit.chain import AuditEntry, Whole, verify

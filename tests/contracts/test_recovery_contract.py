@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from functools import partial
 
-from store_under_test import StoreUnderTest
-from task_steps import accepted, dispatched, finished
+from tests.contracts.store_under_test import StoreUnderTest
+from tests.contracts.task_steps import accepted, dispatched, finished
 from tests.harness.unchecked import just_go
 
 from taskgate.core.errors import Executed

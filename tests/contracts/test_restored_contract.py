@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from store_under_test import PostgresUnderTest, StoreUnderTest, a_call, asking
-from task_steps import accepted, dispatched
+from tests.contracts.store_under_test import PostgresUnderTest, StoreUnderTest, a_call, asking
+from tests.contracts.task_steps import accepted, dispatched
 
 from taskgate.core.audit.chain import AuditEntry
 from taskgate.core.errors import GatewayFault

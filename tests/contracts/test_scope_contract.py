@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from store_under_test import START, StoreUnderTest
+from tests.contracts.store_under_test import START, StoreUnderTest
 
 from taskgate.core.audit.chain import AuditEntry
 from taskgate.ports.store import IdentityRecord, KeptScope

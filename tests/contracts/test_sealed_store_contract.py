@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from store_under_test import PostgresUnderTest, SqliteUnderTest, StoreUnderTest, a_call, asking
-from task_steps import dispatched
+from tests.contracts.store_under_test import PostgresUnderTest, SqliteUnderTest, StoreUnderTest, a_call, asking
+from tests.contracts.task_steps import dispatched
 
 from taskgate.core.audit.chain import AuditEntry
 from taskgate.core.errors import GatewayFault

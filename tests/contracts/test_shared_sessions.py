@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 
 import msgspec
 import pytest
-from store_under_test import PostgresUnderTest, until_it_listens
+from tests.contracts.store_under_test import PostgresUnderTest, until_it_listens
 from tests.harness.postgres import fresh_url
 
 from taskgate.ports.replicas import CONVERSATION, SESSIONS, KeptSession, SessionLimits, TooManySessions

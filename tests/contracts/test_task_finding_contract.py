@@ -6,8 +6,8 @@ import asyncio
 from typing import Any
 
 import pytest
-from store_under_test import StoreUnderTest, a_call
-from task_steps import accepted, dispatched, finished
+from tests.contracts.store_under_test import StoreUnderTest, a_call
+from tests.contracts.task_steps import accepted, dispatched, finished
 
 from taskgate.core.errors import Executed
 from taskgate.core.ids import born_ms

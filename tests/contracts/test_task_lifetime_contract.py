@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from store_under_test import StoreUnderTest, a_call, asking
-from task_steps import RESULT, accepted, dispatched, finished
+from tests.contracts.store_under_test import StoreUnderTest, a_call, asking
+from tests.contracts.task_steps import RESULT, accepted, dispatched, finished
 from tests.harness.unchecked import just_go
 
 from taskgate.core.audit.chain import AuditEntry

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from store_under_test import START, StoreUnderTest, a_call, asking
-from task_steps import RESULT, accepted, dispatched, finished
+from tests.contracts.store_under_test import START, StoreUnderTest, a_call, asking
+from tests.contracts.task_steps import RESULT, accepted, dispatched, finished
 from tests.harness.unchecked import just_go
 
 from taskgate.core.errors import Executed

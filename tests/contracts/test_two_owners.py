@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, cast
 
 import msgspec
 import pytest
-from store_under_test import ANN, OPS, START, PostgresUnderTest, a_call, asking, until_it_listens
-from task_steps import RESULT, accepted, dispatched
+from tests.contracts.store_under_test import ANN, OPS, START, PostgresUnderTest, a_call, asking, until_it_listens
+from tests.contracts.task_steps import RESULT, accepted, dispatched
 from tests.harness.postgres import fresh_url
 from tests.harness.unchecked import just_go
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from store_under_test import START, StoreUnderTest
+from tests.contracts.store_under_test import START, StoreUnderTest
 
 from taskgate.core.audit.chain import AuditEntry
 from taskgate.core.governance.decision import Action

@@ -13,7 +13,20 @@ from typing import Any
 
 Observation = Mapping[str, Any]
 Expectation = Callable[[Observation], str | None]
-TOOLS = ("echo", "add", "slow", "ask", "ask_twice", "ask_url", "sample", "roots", "log", "fail", "crash", "big")
+TOOLS: tuple[str, ...] = (
+    "echo",
+    "add",
+    "slow",
+    "ask",
+    "ask_twice",
+    "ask_url",
+    "sample",
+    "roots",
+    "log",
+    "fail",
+    "crash",
+    "big",
+)
 TOOLS += ("vendor", "update", "mutate")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -35,11 +36,11 @@ async def test_the_reference_server_answers_through_the_gateway(stateless: bool)
 
 @pytest.mark.peers("everything", "inspector")
 async def test_the_inspector_lists_and_calls_tools_through_the_gateway() -> None:
-    inspector = [HOME / "node", HOME / "inspector/node_modules/.bin/mcp-inspector", "--cli"]
+    inspector: list[str | Path] = [HOME / "node", HOME / "inspector/node_modules/.bin/mcp-inspector", "--cli"]
     async with running_gateway(configuration()) as gateway:
-        where = [gateway.url, "--transport", "http", "--method"]
+        where: list[str | Path] = [gateway.url, "--transport", "http", "--method"]
         _, listed, complaint = await run_to_end([*inspector, *where, "tools/list"])
-        words = [*where, "tools/call", "--tool-name", "echo", "--tool-arg", "message=hello"]
+        words: list[str | Path] = [*where, "tools/call", "--tool-name", "echo", "--tool-arg", "message=hello"]
         _, called, trouble = await run_to_end([*inspector, *words])
     assert "echo" in [tool["name"] for tool in json.loads(listed)["tools"]], complaint
     assert json.loads(called)["content"] == [{"type": "text", "text": "Echo: hello"}], trouble

@@ -237,7 +237,7 @@ def _served(callers: list[str], calls: int) -> float:
             waiting[number] = caller
         else:
             running.append(caller)
-    for number in list(waiting)[calls // 2 :]:
+    for number in list(waiting)[calls // 2 :]:  # type: ignore[assignment]
         assert queue.abandon(waiting.pop(number), number)
     while running:
         running += [waiting.pop(ticket) for ticket in queue.leave(running.pop(0))]

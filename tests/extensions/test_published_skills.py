@@ -80,7 +80,7 @@ async def by_ts2(url: str) -> dict[str, Any]:
 
 
 async def by_fastmcp(url: str) -> dict[str, Any]:
-    command = [interpreter("fastmcp"), PROGRAMS / "skills_host_fastmcp.py", url]
+    command: list[str | Path] = [interpreter("fastmcp"), PROGRAMS / "skills_host_fastmcp.py", url]
     code, out, err = await run_to_end(command, within=90)
     assert code == 0, err[-3000:]
     seen: dict[str, Any] = json.loads(out.strip().splitlines()[-1])

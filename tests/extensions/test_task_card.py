@@ -15,7 +15,7 @@ CARD = "ui://taskgate/task-card.html"
 BOTH = pytest.mark.parametrize("generation", ["2025", "2026"])
 HOSTILE = "<img src=x onerror=alert(1)>\u202e</pre>"
 HELD: dict[str, Any] = {"governance": {"rules": [{"match": "notes:wipe", "action": "approve"}]}}
-TASKS = {"tasks": {"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}}}}
+TASKS: dict[str, Any] = {"tasks": {"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}}}}
 
 
 def notes() -> Upstream:

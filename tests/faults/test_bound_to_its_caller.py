@@ -52,7 +52,7 @@ async def test_a_request_state_is_of_no_use_to_another_principal() -> None:
         return "done"
 
     server.tool("t", asks)
-    able = {"elicitation": {"form": {}}}
+    able: dict[str, Any] = {"elicitation": {"form": {}}}
     answers = {"colour": {"action": "accept", "content": {"value": "blue"}}}
     async with Gateway(TOKENS, {"far": server}) as gate:
         ann = await gate.caller("2026", token=token_of("ann"), capabilities=able)

@@ -18,7 +18,7 @@ from taskgate import clock
 
 FORM = {"type": "object", "properties": {"value": {"type": "string"}}}
 QUESTION = {"method": "elicitation/create", "params": {"message": "Which?", "requestedSchema": FORM}}
-ASKABLE = {"elicitation": {"form": {}}}
+ASKABLE: dict[str, Any] = {"elicitation": {"form": {}}}
 ANSWER = {"action": "accept", "content": {"value": "blue"}}
 
 

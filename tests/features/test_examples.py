@@ -23,13 +23,20 @@ async def test_an_example_configuration_builds(path: Path, tmp_path: Path) -> No
 
 async def test_arguments_are_completed_by_the_example() -> None:
     async with running_gateway(config()) as running:
-        program = [sys.executable, EXAMPLES / "complete_arguments.py", running.url, "weather", "city", "Par"]
+        program: list[str | Path] = [
+            sys.executable,
+            EXAMPLES / "complete_arguments.py",
+            running.url,
+            "weather",
+            "city",
+            "Par",
+        ]
         code, out, err = await run_to_end(program)
         assert (code, out.split()[:2]) == (0, ["Paris", "Parma"]), err
 
 
 async def test_the_agent_loop_runs_with_its_scripted_model() -> None:
-    program = [
+    program: list[str | Path] = [
         sys.executable,
         EXAMPLES / "agent_loop.py",
         "Say something",

@@ -175,7 +175,9 @@ async def test_a_foreign_request_cannot_be_cancelled(gateway: Gateway) -> None:
 
 
 async def test_a_foreign_task_cannot_be_cancelled() -> None:
-    tokens = [{"id": n, "sha256": hashlib.sha256(n.encode()).hexdigest(), "roles": []} for n in ("ann", "bob")]
+    tokens: list[Any] = [
+        {"id": n, "sha256": hashlib.sha256(n.encode()).hexdigest(), "roles": []} for n in ("ann", "bob")
+    ]
     async with (
         running_gateway(config(tokens=tokens)) as running,
         session(running, {"tasks": {}}, token="ann") as caller,

@@ -23,7 +23,7 @@ from tests.harness.programs import running as running_program
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(60), pytest.mark.virtual_time]
 MIRROR = Path(__file__).resolve().parent.parent / "peers" / "mirror_server.py"
-URL = {"elicitation": {"form": {}, "url": {}}}
+URL: dict[str, Any] = {"elicitation": {"form": {}, "url": {}}}
 GOOD = "https://example.test/sign"
 OVER = "notifications/elicitation/complete"
 TOKENS = {"ann": "token-of-ann", "bob": "token-of-bob", "cleo": "token-of-cleo"}
@@ -140,7 +140,7 @@ async def test_a_flood_of_forms_is_stopped_with_a_reason() -> None:
 
 
 async def test_a_form_that_nobody_answers_expires_as_configured() -> None:
-    form = {"elicitation": {}}
+    form: dict[str, Any] = {"elicitation": {}}
 
     async def never(_message: Any) -> None:
         return None
@@ -450,7 +450,7 @@ async def test_the_list_form_is_no_form_where_vendor_methods_are_off() -> None:
 async def test_the_page_shows_who_asks_and_where_the_link_leads(gateway: Gateway) -> None:
     async with session(gateway, {}, token=TOKENS["ann"]) as caller:
         call = asyncio.create_task(caller.told("open_url", {"url": "https://sign.example.test:8443/in"}))
-        waiting = []
+        waiting: list[Any] = []
         async with asyncio.timeout(PATIENCE_S):
             while not waiting:
                 result = await caller.call("get_elicitations", {})

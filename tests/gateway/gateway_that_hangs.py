@@ -13,5 +13,5 @@ async def never(_life: Lifecycle) -> None:
 
 
 if __name__ == "__main__":
-    Lifecycle.close = never  # type: ignore[method-assign]
+    Lifecycle.close = never  # type: ignore[assignment]
     main()

@@ -123,5 +123,5 @@ async def _read(stream: EventStream, count: int) -> list[bytes]:
         frames.append(frame)
         if len(frames) == count:
             break
-    await following.aclose()  # type: ignore[attr-defined]
+    await following.aclose()
     return frames

@@ -15,9 +15,9 @@ async def test_the_id_of_a_task_comes_before_news_of_it(tmp_path: Path) -> None:
         known: set[str] = set()
         for message in heard:
             if message.get("method") == "notifications/tasks/status":
-                assert message["params"]["taskId"] in known
-            elif "result" in message and "task" in message["result"]:
-                known.add(message["result"]["task"]["taskId"])
+                assert message["params"]["taskId"] in known  # type: ignore[index]
+            elif "result" in message and "task" in message["result"]:  # type: ignore[operator]
+                known.add(message["result"]["task"]["taskId"])  # type: ignore[index]
         assert len(known) == 5
 
 

@@ -163,7 +163,7 @@ async def test_a_revision_without_tasks_has_no_methods_and_no_words_for_them(ver
 
 async def test_in_strict_mode_a_tool_that_its_server_requires_as_a_task_is_refused_without() -> None:
     lists = {"tools/list": [tool("must", execution={"taskSupport": "required"}), tool("may")]}
-    capabilities = {"tools": {}, "tasks": {"requests": {"tools": {"call": {}}}}}
+    capabilities: dict[str, Any] = {"tools": {}, "tasks": {"requests": {"tools": {"call": {}}}}}
     async with changeable(capabilities=capabilities, lists=lists) as server:
         async with running_gateway(config(server, tasks={"annotation_mode": "strict"})) as gateway:
             async with RawClient(gateway.url) as caller:

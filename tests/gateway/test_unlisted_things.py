@@ -11,7 +11,7 @@ from tests.harness.gateway import running_gateway
 from tests.harness.raw_client import RawClient
 
 pytestmark = pytest.mark.virtual_time
-CAPABILITIES = {"tools": {}, "resources": {}, "prompts": {}, "completions": {}}
+CAPABILITIES: dict[str, Any] = {"tools": {}, "resources": {}, "prompts": {}, "completions": {}}
 
 
 def library(name: str, **attributes: Any) -> Any:

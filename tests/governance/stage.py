@@ -23,8 +23,8 @@ from tests.harness.plain_http import NO_TLS
 SERVER = Path(__file__).resolve().parent / "noting_server.py"
 DEADLINE = 120.0
 STATEFUL, STATELESS = "2025-11-25", "2026-07-28"
-TASKS = {"extensions": {"io.modelcontextprotocol/tasks": {}}}
-URL = {"elicitation": {"url": {}}}
+TASKS: dict[str, Any] = {"extensions": {"io.modelcontextprotocol/tasks": {}}}
+URL: dict[str, Any] = {"elicitation": {"url": {}}}
 
 
 def tool(name: str, description: str = "A tool.", **properties: Any) -> dict[str, Any]:

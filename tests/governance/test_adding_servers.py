@@ -46,7 +46,7 @@ async def test_a_rule_may_deny_it_and_people_may_be_asked_first(tmp_path: Path) 
         {"match": "taskgate:remove_server", "action": "deny"},
         {"match": "taskgate:add_server", "action": "approve", "approval": "ops"},
     ]
-    settings = {"scopes": FACADE, "facade": {"add_server": "on"}, "governance": {"rules": rules}}
+    settings: dict[str, Any] = {"scopes": FACADE, "facade": {"add_server": "on"}, "governance": {"rules": rules}}
     async with a_stage(tmp_path, **settings) as stage:
         caller = await stage.stateful()
         waiting = asyncio.create_task(add(caller, **GUEST))
@@ -62,7 +62,7 @@ async def test_a_rule_may_deny_it_and_people_may_be_asked_first(tmp_path: Path) 
 
 
 async def test_a_policy_that_denies_by_default_denies_it_too(tmp_path: Path) -> None:
-    settings = {"scopes": FACADE, "facade": {"add_server": "on"}}
+    settings: dict[str, Any] = {"scopes": FACADE, "facade": {"add_server": "on"}}
     governance = {"defaults": {"action": "deny"}, "rules": [{"match": "read_*", "action": "forward"}]}
     async with a_stage(tmp_path, governance=governance, **settings) as stage:
         assert "not permitted" in said(await add(await stage.stateful(), **GUEST))

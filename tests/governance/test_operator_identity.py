@@ -143,8 +143,8 @@ async def test_a_session_is_good_for_its_person_and_its_time(
     assert await who_in(a_login(store, b"t" * 32), cookie) is None
     for broken in (None, "", ".", "x.y", cookie[:-2], cookie + "A", cookie.replace(".", "")):
         assert await who_in(login, broken) is None
-    now = sessions.clock.wall()
-    monkeypatch.setattr(sessions.clock, "wall", lambda: now + sessions.SESSION_S + 1)
+    now = sessions.clock.wall()  # type: ignore[attr-defined]
+    monkeypatch.setattr(sessions.clock, "wall", lambda: now + sessions.SESSION_S + 1)  # type: ignore[attr-defined]
     assert await who_in(login, cookie) is None
 
 

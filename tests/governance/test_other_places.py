@@ -19,7 +19,7 @@ from taskgate import clock
 pytestmark = pytest.mark.virtual_time
 
 SELF = {"channels": ["inbox", {"type": "elicitation", "mode": "form"}], "self_approval": True}
-FORM = {"elicitation": {"form": {}}}
+FORM: dict[str, Any] = {"elicitation": {"form": {}}}
 
 
 async def answered(caller: Stateful, name: str, answer: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:

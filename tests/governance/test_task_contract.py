@@ -20,7 +20,7 @@ from tests.governance.stage import RULES, TOOLS, Stage, Stateful, a_stage, confi
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.virtual_time]
 MODES = ("auto", "strict")
-NESTED = {"tasks": {"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}}}}
+NESTED: dict[str, Any] = {"tasks": {"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}}}}
 FLAT = {"tasks": {"requests": {"tools/call": True}}}
 STATUS = {"notifications": {"tasks": {"status": True}}}
 RULES_HERE = [*RULES, {"match": "pay_*", "action": "policy", "policy_id": "p", "approval": "ops"}]

@@ -64,7 +64,7 @@ class Gateway:
         self.config.write_text(config if isinstance(config, str) else yaml.safe_dump(dict(config), sort_keys=False))
 
     async def start(self) -> None:
-        command = [sys.executable, *self.launcher, "serve", "-c", self.config]
+        command: list[str | Path] = [sys.executable, *self.launcher, "serve", "-c", self.config]
         command += ["--host", "127.0.0.1", "--port", str(self.port)]
         env = {"TASKGATE_STATE_DIR": str(self.state), **self.env}
         self.program = await start(command, env, self.folder / "gateway.log")

@@ -15,7 +15,7 @@ import sys
 PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
-def asked(place: str, command: list) -> "socket.socket | None":
+def asked(place: str, command: list[str]) -> "socket.socket | None":
     """The connection to whoever watches over the program; None if there is no template for it."""
     template = socket.socket(socket.AF_UNIX)
     body = json.dumps({"command": command, "environment": dict(os.environ), "folder": os.getcwd()}).encode()
@@ -49,7 +49,7 @@ if __name__ == "__main__":
     for number in (0, 1, 2):
         os.dup2(nothing, number)
     for each in PASSED_ON:
-        signal.signal(each, lambda number, _: watched.sendall(bytes([number])))
+        signal.signal(each, lambda number, _: watched.sendall(bytes([number])))  # type: ignore[union-attr]
     signal.pthread_sigmask(signal.SIG_UNBLOCK, PASSED_ON)
     said = watched.makefile("rb").readline()
     end_like(int(said) if said else -signal.SIGKILL)

@@ -251,7 +251,7 @@ def keep(connection: socket.socket) -> list[str]:
 def watch(connection: socket.socket, pid: int) -> NoReturn:
     """Pass signals on until the program or whoever launched it has ended."""
     ended = os.pidfd_open(pid)
-    while ended not in (waiting := select.select([ended, connection], [], [])[0]):
+    while ended not in (waiting := select.select([ended, connection], [], [])[0]):  # type: ignore[type-var]
         if waiting:
             signals = connection.recv(64)
             for number in signals or [signal.SIGKILL]:

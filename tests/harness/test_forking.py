@@ -84,7 +84,7 @@ def described(command: list[Any], **how: Any) -> dict[str, Any]:
 def test_it_finds_what_a_started_program_finds(
     program: Callable[[str], Path], tmp_path: Path, said: dict[str, str]
 ) -> None:
-    command = [sys.executable, program(DESCRIBES_ITSELF), "--word", "two words", "ü", ""]
+    command: list[str | Path] = [sys.executable, program(DESCRIBES_ITSELF), "--word", "two words", "ü", ""]
     env = {name: value for name, value in os.environ.items() if name not in forking.FOLLOWED}
     how = {"cwd": tmp_path, "env": {**env, "ONLY_HERE": "1", **said}, "start_new_session": True}
     with fresh_interpreters():
@@ -110,7 +110,7 @@ ENDS_WITH_WORK_LEFT = """
 
 @pytest.mark.parametrize("last", ["", "sys.exit(3)", "sys.exit()", "sys.exit('why')", "sys.exit(300)"])
 def test_it_ends_what_it_has_begun_before_it_ends(program: Callable[[str], Path], last: str) -> None:
-    command = [sys.executable, program(textwrap.dedent(ENDS_WITH_WORK_LEFT) + last)]
+    command: list[str | Path] = [sys.executable, program(textwrap.dedent(ENDS_WITH_WORK_LEFT) + last)]
     with fresh_interpreters():
         started = subprocess.run(command, capture_output=True, timeout=240)
     with forked():
@@ -120,7 +120,10 @@ def test_it_ends_what_it_has_begun_before_it_ends(program: Callable[[str], Path]
 
 
 def test_output_that_nobody_reads_ends_it_as_it_ends_a_started_one(program: Callable[[str], Path]) -> None:
-    command = [sys.executable, program("import sys; sys.stdin.readline(); print('nobody reads this')")]
+    command: list[str | Path] = [
+        sys.executable,
+        program("import sys; sys.stdin.readline(); print('nobody reads this')"),
+    ]
     env = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
     pipe, ends = subprocess.PIPE, []
     for fresh in (True, False):
@@ -138,7 +141,7 @@ def test_output_that_nobody_reads_ends_it_as_it_ends_a_started_one(program: Call
 @pytest.mark.parametrize("now", [signal.SIG_IGN, signal.default_int_handler], ids=["ignored", "not ignored"])
 def test_whether_ctrl_c_ends_it_is_as_it_is_when_it_starts(program: Callable[[str], Path], now: Any) -> None:
     """Not as it was when the template was started: a run in the background begins with SIGINT ignored."""
-    command = [sys.executable, program(DESCRIBES_ITSELF)]
+    command: list[str | Path] = [sys.executable, program(DESCRIBES_ITSELF)]
     with forked():
         described(command)
     before = signal.signal(signal.SIGINT, now)
@@ -153,7 +156,11 @@ def test_whether_ctrl_c_ends_it_is_as_it_is_when_it_starts(program: Callable[[st
 
 def test_it_gets_the_descriptors_that_are_meant_for_it_and_no_others(program: Callable[[str], Path]) -> None:
     reading, writing = os.pipe()
-    command = [sys.executable, program("import os, sys; os.write(int(sys.argv[1]), b'here')"), str(writing)]
+    command: list[str | Path] = [
+        sys.executable,
+        program("import os, sys; os.write(int(sys.argv[1]), b'here')"),
+        str(writing),
+    ]
     with forked():
         subprocess.run(command, pass_fds=[writing], check=True, timeout=240)
     os.close(writing)
@@ -312,7 +319,7 @@ def launched(program: Callable[[str], Path], tmp_path: Path) -> Iterator[tuple[s
     """A program by `launch.py`, as a gateway starts its servers, and its process id."""
     words = FORKING.launched(Path(sys.executable))
     assert words, FORKING.why_not()
-    command = [*words, sys.executable, program(LAUNCHED), "two words"]
+    command: list[str | Path] = [*words, sys.executable, program(LAUNCHED), "two words"]
     env = {**os.environ, "ONLY_HERE": "yes"}
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, env=env, cwd=tmp_path) as process:
@@ -355,7 +362,7 @@ def test_what_cannot_be_launched_is_started(
     words = FORKING.launched(Path(sys.executable))
     if not said:
         words[-1] = str(tmp_path / "nobody")
-    command = [*words, sys.executable, program("import os; print(os.getpid())")]
+    command: list[str | Path] = [*words, sys.executable, program("import os; print(os.getpid())")]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, **said}) as process:
         assert process.communicate(timeout=240)[0] == f"{process.pid}\n"
 
@@ -364,7 +371,7 @@ def test_a_program_without_a_language_in_its_environment_is_launched(program: Ca
     """Clients hand their servers few variables, and an interpreter without a language sets one for its children."""
     env = {name: value for name, value in os.environ.items() if not name.startswith(("LANG", "LC_"))}
     here = program("import os, sys; print(os.getpid(), sys.stdout.encoding)")
-    command = [*FORKING.launched(Path(sys.executable)), sys.executable, here]
+    command: list[str | Path] = [*FORKING.launched(Path(sys.executable)), sys.executable, here]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=env) as process:
         pid, encoding = process.communicate(timeout=240)[0].split()
     assert (int(pid) != process.pid, encoding) == (True, "utf-8")

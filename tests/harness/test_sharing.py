@@ -38,8 +38,19 @@ def test_alone(number):
 
 async def run_with_workers(folder: Path, count: int) -> None:
     (folder / "conftest.py").write_text(CONFTEST)
-    command = [sys.executable, "-m", "pytest", "-q", "-n", str(count), "-p", "no:cacheprovider", "--rootdir", folder]
-    place = ["env", "-C", folder, f"PYTHONPATH={ROOT}:{ROOT / 'src'}"]
+    command: list[str | Path] = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-n",
+        str(count),
+        "-p",
+        "no:cacheprovider",
+        "--rootdir",
+        folder,
+    ]
+    place: list[str | Path] = ["env", "-C", folder, f"PYTHONPATH={ROOT}:{ROOT / 'src'}"]
     code, said, wrong = await run_to_end([*place, *command], within=240)
     assert code == 0, said + wrong
 

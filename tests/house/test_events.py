@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import FrozenInstanceError, dataclass
+from typing import Any
 
 import pytest
 
@@ -23,7 +24,8 @@ class Snowed(HubEvent):
 
 
 def test_subscribers_hear_their_own_kind_at_once_and_in_order() -> None:
-    hub, heard = EventHub(), []
+    hub = EventHub()
+    heard: list[Any] = []
     hub.subscribe(Rained, lambda event: heard.append(("first", event.millimetres)))
     hub.subscribe(Rained, lambda event: heard.append(("second", event.millimetres)))
     hub.publish(Snowed())
@@ -33,7 +35,9 @@ def test_subscribers_hear_their_own_kind_at_once_and_in_order() -> None:
 
 
 def test_a_failing_subscriber_is_logged_and_the_others_hear(monkeypatch: pytest.MonkeyPatch) -> None:
-    hub, heard, logged = EventHub(), [], []
+    hub = EventHub()
+    heard: list[Any] = []
+    logged: list[Any] = []
 
     def fails(_event: Rained) -> None:
         raise ValueError("broken")
@@ -47,7 +51,8 @@ def test_a_failing_subscriber_is_logged_and_the_others_hear(monkeypatch: pytest.
 
 
 def test_one_may_subscribe_while_an_event_is_told() -> None:
-    hub, heard = EventHub(), []
+    hub = EventHub()
+    heard: list[Any] = []
     hub.subscribe(Rained, lambda _event: hub.subscribe(Rained, heard.append))
     hub.publish(Rained(1))
     assert heard == []

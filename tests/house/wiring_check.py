@@ -49,7 +49,7 @@ def sins_in(path: str, source: str) -> Iterator[tuple[str, int, str]]:
         if isinstance(node, ast.Call) and _asks_by_name(node):
             yield path, node.lineno, ast.unparse(node)
         if _puts_past_the_class(node):
-            yield path, node.lineno, ast.unparse(node)
+            yield path, node.lineno, ast.unparse(node)  # type: ignore[attr-defined]
 
 
 def _is_protocol(node: ast.AST) -> TypeGuard[ast.ClassDef]:

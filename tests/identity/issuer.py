@@ -75,7 +75,7 @@ class Issuer:
             if self.silent:
                 await asyncio.sleep(3600)
             await asyncio.sleep(self.slow_s)
-            status, reply = self.pages.get(path, lambda _: (404, b"{}"))(body)
+            status, reply = self.pages.get(path, lambda _: (404, b"{}"))(body)  # type: ignore[no-untyped-call]
             lines = f"HTTP/1.1 {status} X\r\ncontent-length: {len(reply)}\r\nlocation: {self.url}/keys\r\n"
             writer.write(f"{lines}connection: close\r\n\r\n".encode() + reply)
             await writer.drain()

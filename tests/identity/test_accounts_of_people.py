@@ -10,7 +10,7 @@ from tests.identity.accounts import Browser, LoginIssuer, Notes, config, connect
 from tests.identity.issuer import an_issuer
 from tests.seam import TASKS_EXTENSION, Exchange, Gateway, seam
 
-BY_URL = {"elicitation": {"form": {}, "url": {}}}
+BY_URL: dict[str, Any] = {"elicitation": {"form": {}, "url": {}}}
 
 
 async def prepared(gate: Gateway, issuer: LoginIssuer) -> None:

@@ -8,13 +8,13 @@ from typing import Any
 from urllib.parse import urlencode, urlsplit
 
 import pytest
-from tests.identity.accounts import OPERATOR, Browser, LoginIssuer, Notes, config, connected, digest, page_for
+from tests.identity.accounts import OPERATOR, Browser, LoginIssuer, Notes, config, connected, digest, page_for  # type: ignore[attr-defined]
 from tests.identity.issuer import an_issuer
 from tests.seam import Gateway, Reply, seam
 
 from taskgate.ports.credentials import ConnectRequest
 
-BY_URL = {"elicitation": {"form": {}, "url": {}}}
+BY_URL: dict[str, Any] = {"elicitation": {"form": {}, "url": {}}}
 
 
 def path_of(page: str) -> str:

@@ -34,7 +34,7 @@ def upstream() -> Upstream:
 
 async def status(gate: Gateway, method: str, path: str, role: str) -> int:
     headers = {"authorization": f"Bearer {role}-token", "content-type": "application/json"}
-    said = {} if method == "POST" else None
+    said: dict[str, Any] | None = {} if method == "POST" else None
     return (await gate.http(method, path, said, headers).done()).status
 
 

@@ -14,7 +14,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
-from tests.harness.gateway import free_port
+from tests.harness.programs import free_port
 
 from taskgate.access.client_certificates import names_in_certificate, names_in_header
 from taskgate.assembly.build import open_house

@@ -21,7 +21,7 @@ CONFIG: dict[str, Any] = {
     "tokens": [{"id": "agent", "sha256": hashlib.sha256(TOKEN.encode()).hexdigest()}],
 }
 FORM = {"type": "object", "properties": {"value": {"type": "string"}}}
-REPEATABLE = {"annotations": {"readOnlyHint": True, "idempotentHint": True}}
+REPEATABLE: dict[str, Any] = {"annotations": {"readOnlyHint": True, "idempotentHint": True}}
 
 
 def form(message: str) -> dict[str, Any]:
@@ -32,7 +32,7 @@ def server(seconds: float = 0.0) -> Upstream:
     """Asks two things in one round, keeps count of how often it asked, and takes its time once it has both answers."""
     notes = Upstream("2026")
 
-    @notes.tool("paint", **REPEATABLE)
+    @notes.tool("paint", **REPEATABLE)  # type: ignore[untyped-decorator]
     async def paint(call: Call) -> Any:
         given = call.params.get("inputResponses") or {}
         if not given:
@@ -178,7 +178,7 @@ async def test_a_response_to_the_last_question_of_a_task_is_kept_when_it_is_ackn
     notes = server(seconds=30)
     async with Gateway(CONFIG, {"notes": notes}) as gate:
         answers = {"elicitation/create": lambda _params: None}
-        able = {"elicitation": {}, "tasks": {}}
+        able: dict[str, Any] = {"elicitation": {}, "tasks": {}}
         caller = await gate.caller("2025", token=TOKEN, capabilities=able, answers=answers)
         task_id = (await caller.call("notes__paint", task={})).result["task"]["taskId"]
         waiting = caller.begin("tasks/result", {"taskId": task_id})
@@ -209,7 +209,7 @@ def test_a_callers_own_word_on_an_approval_is_kept_when_it_is_acknowledged(monke
     async def story() -> None:
         async with Gateway(config, {"notes": server()}) as gate:
             answers = {"elicitation/create": lambda _params: None}
-            able = {"elicitation": {}, "tasks": {}}
+            able: dict[str, Any] = {"elicitation": {}, "tasks": {}}
             caller = await gate.caller("2025", token=TOKEN, capabilities=able, answers=answers)
             task_id = (await caller.call("notes__paint", task={})).result["task"]["taskId"]
             waiting = caller.begin("tasks/result", {"taskId": task_id})

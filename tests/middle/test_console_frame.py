@@ -14,7 +14,7 @@ TOKENS: dict[str, Any] = {
         for name, roles in (("agent", {}), ("other", {}), ("ann", {"roles": ["approver"]}))
     ],
 }
-TASKS = {"tasks": {"requests": {"tools": {"call": {}}}}}
+TASKS: dict[str, Any] = {"tasks": {"requests": {"tools": {"call": {}}}}}
 
 
 def bearer(name: str) -> dict[str, str]:
@@ -51,7 +51,7 @@ async def test_every_route_of_the_table_is_described_and_closed_to_strangers() -
                 re.findall(r"{(\w+)}", route.path)
             )
             path = re.sub(r"{\w+}", "x", route.path)
-            body = {} if route.method == "POST" else None
+            body: dict[str, Any] | None = {} if route.method == "POST" else None
             assert (await gate.http(route.method, path, body).done()).status == 401
 
 

@@ -20,7 +20,17 @@ from tests.seam import Gateway, seam
 from taskgate.ports.store_answers import Change
 
 MOST_BYTES = 60_000
-PAGES = ("/now", "/tasks", "/inbox", "/servers", "/servers/shop", "/scopes", "/scopes/default", "/rules", "/usage")
+PAGES: tuple[str, ...] = (
+    "/now",
+    "/tasks",
+    "/inbox",
+    "/servers",
+    "/servers/shop",
+    "/scopes",
+    "/scopes/default",
+    "/rules",
+    "/usage",
+)
 PAGES += ("/waterfall", "/audit", "/system", "/try", "/try?tool=shop__look", "/approvals", "/grants", "/definitions")
 
 

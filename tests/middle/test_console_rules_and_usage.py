@@ -269,7 +269,7 @@ async def rehearsal(gate: Gateway, rules: list[dict[str, str]]) -> Counter[tuple
     assert (found["calls"], found["cannot_tell"]) == (len(CALLS), 0)
     after = Counter({(row["server"], row["tool"], row["after"]): row["calls"] for row in found["tools"]})
     changed = {key[:2] for key in after}
-    after.update((*pair, "forward") for _, name, _ in CALLS if (pair := tuple(name.split("__"))) not in changed)
+    after.update((*pair, "forward") for _, name, _ in CALLS if (pair := tuple(name.split("__"))) not in changed)  # type: ignore[misc]
     return after
 
 

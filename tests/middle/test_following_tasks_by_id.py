@@ -13,7 +13,7 @@ from tests.seam import Call, Gateway, Upstream, seam
 from taskgate.core.events import EventKind
 
 BOTH = {"scopes": {"default": {"default_servers": ["*"], "names": "plain"}}, "tasks": {"promote_after_ms": 1_000}}
-TASKS = {"tasks": {"list": {}, "cancel": {}, "requests": {}}}
+TASKS: dict[str, Any] = {"tasks": {"list": {}, "cancel": {}, "requests": {}}}
 FORM = {"type": "object", "properties": {"colour": {"type": "string"}}, "required": ["colour"]}
 
 

@@ -31,7 +31,7 @@ from taskgate.store.sqlite.store import SqliteStore, open_store
 TOKENS = {
     "tokens": [{"id": who, "sha256": hashlib.sha256(f"token-of-{who}".encode()).hexdigest()} for who in ("ann", "bob")]
 }
-TASKS = {"tasks": {"requests": {"tools": {"call": {}}}, "list": {}, "cancel": {}}}
+TASKS: dict[str, Any] = {"tasks": {"requests": {"tools": {"call": {}}}, "list": {}, "cancel": {}}}
 
 
 def server() -> Upstream:

@@ -10,7 +10,7 @@ from tests.seam import TASKS_EXTENSION, Call, Caller, Gateway, Upstream, seam
 
 HELD: dict[str, Any] = {"governance": {"rules": [{"match": "wipe", "action": "approve"}]}}
 ANN = {"tokens": [{"id": "ann", "sha256": hashlib.sha256(b"ann-token").hexdigest()}]}
-URL = {"elicitation": {"url": {}}}
+URL: dict[str, Any] = {"elicitation": {"url": {}}}
 KEY = "taskgate/idempotencyKey"
 
 

@@ -85,7 +85,7 @@ async def test_a_session_that_is_refused_when_lists_are_fetched_is_opened_anew(s
     async with Gateway({"limits": {"list_max_age": "5s"}}, {"notes": notes}) as gate:
         caller = await gate.caller("2025")
         assert "notes__old" in await names(caller)
-        notes._request = refusing  # type: ignore[method-assign]
+        notes._request = refusing
         notes.tool("new", echo)
         notes.forget_sessions()
         await gate.advance(6)

@@ -9,7 +9,7 @@ from tests.seam import Call, Failure, Gateway, Upstream, seam
 
 ERLMCP: dict[str, Any] = {"errors": {"profile": "erlmcp"}}
 VENDOR: dict[str, Any] = {"compat": {"vendor_methods": True}}
-TASKS = {"tasks": {}}
+TASKS: dict[str, Any] = {"tasks": {}}
 
 
 def one_server(*, completes: bool) -> Upstream:
@@ -47,7 +47,7 @@ async def test_unknown_reference_with_one_server(
         error = (await caller.request("completion/complete", asked)).error
         assert (error["code"], error["data"]["error_type"]) == (code, "unknown_reference")
         assert error["data"]["legacy_code"] == -32021
-        asked["ref"]["name"] = f"{prefix}hello"  # type: ignore[index]
+        asked["ref"]["name"] = f"{prefix}hello"
         found = (await caller.request("completion/complete", asked)).result
         assert found["completion"]["values"] == (["world"] if completes else [])
 

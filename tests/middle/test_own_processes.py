@@ -13,7 +13,7 @@ from tests.seam import Caller, Exchange, Gateway, seam
 
 SERVER = Path(__file__).with_name("asking_server.py")
 BLUE = {"action": "accept", "content": {"value": "blue"}}
-CAN_ANSWER = {"elicitation": {"form": {}}}
+CAN_ANSWER: dict[str, Any] = {"elicitation": {"form": {}}}
 
 
 def config(instances: str = "auto", **more: Any) -> dict[str, Any]:
@@ -84,7 +84,7 @@ async def test_own_processes_are_remembered_over_a_restart_and_a_reload() -> Non
         await gate.restart()
         one, two = await session(gate), await session(gate)
         assert await process_of(one) != await process_of(two)
-        limits = {"limits": {"instances_per_server": 10}}
+        limits: dict[str, Any] = {"limits": {"instances_per_server": 10}}
         other = {"shop": {**config()["servers"]["shop"], "restart": {"limit": 7}}}
         await gate.reload({**config(**limits), "servers": other})
         assert await process_of(await session(gate)) not in (await process_of(one), await process_of(two))
@@ -110,7 +110,7 @@ async def test_beyond_the_limit_processes_are_shared_again_and_kept() -> None:
         assert shared not in pids[:2]
         assert pids[0] != pids[1]
         assert pids[2:] == [shared, shared]
-        await others[0].close()
+        await others[0].close()  # type: ignore[attr-defined]
         await gate.advance(1)
         assert await process_of(others[2]) == shared
         assert await process_of(await session(gate)) not in (shared, pids[1])
@@ -123,7 +123,7 @@ async def test_process_ends_with_its_session_and_shared_one_stays() -> None:
         three = await session(gate)
         await process_of(three)
         assert running(gate) == 2
-        await three.close()
+        await three.close()  # type: ignore[attr-defined]
         await gate.advance(5)
         assert running(gate) == 1
         assert await process_of(one)
@@ -226,4 +226,4 @@ async def test_task_runs_in_the_process_of_its_conversation() -> None:
 def running(gate: Gateway) -> int:
     """How many processes of the server run."""
     upstream = gate.life.app.gateway.console.upstreams.value["shop"]
-    return sum(1 for link in upstream._links.values() if link.alive)  # type: ignore[attr-defined]
+    return sum(1 for link in upstream._links.values() if link.alive)  # type: ignore[attr-defined, misc]

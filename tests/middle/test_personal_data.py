@@ -14,7 +14,7 @@ from tests.harness.commands import command
 from tests.middle.test_console_rules_and_usage import page
 from tests.seam import Call, Gateway, Upstream, seam
 
-from taskgate.config.load import ConfigError
+from taskgate.config.problems import ConfigError
 from taskgate.core.errors import GatewayFault
 
 TOKEN = "{}-token-0123456789abcdef"

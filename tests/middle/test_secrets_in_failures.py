@@ -17,7 +17,7 @@ from tests.seam import TASKS_EXTENSION, Call, Failure, Gateway, Reply, Upstream,
 from taskgate.core.redaction.fields import HIDDEN
 
 TOKENS = [{"id": who, "sha256": digest(f"token-of-{who}")} for who in ("ann", "bob")]
-TASKS = {"tasks": {"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}}}}
+TASKS: dict[str, Any] = {"tasks": {"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}}}}
 STATIC = "st4tic+t0ken/0f=the.0perator"
 
 

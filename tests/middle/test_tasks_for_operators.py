@@ -7,7 +7,7 @@ from typing import Any
 
 from tests.seam import Call, Gateway, Upstream, seam
 
-TASKS = {"tasks": {"requests": {"tools": {"call": {}}}}}
+TASKS: dict[str, Any] = {"tasks": {"requests": {"tools": {"call": {}}}}}
 TOKENS: dict[str, Any] = {
     "tokens": [
         {"id": name, "sha256": hashlib.sha256(f"{name}-token-0123456789abcdef".encode()).hexdigest()}

@@ -8,7 +8,7 @@ from typing import Any
 from tests.seam import Call, Failure, Gateway, Upstream, seam
 
 ON: dict[str, Any] = {"compat": {"vendor_methods": True}, "errors": {"profile": "erlmcp"}}
-TASKS = {"tasks": {}}
+TASKS: dict[str, Any] = {"tasks": {}}
 
 
 def server() -> Upstream:

@@ -65,7 +65,7 @@ async def test_each_form_that_a_caller_is_asked_to_fill_in_is_on_record(
     upstream: str, generation: str, native: bool
 ) -> None:
     async with Gateway({}, {"notes": server(upstream)}) as gate:
-        capabilities = {"elicitation": {"form": {}}} if native else {}
+        capabilities: dict[str, Any] = {"elicitation": {"form": {}}} if native else {}
         answers = {"elicitation/create": {"action": "decline"}}
         caller = await gate.caller(generation, capabilities=capabilities, answers=answers)
         caller.begin_call("notes__ask", {})

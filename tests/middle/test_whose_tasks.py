@@ -7,7 +7,7 @@ from typing import Any
 from tests.seam import Call, Gateway, Upstream, seam
 
 FACADE: dict[str, Any] = {"scopes": {"default": {"default_servers": ["*"], "mode": "facade"}}}
-TASKS = {"tasks": {"requests": {"tools": {"call": {}}}}}
+TASKS: dict[str, Any] = {"tasks": {"requests": {"tools": {"call": {}}}}}
 
 
 def server() -> Upstream:

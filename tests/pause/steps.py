@@ -257,7 +257,7 @@ def a_header_schema(size: int) -> Step:
 
 
 def imitated_arguments(size: int) -> Step:
-    arguments, schema = {f"a{n}": 1 for n in range(size)}, {"properties": {f"p{n}": {} for n in range(size)}}
+    arguments, schema = {f"a{n}": 1 for n in range(size)}, {"properties": {f"p{n}": {} for n in range(size)}}  # type: ignore[var-annotated]
     return lambda: imitated_property(arguments, schema)
 
 

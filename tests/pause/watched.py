@@ -45,7 +45,7 @@ def watch(notes: Path) -> None:
                 print(f"{took * 1000:.1f} ms {handle!r}", file=file)
                 pstats.Stats(profile, stream=file).sort_stats("cumulative").print_stats(25)
 
-    asyncio.Handle._run = profiled if os.environ.get("TASKGATE_PROFILE") else measured  # type: ignore[method-assign]
+    asyncio.Handle._run = profiled if os.environ.get("TASKGATE_PROFILE") else measured  # type: ignore[assignment]
 
 
 def main() -> None:
@@ -53,7 +53,7 @@ def main() -> None:
         watch(Path(os.environ["TASKGATE_SLOW_STEPS"]))
         return asyncio.run(work)
 
-    uvloop.run = run
+    uvloop.run = run  # type: ignore[assignment]
     from taskgate.__main__ import main as gateway  # type: ignore[attr-defined]
 
     gateway()

@@ -101,6 +101,6 @@ async def test_a_token_is_judged_by_its_facts_also_when_the_call_is_a_task(tmp_p
             ended = await caller.request("tasks/result", {"taskId": made.result["task"]["taskId"]})
             assert ended.text == "a note"
             for changes in ({"scope": "write"}, {"client_id": "other"}, {"groups": ["dev"]}):
-                claims = {"groups": ["sre"], "scope": "read", "client_id": "agent", **changes}
+                claims: dict[str, Any] = {"groups": ["sre"], "scope": "read", "client_id": "agent", **changes}
                 other = await gate.caller("2025", token=issuer.token(aud=RESOURCE, **claims))
                 assert "not permitted" in (await other.call("notes__read")).body.decode()

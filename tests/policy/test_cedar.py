@@ -228,7 +228,7 @@ def test_no_policies_reject_everything() -> None:
 
 
 def test_the_operators_own_entities_join_in() -> None:
-    entities = [
+    entities: list[dict[str, Any]] = [
         {"uid": {"type": "Taskgate::Role", "id": "finance"}, "attrs": {}, "parents": [{"type": "Team", "id": "money"}]},
         {"uid": {"type": "Taskgate::Caller", "id": "agent"}, "attrs": {"level": 3}, "parents": []},
         {"uid": {"type": "Team", "id": "money"}, "attrs": {}, "parents": []},

@@ -46,7 +46,7 @@ def port() -> Iterator[int]:
     number = free_port()
     with subprocess.Popen([sys.executable, VENDORS, str(number)]) as vendors:
         deadline = time.monotonic() + 20
-        while not asyncio.run(listening(number)()):
+        while not asyncio.run(listening(number)()):  # type: ignore[arg-type]
             assert vendors.poll() is None, "the stand-ins ended at once"
             assert time.monotonic() < deadline, "the stand-ins did not start in time"
             time.sleep(0.02)

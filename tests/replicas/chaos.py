@@ -26,7 +26,7 @@ from tests.harness.postgres import RestartableServer
 from tests.harness.programs import free_port, listening, start, until_ready
 from tests.harness.raw_client import RawClient
 
-TASKS = {"extensions": {"io.modelcontextprotocol/tasks": {}}, "elicitation": {"form": {}}}
+TASKS: dict[str, Any] = {"extensions": {"io.modelcontextprotocol/tasks": {}}, "elicitation": {"form": {}}}
 OVER = ("completed", "failed", "cancelled")
 TOOLS = ("once", "once", "read", "once_ask")
 UNKNOWN = ("may or may not have", "'executed': 'maybe'")

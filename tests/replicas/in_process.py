@@ -34,7 +34,7 @@ from taskgate.store.postgres.store import PostgresStore
 
 DEADLINE_S = 90
 OVER = ("completed", "failed", "cancelled")
-TASKS = {"extensions": {"io.modelcontextprotocol/tasks": {}}, "elicitation": {"form": {}}}
+TASKS: dict[str, Any] = {"extensions": {"io.modelcontextprotocol/tasks": {}}, "elicitation": {"form": {}}}
 
 
 @dataclass

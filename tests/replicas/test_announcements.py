@@ -148,7 +148,7 @@ for line in sys.stdin:
         print(json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": result}), flush=True)
 """
 TOKEN = "token-of-agent-0123456789"
-READING = {
+READING: dict[str, Any] = {
     "servers": {"notes": {"command": sys.executable, "args": ["-c", NOTES]}},
     "governance": {"rules": [{"match": "resource:note:*", "action": "approve", "approval": "ops"}]},
     "tokens": [{"id": "agent", "sha256": hashlib.sha256(TOKEN.encode()).hexdigest()}],

@@ -103,7 +103,7 @@ async def test_what_was_tampered_with_is_found_without_the_files_of_its_gateway(
     code, found = log.verify()
     assert code != 0
     (problem,) = found["problems"]  # type: ignore[misc]
-    assert (problem["chain"], problem["row"]) == (first, row)  # type: ignore[index]
+    assert (problem["chain"], problem["row"]) == (first, row)  # type: ignore[has-type]
 
 
 async def test_the_tail_of_the_last_chain_is_vouched_for_by_the_file_of_its_gateway(log: Log) -> None:

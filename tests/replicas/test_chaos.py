@@ -35,9 +35,9 @@ def chosen() -> list[Fault]:
         return list(QUICK)
     others = [fault for fault in chaos.FAULTS if fault is not chaos.rolling_restart]
     order = [chaos.rolling_restart] * -(-NUMBER // 30)
-    order += [others[number % len(others)] for number in range(NUMBER - len(order))]
+    order += [others[number % len(others)] for number in range(NUMBER - len(order))]  # type: ignore[misc]
     random.Random(SEED).shuffle(order)
-    return order
+    return order  # type: ignore[return-value]
 
 
 async def under_load(three: Cluster, load: Load, faults: list[Fault]) -> None:

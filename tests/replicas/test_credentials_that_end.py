@@ -15,7 +15,7 @@ from tests.harness.plain_http import NO_TLS
 from tests.harness.raw_client import RawClient
 from tests.replicas.in_process import DEADLINE_S, HeldGateway, Stage, gateways, until
 
-TOKENS = [
+TOKENS: list[Any] = [
     {"id": name, "sha256": hashlib.sha256(f"{name}-token".encode()).hexdigest(), "roles": []}
     for name in ("agent", "other")
 ]
@@ -99,7 +99,7 @@ async def test_a_forwarded_request_is_authorized_again_where_it_arrives(tmp_path
         assert "result" in (await client.request("ping")).reply
         assert stage.b.life is not None
         people = stage.b.life.app.gateway.console.people
-        people.is_revoked = lambda _digest: False  # type: ignore[method-assign]
+        people.is_revoked = lambda _digest: False  # type: ignore[assignment]
         said = await stage.a.operator("POST", "/api/v1/tokens/revoke", {"name": "agent"})
         assert said.status_code == 200, said.text
 

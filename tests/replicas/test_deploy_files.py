@@ -62,7 +62,7 @@ def test_the_unit_of_several_gateways_starts_each_on_its_port_with_its_own_state
 def test_the_unit_of_several_gateways_is_started_again_for_as_long_as_the_database_is_away() -> None:
     """By default systemd gives a unit up that has ended five times within ten seconds, and a start without a database is short."""
     unit = configparser.ConfigParser(interpolation=None, strict=False)
-    unit.optionxform = str  # type: ignore[assignment,method-assign]
+    unit.optionxform = str  # type: ignore[assignment]
     unit.read(DEPLOY / "taskgate@.service")
     assert unit["Service"]["Restart"] in ("on-failure", "always")
     assert unit["Unit"].get("StartLimitIntervalSec") == "0"

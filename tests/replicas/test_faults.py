@@ -28,9 +28,8 @@ class Database:
         )
         self.name = urlsplit(url).path.lstrip("/")
         said = conninfo.conninfo_to_dict(url)
-        self._server = conninfo.make_conninfo(
-            **{key: value for key, value in said.items() if key not in ("dbname", "options")}, dbname="postgres"
-        )
+        same: dict[str, Any] = {key: value for key, value in said.items() if key not in ("dbname", "options")}
+        self._server = conninfo.make_conninfo(**same, dbname="postgres")
 
     def go_away(self) -> None:
         with psycopg.connect(self._server, autocommit=True) as connection:

@@ -17,7 +17,7 @@ from tests.replicas.three import PATIENT, Internal, Replicas, on_port, on_socket
 DEADLINE_S = 60
 SLOWLY = {"grace_ms": 60_000, "promote_after_ms": 60_000}
 """Plain calls stay plain."""
-ASKS = {"elicitation": {"form": {}}}
+ASKS: dict[str, Any] = {"elicitation": {"form": {}}}
 
 
 async def events(lines: Any) -> Any:
@@ -72,8 +72,8 @@ async def test_a_session_works_whichever_gateway_is_asked(tmp_path: Path, intern
                 client.url = gateway.url
                 assert (await client.request("ping")).status == 404
         for gateway in replicas.gateways:
-            answer = await ask_and_answer(replicas.url, f"w{gateway.port}", gateway.url)
-            assert f"w{gateway.port}" in json.dumps(answer["result"]), answer
+            answer = await ask_and_answer(replicas.url, f"w{gateway.port}", gateway.url)  # type: ignore[assignment]
+            assert f"w{gateway.port}" in json.dumps(answer["result"]), answer  # type: ignore[index]
 
 
 async def another_session_is_not_found(replicas: Replicas) -> None:

@@ -52,7 +52,7 @@ async def until(what: Any) -> None:
 
 
 async def test_a_change_on_a_holds_on_b(tmp_path: Path) -> None:
-    known = {"tokens": TOKENS, "auth": {"anonymous": "default"}}
+    known: dict[str, Any] = {"tokens": TOKENS, "auth": {"anonymous": "default"}}
     async with pair(tmp_path, governance=RULES, scopes=FACADE, facade={"add_server": "on"}, **known) as both:
         await _tokens(both.a, both.b)
         await _scopes(both.a, both.b)

@@ -124,4 +124,4 @@ async def test_every_gateway_has_the_same_operator_token_and_the_console_names_t
             return {one["owner"] for one in said["replicas"]} == owners
 
         for gateway in stage.gateways:
-            await until(lambda gateway=gateway: named(gateway))
+            await until(lambda gateway=gateway: named(gateway))  # type: ignore[misc]

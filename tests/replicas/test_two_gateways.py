@@ -23,7 +23,7 @@ from tests.harness.programs import free_port, listening, start, until_ready
 from tests.harness.raw_client import RawClient
 from tests.replicas.three import PATIENT, PRODUCT
 
-TASKS = {"extensions": {"io.modelcontextprotocol/tasks": {}}, "elicitation": {"form": {}}}
+TASKS: dict[str, Any] = {"extensions": {"io.modelcontextprotocol/tasks": {}}, "elicitation": {"form": {}}}
 DEADLINE_S = 90
 OVER = ("completed", "failed", "cancelled")
 
@@ -84,7 +84,8 @@ async def pair(
         await until_ready(upstream, listening(port))
         for gateway in gateways:
             await gateway.start()
-        yield Pair(*gateways, ledger)
+        first, second = gateways
+        yield Pair(first, second, ledger)
     finally:
         for gateway in gateways:
             if gateway.program is not None and gateway.program.alive:

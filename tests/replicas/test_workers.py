@@ -188,7 +188,16 @@ async def several_workers(folder: Path, tls: ssl.SSLContext | None = None, **con
     gateway = Gateway(folder, free_port())
     gateway.state.mkdir()
     gateway.write({**configuration(port), "store": {"url": fresh_url()}, **config})
-    words = [sys.executable, "-m", "taskgate", "serve", "-c", gateway.config, "--workers", str(WORKERS)]
+    words: list[str | Path] = [
+        sys.executable,
+        "-m",
+        "taskgate",
+        "serve",
+        "-c",
+        gateway.config,
+        "--workers",
+        str(WORKERS),
+    ]
     words += ["--port", str(gateway.port)]
     parent = await start(words, {"TASKGATE_STATE_DIR": str(gateway.state)})
     try:

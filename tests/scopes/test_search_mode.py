@@ -129,7 +129,7 @@ async def test_a_session_that_narrows_searches_less(gateway: Gateway, version: s
 )
 @pytest.mark.real_processes
 async def test_a_real_client_searches_describes_and_calls(gateway: Gateway, caller: Caller) -> None:
-    script = [
+    script: list[dict[str, Any]] = [
         {"op": "tools"},
         {"op": "call", "name": "search_tools", "arguments": {"query": "comits"}},
         {"op": "call", "name": "describe_tool", "arguments": {"name": "git__list_commits"}},

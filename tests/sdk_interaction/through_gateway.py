@@ -42,7 +42,7 @@ def patient_fail_after(delay: float | None, shield: bool = False) -> Any:
     return _fail_after(None if delay is None else delay * SLOWER, shield)
 
 
-anyio.fail_after = patient_fail_after
+anyio.fail_after = patient_fail_after  # type: ignore[assignment]
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -14,9 +14,9 @@ from tests.seam.waiting import PATIENCE_S, the_loop, until, within
 
 STATEFUL, STATELESS = "2025-11-25", "2026-07-28"
 META = "io.modelcontextprotocol/"
-TASKS = {"tasks": {"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}}}}
+TASKS: dict[str, Any] = {"tasks": {"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}}}}
 """A 2025 caller's capability is its server's; clients that can follow tasks send `task` with the call."""
-TASKS_EXTENSION = {"extensions": {f"{META}tasks": {}}}
+TASKS_EXTENSION: dict[str, Any] = {"extensions": {f"{META}tasks": {}}}
 """What a 2026 caller declares to be given tasks."""
 _NAMED = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
 Answering = Callable[[Wire], Wire | None]

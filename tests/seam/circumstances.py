@@ -175,7 +175,7 @@ def circumstances(seed: int = 1) -> Iterator[Callable[[], VirtualLoop]]:
             (log, "repeated", RepeatedLines()),
             (process_module, "subprocess", ModuleOf(subprocess, Popen=_popen)),
             (Reaper, "before_exec", _before_exec(Reaper.before_exec)),
-            (child_module, "watch_exit", _watch_exit(child_module.watch_exit)),
+            (child_module, "watch_exit", _watch_exit(child_module.watch_exit)),  # type: ignore[attr-defined]
             (os, "kill", _send(os.kill)),
             (os, "killpg", _send(os.killpg)),
         ):

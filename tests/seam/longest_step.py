@@ -37,8 +37,8 @@ def longest_step(process: Process | None) -> Iterator[Longest]:
         if took > longest.seconds:
             longest.seconds, longest.where = took, repr(handle)
 
-    asyncio.Handle._run = measured  # type: ignore[method-assign]
+    asyncio.Handle._run = measured  # type: ignore[assignment]
     try:
         yield longest
     finally:
-        asyncio.Handle._run = usual  # type: ignore[method-assign]
+        asyncio.Handle._run = usual

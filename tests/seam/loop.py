@@ -99,7 +99,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         selector = _PipesOnly()
         selector.loop = self
         super().__init__(selector)
-        self.set_task_factory(_make_task)  # type: ignore[arg-type]
+        self.set_task_factory(_make_task)
 
     # Time
 
@@ -158,29 +158,29 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
     # What can be scheduled, and by whom
 
-    def call_soon(self, callback: Any, *args: Any, context: contextvars.Context | None = None) -> Any:
+    def call_soon(self, callback: Any, *args: Any, context: contextvars.Context | None = None) -> Any:  # type: ignore[override]
         context = contextvars.copy_context() if context is None else context
         if _belongs_to_the_dead(context):
             return _cancelled(asyncio.Handle(callback, args, self, context))
         return super().call_soon(callback, *args, context=context)
 
-    def call_at(self, when: float, callback: Any, *args: Any, context: contextvars.Context | None = None) -> Any:
+    def call_at(self, when: float, callback: Any, *args: Any, context: contextvars.Context | None = None) -> Any:  # type: ignore[override]
         context = contextvars.copy_context() if context is None else context
         if _belongs_to_the_dead(context):
             return _cancelled(asyncio.TimerHandle(when, callback, args, self, context))
         return super().call_at(when, callback, *args, context=context)
 
-    def call_soon_threadsafe(self, callback: Any, *args: Any, context: contextvars.Context | None = None) -> Any:
+    def call_soon_threadsafe(self, callback: Any, *args: Any, context: contextvars.Context | None = None) -> Any:  # type: ignore[override]
         if threading.get_ident() == self._own_thread:
             return self.call_soon(callback, *args, context=context)
-        handle = asyncio.Handle(callback, args, self, context)  # type: ignore[arg-type]
+        handle = asyncio.Handle(callback, args, self, context)
         if not any(has_work() for has_work in self.outside):
             self._unforeseen = threading.current_thread().name
         self._arrived.append(handle)
         self._arrival.set()
         return handle
 
-    def run_in_executor(self, executor: Any, func: Any, *args: Any) -> Any:
+    def run_in_executor(self, executor: Any, func: Any, *args: Any) -> Any:  # type: ignore[override]
         future = self.create_future()
         self.call_soon(run_into, future, func, args)
         return future
@@ -200,7 +200,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
                     handle.cancel()
         self.network.cut_off(process)
 
-    def add_signal_handler(self, sig: int, callback: Any, *args: Any) -> None:
+    def add_signal_handler(self, sig: int, callback: Any, *args: Any) -> None:  # type: ignore[override]
         process = PROCESS.get()
         if process is not None:
             process.signals[sig] = contextvars.copy_context().run(lambda: _bound(callback, args))
@@ -272,7 +272,7 @@ def _stack(task: asyncio.Task[Any]) -> str:
         if frame is not None:
             lines.append(f"  {frame.f_code.co_filename}:{frame.f_lineno} in {frame.f_code.co_name}")
         waits = (
-            getattr(waits, "cr_await", None) or getattr(waits, "gi_yieldfrom", None) or getattr(waits, "ag_await", None)
+            getattr(waits, "cr_await", None) or getattr(waits, "gi_yieldfrom", None) or getattr(waits, "ag_await", None)  # type: ignore[assignment]
         )
     return "\n".join(lines)
 

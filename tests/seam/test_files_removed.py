@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from tests.seam import Call, Gateway, Upstream, seam, the_loop
 
-from taskgate import held_folder
 from taskgate.held_folder import HeldFolder
 from taskgate.lifecycle import StateLost
 
@@ -142,7 +141,7 @@ def test_folder_that_cannot_be_looked_at_is_not_lost(
     def fails(_path: Any) -> Any:
         raise problem
 
-    monkeypatch.setattr(held_folder.os, "stat", fails)
+    monkeypatch.setattr(os, "stat", fails)
     assert folder.lost() is None
     monkeypatch.undo()
     folder.close()

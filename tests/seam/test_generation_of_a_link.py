@@ -8,7 +8,7 @@ import pytest
 from tests.seam import Call, Gateway, Upstream, seam
 
 ANSWERS = {"elicitation/create": {"action": "accept", "content": {"value": "blue"}}}
-CAN_ANSWER = {"elicitation": {"form": {}}}
+CAN_ANSWER: dict[str, Any] = {"elicitation": {"form": {}}}
 
 
 def asking(generation: str) -> Upstream:

@@ -59,7 +59,7 @@ async def test_a_large_card_is_made_and_shown_without_holding_anybody_up(size: i
         rows = (await gate.operator("GET", "/api/approvals")).json()
         for path in ("/api/approvals", "/api/approvals/{}", "/approvals/{}", "/approvals/{}?full=1"):
             address = path.format(rows[0]["id"])
-            seconds, where = await least(gate, lambda address=address: gate.operator("GET", address))
+            seconds, where = await least(gate, lambda address=address: gate.operator("GET", address))  # type: ignore[misc]
             assert seconds < PAUSE_S, f"{path}: {where}"
         shown = (await gate.operator("GET", f"/api/approvals/{rows[0]['id']}")).json()
         assert json.loads(shown["arguments"])["tail"] == arguments["tail"]

@@ -103,7 +103,7 @@ async def test_request_that_is_answered(kind: str, how: str, generation: str) ->
     config = {**HOW[how], "limits": {"pending_approvals_per_caller": 100, "open_tasks_per_caller": 1_000}}
     schema = {"type": "object", "properties": {"a": {}}, "required": ["b"] if how == "not fitting" else []}
     async with Gateway(config, {"a": _server(schema)}) as gate:
-        tasks = {"extensions": {"io.modelcontextprotocol/tasks": {}}}
+        tasks: dict[str, Any] = {"extensions": {"io.modelcontextprotocol/tasks": {}}}
         caller = await gate.caller(generation, capabilities={"tasks": {}} if generation == "2025" else tasks)
         await caller.tools()
 

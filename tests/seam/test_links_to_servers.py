@@ -22,7 +22,7 @@ def slow_to_answer(server: Upstream) -> None:
         await asyncio.sleep(REQUEST_S)
         return await usual(call)
 
-    server._result = after_a_while  # type: ignore[method-assign]
+    server._result = after_a_while
 
 
 @pytest.mark.parametrize("generation", ["2025", "both"])
@@ -195,7 +195,7 @@ async def echo(call: Call) -> str:
 
 
 def without_get_stream(server: Upstream) -> None:
-    server._open_get_stream = lambda reply: reply.send(405)  # type: ignore[method-assign]
+    server._open_get_stream = lambda reply: reply.send(405)
 
 
 def refuse_unknown_sessions_with(server: Upstream, status: int) -> None:
@@ -209,7 +209,7 @@ def refuse_unknown_sessions_with(server: Upstream, status: int) -> None:
         else:
             usual(method, headers, body, reply)  # type: ignore[arg-type]
 
-    server._request = refusing  # type: ignore[method-assign,assignment]
+    server._request = refusing
 
 
 @seam

@@ -25,7 +25,7 @@ def turns(monkeypatch: pytest.MonkeyPatch) -> Counter[int]:
     """How many messages were heard in each step of the loop."""
     heard: Counter[int] = Counter()
     step = [0]
-    usual = asyncio.Handle._run  # type: ignore[attr-defined]
+    usual = asyncio.Handle._run
 
     def counted(handle: asyncio.Handle) -> None:
         step[0] += 1

@@ -14,7 +14,7 @@ from taskgate.turns import LARGE_BYTES
 
 FORM = {"message": "Which colour?", "requestedSchema": {"type": "object", "properties": {"value": {"type": "string"}}}}
 BLUE = {"action": "accept", "content": {"value": "blue"}}
-CAN_ANSWER = {"elicitation": {"form": {}}}
+CAN_ANSWER: dict[str, Any] = {"elicitation": {"form": {}}}
 SAMPLING: dict[str, Any] = {
     "messages": [{"role": "user", "content": {"type": "text", "text": "Hi"}}],
     "maxTokens": 5,
@@ -141,7 +141,7 @@ async def test_question_beside_two_calls_of_a_stateless_client_is_the_result_of_
     shop = Shop()
     async with Gateway(shared(), {"shop": shop}) as gate:
         caller = await gate.caller("2026", capabilities=CAN_ALL)
-        named = {"_meta": {"taskgate/client": "desk"}}
+        named: dict[str, Any] = {"_meta": {"taskgate/client": "desk"}}
         (first,) = await begin(caller, shop, **named)
         (second,) = await begin(caller, shop, **named)
         asking = asyncio.create_task(shop.ask_beside(method=method))

@@ -12,7 +12,7 @@ import json
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar, overload
 
 from tests.seam.callers import META, STATEFUL, STATELESS
 from tests.seam.network import End, Listener
@@ -23,6 +23,7 @@ from tests.seam.waiting import the_loop
 
 Wire = dict[str, Any]
 Handler = Callable[[Call], Awaitable[Any]]
+H = TypeVar("H", bound=Handler)
 
 
 @dataclass(slots=True)
@@ -90,10 +91,18 @@ class Upstream:
 
     # What it offers
 
-    def tool(self, name: str, handler: Handler | None = None, *, as_task: bool = False, **description: Any) -> Any:
+    @overload
+    def tool(
+        self, name: str, handler: None = None, *, as_task: bool = False, **description: Any
+    ) -> Callable[[H], H]: ...
+    @overload
+    def tool(self, name: str, handler: H, *, as_task: bool = False, **description: Any) -> H: ...
+    def tool(
+        self, name: str, handler: H | None = None, *, as_task: bool = False, **description: Any
+    ) -> Callable[[H], H] | H:
         """Offer a tool; also a decorator. `as_task`: a caller that asks for a task gets one of this server's own."""
 
-        def offer(given: Handler) -> Handler:
+        def offer(given: H) -> H:
             shown: Wire = {"name": name, "inputSchema": {"type": "object"}, **description}
             if as_task and not self.stateless:
                 shown["execution"] = {"taskSupport": "optional"}

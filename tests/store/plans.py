@@ -274,7 +274,7 @@ class SqlitePlans:
         scans = [found for line in plan if (found := _SCAN.match(line)) is not None]
         # A partial index holds only the rows that are looked for.
         whole = tuple(tables.get(scan[1], scan[1]) for scan in scans if scan[2] not in self._partial)
-        return Seen(whole, self._steps(name, given), "\n".join(plan))
+        return Seen(whole, self._steps(name, given), "\n".join(plan))  # type: ignore[arg-type]
 
     def _steps(self, name: str, given: Mapping[str, Any]) -> int:
         count = 0

@@ -24,7 +24,7 @@ class OverlappingWriter:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
         self._step: Callable[..., None] = getattr(os, name)
         self.complete, self.go_on = threading.Event(), threading.Event()
-        monkeypatch.setattr(atomic_files.os, name, self._stop_once)
+        monkeypatch.setattr(os, name, self._stop_once)
 
     def _stop_once(self, *arguments: Any) -> None:
         if not self.complete.is_set():
@@ -83,8 +83,8 @@ def test_content_is_synced_before_it_gets_its_name_and_the_folder_after(
         order.append("name")
         named(*arguments)
 
-    monkeypatch.setattr(atomic_files.os, "fsync", noted_fsync)
-    monkeypatch.setattr(atomic_files.os, step, noted_step)
+    monkeypatch.setattr(os, "fsync", noted_fsync)
+    monkeypatch.setattr(os, step, noted_step)
     write(tmp_path / "file", b"content")
     assert order == ["content", "name", "folder"]
 
@@ -100,7 +100,7 @@ def test_a_failed_replacement_leaves_the_old_content_and_nothing_else(
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patched:
-        patched.setattr(atomic_files.os, step, fail)
+        patched.setattr(os, step, fail)
         with pytest.raises(OSError, match="No space left"):
             replace_file(path, b"new")
     assert path.read_bytes() == b"old"
@@ -117,7 +117,7 @@ def test_only_the_owner_can_read_a_file_unless_its_writer_allows_more(tmp_path: 
 def test_temporary_files_of_killed_writers_are_removed_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as killed:
         killed.setattr(atomic_files, "_remove", lambda _temporary: None)
-        killed.setattr(atomic_files.os, "replace", lambda *_names: (_ for _ in ()).throw(KeyboardInterrupt))
+        killed.setattr(os, "replace", lambda *_names: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             replace_file(tmp_path / "file", b"content")
     (left,) = tmp_path.iterdir()
@@ -133,8 +133,8 @@ def _fail_to_replace(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_names: str) -> None:
         raise OSError(5, "Input/output error")
 
-    monkeypatch.setattr(atomic_files.os, "replace", fail)
-    monkeypatch.setattr(atomic_files.os, "link", fail)
+    monkeypatch.setattr(os, "replace", fail)
+    monkeypatch.setattr(os, "link", fail)
 
 
 def test_a_passphrase_that_cannot_be_replaced_stays_in_force(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,9 +9,9 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from test_postgres_store import a_call
 from tests.harness.postgres import fresh_url
 from tests.harness.unchecked import just_go
+from tests.store.test_postgres_store import a_call
 
 from taskgate.core.audit.chain import AuditEntry, Whole, verify
 from taskgate.core.governance.approval import Binding

@@ -286,12 +286,12 @@ async def test_a_commit_whose_answer_is_lost_is_asked_about(
         raise psycopg.OperationalError("cut by the test")
 
     def cut(connection: Any, tx: Any) -> None:
-        committer._end = end  # type: ignore[method-assign]
+        committer._end = end
         with monkeypatch.context() as cutting:
             cutting.setattr(commit, "waited", committed_and_cut)
             end(connection, tx)
 
-    committer._end = cut  # type: ignore[method-assign]
+    committer._end = cut
     drafts = [a_call(), a_call()]
     for draft in drafts:
         assert isinstance(await store.accept(draft), Change)
@@ -309,11 +309,11 @@ async def test_a_commit_that_never_came_is_refused_and_not_there(store: Postgres
     end = committer._end
 
     def cut(connection: Any, tx: Any) -> None:
-        committer._end = end  # type: ignore[method-assign]
+        committer._end = end
         connection.pgconn.finish()
         raise commit.Lost(committer._number, "cut by the test")
 
-    committer._end = cut  # type: ignore[method-assign]
+    committer._end = cut
     draft = a_call()
     with pytest.raises(GatewayFault, match="cut by the test"):
         await store.accept(draft)
@@ -332,14 +332,14 @@ async def test_a_commit_that_a_crash_of_the_server_took_is_not_taken_for_another
         end = committer._end
 
         def crash(connection: Any, tx: Any) -> None:
-            committer._end = end  # type: ignore[method-assign]
+            committer._end = end
             asyncio.run_coroutine_threadsafe(server.restart_immediately(), loop).result(60)
             with connect(server.url) as other:
                 for _ in range(50):
                     other.execute("SELECT pg_current_xact_id()")
             raise commit.Lost(committer._number, "the server crashed")
 
-        committer._end = crash  # type: ignore[method-assign]
+        committer._end = crash
         draft = a_call()
         with pytest.raises(GatewayFault, match="the server crashed"):
             await store.accept(draft)

@@ -71,7 +71,7 @@ class SlowDisk:
     def __init__(self, store: SqliteStore) -> None:
         self.reached, self.go_on = threading.Event(), threading.Event()
         self._commit = store.engine.writer._commit
-        store.engine.writer._commit = self._slowly  # type: ignore[method-assign]
+        store.engine.writer._commit = self._slowly
 
     def _slowly(self) -> str | None:
         self.reached.set()
@@ -85,7 +85,7 @@ class Commits:
     def __init__(self, store: SqliteStore) -> None:
         self.count = 0
         self._commit = store.engine.writer._commit
-        store.engine.writer._commit = self._counted  # type: ignore[method-assign]
+        store.engine.writer._commit = self._counted
 
     def _counted(self) -> str | None:
         self.count += 1
@@ -279,7 +279,7 @@ async def test_a_task_that_was_written_when_nobody_waited_any_more_never_runs(
             accepting.cancel()
         if how == "cancelled as the answer came":
             over = store.engine.writer._over
-            store.engine.writer._over = lambda *told: (over(*told), accepting.cancel())[0]  # type: ignore[method-assign]
+            store.engine.writer._over = lambda *told: (over(*told), accepting.cancel())[0]
             disk.go_on.set()
         with pytest.raises(asyncio.CancelledError if how != "timed out" else GatewayFault):
             await accepting

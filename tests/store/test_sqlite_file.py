@@ -330,7 +330,7 @@ def test_what_an_approval_costs_does_not_grow_with_how_many_its_caller_has_open(
     """In steps of the database, which depend on nothing but what is in it."""
     writing = connect_writer(tmp_path / "store.db", synchronous="OFF")
     migrate(writing)
-    limits = AcceptLimits(1_000_000, PendingLimits(1_000_000, 1_000_000))
+    limits = AcceptLimits(1_000_000, pending=PendingLimits(1_000_000, 1_000_000))
     steps = 0
 
     def step() -> None:
@@ -365,7 +365,7 @@ def test_creates_that_share_a_commit_share_what_is_asked_for_each_commit(tmp_pat
     """In statements: a create is its rows, whatever else is open; how many are open and where the audit ends is read once."""
     writing = connect_writer(tmp_path / "store.db")
     migrate(writing)
-    limits, ran = AcceptLimits(1_000_000, PendingLimits(1_000_000, 1_000_000)), list[str]()
+    limits, ran = AcceptLimits(1_000_000, pending=PendingLimits(1_000_000, 1_000_000)), list[str]()
 
     def accept(number: int) -> int:
         transaction = SqliteTransaction(writing, 1_000_000, Ownership("node", 1), KeptEvents(), Sealing(()))
@@ -394,7 +394,7 @@ def gathering(path: Path) -> tuple[sqlite3.Connection, SqliteTransaction]:
 
 
 def accept_in(transaction: SqliteTransaction, call: Task) -> None:
-    limits = AcceptLimits(1_000, PendingLimits(1_000, 1_000))
+    limits = AcceptLimits(1_000, pending=PendingLimits(1_000, 1_000))
     made = tasks.accept(transaction, call, sent=None, approval=None, key=None, limits=limits, audit=None)
     assert isinstance(made, Change)
 

@@ -17,7 +17,7 @@ from tests.tasks.test_task_methods import EXTENSION, TASKS, begun, called, refus
 from taskgate import clock
 
 pytestmark = [pytest.mark.timeout(60), pytest.mark.virtual_time]
-KEY = {"_meta": {"taskgate/idempotencyKey": "order-7"}}
+KEY: dict[str, Any] = {"_meta": {"taskgate/idempotencyKey": "order-7"}}
 
 
 @pytest.mark.real_processes

@@ -28,15 +28,24 @@ TELLING = Path(__file__).parent.parent / "peers" / "telling_server.py"
 ASKING = {"command": sys.executable, "args": [str(TELLING)], "generation": "2025-11-25"}
 GRACE_S, COMMIT_S = 0.4, 0.7
 AROUND_S = (-0.3, -0.015, -0.01, -0.005, -0.002, 0.0, 0.01, 0.3)
-TASKS = {"extensions": {"io.modelcontextprotocol/tasks": {}}, "elicitation": {}}
+TASKS: dict[str, Any] = {"extensions": {"io.modelcontextprotocol/tasks": {}}, "elicitation": {}}
 
 
 async def started_on_a_slow_disk(gateway: Gateway) -> None:
     # Made beforehand: the many syncs of a new store would each take as long as a commit.
     await open_store(gateway.state / "taskgate.db").close()
     slow = f"inject=fdatasync:delay_enter={int(COMMIT_S * 1_000_000)}"
-    strace = ["strace", "-f", "-o", "/dev/null", "-e", "trace=fdatasync", "-e", slow]
-    serve = [sys.executable, "-m", "taskgate", "serve", "-c", gateway.config, "--port", str(gateway.port)]
+    strace: list[str | Path] = ["strace", "-f", "-o", "/dev/null", "-e", "trace=fdatasync", "-e", slow]
+    serve: list[str | Path] = [
+        sys.executable,
+        "-m",
+        "taskgate",
+        "serve",
+        "-c",
+        gateway.config,
+        "--port",
+        str(gateway.port),
+    ]
     env = {"TASKGATE_STATE_DIR": str(gateway.state)}
     gateway.program = await start([*strace, *serve], env, gateway.folder / "gateway.log")
     await until_ready(gateway.program, gateway.is_ready)

@@ -12,7 +12,7 @@ from tests.chaos.stage import Stage, set_stage
 from tests.tasks.test_task_methods import EXTENSION, begun
 
 pytestmark = [pytest.mark.timeout(60), pytest.mark.virtual_time]
-ELICITS = {"tasks": {}, "elicitation": {"form": {}}}
+ELICITS: dict[str, Any] = {"tasks": {}, "elicitation": {"form": {}}}
 
 
 def accepted(value: str) -> dict[str, Any]:

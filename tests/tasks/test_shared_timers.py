@@ -54,6 +54,6 @@ async def test_who_may_wait_longer_stands_in_another_line() -> None:
 
 async def test_one_may_join_again_while_others_are_told() -> None:
     queue, told = SharedTimers().queue(0.03), list[str]()
-    queue.join("a", lambda: (told.append("a"), queue.join("b", lambda: told.append("b"))))
+    queue.join("a", lambda: (told.append("a"), queue.join("b", lambda: told.append("b"))))  # type: ignore[arg-type]
     await asyncio.sleep(0.15)
     assert told == ["a", "b"]

@@ -18,8 +18,8 @@ from tests.harness.replies import messages
 from taskgate import clock
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(60), pytest.mark.virtual_time]
-TASKS = {"tasks": {}}
-EXTENSION = {"extensions": {f"{PREFIX}tasks": {}}}
+TASKS: dict[str, Any] = {"tasks": {}}
+EXTENSION: dict[str, Any] = {"extensions": {f"{PREFIX}tasks": {}}}
 MAX_TTL_MS = 86_400_000
 
 
@@ -194,7 +194,8 @@ async def test_the_list_shows_only_what_its_caller_made_page_by_page(stage: Stag
     ):
         made = [await begun(ann, "read", f"listed {number}") for number in range(5)]
         other = await begun(bob, "read", "not ann's")
-        seen, cursor = [], {}
+        seen: list[Any] = []
+        cursor: dict[str, Any] = {}
         while True:
             page = await ann.ask("tasks/list", {"limit": 2, **cursor})
             seen += [row["taskId"] for row in page["tasks"]]

@@ -19,7 +19,7 @@ from tests.tasks.test_task_methods import EXTENSION
 
 pytestmark = [pytest.mark.timeout(60), pytest.mark.virtual_time]
 TELLING = str(Path(__file__).resolve().parent.parent / "peers" / "telling_server.py")
-ELICITS = {"tasks": {}, "elicitation": {"form": {}}}
+ELICITS: dict[str, Any] = {"tasks": {}, "elicitation": {"form": {}}}
 WORD = {"action": "accept", "content": {"word": "tea"}}
 
 

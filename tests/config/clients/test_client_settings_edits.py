@@ -12,7 +12,7 @@ import tomlkit
 from hypothesis import given
 from hypothesis import strategies as st
 
-from taskgate.config.clients import settings_text
+from taskgate.config.clients import json_edit, toml_edit
 from taskgate.config.clients.client import Format, SettingsPlace
 from taskgate.config.clients.settings_text import SettingsError, restored, servers_in, with_servers
 
@@ -32,42 +32,42 @@ COMMENTED = """// settings of somebody
 
 
 def test_replacing_a_value_keeps_all_other_bytes() -> None:
-    after = settings_text.json_set_value(COMMENTED, ("mcpServers",), {"taskgate": {"command": "t"}})
+    after = json_edit.json_set_value(COMMENTED, ("mcpServers",), {"taskgate": {"command": "t"}})
     start, end = COMMENTED.index("{\n        // the first"), COMMENTED.index(',\n    "last"')
     assert after.startswith(COMMENTED[:start])
     assert after.endswith(COMMENTED[end:])
-    assert settings_text.json_value_at(after, ("mcpServers",)) == {"taskgate": {"command": "t"}}
+    assert json_edit.json_value_at(after, ("mcpServers",)) == {"taskgate": {"command": "t"}}
 
 
 def test_a_new_key_goes_to_the_end_in_the_style_of_the_file() -> None:
-    after = settings_text.json_set_value(COMMENTED, ("x", "y"), {"z": 1})
+    after = json_edit.json_set_value(COMMENTED, ("x", "y"), {"z": 1})
     assert after.endswith(
         '    "last": 1, // the last\n    // the end\n    "x": {\n        "y": {\n            "z": 1\n        }\n    }\n}\n'
     )
 
 
 def test_a_trailing_comma_is_used_instead_of_a_second_one() -> None:
-    after = settings_text.json_set_value(COMMENTED, ("mcpServers", "c"), {"command": "z"})
+    after = json_edit.json_set_value(COMMENTED, ("mcpServers", "c"), {"command": "z"})
     assert ",," not in after.replace(" ", "").replace("\n", "")
-    assert list(settings_text.json_value_at(after, ("mcpServers",))) == ["a", "b", "c"]
+    assert list(json_edit.json_value_at(after, ("mcpServers",))) == ["a", "b", "c"]
 
 
 @pytest.mark.parametrize("text", ["", "  \n", "{}", "{ }", "{\n}\n", "// only a comment\n{}"])
 def test_an_empty_file_gets_its_first_key(text: str) -> None:
-    after = settings_text.json_set_value(text, ("mcpServers", "a"), {"command": "x"})
-    assert settings_text.json_value_at(after, ()) == {"mcpServers": {"a": {"command": "x"}}}
+    after = json_edit.json_set_value(text, ("mcpServers", "a"), {"command": "x"})
+    assert json_edit.json_value_at(after, ()) == {"mcpServers": {"a": {"command": "x"}}}
     assert text.split("{")[0].strip() in after
 
 
 @pytest.mark.parametrize(("key", "left"), [("a", ["b", "c"]), ("b", ["a", "c"]), ("c", ["a", "b"])])
 def test_removing_a_member_leaves_the_others(key: str, left: list[str]) -> None:
     text = '{"a": 1, // one\n "b": 2,\n "c": 3}'
-    assert list(settings_text.json_value_at(settings_text.json_remove_value(text, (key,)), ())) == left
+    assert list(json_edit.json_value_at(json_edit.json_remove_value(text, (key,)), ())) == left
 
 
 def test_removing_the_only_member_or_none_is_fine() -> None:
-    assert settings_text.json_remove_value('{"a": {"b": 1}}', ("a", "b")) == '{"a": {}}'
-    assert settings_text.json_remove_value('{"a": 1}', ("x",)) == '{"a": 1}'
+    assert json_edit.json_remove_value('{"a": {"b": 1}}', ("a", "b")) == '{"a": {}}'
+    assert json_edit.json_remove_value('{"a": 1}', ("x",)) == '{"a": 1}'
 
 
 JSON = st.recursive(
@@ -83,11 +83,11 @@ def test_a_set_value_is_there_and_nothing_else_has_changed(
 ) -> None:
     for style in (None, 2, "\t"):
         text = json.dumps(document, indent=style, ensure_ascii=False)
-        after = json.loads(settings_text.json_set_value(text, (first, second), value))
+        after = json.loads(json_edit.json_set_value(text, (first, second), value))
         inner = document.get(first)
         expected = {**document, first: {**(inner if isinstance(inner, dict) else {}), second: value}}
         assert after == expected
-        gone = json.loads(settings_text.json_remove_value(text, (first,)))
+        gone = json.loads(json_edit.json_remove_value(text, (first,)))
         assert gone == {key: item for key, item in document.items() if key != first}
 
 
@@ -109,7 +109,7 @@ url = "https://example.test/mcp"
 
 
 def test_toml_tables_are_replaced_and_the_rest_stays() -> None:
-    after = settings_text.toml_set_value(TOML, ("mcp_servers",), {"taskgate": {"command": "t", "args": ["stdio"]}})
+    after = toml_edit.toml_set_value(TOML, ("mcp_servers",), {"taskgate": {"command": "t", "args": ["stdio"]}})
     assert "# my codex" in after
     assert "[other]  # kept" in after
     assert tomlkit.parse(after).unwrap() == {
@@ -117,8 +117,8 @@ def test_toml_tables_are_replaced_and_the_rest_stays() -> None:
         "other": {"y": 1},
         "mcp_servers": {"taskgate": {"command": "t", "args": ["stdio"]}},
     }
-    assert "mcp_servers" not in settings_text.toml_remove_value(after, ("mcp_servers",))
-    assert settings_text.toml_value_at("", ("mcp_servers",)) is None
+    assert "mcp_servers" not in toml_edit.toml_remove_value(after, ("mcp_servers",))
+    assert toml_edit.toml_value_at("", ("mcp_servers",)) is None
 
 
 def _place(form: Format) -> SettingsPlace:
@@ -131,8 +131,8 @@ def test_servers_are_put_back_even_when_the_client_changed_its_file_meanwhile(fo
     wrapped = with_servers(before, place, {"taskgate": {"command": "t"}})
     assert list(servers_in(wrapped, place)) == ["taskgate"]
     if form is Format.JSON:
-        changed = settings_text.json_set_value(wrapped, ("theme",), "light")
-        changed = settings_text.json_set_value(changed, ("mcpServers", "new"), {"command": "n"})
+        changed = json_edit.json_set_value(wrapped, ("theme",), "light")
+        changed = json_edit.json_set_value(changed, ("mcpServers", "new"), {"command": "n"})
     else:
         changed = wrapped.replace('model = "m"', 'model = "n"') + '\n[mcp_servers.new]\ncommand = "n"\n'
     back = restored(changed, before, place)

@@ -117,7 +117,7 @@ def test_an_inbox_lets_more_be_asked(declared: dict[str, Any], shown: dict[str, 
 
 
 def test_a_caller_that_can_do_everything_is_shown_as_it_is() -> None:
-    declared = {"elicitation": {"form": {}, "url": {}}, "sampling": {}, "roots": {}}
+    declared: dict[str, Any] = {"elicitation": {"form": {}, "url": {}}, "sampling": {}, "roots": {}}
     assert with_inbox(declared) is declared
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,7 +15,7 @@ def event(number: int, *, durable: bool = False, at_ms: int = 0, server: str = "
     return Event(f"{number:026d}", EventKind.NOTIFICATION.value, server, at_ms, {}, number if durable else 0)
 
 
-def log_of(*numbers: int, **kind: bool) -> EventLog:
+def log_of(*numbers: int, **kind: Any) -> EventLog:
     log = EventLog()
     for number in numbers:
         log.add(event(number, **kind))

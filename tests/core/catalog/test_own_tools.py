@@ -13,7 +13,7 @@ from taskgate.core.errors import CallerError
 from taskgate.core.generations.generation import Generation
 
 FACE = ToolFace(
-    "do_it",
+    "do_it",  # type: ignore[arg-type]
     "Does it.",
     (
         Parameter("text", ArgumentKind.TEXT, "Some text.", required=True),
@@ -84,7 +84,7 @@ def test_a_time_to_wait_is_any_number(given: float, read: int) -> None:
 
 def test_a_tool_without_parameters_says_so() -> None:
     with pytest.raises(CallerError) as refusal:
-        ToolFace("ping", "Pings.").read({"a": 1})
+        ToolFace("ping", "Pings.").read({"a": 1})  # type: ignore[arg-type]
     assert "it takes nothing" in refusal.value.message
 
 
@@ -107,7 +107,7 @@ def test_the_listed_schema_says_the_same() -> None:
 
 
 def test_the_stateless_generation_has_no_execution_key() -> None:
-    shown = json.loads(ToolFace("ping", "Pings.").rendered(Audience(Generation.STATELESS)))
+    shown = json.loads(ToolFace("ping", "Pings.").rendered(Audience(Generation.STATELESS)))  # type: ignore[arg-type]
     assert "execution" not in shown
     assert "required" not in shown["inputSchema"]
 

@@ -270,7 +270,7 @@ def test_no_schema_and_no_value_hold_the_loop_up(which: str) -> None:
     schema, values = HOSTILE[which]
     assert least_cpu(lambda: SchemaCheck.compile(schema)) < PAUSE_S
     check = SchemaCheck.compile(schema)
-    for value in values:
+    for value in values:  # type: ignore[attr-defined]
         text = json.dumps(value).encode()
 
         def step(value: Any = value, text: bytes = text) -> None:
@@ -350,6 +350,6 @@ def test_a_fault_that_is_too_far_away_is_told_without_its_place() -> None:
 
 
 def test_too_much_that_applies_to_one_place_is_refused_before_it_is_counted_out() -> None:
-    parts = [{"additionalProperties": {"allOf": [{}] * 99}} for _ in range(120)]
+    parts: list[Any] = [{"additionalProperties": {"allOf": [{}] * 99}} for _ in range(120)]
     with pytest.raises(TooMuchWork):
         SchemaWork({"allOf": parts}).heaviest(MAX_DEPTH)

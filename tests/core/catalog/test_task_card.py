@@ -45,7 +45,7 @@ def test_the_setting_the_caller_and_the_tool_decide(
 
 @pytest.mark.parametrize("audience", [HOST, STATELESS])
 def test_a_tool_of_ours_declares_its_interface_and_whom_it_is_for(audience: Audience) -> None:
-    face = ToolFace("show", "Shows.")
+    face = ToolFace("show", "Shows.")  # type: ignore[arg-type]
     assert "_meta" not in json.loads(face.rendered(audience))
     assert ui_addresses(json.loads(face.rendered(audience, interface=CARD_URI))) == (CARD_URI,)
     assert json.loads(face.rendered(audience, only_for_apps=True))["_meta"] == {"ui": {"visibility": ["app"]}}

@@ -212,7 +212,7 @@ def test_an_argument_that_imitates_a_declared_one_is_found() -> None:
     assert imitated_property({"Amount": 5}, schema) == ("Amount", "amount")
     assert imitated_property({"amount": 5, "other": 1}, schema) is None
     assert imitated_property({"Amount": 5}, {}) is None
-    twins = {"properties": {"read": {}, "Read": {}}}
+    twins: dict[str, Any] = {"properties": {"read": {}, "Read": {}}}
     assert imitated_property({"read": 1, "Read": 2}, twins) is None
 
 

@@ -233,12 +233,12 @@ def _mostly(usual: object, rare: object) -> object:
 def _a_record() -> RegistryRecord:
     return RegistryRecord(
         "x",
-        allowed_tools=_some(ALL_TOOLS, _SETS),
-        denied_tools=_some(NO_PATTERNS, _SETS),
+        allowed_tools=_some(ALL_TOOLS, _SETS),  # type: ignore[arg-type]
+        denied_tools=_some(NO_PATTERNS, _SETS),  # type: ignore[arg-type]
         tags=frozenset(chance.sample(["t", "u"], chance.randint(0, 2))),
-        enabled=_mostly(True, False),
-        left_out=_mostly(None, LeftOut.ENV_MISSING),
-    )  # type: ignore[arg-type]
+        enabled=_mostly(True, False),  # type: ignore[arg-type]
+        left_out=_mostly(None, LeftOut.ENV_MISSING),  # type: ignore[arg-type]
+    )
 
 
 def _a_profile() -> ResolvedProfile:

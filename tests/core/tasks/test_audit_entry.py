@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-from a_task import NOW, a_task, an_attempt
 from msgspec.structs import replace
+from tests.core.tasks.a_task import NOW, a_task, an_attempt
 
 from taskgate.core.errors import Executed
 from taskgate.core.tasks.state import TaskState

@@ -3,9 +3,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from a_task import NOW, a_task, an_attempt
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.core.tasks.a_task import NOW, a_task, an_attempt
 
 from taskgate.core.errors import CallerError
 from taskgate.core.ids import RANDOM_BYTES, born_ms, is_task_id, is_ulid, new_task_id, ulid

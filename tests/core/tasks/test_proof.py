@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from a_task import NOW, a_task, an_attempt
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.core.tasks.a_task import NOW, a_task, an_attempt
 
 from taskgate.core.errors import (
     Basis,

@@ -112,7 +112,7 @@ def test_the_count_is_that_of_a_ledger(steps: list[str], tool_class: ToolClass) 
     task, ledger = a_task(tool_class=tool_class), list[str]()
     events = {"send": SENT, "void": AttemptVoided(), "ask": ASKED, "answer": ANSWERED}
     for step in steps:
-        after = apply(task, events[step], NOW)
+        after = apply(task, events[step], NOW)  # type: ignore[arg-type]
         if not isinstance(after, Task):
             continue
         if step == "send":
