@@ -21,7 +21,7 @@ from tests.bridge.stage import WAIT_S, Client, alive, children, configuration, e
 from tests.harness.plain_http import NO_TLS
 from tests.harness.programs import free_port
 
-from taskgate.bridge import meeting
+from taskgate.bridge import handshake
 from taskgate.folders import gateway_key
 
 pytestmark = pytest.mark.timeout(300)
@@ -226,7 +226,7 @@ async def hello(record: dict[str, str], version: str) -> bytes:
         with socket.socket(socket.AF_UNIX) as made:
             made.settimeout(WAIT_S)
             made.connect(record["address"].removeprefix("unix:"))
-            made.sendall(meeting.hello(version, None, "/", {}))
+            made.sendall(handshake.hello(version, None, "/", {}))
             return made.recv(65536)
 
     return await asyncio.to_thread(greet)
@@ -303,7 +303,7 @@ async def greeted(address: str, key: str) -> dict[str, object]:
     """What a bridge with this key is answered; nothing if it is hung up on."""
     host, _, port = address.removeprefix("tcp:").rpartition(":")
     reader, writer = await asyncio.open_connection(host, int(port))
-    writer.write(meeting.hello("0.1.0", None, "", {}, key))
+    writer.write(handshake.hello("0.1.0", None, "", {}, key))
     try:
         line = await asyncio.wait_for(reader.readline(), WAIT_S)
     finally:

@@ -79,7 +79,7 @@ def test_server_reads_arrays_as_they_were_given(encoded: Any, element: str, valu
 
 async def test_several_changes_of_one_task_share_a_commit(store: PostgresStore) -> None:
     task = await accepted(store)
-    before = store._engine.committer._number
+    before = store._engine.committer._number  # type: ignore[attr-defined]
 
     changes = await asyncio.gather(
         store.advance(task.id, Noted("first")),
@@ -88,7 +88,7 @@ async def test_several_changes_of_one_task_share_a_commit(store: PostgresStore) 
     )
 
     assert all(isinstance(change, Change) for change in changes)
-    assert store._engine.committer._number == before + 1
+    assert store._engine.committer._number == before + 1  # type: ignore[attr-defined]
     now = await store.get(task.id)
     assert now is not None
     assert (now.status_message, now.progress, now.progress_total, now.revision) == (
