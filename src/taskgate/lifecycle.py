@@ -16,9 +16,11 @@ from typing import Final
 
 from taskgate import clock
 from taskgate.access.open_responses import ReplyInProgress
-from taskgate.assembly.build import App
-from taskgate.assembly.explain_scope import ConsoleConfiguration
-from taskgate.assembly.identity import ConfiguredLogin, check_exposure, listener_tls, warn_of_exposure
+from taskgate.assembly.app import App
+from taskgate.assembly.console_configuration import ConsoleConfiguration
+from taskgate.assembly.exposure import check_exposure, warn_of_exposure
+from taskgate.assembly.identity import ConfiguredLogin
+from taskgate.assembly.listener import listener_tls
 from taskgate.config.load import LoadedConfig, load
 from taskgate.config.problems import ConfigError
 from taskgate.config.truncation import refuse_half_written
@@ -288,7 +290,7 @@ class Lifecycle:
                 self._tls.refresh()
             if self._internal is not None:
                 self._internal.drop_slow(clock.monotonic(), self.endpoint.limits())
-            await mind_tasks(self.app, rounds)
+            await run_housekeeping(self.app, rounds)
 
     async def _forget(self) -> None:
         """Whatever is past its time, until the end."""
@@ -437,7 +439,7 @@ async def _settle_tasks(app: App, left_s: float, hurry: asyncio.Event) -> None:
     await asyncio.gather(settling, hurried, return_exceptions=True)
 
 
-async def mind_tasks(app: App, rounds: int) -> None:
+async def run_housekeeping(app: App, rounds: int) -> None:
     """Around one background loop: a store in trouble must not end the house-keeping."""
     gateway = app.gateway.lifecycle
     try:

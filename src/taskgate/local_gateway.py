@@ -16,7 +16,7 @@ from typing import Final, Protocol
 from taskgate import clock
 from taskgate.access.authorize import AccessRefused
 from taskgate.access.proof import LocalProof
-from taskgate.assembly.build import App
+from taskgate.assembly.app import App
 from taskgate.bridge.meeting import Meeting
 from taskgate.bridge.starter import READY_VARIABLE
 from taskgate.config.load import LoadedConfig, load

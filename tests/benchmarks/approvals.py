@@ -31,7 +31,8 @@ from taskgate.core.ids import RANDOM_BYTES, new_task_id, ulid
 from taskgate.core.patterns import PatternKind
 from taskgate.core.scoping.registry import Registry
 from taskgate.core.tasks.task import Task
-from taskgate.gateway.governance.evaluate import Asked, evaluate
+from taskgate.gateway.governance.evaluate import evaluate
+from taskgate.gateway.governance.gated_call import GatedCall
 from taskgate.gateway.plan import Governing, Plan
 from taskgate.policy.cedar import load_cedar
 from taskgate.policy.cedar_statements import PolicyFile
@@ -73,7 +74,7 @@ def governed_call() -> None:
         "<= 20 us",
     )
     caller = Caller("agent")
-    asked = Asked(caller.principal, caller.roles, caller.scope, "s", "pay_it", b'{"amount": 5, "to": "somebody"}')
+    asked = GatedCall(caller.principal, caller.roles, caller.scope, "s", "pay_it", b'{"amount": 5, "to": "somebody"}')
     decision = decide(gates, PatternKind.TOOL, "s", "pay_it")
     cost = cost_us(lambda: evaluate(plan, asked, decision, (), 0), 2_000)
     report("governed call with a Cedar evaluation", f"{cost:.0f} us", "<= 300 us")

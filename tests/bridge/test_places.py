@@ -13,9 +13,9 @@ import pytest
 from tests.bridge.stage import Client, children, configuration, end, gone, stage
 
 from taskgate.assembly.build import server_specs
-from taskgate.assembly.governing import Outbound
-from taskgate.assembly.identity import ServerAccounts
+from taskgate.assembly.channels import Outbound
 from taskgate.assembly.places import Places
+from taskgate.assembly.server_accounts import ServerAccounts
 from taskgate.config.load import LoadedConfig, load
 from taskgate.core.errors import UpstreamError
 from taskgate.upstreams.places import PlaceMap

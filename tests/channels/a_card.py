@@ -10,7 +10,7 @@ from taskgate.core.governance.approval import Binding, State, Verdict, Vote, ask
 from taskgate.core.governance.card import Card, card
 from taskgate.core.governance.workflow import Workflow
 from taskgate.core.redaction.fields import compile_redaction
-from taskgate.ports.approval_channel import Heard, Said
+from taskgate.ports.approval_channel import VoteReply, VoteRequest
 
 NOW_S = 1_800_000_000.0
 WORKFLOW = Workflow("money", approvals_needed=2)
@@ -41,15 +41,15 @@ def decided(state: State = State.DENIED) -> Card:
 class Ear:
     """What a gateway would do with a decision: remember it, answer as told."""
 
-    def __init__(self, answer: Heard | None = None) -> None:
-        self.answer = answer or Heard("Recorded.")
-        self.said: asyncio.Queue[Said] = asyncio.Queue()
+    def __init__(self, answer: VoteReply | None = None) -> None:
+        self.answer = answer or VoteReply("Recorded.")
+        self.said: asyncio.Queue[VoteRequest] = asyncio.Queue()
 
-    async def __call__(self, said: Said) -> Heard:
+    async def __call__(self, said: VoteRequest) -> VoteReply:
         self.said.put_nowait(said)
         return self.answer
 
-    async def next(self) -> Said:
+    async def next(self) -> VoteRequest:
         return await asyncio.wait_for(self.said.get(), DEADLINE_S)
 
 

@@ -14,7 +14,7 @@ from tests.channels.slack_double import APP_TOKEN, BOT_TOKEN, SlackDouble, slack
 from taskgate.channels import slack_reactions
 from taskgate.channels.slack import SlackChannel, SlackSettings
 from taskgate.core.governance.approval import State, Verdict
-from taskgate.ports.approval_channel import Delivered, Heard, NotDelivered, Said
+from taskgate.ports.approval_channel import Delivered, NotDelivered, VoteReply, VoteRequest
 
 Make = Callable[..., Awaitable[SlackChannel]]
 
@@ -74,10 +74,10 @@ async def test_a_card_is_posted_with_buttons(double: SlackDouble, make: Make) ->
 
 
 async def test_approve_is_heard_and_answered(double: SlackDouble, make: Make) -> None:
-    ear = Ear(Heard("Recorded: 1 of 2."))
+    ear = Ear(VoteReply("Recorded: 1 of 2."))
     await make(ear)
     await double.press(await double.connected(), "e1", block_actions("taskgate_approve"))
-    assert await ear.next() == Said("ap_1", Verdict.APPROVE, "ann", "", "slack", "sha256:abc")
+    assert await ear.next() == VoteRequest("ap_1", Verdict.APPROVE, "ann", "", "slack", "sha256:abc")
     whispered = await double.wait_for("chat.postEphemeral")
     assert (whispered["user"], whispered["text"]) == ("U0ANN", "Recorded: 1 of 2.")
 
@@ -96,7 +96,7 @@ async def test_deny_asks_for_a_reason_first(double: SlackDouble, make: Make) -> 
         "view": {**view, "state": {"values": {"reason": {"text": {"type": "plain_text_input", "value": "not today"}}}}},
     }
     await double.press(socket, "e2", submission)
-    assert await ear.next() == Said("ap_1", Verdict.DENY, "bob", "not today", "slack", "sha256:abc")
+    assert await ear.next() == VoteRequest("ap_1", Verdict.DENY, "bob", "not today", "slack", "sha256:abc")
     view["state"] = {"values": {"reason": {"text": {"type": "plain_text_input", "value": None}}}}
     await double.press(socket, "e3", {"type": "view_submission", "user": {"id": "U0BOB"}, "view": view})
     assert (await ear.next()).reason == ""
@@ -234,7 +234,7 @@ async def test_a_resumed_card_is_looked_at_again(double: SlackDouble, make: Make
     channel = await make(ear, buttons=False)
     await channel.resume(a_card(state=State.DENIED, approval_id="ap_0"), "C0REAL 6.6")
     await channel.resume(a_card(), "C0REAL 7.7")
-    assert await ear.next() == Said("ap_1", Verdict.APPROVE, "ann", "by reaction", "slack", "sha256:abc")
+    assert await ear.next() == VoteRequest("ap_1", Verdict.APPROVE, "ann", "by reaction", "slack", "sha256:abc")
     assert all(arguments["timestamp"] == "7.7" for name, arguments in double.calls if name == "reactions.get")
 
 
@@ -257,7 +257,7 @@ async def test_trouble_on_one_card_does_not_end_the_looking(double: SlackDouble,
     class FailsOnce(Ear):
         failed = False
 
-        async def __call__(self, said: Said) -> Heard:
+        async def __call__(self, said: VoteRequest) -> VoteReply:
             if not self.failed:
                 self.failed = True
                 raise RuntimeError("the store is away")

@@ -21,9 +21,9 @@ from taskgate.ports.approval_channel import (
     UNKNOWN_APPROVAL,
     CallbackChannel,
     Delivered,
-    Heard,
     NotDelivered,
-    Said,
+    VoteReply,
+    VoteRequest,
 )
 
 SECRET = "whsec_" + base64.b64encode(b"a key of thirty-two bytes, about").decode()
@@ -157,7 +157,7 @@ async def test_a_signed_callback_is_heard(client: httpx2.AsyncClient) -> None:
     body = callback()
     reply = await listening.receive(signed(body), body)
     assert (reply.status, json.loads(reply.body)) == (200, {"ok": True, "message": "Recorded."})
-    assert await ear.next() == Said("ap_1", Verdict.DENY, "ann", "no", "webhook", "sha256:abc")
+    assert await ear.next() == VoteRequest("ap_1", Verdict.DENY, "ann", "no", "webhook", "sha256:abc")
 
 
 @pytest.mark.parametrize(
@@ -175,7 +175,7 @@ async def test_a_signed_callback_is_heard(client: httpx2.AsyncClient) -> None:
 )
 async def test_a_refused_decision_says_why(client: httpx2.AsyncClient, refusal: str, status: int) -> None:
     listening = channel(client, "http://127.0.0.1:9/")
-    await listening.start(Ear(Heard("No.", refusal)))
+    await listening.start(Ear(VoteReply("No.", refusal)))
     body = callback()
     assert (await listening.receive(signed(body), body)).status == status
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from taskgate.assembly.build import server_specs
-from taskgate.assembly.governing import Outbound
-from taskgate.assembly.identity import ServerAccounts
+from taskgate.assembly.channels import Outbound
 from taskgate.assembly.plan import build_plan
+from taskgate.assembly.server_accounts import ServerAccounts
 from taskgate.config.load import LoadedConfig, load
 from taskgate.core.scoping.registry import ApprovalWish
 

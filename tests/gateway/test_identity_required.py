@@ -16,8 +16,8 @@ from tests.harness.gateway import running_gateway
 from taskgate.access.arrival import arrived_on_loopback
 from taskgate.access.credentials import CredentialRefused
 from taskgate.access.guard import Guard
-from taskgate.assembly.build import open_house
-from taskgate.assembly.identity import check_exposure, is_open_to_strangers
+from taskgate.assembly.exposure import check_exposure, is_open_to_strangers
+from taskgate.assembly.open_app import open_app
 from taskgate.config.load import load, load_text
 from taskgate.config.problems import ConfigError
 from taskgate.lifecycle import Lifecycle
@@ -112,7 +112,7 @@ async def test_a_reload_does_not_open_an_exposed_gateway_to_strangers(tmp_path: 
     file = tmp_path / "taskgate.yaml"
     file.write_text(json.dumps({**CONFIG, "tokens": [AGENT], "store": {"url": "sqlite:///./t.db"}}))
     life = Lifecycle(
-        open_house(load(file, {"TASKGATE_STATE_DIR": str(tmp_path)})), "0.0.0.0", NoSide, when_lost=lambda: None
+        open_app(load(file, {"TASKGATE_STATE_DIR": str(tmp_path)})), "0.0.0.0", NoSide, when_lost=lambda: None
     )
     try:
         file.write_text(json.dumps({**CONFIG, "store": {"url": "sqlite:///./t.db"}}))

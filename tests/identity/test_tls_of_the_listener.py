@@ -17,7 +17,7 @@ from cryptography.x509.oid import NameOID
 from tests.harness.programs import free_port
 
 from taskgate.access.client_certificates import names_in_certificate, names_in_header
-from taskgate.assembly.build import open_house
+from taskgate.assembly.open_app import open_app
 from taskgate.config.load import load
 from taskgate.config.problems import ConfigError
 from taskgate.lifecycle import Lifecycle
@@ -63,7 +63,7 @@ class Served:
         file = folder / "taskgate.yaml"
         file.write_text(json.dumps(config))
         environment = {"TASKGATE_STATE_DIR": str(folder / "state")}
-        self.life = Lifecycle(open_house(load(file, environment)), "127.0.0.1", NoSide, when_lost=lambda: None)
+        self.life = Lifecycle(open_app(load(file, environment)), "127.0.0.1", NoSide, when_lost=lambda: None)
 
     async def __aenter__(self) -> Served:
         opened = asyncio.Event()

@@ -17,11 +17,12 @@ from taskgate.core.errors import CallerError
 from taskgate.core.governance.approver import APPROVER_ROLE, Approver
 from taskgate.core.identity.access import AccessRefusal
 from taskgate.dashboard.login import NO_FACTS, Login
-from taskgate.gateway import wiring
-from taskgate.gateway.changes import CONFIRMED_WITHIN_S
 from taskgate.gateway.events import EventHub
-from taskgate.gateway.governance.evaluate import Asked, read_arguments
+from taskgate.gateway.governance.evaluate import read_arguments
+from taskgate.gateway.governance.gated_call import GatedCall
 from taskgate.gateway.requests.request_state import LIFETIME_S, RequestStateSigner
+from taskgate.gateway.shared_caches import CONFIRMED_WITHIN_S
+from taskgate.gateway.wiring import gateway as wiring
 from taskgate.mcp.failures import HttpFailure
 from taskgate.mcp.http.connect import open_connection
 from taskgate.mcp.http.target import Origin
@@ -217,7 +218,7 @@ def test_request_state_uses_the_store_clock() -> None:
 
 def test_argument_imitating_a_declared_one_is_refused() -> None:
     schema = {"properties": {"amount": {"type": "integer"}}}
-    asked = Asked("ann", frozenset(), "default", "bank", "pay", b'{"Amount":500}', input_schema=schema)
+    asked = GatedCall("ann", frozenset(), "default", "bank", "pay", b'{"Amount":500}', input_schema=schema)
     with pytest.raises(CallerError, match="imitates"):
         read_arguments(asked)
 

@@ -10,7 +10,7 @@ from tests.seam import Call, Gateway, Upstream, seam
 from tests.seam.upstream import text
 
 from taskgate.core.completion.memory import CompletionPlace
-from taskgate.gateway.catalog.validate import Completions
+from taskgate.gateway.catalog.completions import Completions
 from taskgate.gateway.events import EventHub, SessionEnded
 
 TOKENS = {"ann": "a" * 40, "bob": "b" * 40}

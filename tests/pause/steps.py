@@ -41,7 +41,7 @@ from taskgate.core.text.lookalikes import skeleton
 from taskgate.core.text.peer_url import check_peer_url
 from taskgate.core.uri_template import UriTemplate, first_matching
 from taskgate.core.waterfall import Span, svg
-from taskgate.gateway.governance.approvals import MADE_AT_ONCE
+from taskgate.gateway.governance.approvals import RENDERED_INLINE_BYTES
 from taskgate.mcp.lines import LineSplitter
 from taskgate.mcp.param_headers import param_headers_of
 from taskgate.mcp.sse import SseParser
@@ -288,7 +288,7 @@ CASES = (
     Case("redaction", (100, 1_000, 3_000), a_redaction),
     Case("difference of arguments", (100, 500, 1_000), a_difference),
     # Cards of more arguments are made beside the loop, in slices: tests/seam/test_large_approvals.py, up to the largest request.
-    Case("approval card", (KIB, MADE_AT_ONCE), rendering_a_card),
+    Case("approval card", (KIB, RENDERED_INLINE_BYTES), rendering_a_card),
     Case("one slice of a large card", (SLICE // 4, SLICE), lambda size: lambda: show_json("<b>\u202e" * (size // 4))),
     Case("name: combining marks", (KIB, 8 * KIB, 64 * KIB), names_of("marks")),
     Case("name: letters that fold to more", (KIB, 8 * KIB, 64 * KIB), names_of("dotted")),

@@ -27,7 +27,7 @@ from tests.harness.programs import free_port
 from tests.harness.raw_client import RawClient
 
 from taskgate import lifecycle
-from taskgate.assembly.build import open_house
+from taskgate.assembly.open_app import open_app
 from taskgate.config.load import load
 from taskgate.local_gateway import NoSide
 from taskgate.store.postgres.store import PostgresStore
@@ -69,7 +69,7 @@ class HeldGateway:
         env = {"TASKGATE_STATE_DIR": str(self.folder / "state"), "HOME": str(self.folder)}
         loaded = load(self.folder / "taskgate.yaml", env)
         opened = asyncio.Event()
-        self.life = lifecycle.Lifecycle(open_house(loaded), "127.0.0.1", NoSide, when_lost=lambda: None)
+        self.life = lifecycle.Lifecycle(open_app(loaded), "127.0.0.1", NoSide, when_lost=lambda: None)
         self.serving = asyncio.create_task(self.life.serve(self.port, lambda _host, _port: opened.set()))
         waiting = asyncio.create_task(opened.wait())
         async with asyncio.timeout(DEADLINE_S):

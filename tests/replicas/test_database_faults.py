@@ -29,7 +29,7 @@ from tests.store.a_call import a_call
 
 from taskgate.assembly import shared_store
 from taskgate.core.errors import Executed, GatewayFault
-from taskgate.gateway import changes
+from taskgate.dashboard.rows import changes
 from taskgate.ports.store_answers import Change
 from taskgate.store.postgres.connection import Found, check
 from taskgate.store.postgres.engine import PostgresEngine

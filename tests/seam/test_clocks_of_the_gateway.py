@@ -14,7 +14,8 @@ from taskgate import clock
 from taskgate.core.catalog.entry import EntryKind
 from taskgate.core.tasks.task import Task
 from taskgate.core.tasks.transition import ContactLost, ErrorCame, ResultCame, TransitionEvent
-from taskgate.gateway.changes import ListHints, look_out
+from taskgate.gateway.list_hints import ListHints
+from taskgate.gateway.other_gateways import follow_topic
 from taskgate.ports.replicas import LISTS, MISSED, TASKS
 from taskgate.store.postgres.presence import MAX_NAMES, Wakeups
 from taskgate.upstreams.backoff import FIRST_S, LONGEST_S
@@ -159,7 +160,7 @@ async def test_what_other_gateways_did_is_looked_at_while_their_hints_keep_comin
     async def act(names: frozenset[str] | None) -> None:
         seen.append(names)
 
-    looking = asyncio.create_task(look_out(wakeups, "tasks", act))
+    looking = asyncio.create_task(follow_topic(wakeups, "tasks", act))
     for number in range(40):
         wakeups.heard("tasks", [f"t{number}"])
         await asyncio.sleep(0.5)
@@ -180,7 +181,7 @@ async def test_what_other_gateways_did_is_looked_at_while_a_hint_is_always_waiti
         await asyncio.sleep(0.1)
 
     began = clock.monotonic()
-    looking = asyncio.create_task(look_out(wakeups, "tasks", act))
+    looking = asyncio.create_task(follow_topic(wakeups, "tasks", act))
     wakeups.heard("tasks", ["first"])
     await asyncio.sleep(20)
     looking.cancel()
@@ -252,7 +253,7 @@ async def test_that_something_was_missed_is_told_apart_from_the_usual_look_at_ev
         async def act(names: frozenset[str] | None) -> None:
             seen.setdefault(topic, []).append(names)
 
-        return asyncio.create_task(look_out(wakeups, topic, act))
+        return asyncio.create_task(follow_topic(wakeups, topic, act))
 
     loops = [looking(topic) for topic in (LISTS, TASKS, MISSED)]
     await asyncio.sleep(0.1)

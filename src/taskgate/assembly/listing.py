@@ -6,12 +6,12 @@ import asyncio
 from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 
-from taskgate.assembly.build import Unheard, intake_within, server_specs
-from taskgate.assembly.governing import Outbound
-from taskgate.assembly.identity import accounts_of
+from taskgate.assembly.channels import Outbound
+from taskgate.assembly.server_accounts import accounts_of
+from taskgate.assembly.server_specs import NullListener, intake_within, server_specs
 from taskgate.config.load import LoadedConfig
 from taskgate.gateway.catalog.catalogs import Catalogs, listed_only
-from taskgate.gateway.plan import Limits
+from taskgate.gateway.limits import Limits
 from taskgate.mcp.http.client import HttpClient
 from taskgate.mcp.stdio.reaper import Reaper
 from taskgate.upstreams.server import Server
@@ -22,7 +22,7 @@ async def listed_servers(loaded: LoadedConfig, limits: Limits, chosen: Collectio
     """Connect to the chosen servers, fetch their lists, and disconnect at the end. A server that fails does not affect the others;
     `Catalogs.failure` has the reason."""
     http = HttpClient(max_response_bytes=limits.result_bytes, max_event_bytes=limits.result_bytes)
-    reaper, listener, intake = Reaper(), Unheard(), intake_within(limits)
+    reaper, listener, intake = Reaper(), NullListener(), intake_within(limits)
     outbound = Outbound()
     specs = server_specs(loaded, accounts_of(loaded, outbound))
     servers = {name: Server(specs[name], listener, http, reaper, intake) for name in chosen if name in specs}

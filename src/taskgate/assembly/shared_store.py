@@ -1,4 +1,5 @@
-"""A configuration whose store is a PostgreSQL database, which other gateways may share: open it, look at it, and agree on secrets.
+"""A configuration whose store is a PostgreSQL database, which other gateways may share: open it, look at it, and agree on
+secrets.
 
 The driver is an optional extra and is imported only here, when it is wanted.
 """
@@ -6,7 +7,7 @@ The driver is an optional extra and is imported only here, when it is wanted.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -16,7 +17,6 @@ from taskgate.config.load import LoadedConfig
 from taskgate.config.model.store import keys_of
 from taskgate.core.audit.chain import AuditEntry, Head, Row
 from taskgate.core.errors import GatewayFault
-from taskgate.gateway.requests.budgets import Budgets
 from taskgate.inbound.gateway_secrets import (
     adopt_passphrase,
     passphrase_with_time,
@@ -30,10 +30,10 @@ from taskgate.ports.replicas import Replica
 from taskgate.ports.store import Store
 from taskgate.store.sealing import AuditAnchor, Sealing, audit_key
 from taskgate.telemetry.logs import log
-from taskgate.telemetry.metrics import Gauge, Metrics
 
 if TYPE_CHECKING:
     from types import ModuleType
+
 
 SCHEMES: Final = ("postgresql://", "postgres://")
 _NOT_SHARED: Final = {"listen", "store", "public_url"}
@@ -258,98 +258,3 @@ def _driver() -> ModuleType:
         text = "A PostgreSQL store needs its driver. Install it with: pip install 'taskgate[postgres]'"
         raise GatewayFault("store_unavailable", text) from None
     return store
-
-
-# The gateways that share a store, as this one shows them and lives with them: for `/ready`, for metrics, and for
-# limits, of which each takes its share. There is nothing of this for a store that one gateway has to itself.
-
-
-class Differences(NamedTuple):
-    """What the living gateways do not agree about."""
-
-    configuration: bool
-    version: bool
-
-
-class Replicas:
-    def __init__(self, store: Store, budgets: Budgets, metrics: Metrics) -> None:
-        self._store = store
-        self._budgets = budgets
-        self._warned = Differences(False, False)
-        self._fence = store.ownership.fence
-        if store.wakeups is not None:
-            metrics.show(*self._gauges())
-
-    def living(self) -> tuple[Replica, ...]:
-        """Those whose lease has not run out, as last seen, in the same order at every gateway."""
-        since = self._store.now_ms() - self._store.lease_ms
-        return tuple(sorted((r for r in self._store.replicas if r.seen_ms >= since), key=lambda replica: replica.owner))
-
-    def differences(self) -> Differences:
-        living = self.living()
-        return Differences(
-            len({replica.configuration for replica in living}) > 1, len({replica.version for replica in living}) > 1
-        )
-
-    def tend(self) -> None:
-        """Once a second: take our share of the limits, and say once when the others are not like us, or took us for dead."""
-        if self._store.wakeups is None:
-            return
-        if self._store.ownership.fence != self._fence:
-            self._fence = self._store.ownership.fence
-            log.warning(
-                "the lease had run out and this gateway was taken for dead: others may have taken over its tasks"
-            )
-        owners = [replica.owner for replica in self.living()]
-        ours = self._store.ownership.owner
-        if ours in owners:
-            self._budgets.divide(owners.index(ours), len(owners))
-        found = self.differences()
-        if found.configuration and not self._warned.configuration:
-            log.warning("a gateway on the same store has another configuration; they decide differently", seen=owners)
-        if found.version and not self._warned.version:
-            log.warning("a gateway on the same store has another version", seen=owners)
-        self._warned = found
-
-    def report(self) -> dict[str, object]:
-        """For `/ready`."""
-        if self._store.wakeups is None:
-            return {}
-        now, living = self._store.now_ms(), {replica.owner for replica in self.living()}
-        found = self.differences()
-        shown = [
-            {
-                "id": replica.owner,
-                "address": replica.address,
-                "version": replica.version,
-                "configuration": replica.configuration,
-                "seen_ms_ago": max(0, now - replica.seen_ms),
-                "alive": replica.owner in living,
-                "self": replica.owner == self._store.ownership.owner,
-            }
-            for replica in self._store.replicas
-        ]
-        return {
-            "replicas": shown,
-            "same_configuration": not found.configuration,
-            "same_version": not found.version,
-        }
-
-    def _gauges(self) -> Iterable[Gauge]:
-        def counted() -> Iterable[tuple[tuple[str, ...], float]]:
-            living = len(self.living())
-            return [(("alive",), float(living)), (("dead",), float(len(self._store.replicas) - living))]
-
-        def differing() -> Iterable[tuple[tuple[str, ...], float]]:
-            found = self.differences()
-            return [(("configuration",), float(found.configuration)), (("version",), float(found.version))]
-
-        def lease() -> Iterable[tuple[tuple[str, ...], float]]:
-            ours, now = self._store.ownership.owner, self._store.now_ms()
-            return [((), max(0, now - r.seen_ms) / 1000) for r in self._store.replicas if r.owner == ours]
-
-        return (
-            Gauge("taskgate_replicas", "Gateways seen on the same store within an hour.", ("state",), counted),
-            Gauge("taskgate_replicas_differ", "1 if living gateways differ in this.", ("what",), differing),
-            Gauge("taskgate_lease_age_seconds", "Since this gateway last renewed its lease.", (), lease),
-        )

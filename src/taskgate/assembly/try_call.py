@@ -24,12 +24,15 @@ from taskgate.core.governance.pipeline import UNKNOWN, decide
 from taskgate.core.identity.caller import Caller
 from taskgate.core.patterns import PatternKind
 from taskgate.core.scoping.subset import compose
+from taskgate.gateway.catalog.build_view import build_view
 from taskgate.gateway.catalog.catalogs import Catalogs
 from taskgate.gateway.catalog.slow_tools import SlowTools
 from taskgate.gateway.catalog.unseen import explain_unseen
 from taskgate.gateway.catalog.validate import Validation
-from taskgate.gateway.catalog.views import View, build_view
-from taskgate.gateway.governance.evaluate import OWN_SERVER, Asked, asked_of_tool, asked_to_read, evaluate
+from taskgate.gateway.catalog.views import View
+from taskgate.gateway.governance.evaluate import evaluate
+from taskgate.gateway.governance.gated_call import GatedCall, gated_reading, gated_tool_call
+from taskgate.gateway.governance.pre_send_recheck import OWN_SERVER
 from taskgate.gateway.plan import Live, Plan
 
 
@@ -168,16 +171,16 @@ def _nothing(view: View, name: str, known: Collection[str]) -> CallerError:
 
 def _judged(
     view: View, catalogs: Catalogs, subject: Subject, caller: Caller, arguments: bytes
-) -> tuple[Decision, Asked]:
+) -> tuple[Decision, GatedCall]:
     """The decision by name and the call as the gates see it."""
     kind, server, name = subject.kind, subject.server, subject.name
     tool = view.tool(subject.shown) if kind is PatternKind.TOOL and subject.shown else None
     if tool is not None:
-        return tool.decision, asked_of_tool(caller, tool, arguments)
+        return tool.decision, gated_tool_call(caller, tool, arguments)
     if kind is PatternKind.TOOL:
-        asked = Asked(caller.principal, caller.roles, caller.scope, server, name, arguments)
+        asked = GatedCall(caller.principal, caller.roles, caller.scope, server, name, arguments)
     else:
-        asked = asked_to_read(caller, kind, server, name, arguments, revision=view.subset.revision)
+        asked = gated_reading(caller, kind, server, name, arguments, revision=view.subset.revision)
     if server == OWN_SERVER:
         return decide(view.plan.gates, kind, server, name), asked
     decision = view.decision_on(kind, server, name)

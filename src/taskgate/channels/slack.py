@@ -26,7 +26,7 @@ from taskgate.channels.slack_api import Pause, SlackApi, SlackTrouble
 from taskgate.channels.slack_reactions import ReactionWatch, Watched
 from taskgate.core.governance.approval import State, Verdict
 from taskgate.core.governance.card import Card
-from taskgate.ports.approval_channel import Decide, Delivered, Delivery, NotDelivered, Said
+from taskgate.ports.approval_channel import Decide, Delivered, Delivery, NotDelivered, VoteRequest
 from taskgate.telemetry.logs import log
 
 CONNECT_DEADLINE_S = 10.0
@@ -197,5 +197,5 @@ class SlackChannel:
             return _STRANGER
         if self._decide is None:
             return "The gateway is not taking decisions now."
-        heard = await self._decide(Said(approval_id, verdict, who, reason, self.name, digest))
+        heard = await self._decide(VoteRequest(approval_id, verdict, who, reason, self.name, digest))
         return heard.text

@@ -31,7 +31,7 @@ from taskgate.ports.approval_channel import (
     Delivered,
     Delivery,
     NotDelivered,
-    Said,
+    VoteRequest,
 )
 
 MAX_CALLBACK_BYTES = 65_536
@@ -143,7 +143,7 @@ class WebhookChannel:
         if self._decide is None:
             return _reply(503, "the gateway is not taking decisions now")
         heard = await self._decide(
-            Said(said.approval_id, said.verdict, said.approver, said.reason, self.name, said.arguments_digest)
+            VoteRequest(said.approval_id, said.verdict, said.approver, said.reason, self.name, said.arguments_digest)
         )
         return _reply(_STATUS_OF.get(heard.refusal, 409) if heard.refusal else 200, heard.text)
 

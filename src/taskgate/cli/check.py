@@ -23,7 +23,7 @@ def register(app: typer.Typer) -> None:
 
 def check(config: ConfigOption = None) -> None:
     """Validate the configuration, without starting anything. Prints every mistake with its position."""
-    from taskgate.assembly.build import build_for_check
+    from taskgate.assembly.open_app import build_for_check
     from taskgate.config.problems import ConfigError
     from taskgate.core.errors import TaskgateError
 

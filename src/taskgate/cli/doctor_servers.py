@@ -28,10 +28,10 @@ _VARIABLE = re.compile(r"\b[A-Z][A-Z0-9]*_[A-Z0-9_]+\b")
 
 async def server_findings(loaded: LoadedConfig) -> list[Finding]:
     """Connect to each server as `serve` does, list its tools, and disconnect."""
-    from taskgate.assembly.build import Unheard, intake_within, server_specs
-    from taskgate.assembly.governing import Outbound
-    from taskgate.assembly.identity import accounts_of
-    from taskgate.assembly.plan import build_limits
+    from taskgate.assembly.channels import Outbound
+    from taskgate.assembly.limits import build_limits
+    from taskgate.assembly.server_accounts import accounts_of
+    from taskgate.assembly.server_specs import NullListener, intake_within, server_specs
     from taskgate.gateway.catalog.catalogs import listed_only
     from taskgate.mcp.http.client import HttpClient
     from taskgate.mcp.stdio.reaper import Reaper
@@ -40,7 +40,7 @@ async def server_findings(loaded: LoadedConfig) -> list[Finding]:
     limits = build_limits(loaded.root)
     limits = replace(limits, tools_fetch_timeout_s=min(limits.tools_fetch_timeout_s, CONNECT_S))
     http = HttpClient(max_response_bytes=limits.result_bytes, max_event_bytes=limits.result_bytes)
-    reaper, listener, intake = Reaper(), Unheard(), intake_within(limits)
+    reaper, listener, intake = Reaper(), NullListener(), intake_within(limits)
     outbound = Outbound()
     specs = server_specs(loaded, accounts_of(loaded, outbound))
     servers = [Server(spec, listener, http, reaper, intake) for spec in specs.values()]

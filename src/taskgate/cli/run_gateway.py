@@ -12,7 +12,7 @@ from typing import NoReturn
 
 import typer
 
-from taskgate.assembly.build import open_house, open_stdio_house
+from taskgate.assembly.open_app import open_app, open_stdio_app
 from taskgate.assembly.shared_store import Start
 from taskgate.cli.exit_codes import ExitCode
 from taskgate.cli.start_conditions import (
@@ -49,7 +49,7 @@ def run_gateway(loaded: LoadedConfig, host: str | None, port: int | None, announ
         with state_folder_errors(loaded):
             # Claim the address first: an on-demand gateway that yields to us keeps the store open until it exits.
             open_side = claim_local_address(loaded)
-            house = open_house(loaded, start=Start(f"{address}:{number}"))
+            house = open_app(loaded, start=Start(f"{address}:{number}"))
         life = Lifecycle(house, address, open_side, when_lost=exit_soon)
         await life.serve(number, lambda h, p: announce(loaded, h, p, life.login_url()))
 
@@ -75,7 +75,7 @@ def run_on_demand(config: str | None) -> None:
 
     async def run() -> None:
         with state_folder_errors(loaded):
-            house = open_house(loaded, local=True)
+            house = open_app(loaded, local=True)
         life = Lifecycle(house, LOOPBACK, partial(LocalGateway, address), when_lost=exit_soon)
         await life.serve(_free(loaded.root.listen.port), lambda _host, _port: tell_starter("ready"))
 
@@ -88,7 +88,7 @@ def run_alone(loaded: LoadedConfig, scope: str | None) -> None:
 
     async def run() -> None:
         with state_folder_errors(loaded):
-            house = open_stdio_house(loaded)
+            house = open_stdio_app(loaded)
         life = Lifecycle(house, LOOPBACK, partial(OwnStreams, scope), when_lost=exit_soon)
         await life.serve(0, _announce_inbox)
 

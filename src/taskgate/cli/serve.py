@@ -76,7 +76,7 @@ def announce(loaded: LoadedConfig, host: str, port: int, login_url: str = "") ->
 
     The login link works once. It is printed only on a terminal, never to a log.
     """
-    from taskgate.assembly.identity import BANNER, is_open_to_strangers
+    from taskgate.assembly.exposure import BANNER, is_open_to_strangers
 
     shown = f"[{host}]" if ":" in host else host
     scheme = "http" if loaded.root.listen.tls is None else "https"

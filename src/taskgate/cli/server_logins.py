@@ -124,7 +124,7 @@ def _wanted(name: str, config: str | None) -> tuple[LoadedConfig, Server]:
 
 
 def _logins(loaded: LoadedConfig) -> KeptLogins:
-    from taskgate.assembly.identity import installation_secret, kept_logins
+    from taskgate.assembly.server_accounts import installation_secret, kept_logins
 
     return kept_logins(loaded, installation_secret(loaded))
 

@@ -24,7 +24,7 @@ from typing import Final, NamedTuple
 import typer
 
 from taskgate import clock
-from taskgate.assembly.build import open_house
+from taskgate.assembly.open_app import open_app
 from taskgate.assembly.shared_store import Start, Succession, shared_url
 from taskgate.cli.exit_codes import ExitCode
 from taskgate.cli.listen_errors import listen_error
@@ -55,7 +55,7 @@ def run_worker(loaded: LoadedConfig, host: str | None, inherited: Inherited) -> 
         with state_folder_errors(loaded):
             open_side = claim_local_address(loaded)
             where = f"{address}:{listening.getsockname()[1]}"
-            house = open_house(loaded, start=Start(where, inherited.succession))
+            house = open_app(loaded, start=Start(where, inherited.succession))
         life = Lifecycle(house, address, open_side, Path(inherited.folder), when_lost=exit_soon)
 
         def parent_is_gone() -> None:

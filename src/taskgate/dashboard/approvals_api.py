@@ -14,7 +14,7 @@ from taskgate.dashboard.routes import ROWS, TEXT, Route, Visit, closed_object, g
 from taskgate.dashboard.rows import grant_row
 from taskgate.dashboard.web import Answer, RequestProblem, json_answer, limit_of, problem
 from taskgate.gateway.governance.pins import Pins
-from taskgate.gateway.governance.standing_grants import GrantWish
+from taskgate.gateway.governance.ruling import GrantRequest
 
 _DECISION: Final = closed_object(
     reason=TEXT,
@@ -182,7 +182,7 @@ def _text(body: dict[str, Any], key: str) -> str | None:
     return value
 
 
-def _grant_wish(given: Any) -> GrantWish | None:
+def _grant_wish(given: Any) -> GrantRequest | None:
     if given is None:
         return None
     if type(given) is not dict or set(given) - {"minutes", "exact_arguments", "whole_scope"}:
@@ -190,4 +190,4 @@ def _grant_wish(given: Any) -> GrantWish | None:
     minutes = given.get("minutes", 60)
     if type(minutes) is not int:
         raise ValueError("grant.minutes must be a whole number")
-    return GrantWish(minutes * 60_000, given.get("exact_arguments") is True, given.get("whole_scope") is True)
+    return GrantRequest(minutes * 60_000, given.get("exact_arguments") is True, given.get("whole_scope") is True)

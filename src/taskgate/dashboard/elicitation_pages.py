@@ -19,7 +19,7 @@ from taskgate.dashboard.questions_api import may_answer
 from taskgate.dashboard.routes import Route, Visit, form_route, page_route
 from taskgate.dashboard.text_filters import clear
 from taskgate.dashboard.web import Answer, WebRequest
-from taskgate.gateway.questions.elicitations import ElicitationPage
+from taskgate.gateway.questions.elicitation_pages import ElicitationPage
 from taskgate.gateway.questions.waiting import Waiting
 from taskgate.gateway.services.console import ConsoleServices
 

@@ -14,7 +14,7 @@ from taskgate.dashboard.rows import approval_detail, approval_row
 from taskgate.dashboard.web import PAGE
 from taskgate.gateway.catalog.catalogs import Catalogs
 from taskgate.gateway.governance.approvals import Approvals
-from taskgate.gateway.governance.standing_grants import GrantWish, Ruling
+from taskgate.gateway.governance.ruling import GrantRequest, Ruling
 from taskgate.gateway.plan import Live, Plan
 from taskgate.ports.approval_channel import OTHER_ARGUMENTS, UNKNOWN_APPROVAL
 from taskgate.ports.approval_store import HeldCall
@@ -113,18 +113,18 @@ class Inbox:
         reason: str,
         channel: str,
         digest: str | None,
-        grant: GrantWish | None = None,
+        grant: GrantRequest | None = None,
     ) -> Ruling:
         return await self.approvals.decide(
             who, approval_id, verdict, reason=reason, channel=channel, digest=digest, grant=grant
         )
 
-    def grant_for(self, extent: str) -> GrantWish | None:
+    def grant_for(self, extent: str) -> GrantRequest | None:
         """The standing grant that the form of an approval asks for: `exact`, `tool` or `scope`; None for anything else."""
         if extent not in ("exact", "tool", "scope"):
             return None
         duration_ms = min(_GRANT_MS, self._plan.value.governing.longest_grant_ms)
-        return GrantWish(duration_ms, exact_arguments=extent == "exact", whole_scope=extent == "scope")
+        return GrantRequest(duration_ms, exact_arguments=extent == "exact", whole_scope=extent == "scope")
 
     async def decide_together(
         self, who: Approver, ids: Sequence[str], verdict: Verdict, *, reason: str, digest: str

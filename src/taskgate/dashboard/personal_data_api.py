@@ -21,7 +21,7 @@ from taskgate.dashboard.routes import ROWS, TEXT, Route, Visit, closed_object, g
 from taskgate.dashboard.rows import grant_row, task_row
 from taskgate.dashboard.web import Answer, json_answer
 from taskgate.gateway.events import DataErased
-from taskgate.gateway.governance.standing_grants import REVOKED
+from taskgate.gateway.governance.known_people import REVOKED
 from taskgate.gateway.services.console import ConsoleServices
 from taskgate.ports.store import CONSOLE_SESSION, Unfinished
 from taskgate.ports.store_answers import TaskQuestion

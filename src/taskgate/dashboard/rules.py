@@ -19,8 +19,9 @@ from taskgate.core.usage import day_of, days_before, summed
 from taskgate.dashboard.configuration import Configuration
 from taskgate.dashboard.periods import DAYS, since_ms
 from taskgate.dashboard.records import Records
+from taskgate.gateway.call_settings import ToolTrait
 from taskgate.gateway.governance.evaluate import rule_book
-from taskgate.gateway.plan import Plan, ToolTrait
+from taskgate.gateway.plan import Plan
 from taskgate.gateway.services.console import ConsoleServices
 from taskgate.ports.store import RecordedPage
 

@@ -27,7 +27,7 @@ from taskgate.dashboard.routes import (
     post,
 )
 from taskgate.dashboard.web import Answer, RequestProblem, json_answer, problem
-from taskgate.gateway.dynamic_servers import facts_of
+from taskgate.gateway.scope_record import facts_of
 from taskgate.gateway.services.console import ConsoleServices
 
 BYTES_A_TOKEN: Final = 4

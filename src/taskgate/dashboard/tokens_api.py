@@ -8,8 +8,9 @@ from taskgate.core.identity.access import Access
 from taskgate.core.timestamps import iso
 from taskgate.dashboard.routes import TEXT, Route, Visit, closed_object, get, post
 from taskgate.dashboard.web import Answer, json_answer, problem
-from taskgate.gateway.governance.standing_grants import KnownPeople, Revoked
-from taskgate.gateway.plan import KnownToken, Live, Plan
+from taskgate.gateway.governance.known_people import KnownPeople, Revoked
+from taskgate.gateway.governing import KnownToken
+from taskgate.gateway.plan import Live, Plan
 
 LONGEST_REASON: Final = 500
 _REVOKE: Final = closed_object(("name",), name=TEXT, reason=TEXT)

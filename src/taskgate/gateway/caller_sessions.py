@@ -14,8 +14,7 @@ from taskgate.core.scoping.session_request import SessionRequest
 from taskgate.core.scoping.subset import NotAllowed, Reason, Subset
 from taskgate.core.wire import Message
 from taskgate.gateway.calls.lookup import Lookup
-from taskgate.gateway.dynamic_servers import facts_of
-from taskgate.gateway.governance.record_calls import Denials
+from taskgate.gateway.governance.denials import Denials
 from taskgate.gateway.methods.caller_notifications import handle_notification
 from taskgate.gateway.methods.handshake import initialize_result
 from taskgate.gateway.methods.session_ends import SessionEnds
@@ -26,6 +25,7 @@ from taskgate.gateway.questions.activity import Activity
 from taskgate.gateway.requests.replies import shutting_down
 from taskgate.gateway.requests.session import Session
 from taskgate.gateway.requests.session_table import SessionTable
+from taskgate.gateway.scope_record import facts_of
 from taskgate.gateway.status import GatewayStatus
 from taskgate.ports.upstream import Upstream
 from taskgate.telemetry.logs import log

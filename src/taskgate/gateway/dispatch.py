@@ -20,8 +20,7 @@ from taskgate.core.scoping.scope import FACADE_MODES
 from taskgate.core.text.confusables import JUDGED, imitated_member
 from taskgate.core.waterfall import Waterfall
 from taskgate.core.wire import Message
-from taskgate.gateway.changes import SharedCaches
-from taskgate.gateway.governance.record_calls import Denials
+from taskgate.gateway.governance.denials import Denials
 from taskgate.gateway.method_tables import unknown_method
 from taskgate.gateway.methods.vendor_methods import VendorMethods
 from taskgate.gateway.plan import Live, Plan
@@ -36,6 +35,7 @@ from taskgate.gateway.requests.replies import (
     shutting_down,
 )
 from taskgate.gateway.requests.request import Request
+from taskgate.gateway.shared_caches import SharedCaches
 from taskgate.gateway.status import GatewayStatus
 from taskgate.gateway.tasks.engine import TaskEngine
 from taskgate.ports.upstream import RelayedError

@@ -3,36 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import difflib
-import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
-from taskgate.core import wire
-from taskgate.core.audit.chain import AuditEntry
 from taskgate.core.errors import CallerError, TaskgateError
 from taskgate.core.patterns import PatternSet
 from taskgate.core.scoping.registry import Registry, RegistryRecord, TransportKind
-from taskgate.core.scoping.subset import Reason, Subset
 from taskgate.core.text.peer_url import check_peer_url
 from taskgate.gateway.plan import Plan
 from taskgate.mcp.addresses import is_public_address
-from taskgate.ports.store import KeptServer, ServerStore, Store
+from taskgate.ports.store import KeptServer, ServerStore
 from taskgate.ports.upstream import Upstream
-from taskgate.telemetry.logs import log
-from taskgate.telemetry.metrics import Metrics
-
-# Servers that a caller brought along while the gateway runs. They live until they are removed or the gateway ends;
-# where several gateways share a store, those with an address are rows in it, seen by all of them until they are
-# removed.
-#
-# Off unless the operator switches it on (`facade.add_server`: `session` for callers on standard streams only, `on` for
-# all), and then a governed call like any other. A program is started for a caller on standard streams only, and never
-# by a shell; an address must be a public https one, and is connected to only where it leads to the open internet. It
-# passes the same gates as any server of the scope it was added to.
 
 MAX_GUESTS: Final = 20
 CONNECT_S: Final = 20.0
@@ -198,97 +182,3 @@ class DynamicServers:
         await asyncio.gather(
             *(server.upstream.close() for server in self._dynamic_servers.values()), return_exceptions=True
         )
-
-
-# Putting on record who gets what: every effective set of servers and of tools once, in log, metrics and audit trail.
-
-MOST_TOLD: Final = 100
-MOST_TOOLS_TOLD: Final = 1000
-MOST_SCOPES_TOLD: Final = 1000
-
-
-class ScopeRecord:
-    def __init__(self, store: Store, metrics: Metrics) -> None:
-        self._store = store
-        self._metrics = metrics
-        self._scopes_told = 0
-        self._tools_told: set[str] = set()
-
-    def start_over(self) -> None:
-        """After a reload every set is worth telling again."""
-        self._scopes_told = 0
-        self._tools_told.clear()
-
-    def composed(self, subset: Subset) -> None:
-        """Someone's set of servers was worked out: once for each scope, wish and revision."""
-        for line in subset.log:
-            self._metrics.denied_reason.add(line.subject, line.reason.value)
-        self._scopes_told += 1
-        if self._scopes_told > MOST_SCOPES_TOLD:
-            # Callers can make up wishes for ever; the record of them ends here until the next reload.
-            return
-        facts = facts_of(subset)
-        reason = wire.encode({"servers": facts["servers"], "excluded": facts["excluded"]}).decode("utf-8")
-        self._store.record(
-            AuditEntry(0, "scope", scope=subset.scope, kind="scope", policy_revision=subset.revision, reason=reason)
-        )
-        if subset.servers:
-            log.info("scope in effect", **facts)
-        else:
-            log.warning("scope is empty: its callers see no tools", **facts)
-
-    def shown(self, subset: Subset, tools: Mapping[str, list[str]], excluded: Mapping[str, str]) -> None:
-        """Someone's set of tools was worked out, from what the servers list now. One status for each server, all at once.
-
-        `tools` has each server that could be listed; `excluded` the reason for each of their tools that is left out.
-        """
-        for server in subset.servers:
-            self._metrics.injection.add(server, "success" if server in tools else "failed")
-        for line in subset.log:
-            if line.reason not in (Reason.NOT_REQUESTED, Reason.NOT_SELECTED):
-                self._metrics.injection.add(line.subject, "denied")
-        body = wire.encode({"tools": _first(tools), "excluded": dict(list(excluded.items())[:MOST_TOOLS_TOLD])})
-        whole = wire.encode([subset.scope, subset.revision, tools, excluded])
-        digest = hashlib.sha256(whole).hexdigest()
-        if digest in self._tools_told or len(self._tools_told) >= MOST_SCOPES_TOLD:
-            return
-        self._tools_told.add(digest)
-        self._store.record(
-            AuditEntry(
-                0,
-                "scope_tools",
-                scope=subset.scope,
-                kind="scope",
-                policy_revision=subset.revision,
-                arguments_digest=f"sha256:{digest}",
-                decision=f"{sum(map(len, tools.values()))} tools, {len(excluded)} left out",
-                reason=body.decode("utf-8"),
-            )
-        )
-
-
-def _first(tools: Mapping[str, list[str]]) -> dict[str, list[str]]:
-    """As many names as a row may hold; the digest is that of all of them."""
-    left, found = MOST_TOOLS_TOLD, {}
-    for server, names in tools.items():
-        found[server] = names[:left]
-        left -= len(found[server])
-    return found
-
-
-def scope_hint(plan: Plan, asked: str) -> str:
-    """For operators: what is wrong with the name of a scope."""
-    if asked in plan.disabled_scopes:
-        return f"The scope {asked!r} is switched off."
-    near = difflib.get_close_matches(asked, plan.scopes, n=1)
-    told = f"Did you mean {near[0]!r}?" if near else f"There are: {', '.join(sorted(plan.scopes)) or 'none'}."
-    return f"There is no scope {asked[:80]!r} for this token. {told}"
-
-
-def facts_of(subset: Subset) -> dict[str, Any]:
-    """The effective set, as log lines and the audit tell it."""
-    facts: dict[str, Any] = {"scope": subset.scope, "revision": subset.revision, "servers": list(subset.servers)}
-    facts["excluded"] = {line.subject: line.reason.value for line in subset.log[:MOST_TOLD]}
-    if len(subset.log) > MOST_TOLD:
-        facts["excluded_in_all"] = len(subset.log)
-    return facts

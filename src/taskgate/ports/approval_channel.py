@@ -17,7 +17,7 @@ from taskgate.core.governance.card import Card
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class VoteRequest:
     """A person's word. `who` is the id of a token, as the channel's own check established it.
 
     `arguments_digest` tells what the person was shown, where the channel knows it; the gateway refuses a word
@@ -33,7 +33,7 @@ class Said:
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
+class VoteReply:
     """What became of it, in words for that person. `refusal` is empty when it counted.
 
     Otherwise it is a value of `core.governance.approval.Refusal`, or one of the two below.
@@ -46,7 +46,7 @@ class Heard:
 UNKNOWN_APPROVAL = "unknown_approval"
 OTHER_ARGUMENTS = "other_arguments"
 
-Decide: TypeAlias = Callable[[Said], Awaitable[Heard]]
+Decide: TypeAlias = Callable[[VoteRequest], Awaitable[VoteReply]]
 
 
 @dataclass(frozen=True, slots=True)

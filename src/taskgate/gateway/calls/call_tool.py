@@ -20,7 +20,8 @@ from taskgate.gateway.calls.lookup import Lookup
 from taskgate.gateway.calls.sending import Sending
 from taskgate.gateway.calls.task_contract import TASK_META
 from taskgate.gateway.calls.tool_results import as_tool_result, upstream_task
-from taskgate.gateway.catalog.validate import ArgumentChecks, Validation
+from taskgate.gateway.catalog.argument_checks import ArgumentChecks
+from taskgate.gateway.catalog.validate import Validation
 from taskgate.gateway.catalog.views import ToolRef
 from taskgate.gateway.governance.call_log import CallLog
 from taskgate.gateway.requests.caller_keys import fair_key

@@ -22,9 +22,9 @@ from taskgate.core.governance.task_annotation import TaskCheck
 from taskgate.core.meta import meta_of
 from taskgate.gateway.calls.lookup import Lookup
 from taskgate.gateway.calls.task_contract import TaskContract, wants_handle
-from taskgate.gateway.catalog.validate import ArgumentChecks
+from taskgate.gateway.catalog.argument_checks import ArgumentChecks
 from taskgate.gateway.catalog.views import ToolRef
-from taskgate.gateway.governance.ask_caller import ByUrl
+from taskgate.gateway.governance.approval_by_url import ApprovalByUrl
 from taskgate.gateway.governance.call_log import CallLog
 from taskgate.gateway.governance.gate import CallGate
 from taskgate.gateway.requests.budgets import Budgets
@@ -63,7 +63,7 @@ class DurableCalls:
     arguments: ArgumentChecks
     budgets: Budgets
     gate: CallGate
-    by_url: ByUrl
+    by_url: ApprovalByUrl
     tasks: TaskEngine
     call_log: CallLog
     contract: TaskContract

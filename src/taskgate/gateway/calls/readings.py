@@ -14,10 +14,10 @@ from taskgate.core.wire import Members, Raw
 from taskgate.gateway.calls.lookup import Lookup
 from taskgate.gateway.calls.sending import Sending
 from taskgate.gateway.calls.skill_files import SkillFiles
-from taskgate.gateway.catalog.validate import Completions
+from taskgate.gateway.catalog.completions import Completions
 from taskgate.gateway.catalog.views import View
-from taskgate.gateway.governance.evaluate import asked_to_read
-from taskgate.gateway.governance.gate import HeldReadings
+from taskgate.gateway.governance.gated_call import gated_reading
+from taskgate.gateway.governance.held_readings import HeldReadings
 from taskgate.gateway.governance.pinned_contents import PinnedContents
 from taskgate.gateway.requests.caller_keys import memory_key
 from taskgate.gateway.requests.large_results import elements_of, members_of
@@ -88,7 +88,7 @@ class Readings:
         caller, arguments = request.caller, request.members().get("arguments")
         subset = self.lookup.views.subset(self.lookup.plan.value, caller.scope, request.narrowing)
         given = bytes(arguments) if arguments is not None else None
-        reading = asked_to_read(caller, kind, server, name, given, revision=subset.revision)
+        reading = gated_reading(caller, kind, server, name, given, revision=subset.revision)
         await self.held.permit(request, reading, decision, shown)
 
     async def forward(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from taskgate.core.catalog.links import MARK
 from taskgate.core.wire import Members
-from taskgate.gateway.catalog.validate import HandedOut
+from taskgate.gateway.catalog.returned_uris import ReturnedUris
 from taskgate.gateway.plan import Live, Plan
 from taskgate.gateway.relay.relay import Relay
 from taskgate.gateway.requests.budgets import Budgets
@@ -25,7 +25,7 @@ class Sending:
     upstreams: Live[Mapping[str, Upstream]]
     relay: Relay
     budgets: Budgets
-    handed_out: HandedOut
+    returned_uris: ReturnedUris
 
     def prepared(self, request: Request, server: str, method: str, params: Members, name: str) -> UpstreamCall:
         """The upstream call of a request that is not a tool call."""
@@ -48,14 +48,14 @@ class Sending:
     async def note_links(self, request: Request, server: str, result: bytes) -> None:
         """Record the links in a result: its caller may read them."""
         if len(result) >= LARGE_BYTES:
-            await self.handed_out.note_large(fair_key(request), request.caller.scope, server, result)
+            await self.returned_uris.note_large(fair_key(request), request.caller.scope, server, result)
         elif MARK in result:
-            self.handed_out.note(fair_key(request), request.caller.scope, server, result)
+            self.returned_uris.note(fair_key(request), request.caller.scope, server, result)
 
     def note_given(self, request: Request, server: str, uris: list[str]) -> None:
         """The same for URIs that are known without parsing the result."""
-        self.handed_out.note_uris(fair_key(request), request.caller.scope, server, uris)
+        self.returned_uris.note_uris(fair_key(request), request.caller.scope, server, uris)
 
     def handed_out_by(self, request: Request, uri: str) -> str | None:
         """The server whose result contained this URI for this caller."""
-        return self.handed_out.owner(fair_key(request), request.caller.scope, uri)
+        return self.returned_uris.owner(fair_key(request), request.caller.scope, uri)

@@ -9,16 +9,17 @@ from taskgate.core.errors import UpstreamError
 from taskgate.core.tasks.task import Task
 from taskgate.gateway.calls.tool_results import as_tool_result
 from taskgate.gateway.catalog.catalogs import Catalogs
-from taskgate.gateway.catalog.validate import HandedOut, Validation
+from taskgate.gateway.catalog.returned_uris import ReturnedUris
+from taskgate.gateway.catalog.validate import Validation
 from taskgate.gateway.requests.caller_keys import fair_key_of
 from taskgate.turns import LARGE_BYTES
 
 
 class ToolFacts:
-    def __init__(self, catalogs: Catalogs, validation: Validation, handed_out: HandedOut) -> None:
+    def __init__(self, catalogs: Catalogs, validation: Validation, returned_uris: ReturnedUris) -> None:
         self._catalogs = catalogs
         self._validation = validation
-        self._handed_out = handed_out
+        self._handed_out = returned_uris
 
     def can_be_upstream_task(self, server: str, tool: str) -> bool:
         entry = self._entry(server, tool)

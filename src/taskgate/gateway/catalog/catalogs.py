@@ -1,9 +1,9 @@
 """What each upstream offers: its lists, never silently old, and never waited for by those whom they do not concern.
 
 Lists are fetched when the gateway starts, when the server says that they changed, after it was away or did not answer, when a
-caller names something that is not listed, and when they are older than `limits.list_max_age`. Whoever asks meanwhile gets what is
-known (of this run or, from the store, of the last one) and is told when something else comes. Only who lists waits for a server of
-which nothing is known yet.
+caller names something that is not listed, and when they are older than `limits.list_max_age`. Whoever asks meanwhile gets what
+is known (of this run or, from the store, of the last one) and is told when something else comes. Only who lists waits for a
+server of which nothing is known yet.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import zlib
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 from taskgate import clock
@@ -19,11 +18,16 @@ from taskgate.core.catalog.entry import CatalogEntry, EntryKind
 from taskgate.core.catalog.pinned_content import changed_definition
 from taskgate.core.errors import TaskgateError, UpstreamError
 from taskgate.core.scoping.subset import Reason
+from taskgate.gateway.catalog.catalog_memory import CatalogMemory
 from taskgate.gateway.catalog.fetch_lists import fetch_lists
-from taskgate.gateway.catalog.offer import LISTS, CatalogMemory, ListState, difference, same
+from taskgate.gateway.catalog.list_state import ListState
+from taskgate.gateway.catalog.offer import LISTS, difference, same
 from taskgate.gateway.catalog.offer import Offer as Offer
+from taskgate.gateway.catalog.quarantine import Quarantine
+from taskgate.gateway.catalog.snapshot import CatalogSnapshot
 from taskgate.gateway.events import EventHub, ListsChanged, ListsFetched
-from taskgate.gateway.plan import Limits, Live
+from taskgate.gateway.limits import Limits
+from taskgate.gateway.plan import Live
 from taskgate.ports.upstream import Upstream, for_operators
 from taskgate.telemetry.logs import log
 from taskgate.telemetry.metrics import Metrics
@@ -38,8 +42,6 @@ CONNECT_S: Final = 30.0
 CONTACTED_AT_ONCE: Final = 16
 CONTACT_SLOT_S: Final = 2.0
 LOOK_EVERY_S: Final = 1.0
-
-
 Inspect = Callable[[str, Offer], Awaitable[None]]
 """Looks at every list that arrives, before anybody sees it."""
 
@@ -51,50 +53,6 @@ def listed_only(servers: Mapping[str, Upstream], limits: Limits) -> Catalogs:
 
 async def _not_inspected(_server: str, _offer: Offer) -> None:
     return None
-
-
-@dataclass(frozen=True, slots=True)
-class CatalogSnapshot:
-    """What some servers offer, and what of it is held back."""
-
-    offers: Mapping[str, Offer]
-    quarantined: frozenset[tuple[str, str]]
-    changed_interfaces: Mapping[tuple[str, str], str]
-
-    def changed_interface(self, entry: CatalogEntry) -> str:
-        """The digest of a tool's interface where that is not what was pinned, else nothing."""
-        return self.changed_interfaces.get((entry.server, entry.name), "")
-
-    def count(self) -> int:
-        """How many entries there are."""
-        return sum(len(entries) for offer in self.offers.values() for entries in offer.entries.values())
-
-
-class ListRevision:
-    """Grows whenever what callers are shown of the lists may be different."""
-
-    __slots__ = ("number",)
-
-    def __init__(self) -> None:
-        self.number = 1
-
-    def grow(self) -> None:
-        self.number += 1
-
-
-class Quarantine:
-    """Tools, as (server, tool) pairs, and resources, by their `resource_key`, that a person must accept before callers see them."""
-
-    def __init__(self) -> None:
-        self.tools: frozenset[tuple[str, str]] = frozenset()
-        self.changed_interfaces: Mapping[tuple[str, str], str] = {}
-        """Tools, hidden or not, whose interface is not what was pinned, with the digest of what it is."""
-        self.revision = ListRevision()
-
-    def replace(self, tools: frozenset[tuple[str, str]], changed_interfaces: Mapping[tuple[str, str], str]) -> None:
-        if tools != self.tools or changed_interfaces != self.changed_interfaces:
-            self.tools, self.changed_interfaces = tools, changed_interfaces
-            self.revision.grow()
 
 
 class Catalogs:

@@ -16,7 +16,7 @@ from taskgate.core.errors import TaskgateError, UpstreamError
 from taskgate.core.sliced_reading import TOO_LARGE, reads_quickly
 from taskgate.core.wire import Members, Raw
 from taskgate.gateway.catalog.offer import LISTS, NOTHING_OMITTED, Offer, OmittedTools, has_list
-from taskgate.gateway.plan import Limits
+from taskgate.gateway.limits import Limits
 from taskgate.gateway.requests.large_results import elements_of, members_of
 from taskgate.ports.upstream import LISTING_PROFILE, ErrorReply, Link, own_call
 from taskgate.reading import elements_of_any_depth, members_of_any_depth

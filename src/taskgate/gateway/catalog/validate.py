@@ -1,26 +1,19 @@
-"""Arguments and output against the schemas in force, and what callers used before and were given."""
+"""Check arguments and results against the schemas that the servers declare."""
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
 from typing import Any, Final
 
 from taskgate import clock
 from taskgate.core.catalog.entry import CatalogEntry
-from taskgate.core.catalog.links import uris_between, uris_in
 from taskgate.core.catalog.schema_check import InvalidArguments, InvalidOutput, SchemaCheck, UnusableSchema, Violation
-from taskgate.core.completion.memory import CompletionPlace, Usage, UsageMemory
-from taskgate.core.completion.ranking import CandidateIndex
 from taskgate.core.errors import TaskgateError
 from taskgate.core.wire import Raw
-from taskgate.gateway.catalog.view import ToolRef
-from taskgate.gateway.events import DataErased, EventHub, SessionEnded
-from taskgate.gateway.plan import Live, Plan, Validate
-from taskgate.gateway.requests.caller_keys import memory_key
+from taskgate.gateway.features import Validate
+from taskgate.gateway.plan import Live, Plan
 from taskgate.gateway.requests.large_results import members_of
-from taskgate.gateway.requests.request import Request
 from taskgate.reading import read_value
 from taskgate.telemetry.logs import log
 from taskgate.turns import LARGE_BYTES, let_others_run
@@ -197,133 +190,3 @@ def _is_plain_result(members: dict[str, Raw]) -> bool:
     if kind is not None and bytes(kind) != b'"complete"':
         return False
     return bytes(members.get("isError", Raw(b"false"))) != b"true" and "task" not in members
-
-
-# What callers used before, as suggestions, and which server a URI came from that a caller was given.
-
-# What callers used before, and indexes of what may be suggested: the memory behind `complete`.
-#
-# A call leaves a note here that costs next to nothing; notes are read when somebody asks for suggestions, or with the
-# house-keeping. Everything is bounded, per caller, and gone after a restart.
-
-MAX_NOTES: Final = 1_000
-MAX_NOTED_BYTES: Final = 4_096
-MAX_INDEXES: Final = 500
-MAX_ANSWERS: Final = 1_000
-FRESH_S: Final = 2.0
-
-_Note = tuple[str, str, str, Mapping[str, Any], float]
-
-
-class Completions:
-    def __init__(self, plan: Live[Plan], events: EventHub) -> None:
-        self._plan = plan
-        self._memory = UsageMemory()
-        self._notes: deque[_Note] = deque(maxlen=MAX_NOTES)
-        self._indexes: OrderedDict[Hashable, tuple[object, CandidateIndex]] = OrderedDict()
-        self._answers: OrderedDict[Hashable, tuple[float, bytes]] = OrderedDict()
-        events.subscribe(SessionEnded, lambda event: self.forget(event.session.key))
-        events.subscribe(DataErased, lambda event: self.forget(event.principal))
-
-    def note(self, caller: str, server: str, name: str, arguments: Mapping[str, Any]) -> None:
-        """These arguments were used; what of them is worth remembering is decided later. `caller` is a `memory_key`."""
-        if caller:
-            self._notes.append((caller, server, name, arguments, clock.monotonic()))
-
-    def digest(self) -> None:
-        """Read the notes."""
-        learn = self._plan.value.features.learn
-        if learn is not self._memory.enabled:
-            self._memory.switch(learn)
-        while self._notes:
-            note = self._notes.popleft()
-            self._memory.learn(*note)
-
-    def used(self, caller: str, place: CompletionPlace) -> Mapping[str, Usage]:
-        self.digest()
-        return self._memory.used(caller, place)
-
-    def forget(self, caller: str) -> None:
-        """Forget what a caller used: its session has ended, or its data are erased."""
-        self._notes = deque((note for note in self._notes if note[0] != caller), MAX_NOTES)
-        self._memory.forget(caller)
-
-    def index(self, key: Hashable, source: object, values: Callable[[], Iterable[str]]) -> CandidateIndex:
-        """The index of one place, made anew when what it was made of has changed."""
-        found = self._indexes.get(key)
-        if found is not None and found[0] is source:
-            self._indexes.move_to_end(key)
-            return found[1]
-        index = CandidateIndex.build(values())
-        self._indexes[key] = (source, index)
-        self._indexes.move_to_end(key)
-        if len(self._indexes) > MAX_INDEXES:
-            self._indexes.popitem(last=False)
-        return index
-
-    def recent(self, key: Hashable) -> bytes | None:
-        """The same question was answered a moment ago."""
-        found = self._answers.get(key)
-        return found[1] if found is not None and clock.monotonic() - found[0] < FRESH_S else None
-
-    def keep(self, key: Hashable, answer: bytes) -> None:
-        self._answers[key] = (clock.monotonic(), answer)
-        self._answers.move_to_end(key)
-        if len(self._answers) > MAX_ANSWERS:
-            self._answers.popitem(last=False)
-
-
-class ArgumentChecks:
-    """What is done with the arguments of every tool call, as the plan in force has it: checked, and remembered for completion."""
-
-    def __init__(self, plan: Live[Plan], validation: Validation, completions: Completions) -> None:
-        self._plan = plan
-        self._validation = validation
-        self._completions = completions
-
-    def before_hold(self, request: Request, tool: ToolRef, arguments: Any) -> str:
-        """See `Validation.before_hold`."""
-        return self._validation.before_hold(tool.entry, tool.wire, arguments, request.message.raw_params or b"")
-
-    def validate_and_learn(self, request: Request, tool: ToolRef, arguments: Any) -> None:
-        features = self._plan.value.features
-        if tool.entry is not None and features.validate is not Validate.OFF:
-            self._validation.arguments(tool.entry, tool.wire, arguments, request.message.raw_params or b"")
-        if arguments and features.learn and len(request.message.raw_params or b"") <= MAX_NOTED_BYTES:
-            self._completions.note(memory_key(request), tool.server, tool.name, arguments)
-
-
-# Which server a URI came from that a caller was given in a result: servers need not list what they link to.
-#
-# Remembered for each caller and scope, the latest first, and gone after a restart: for anonymous callers by conversation, or by
-# address where there is none, so that a result for one does not decide where a URI leads for another. What may be read is
-# decided elsewhere.
-
-MAX_REMEMBERED: Final = 20_000
-_PART_BYTES: Final = 1 << 20
-
-
-class HandedOut:
-    def __init__(self) -> None:
-        self._servers: OrderedDict[tuple[str, str, str], str] = OrderedDict()
-
-    def note(self, caller: str, scope: str, server: str, result: bytes) -> None:
-        """A result of this server goes to this caller (a `fair_key`)."""
-        self.note_uris(caller, scope, server, uris_in(result))
-
-    async def note_large(self, caller: str, scope: str, server: str, result: bytes) -> None:
-        """The same for a result that is too large to be read in one go."""
-        for begin in range(0, len(result), _PART_BYTES):
-            self.note_uris(caller, scope, server, uris_between(result, begin, begin + _PART_BYTES))
-            await let_others_run()
-
-    def note_uris(self, caller: str, scope: str, server: str, uris: list[str]) -> None:
-        for uri in uris:
-            key = (caller, scope, uri)
-            self._servers[key] = server
-            self._servers.move_to_end(key)
-        while len(self._servers) > MAX_REMEMBERED:
-            self._servers.popitem(last=False)
-
-    def owner(self, caller: str, scope: str, uri: str) -> str | None:
-        return self._servers.get((caller, scope, uri))

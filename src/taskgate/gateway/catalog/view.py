@@ -1,7 +1,7 @@
 """What one scope, narrowed by one session, sees of everything that is offered: looked up in dictionaries, decided beforehand.
 
-What a server does not list may be named all the same, because it need not list what it answers. It is judged by its name, and goes
-to the only server that it can belong to, never around.
+What a server does not list may be named all the same, because it need not list what it answers. It is judged by its name, and
+goes to the only server that it can belong to, never around.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from taskgate.core.catalog.entry import CatalogEntry, EntryKind
 from taskgate.core.catalog.links import scheme_of
 from taskgate.core.catalog.names import SEPARATOR, NameStyle, NameTable
 from taskgate.core.catalog.own_tool_names import OwnToolName
-from taskgate.core.catalog.pinned_content import changed_definition
 from taskgate.core.catalog.rendering import Audience, render
 from taskgate.core.catalog.search import SearchIndex
 from taskgate.core.catalog.skills import readdressed_entry, skill_resource
@@ -33,63 +32,14 @@ from taskgate.core.scoping.subset import Subset
 from taskgate.core.uri_template import UriTemplate, first_matching
 from taskgate.core.wire import Raw
 from taskgate.gateway.catalog.offer import NOTHING_OMITTED, OmittedTools
+from taskgate.gateway.catalog.refs import PromptRef, ToolRef
 from taskgate.gateway.catalog.shown_addresses import ShownAddresses
 from taskgate.gateway.catalog.slow_tools import SlowTools
 from taskgate.gateway.plan import Plan
-from taskgate.mcp.param_headers import ParamHeader
 
 Quarantined = frozenset[tuple[str, str]]
 RENDERED_AT_ONCE: Final = 500
 """Entries of a list that is rendered in one go, within a few milliseconds."""
-
-
-@dataclass(frozen=True, slots=True)
-class ToolRef:
-    """A tool as a caller may name it."""
-
-    wire: str
-    server: str
-    name: str
-    decision: Decision
-    entry: CatalogEntry | None
-    upstream_tasks: bool
-    forced: bool
-    raw_name: Raw
-    header_params: tuple[ParamHeader, ...] = ()
-    unfit_for_headers: bool = False
-    """Its `x-mcp-header` annotations break the rules: stateless callers must not be shown such a tool."""
-    revision: str = ""
-    """Of the subset it was found in, so that a call can be traced to what was in force."""
-    plain: bool = False
-    """Nothing stands between a call and its server: no gate but those that let it through, no task, no headers."""
-    has_output_schema: bool = False
-    timeout_s: float = 0.0
-    """How long a plain call may take."""
-
-    changed_interface: str = ""
-    """The digest of its interface where that is not what was pinned."""
-
-    @property
-    def definition_digest(self) -> str:
-        """What people agree to when they approve a call of it: the definition, its interface included."""
-        if self.entry is None:
-            return ""
-        changed = self.changed_interface
-        return changed_definition(self.entry.digest, changed) if changed else self.entry.digest
-
-    @property
-    def is_for_model(self) -> bool:
-        """Whether its server lets a model see it. One that is not listed says nothing against it."""
-        return self.entry is None or self.entry.is_for_model
-
-
-@dataclass(frozen=True, slots=True)
-class PromptRef:
-    wire: str
-    server: str
-    name: str
-    entry: CatalogEntry | None
-    """None if its server does not list it."""
 
 
 @dataclass(slots=True)

@@ -1,7 +1,8 @@
-"""When approvals and grants end: by the store's clock or by the monotonic clock, whichever is first.
+"""Expiry of approvals and grants: by the store's clock or by the monotonic clock, whichever is first.
 
-The store's clock can be set back, which would prolong what people agreed to. The monotonic clock stops while the machine sleeps,
-which would do the same. So both are looked at. What this process never saw before a clock was set ends by the store's clock alone.
+The store's clock can be set back, which would prolong what people agreed to. The monotonic clock stops while the machine
+sleeps, which would do the same. So both are looked at. What this process never saw before a clock was set ends by the store's
+clock alone.
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ class ApprovalExpiries:
         self._grants = clock.Expiries[str]()
 
     def opened(self, approval_id: str, timeout_ms: int) -> None:
-        """People are asked from now on."""
+        """Start the timeout of an approval that was just requested."""
         self._approvals.note((approval_id, State.OPEN), timeout_ms / 1000)
 
     def note(self, approval: Approval) -> None:
-        """It is as it is now: open, approved and not used, or over."""
+        """Register the current state: open, approved and unused, or closed."""
         until_ms = _until_ms(approval)
         for state in (State.OPEN, State.APPROVED):
             if state is not approval.state or until_ms is None:
@@ -32,28 +33,31 @@ class ApprovalExpiries:
             self._approvals.note((approval.id, approval.state), self._left_s(until_ms))
 
     def passed_ms(self, approval: Approval) -> int:
-        """The approval's end by the store's clock if either clock has passed it, otherwise 0: no event on it is earlier."""
+        """Return the approval's expiry by the store's clock if either clock has passed it, otherwise 0.
+
+        No event on the approval may have an earlier time.
+        """
         until_ms = _until_ms(approval)
         if until_ms is None:
             return 0
         return until_ms if self._approvals.passed((approval.id, approval.state), self._left_s(until_ms)) else 0
 
     def drop(self, approval_id: str) -> None:
-        """It is no longer kept."""
+        """Remove a deleted approval."""
         for state in (State.OPEN, State.APPROVED):
             self._approvals.forget((approval_id, state))
 
     def is_known_to_last(self, approval: Approval) -> bool:
-        """Whether the monotonic clock says that its time has not passed."""
+        """Return whether the approval has not expired by the monotonic clock."""
         left_s = self._approvals.left_s((approval.id, approval.state))
         return left_s is not None and left_s > 0
 
     def over(self) -> list[str]:
-        """The approvals whose time has passed by the monotonic clock."""
+        """Return the approvals that have expired by the monotonic clock."""
         return [approval_id for approval_id, _ in self._approvals.over()]
 
     def standing(self, grants: tuple[Grant, ...]) -> tuple[Grant, ...]:
-        """The grants whose time has not passed. On the store's thread, too."""
+        """Return the grants that have not expired. Also called on the store's thread."""
         if not grants:
             return grants
         return tuple(grant for grant in grants if not self._grants.passed(grant.id, self._left_s(grant.until_ms)))

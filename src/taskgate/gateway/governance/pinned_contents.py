@@ -1,7 +1,8 @@
-"""Reading interfaces to compare them with their pins: whenever a caller reads one, and once by ourselves when it is first declared.
+"""Reading interfaces to compare them with their pins: whenever a caller reads one, and once by ourselves when it is first
+declared.
 
-Nothing that was not compared is handed to a caller. By the gateway's own reading a change is noticed, and its end, without waiting
-for a caller. It is done in the background; an interface that cannot be read then is compared when a caller reads it.
+Nothing that was not compared is handed to a caller. By the gateway's own reading a change is noticed, and its end, without
+waiting for a caller. It is done in the background; an interface that cannot be read then is compared when a caller reads it.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ from taskgate.gateway.requests.large_results import elements_of, members_of
 from taskgate.ports.upstream import LISTING_PROFILE, Result, Upstream, own_call
 from taskgate.telemetry.logs import log
 
-MOST_READ: Final = 200
-"""Interfaces of one server that are read by ourselves."""
+MAX_READ: Final = 200
+"""Maximum number of interfaces per server that the gateway reads itself."""
 _NONE: Final = Raw(b"[]")
 
 
@@ -32,12 +33,12 @@ class PinnedContents:
         self._pins = pins
         self._upstreams = upstreams
         self._plan = plan
-        self._looked: dict[str, set[str]] = {}
-        self._looking: dict[str, asyncio.Task[None]] = {}
+        self._compared: dict[str, set[str]] = {}
+        self._readers: dict[str, asyncio.Task[None]] = {}
         events.subscribe(ListsFetched, self._lists_fetched)
 
     async def check(self, server: str, uri: str, result: bytes) -> None:
-        """What reading a resource gave, on its way to a caller. Raises CallerError where it may not be handed out."""
+        """Compare the result of a `resources/read` with its pin. Raises CallerError if it may not be returned to the caller."""
         if not self._pins.is_interface(server, uri) or self._plan.value.governing.pins is PinMode.OFF:
             return
         if await self._permitted(server, uri, result):
@@ -51,35 +52,35 @@ class PinnedContents:
     async def _permitted(self, server: str, uri: str, result: bytes) -> bool:
         members = await members_of(result)
         contents = [wire.parse_strictly(bytes(each)) for each in await elements_of(members.get("contents", _NONE))]
-        self._looked.setdefault(server, set()).add(uri)
+        self._compared.setdefault(server, set()).add(uri)
         definition = content_definition(uri, contents, self._pins.listed(server, uri))
         return self._pins.permits_content(server, uri, definition)
-
-    # Reading by ourselves
 
     def _lists_fetched(self, event: ListsFetched) -> None:
         server = event.server
         if self._plan.value.governing.pins is PinMode.OFF:
             return
         if event.changed:
-            self._looked.pop(server, None)
-        looking = self._looking.get(server)
-        if self._wanted(server) and (looking is None or looking.done()):
-            self._looking[server] = asyncio.get_running_loop().create_task(self._look(server))
+            self._compared.pop(server, None)
+        reader = self._readers.get(server)
+        if self._wanted(server) and (reader is None or reader.done()):
+            self._readers[server] = asyncio.get_running_loop().create_task(self._read_all(server))
 
     def _wanted(self, server: str) -> list[str]:
-        """Those that were not looked at since the lists changed, and those that wait to be accepted."""
-        looked = self._looked.get(server, set())
-        found = [u for u in self._pins.interfaces(server) if u not in looked or self._pins.is_unaccepted(server, u)]
-        return found[:MOST_READ]
+        """Return the interfaces not compared since the lists changed, and those not accepted."""
+        compared = self._compared.get(server, set())
+        found = [u for u in self._pins.interfaces(server) if u not in compared or self._pins.is_unaccepted(server, u)]
+        return found[:MAX_READ]
 
-    async def _look(self, server: str) -> None:
+    async def _read_all(self, server: str) -> None:
         try:
             for uri in self._wanted(server):
                 await self._read(server, uri)
         except TaskgateError as problem:
             log.info("interfaces not read", server=server, why=problem.message)
-        except Exception as fault:  # one background job: callers' own reading compares what this one did not
+        except (
+            Exception
+        ) as fault:  # one background job: interfaces it did not read are compared when a caller reads them
             log.error("interfaces not read", server=server, exc_info=fault)
 
     async def _read(self, server: str, uri: str) -> None:
@@ -93,9 +94,9 @@ class PinnedContents:
         if isinstance(reply, Result):
             await self._permitted(server, uri, reply.raw)
         else:
-            self._looked.setdefault(server, set()).add(uri)
+            self._compared.setdefault(server, set()).add(uri)
 
     async def close(self) -> None:
-        for looking in self._looking.values():
-            looking.cancel()
-        await asyncio.gather(*self._looking.values(), return_exceptions=True)
+        for reader in self._readers.values():
+            reader.cancel()
+        await asyncio.gather(*self._readers.values(), return_exceptions=True)

@@ -1,13 +1,12 @@
-"""Keeping watch over definitions: what was seen first is pinned, and what changes is reported, or hidden until accepted.
+"""Pin definitions: the first one seen is stored, and a changed one is reported, or withheld until an operator accepts it.
 
-Looks at every list before callers see it, and at the content of tools' interfaces whenever it is read. Pins are remembered here and
-in the store; a change ends the open questions about the old definition, because nobody agreed to the new one.
+Every list is checked before callers see it, and the content of a tool's interface (MCP Apps) whenever it is read. Pins are held
+in memory and in the store. A change ends open approvals of the old definition, because approvers were not shown the new one.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -20,19 +19,13 @@ from taskgate.core.catalog.pin_keys import RESOURCE_PREFIX, SKILL_PREFIX, kind_o
 from taskgate.core.catalog.pinned_content import compare_content
 from taskgate.core.catalog.skills import read_skill
 from taskgate.core.catalog.suspicions import Flag
-from taskgate.core.catalog.task_support import sends_task_status, supports_tasks
-from taskgate.core.governance.decision import Action, action_of
-from taskgate.core.governance.pipeline import decide
-from taskgate.core.governance.task_annotation import annotation_line, shown_support
-from taskgate.core.patterns import PatternKind
 from taskgate.core.redaction.difference import Difference, difference
-from taskgate.gateway.catalog.catalogs import Offer, Quarantine
+from taskgate.gateway.catalog.catalogs import Offer
+from taskgate.gateway.catalog.quarantine import Quarantine
 from taskgate.gateway.events import DefinitionChanged, EventHub
-from taskgate.gateway.governance.evaluate import schema_of
 from taskgate.gateway.plan import Live, Plan
 from taskgate.ports.store import Store
 from taskgate.telemetry.logs import log
-from taskgate.telemetry.metrics import Gauge, Labels, Metrics
 from taskgate.turns import PORTION
 
 MAX_CHANGED: Final = 10_000
@@ -41,7 +34,6 @@ _CHANGED: Final = {
     "interface": "content of an interface changed",
     "skill": "skill changed",
 }
-
 Key = tuple[str, str]
 """A server, and the name of a tool or the key of something else (`core.catalog.pin_keys`)."""
 
@@ -61,7 +53,7 @@ class Unaccepted:
 @dataclass(frozen=True, slots=True)
 class Interface:
     tools: frozenset[str] = frozenset()
-    """Those that declare it."""
+    """The tools that declare it."""
     listed: Mapping[str, Any] | None = None
     """Its entry in `resources/list`."""
 
@@ -75,26 +67,26 @@ class Pins:
         self._pinned: dict[Key, Pin] = {}
         self._unaccepted: dict[Key, Unaccepted] = {}
         self._interfaces: dict[str, Mapping[str, Interface]] = {}
-        """For each server its interfaces by their addresses."""
+        """Interfaces by server and URI."""
         self._jobs: set[asyncio.Task[None]] = set()
 
     async def load(self) -> None:
         self._pinned = {(stored.server, stored.tool): stored.pin for stored in await self._store.pins()}
 
     async def load_again(self, offers: Callable[[], Mapping[str, Offer]]) -> None:
-        """Another gateway has pinned or accepted something: whatever is listed here is compared anew."""
+        """Load the pins again after a change by another gateway, and compare all lists with them."""
         await self.load()
         for server, offer in offers().items():
             self.inspect(server, offer)
-        self._contents_again()
+        self._compare_contents_again()
 
     def inspect(self, server: str, offer: Offer) -> None:
-        """Look at everything of a server again, at once."""
+        """Check all lists of a server at once."""
         for _ in self.inspecting(server, offer):
             pass
 
     def inspecting(self, server: str, offer: Offer) -> Iterator[None]:
-        """A server's list has arrived and is not shown yet. Yields between portions of it."""
+        """Check a server's new lists before they are published. Yields between portions."""
         self._interfaces[server] = _interfaces(offer)
         governing = self._plan.value.governing
         if governing.pins is PinMode.OFF:
@@ -114,7 +106,7 @@ class Pins:
         self._refresh_quarantine()
 
     def _is_used(self, key: Key) -> bool:
-        """Whether the interface is still declared. A tool that is no longer listed may come back as it was."""
+        """Return whether the interface is still declared. A tool that is no longer listed may be listed again unchanged."""
         server, name = key
         return not name.startswith(RESOURCE_PREFIX) or self.is_interface(server, name.removeprefix(RESOURCE_PREFIX))
 
@@ -124,30 +116,28 @@ class Pins:
         self._found(key, entry.definition, found, server_known=known)
 
     def _compare_skill(self, entry: CatalogEntry, others: list[str]) -> None:
-        """An entry has the digests of its files, so it stands for them."""
+        """Compare a skill's entry with its pin. The entry contains the digests of its files, so it covers them."""
         key = (entry.server, skill_key(entry.name))
         found = compare_pin(self._plan.value.governing.pins, entry.definition, self._pinned.get(key), others)
         self._found(key, entry.definition, found, server_known=False)
 
     def permits_skill(self, entry: CatalogEntry) -> bool:
-        """An entry was fetched by itself. Whether it, and what it lists, may be handed to a caller."""
+        """Return whether a separately fetched entry, and the files it lists, may be returned to a caller."""
         if self._plan.value.governing.pins is PinMode.OFF:
             return True
         self._compare_skill(entry, [name for name in self._plan.value.registry.records if name != entry.server])
         self._refresh_quarantine()
         return not self._is_quarantined((entry.server, skill_key(entry.name)))
 
-    # The content of interfaces
-
     def interfaces(self, server: str) -> Iterable[str]:
         return self._interfaces.get(server, {})
 
     def is_interface(self, server: str, uri: str) -> bool:
-        """Whether a tool of this server declares this address as its interface, or the server lists it as one."""
+        """Return whether a tool of this server declares the URI as its interface, or the server lists it as one."""
         return uri in self._interfaces.get(server, {})
 
     def listed(self, server: str, uri: str) -> Mapping[str, Any] | None:
-        """The entry of an interface in `resources/list`, where it has one."""
+        """Return the interface's entry in `resources/list`, if it has one."""
         interface = self._interfaces.get(server, {}).get(uri)
         return interface.listed if interface is not None else None
 
@@ -155,7 +145,7 @@ class Pins:
         return (server, resource_key(uri)) in self._unaccepted
 
     def permits_content(self, server: str, uri: str, definition: Mapping[str, Any]) -> bool:
-        """An interface was read. Whether what it contains may be handed to a caller."""
+        """Return whether the content of an interface may be returned to a caller."""
         key = (server, resource_key(uri))
         before = self._unaccepted.get(key)
         found = compare_content(self._plan.value.governing.pins, definition, self._pinned.get(key))
@@ -168,14 +158,12 @@ class Pins:
         what = self._unaccepted.get(key)
         return what is not None and what.quarantined
 
-    def _contents_again(self) -> None:
-        """The pins or the mode changed: compare what was last seen of interfaces that were not accepted."""
+    def _compare_contents_again(self) -> None:
+        """Compare the last known content of unaccepted interfaces again, after a change of the pins or of the mode."""
         for (server, name), what in list(self._unaccepted.items()):
             if name.startswith(RESOURCE_PREFIX):
                 self.permits_content(server, name.removeprefix(RESOURCE_PREFIX), what.definition)
         self._refresh_quarantine()
-
-    # What a comparison leads to
 
     def _found(self, key: Key, definition: Mapping[str, Any], found: Pinned, *, server_known: bool) -> None:
         if isinstance(found, FirstSeen):
@@ -199,7 +187,7 @@ class Pins:
         if self._plan.value.governing.pin_new_tools:
             before = self._unaccepted.get(key)
             if before is None or before.digest != found.digest:
-                log.warning(f"new {what} held back until it is accepted", server=key[0], tool=key[1])
+                log.warning(f"new {what} withheld until it is accepted", server=key[0], tool=key[1])
             self._keep(key, Unaccepted(found.digest, definition, None, None, found.flags, True))
             return
         if server_known:
@@ -208,7 +196,7 @@ class Pins:
         self._run(self._pin_first(key, definition))
 
     async def _pin_first(self, key: Key, definition: Mapping[str, Any]) -> None:
-        """Another gateway may have seen another definition before: then ours is the changed one."""
+        """Store the first pin. If another gateway pinned another definition first, this one counts as changed."""
         ours = self._pinned[key]
         holds = await self._store.put_first_pin(*key, ours, audit=_entry("tool_pinned", key, ours.digest))
         if holds.digest == ours.digest:
@@ -242,7 +230,7 @@ class Pins:
             self._events.publish(DefinitionChanged(server, tool, found.digest))
 
     def _tools_of(self, key: Key) -> Iterator[Key]:
-        """The tools whose definition this is, or is part of."""
+        """Yield the tools that this definition belongs to."""
         server, name = key
         if not name.startswith(RESOURCE_PREFIX):
             if not name.startswith(SKILL_PREFIX):
@@ -253,7 +241,7 @@ class Pins:
             yield server, tool
 
     def _files_of(self, key: Key) -> Iterator[Key]:
-        """The files of a skill, as they are and as they were pinned."""
+        """Yield the files of a skill, current and pinned."""
         server, name = key
         if not name.startswith(SKILL_PREFIX):
             return
@@ -280,7 +268,7 @@ class Pins:
         self._quarantine.replace(frozenset(hidden), changed)
 
     def adopt(self, offers: Mapping[str, Offer]) -> None:
-        """A reload may have changed the mode: look at everything again."""
+        """Check all lists again after a reload, which may have changed the mode."""
         contents = {key: what for key, what in self._unaccepted.items() if key[1].startswith(RESOURCE_PREFIX)}
         self._unaccepted.clear()
         if self._plan.value.governing.pins is PinMode.OFF:
@@ -290,10 +278,10 @@ class Pins:
         for server in self._plan.value.registry.records:
             if server in offers:
                 self.inspect(server, offers[server])
-        self._contents_again()
+        self._compare_contents_again()
 
     async def accept(self, server: str, tool: str, digest: str, by: str) -> bool:
-        """A person has seen the difference and takes the new definition. It must be the one they saw."""
+        """Accept a changed definition. Return False if `digest` is not the current one, which the person must have seen."""
         what = self._unaccepted.get((server, tool))
         if what is None or what.digest != digest:
             return False
@@ -306,11 +294,11 @@ class Pins:
         return True
 
     def changed_rows(self) -> list[dict[str, Any]]:
-        """Everything that waits for somebody's eye, with what differs."""
+        """Return all unaccepted definitions, with their differences."""
         return [_row(key, what) for key, what in sorted(self._unaccepted.items())]
 
     def changes_of(self, server: str, tool: str) -> list[dict[str, Any]]:
-        """Those that concern one tool: its definition, and its interface."""
+        """Return the unaccepted changes of one tool: its definition, and its interface."""
         return [
             _row(key, what)
             for key, what in sorted(self._unaccepted.items())
@@ -325,7 +313,7 @@ class Pins:
     async def _guarded(self, work: Coroutine[Any, Any, None]) -> None:
         try:
             await work
-        except Exception as fault:  # one background write: nobody awaits it, and what is seen stays known in memory
+        except Exception as fault:  # a background write that is not awaited; the pin stays in memory
             log.error("pins could not be stored", exc_info=fault)
 
     async def close(self) -> None:
@@ -333,7 +321,7 @@ class Pins:
 
 
 def _interfaces(offer: Offer) -> dict[str, Interface]:
-    """A server's interfaces: those that its tools declare, and those that it lists."""
+    """Return a server's interfaces: those that its tools declare, and those that it lists."""
     tools: dict[str, set[str]] = {}
     for entry in offer.entries.get(EntryKind.TOOL, ()):
         for uri in entry.ui_addresses:
@@ -367,80 +355,3 @@ def _entry(event: str, key: Key, digest: str, by: str = "") -> AuditEntry:
     approvers = (by,) if by else ()
     kind = "tool" if kind_of(key[1]) == "tool" else "resource"
     return AuditEntry(0, event, server=key[0], name=key[1], kind=kind, reason=digest, approvers=approvers)
-
-
-# What each tool shows about tasks, told to the operator: one line per tool when it is first seen or shows something
-# else.
-#
-# Also warns where a policy expects other arguments than a tool declares. Nothing here decides; views do.
-
-
-class Annotations:
-    def __init__(self, plan: Live[Plan], quarantine: Quarantine, metrics: Metrics) -> None:
-        self._plan = plan
-        self._quarantine = quarantine
-        self._lines: dict[tuple[str, str], str] = {}
-        self._shown: dict[tuple[str, str], str] = {}
-        self._tasks: dict[str, tuple[bool, bool]] = {}
-        metrics.show(
-            Gauge(
-                "taskgate_tools_by_annotation",
-                "Tools by the task support they show to callers that know tasks.",
-                ("annotation",),
-                self._counts,
-            )
-        )
-
-    def look(self, server: str, offer: Offer) -> None:
-        for _ in self.looking(server, offer):
-            pass
-
-    def looking(self, server: str, offer: Offer) -> Iterator[None]:
-        """Yields between portions of the list."""
-        plan = self._plan.value
-        tasks, status = supports_tasks(offer.capabilities), sends_task_status(offer.capabilities)
-        if self._tasks.get(server) != (tasks, status):
-            self._tasks[server] = (tasks, status)
-            log.info(
-                f"Upstream capabilities: tasks={'true' if tasks else 'false'} sse={'true' if status else 'false'}",
-                server=server,
-            )
-        entries = offer.entries.get(EntryKind.TOOL, ())
-        names = {entry.name for entry in entries}
-        for gone in [tool for tool in self._lines if tool[0] == server and tool[1] not in names]:
-            del self._lines[gone], self._shown[gone]
-        for number, entry in enumerate(entries):
-            if number and number % PORTION == 0:
-                yield
-            self._note(plan, entry, tasks)
-
-    def _note(self, plan: Plan, entry: CatalogEntry, upstream_tasks: bool) -> None:
-        decision = decide(plan.gates, PatternKind.TOOL, entry.server, entry.name, quarantined=self._quarantine.tools)
-        action = action_of(decision)
-        forced = plan.gates.rules.forced(entry.server, entry.name)
-        shown = shown_support(
-            plan.calls.annotation_mode,
-            action,
-            upstream_tasks=upstream_tasks,
-            upstream_support=entry.task_support,
-            forced=forced,
-        )
-        tool = (entry.server, entry.name)
-        line = annotation_line(entry.name, shown, action, upstream_tasks=upstream_tasks, forced=forced)
-        self._shown[tool] = shown.value if shown is not None else "unlisted"
-        if self._lines.get(tool) != line:
-            self._lines[tool] = line
-            log.info(line, server=entry.server)
-            if action is Action.POLICY and plan.governing.policy is not None:
-                for warning in plan.governing.policy.contradictions(entry.server, entry.name, schema_of(entry)):
-                    log.warning("policy and schema disagree", detail=warning)
-
-    def adopt(self, offers: Mapping[str, Offer]) -> None:
-        """After a reload: every tool is judged by the new rules."""
-        for server in self._plan.value.registry.records:
-            if server in offers:
-                self.look(server, offers[server])
-
-    def _counts(self) -> Iterable[tuple[Labels, float]]:
-        counts = Counter(self._shown.values())
-        return [((shown,), float(count)) for shown, count in sorted(counts.items())]

@@ -15,7 +15,7 @@ from taskgate.gateway.calls.lookup import Lookup
 from taskgate.gateway.dynamic_servers import DynamicServers
 from taskgate.gateway.methods.capabilities import SERVER
 from taskgate.gateway.own_tools import table
-from taskgate.gateway.own_tools.look_around import NEEDS_PERMISSION
+from taskgate.gateway.own_tools.manage_servers import NEEDS_PERMISSION
 from taskgate.gateway.requests.audience import audience_of
 from taskgate.gateway.requests.request import Request
 

@@ -31,7 +31,7 @@ from taskgate.core.wire import Raw
 from taskgate.gateway.calls.lookup import Lookup
 from taskgate.gateway.calls.readings import permitted
 from taskgate.gateway.calls.sending import Sending
-from taskgate.gateway.catalog.validate import Completions
+from taskgate.gateway.catalog.completions import Completions
 from taskgate.gateway.catalog.views import ToolRef, View
 from taskgate.gateway.requests.caller_keys import memory_key
 from taskgate.gateway.requests.request import Request

@@ -19,8 +19,9 @@ from taskgate.gateway.events import ElicitationCompleted, EventHub, ListsChanged
 from taskgate.gateway.methods.subscriptions import LIST_CHANGED, UPDATED, Subscriptions, kinds_in
 from taskgate.gateway.plan import Live, Plan
 from taskgate.gateway.questions.activity import Activity
-from taskgate.gateway.questions.elicitations import COMPLETE, ServerElicitations, UrlElicitations
+from taskgate.gateway.questions.listed_elicitations import ServerElicitations
 from taskgate.gateway.questions.untied import UntiedQuestions
+from taskgate.gateway.questions.url_elicitations import COMPLETE, UrlElicitations
 from taskgate.gateway.requests.session import Session
 from taskgate.gateway.requests.session_table import SessionTable
 from taskgate.ports.upstream import LISTENER, Link, LinkKey, UpstreamCall, for_operators

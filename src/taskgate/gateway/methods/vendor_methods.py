@@ -25,7 +25,8 @@ from taskgate.core.tasks.proof import about
 from taskgate.core.tasks.task import Task
 from taskgate.core.wire import Kind, Members, Message, Raw
 from taskgate.gateway.calls.call_tool import ToolCalls
-from taskgate.gateway.questions.elicitations import CallerAsks, OwnElicitations, listed
+from taskgate.gateway.questions.elicitation_pages import CallerReceiver
+from taskgate.gateway.questions.listed_elicitations import OwnElicitations, listed
 from taskgate.gateway.requests.request import Request
 from taskgate.gateway.tasks.engine import TaskEngine
 from taskgate.ports.outlet import CancelNote
@@ -160,7 +161,7 @@ class VendorMethods:
         elicitations = listed(request.params.get("elicitations"))
         client = session.client_info.get("name")
         asks = f"{client if type(client) is str and client else 'A client'} of {request.caller.principal}"
-        return self._elicitations.open(request.caller.principal, asks, CallerAsks(session), elicitations)
+        return self._elicitations.open(request.caller.principal, asks, CallerReceiver(session), elicitations)
 
 
 def _tool_call(request: Request, action: str, arguments: dict[str, Any], vendor_id: str) -> Request:

@@ -1,12 +1,12 @@
 """Waiting for anything to happen: one tool instead of polling many.
 
-It answers at once if there is news already, wakes when there is, and otherwise when its time is up. All who wait wake together; the
-first reply carries the events, and every reply the state of things.
+It answers at once if there is news already, wakes when there is, and otherwise when its time is up. All who wait wake together;
+the first reply carries the events, and every reply the state of things.
 
 A caller that presents the ids of tasks follows those tasks too, in whichever conversation they were begun, if it may see them.
-A caller with neither an identity nor a name has no other way: each of its requests is a conversation of its own. The events of such
-a task are in the stream of the request that began it. Presenting the id opens that stream, and each event is delivered once. The
-events of other conversations stay with those; of their tasks the reply has the state only.
+A caller with neither an identity nor a name has no other way: each of its requests is a conversation of its own. The events of
+such a task are in the stream of the request that began it. Presenting the id opens that stream, and each event is delivered
+once. The events of other conversations stay with those; of their tasks the reply has the state only.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ from taskgate.core.questions.question import SAMPLE
 from taskgate.core.tasks.projections_tools import shown_status, shown_task
 from taskgate.core.tasks.task import Task
 from taskgate.gateway.own_tools.follow_tasks import find, without_conversation
-from taskgate.gateway.own_tools.tool import MAX_SHOWN, OwnTool, TaskParts, ToolReply, hand_over, patience_s, saying
+from taskgate.gateway.own_tools.reply_news import MAX_SHOWN, hand_over
+from taskgate.gateway.own_tools.tool import OwnTool, TaskParts, ToolReply, patience_s, text_reply
 from taskgate.gateway.questions.feed import Feed
 from taskgate.gateway.questions.inbox import FORMS
 from taskgate.gateway.questions.waiting import Waiting
@@ -97,7 +98,7 @@ async def await_activity(parts: TaskParts, request: Request, given: dict[str, An
         reply["lastEventId"] = last
     if lost_on_us:
         reply["note"] = NO_EVENTS
-    return saying(reply)
+    return text_reply(reply)
 
 
 def _taken(request: Request, followed: Followed, after: str | None) -> tuple[list[Event], str | None]:

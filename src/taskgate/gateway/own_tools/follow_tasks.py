@@ -1,8 +1,7 @@
-"""Tasks and questions of servers as tools, for callers that know neither: list, look, wait for the result, answer."""
+"""Own tools for tasks, for callers without task support: list, get, wait for the result, cancel."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Final
 
 from taskgate import clock
@@ -14,7 +13,6 @@ from taskgate.core.generations.generation import RELATED_TASK
 from taskgate.core.identity.addressees import NO_CONVERSATION
 from taskgate.core.ids import is_task_id
 from taskgate.core.meta import with_meta
-from taskgate.core.questions.answers import ACTIONS
 from taskgate.core.questions.question import SAMPLE
 from taskgate.core.tasks.deadlines import is_gone
 from taskgate.core.tasks.projections_tools import (
@@ -26,14 +24,11 @@ from taskgate.core.tasks.projections_tools import (
 )
 from taskgate.core.tasks.state import OPEN, TaskState
 from taskgate.core.tasks.task import Task
-from taskgate.gateway.own_tools.tool import OwnTool, TaskParts, ToolReply, patience_s, relayed, saying
-from taskgate.gateway.questions.inbox import FORMS, Inbox
-from taskgate.gateway.questions.waiting import Waiting
+from taskgate.gateway.own_tools.tool import OwnTool, TaskParts, ToolReply, patience_s, relayed, text_reply
 from taskgate.gateway.requests.heartbeat import Heartbeat
 from taskgate.gateway.requests.request import Request
 from taskgate.gateway.requests.task_access import may_see
 from taskgate.gateway.tasks.own_tasks import own_tasks
-from taskgate.ports.store import Store
 from taskgate.ports.upstream import RelayedError
 
 MAX_LISTED: Final = 1000
@@ -57,7 +52,7 @@ async def list_tasks(parts: TaskParts, request: Request, given: dict[str, Any]) 
     reply: dict[str, Any] = {"tasks": [row for row in shown if word is None or row["status"] == word]}
     if without_conversation(request):
         reply["note"] = NO_LIST
-    return saying(reply)
+    return text_reply(reply)
 
 
 def without_conversation(request: Request) -> bool:
@@ -114,7 +109,7 @@ async def get_task(parts: TaskParts, request: Request, given: dict[str, Any]) ->
     reply = {"task": shown, "pending_elicitations_for_server": asked}
     if wanted := inbox.of_task(task.id, (SAMPLE,)):
         reply["pending_sampling_requests"] = [waiting.shown() for waiting in wanted]
-    return saying(reply)
+    return text_reply(reply)
 
 
 async def get_task_result(parts: TaskParts, request: Request, given: dict[str, Any]) -> ToolReply:
@@ -134,15 +129,15 @@ async def get_task_result(parts: TaskParts, request: Request, given: dict[str, A
     now = parts.tasks.store.now_ms()
     shown = shown_task(task, now)
     if not task.state.is_terminal:
-        return saying(_not_yet(task, clock.monotonic() - began), {"task": shown})
+        return text_reply(_not_yet(task, clock.monotonic() - began), {"task": shown})
     if is_gone(task, now):
-        return saying({"error": "The result of this task is no longer kept.", "task": shown}, is_error=True)
+        return text_reply({"error": "The result of this task is no longer kept.", "task": shown}, is_error=True)
     try:
         final = await methods.final_result(request, task)
     except RelayedError as problem:
-        return saying({"error": str(wire.parse_strictly(problem.raw).get("message")), "task": shown}, is_error=True)
+        return text_reply({"error": str(wire.parse_strictly(problem.raw).get("message")), "task": shown}, is_error=True)
     if task.outcome is None:
-        return saying({"error": task.status_message or "The task was cancelled.", "task": shown}, is_error=True)
+        return text_reply({"error": task.status_message or "The task was cancelled.", "task": shown}, is_error=True)
     return relayed(wire.join(with_meta(wire.members_of(final), {}, drop=(RELATED_TASK,))))
 
 
@@ -163,9 +158,9 @@ async def cancel_task(parts: TaskParts, request: Request, given: dict[str, Any])
     task = await find(parts, request, given["task_id"])
     if task.state.is_terminal:
         status = shown_status(task, parts.tasks.store.now_ms())
-        return saying({"success": False, "message": f"This task has ended already, as {status}."}, is_error=True)
+        return text_reply({"success": False, "message": f"This task has ended already, as {status}."}, is_error=True)
     task = await parts.tasks.methods.cancel_task(task, None)
-    return saying({"success": True, "message": task.status_message or f"Task {task.id} is cancelled."})
+    return text_reply({"success": True, "message": task.status_message or f"Task {task.id} is cancelled."})
 
 
 TASK_TOOLS: Final = (
@@ -210,154 +205,5 @@ TASK_TOOLS: Final = (
             reads_only=False,
         ),
         cancel_task,
-    ),
-)
-
-
-# Questions of servers as tools: see what waits for you, and answer it.
-
-_REQUEST_ID: Final = Parameter(
-    "request_id", ArgumentKind.TEXT, "The id of the question, as a reply named it.", required=True
-)
-_ASKING_TASK_ID: Final = Parameter(
-    "task_id", ArgumentKind.TEXT, "The task that the question is of, if a reply named it."
-)
-_SERVER: Final = Parameter("server", ArgumentKind.TEXT, "Only questions of this server.")
-_REASON: Final = Parameter("reason", ArgumentKind.TEXT, "Why, for the log of the server.")
-
-
-@dataclass(frozen=True, slots=True)
-class QuestionParts:
-    inbox: Inbox
-    store: Store
-
-
-async def _find(parts: QuestionParts, request: Request, given: dict[str, Any], methods: tuple[str, ...]) -> Waiting:
-    """The question, if it is this caller's: from its own inbox, or of a task whose id it knows and that it may see."""
-    task_id = given.get("task_id")
-    task = await parts.store.get(task_id) if task_id is not None and is_task_id(task_id) else None
-    if task is not None and may_see(request, task):
-        for waiting in parts.inbox.of_task(task.id, methods):
-            if waiting.id == given["request_id"]:
-                return waiting
-    return parts.inbox.find(request.caller_key, given["request_id"], methods)
-
-
-async def get_elicitations(parts: QuestionParts, request: Request, given: dict[str, Any]) -> ToolReply:
-    return _questions(request, "elicitations", parts.inbox.elicitations(request, given.get("server")))
-
-
-async def get_sampling_requests(parts: QuestionParts, request: Request, given: dict[str, Any]) -> ToolReply:
-    return _questions(request, "sampling_requests", parts.inbox.sampling_requests(request, given.get("server")))
-
-
-def _questions(request: Request, name: str, found: list[dict[str, Any]]) -> ToolReply:
-    note = {"note": NO_INBOX} if not found and without_conversation(request) else {}
-    return saying({name: found, **note})
-
-
-async def respond_to_elicitation(parts: QuestionParts, request: Request, given: dict[str, Any]) -> ToolReply:
-    inbox = parts.inbox
-    waiting = await _find(parts, request, given, FORMS)
-    inbox.answer_elicitation(waiting, given["action"], given.get("content"))
-    await waiting.kept()
-    return saying({"success": True, "message": f"{waiting.server} has your answer ({given['action']})."})
-
-
-async def respond_to_sampling(parts: QuestionParts, request: Request, given: dict[str, Any]) -> ToolReply:
-    inbox = parts.inbox
-    waiting = await _find(parts, request, given, (SAMPLE,))
-    inbox.answer_sampling(waiting, given["role"], given["content"], given["model"], given.get("stop_reason"))
-    await waiting.kept()
-    return saying({"success": True, "message": f"{waiting.server} has your message."})
-
-
-async def cancel_elicitation_request(parts: QuestionParts, request: Request, given: dict[str, Any]) -> ToolReply:
-    return await _cancelled(parts, request, given, FORMS)
-
-
-async def cancel_sampling_request(parts: QuestionParts, request: Request, given: dict[str, Any]) -> ToolReply:
-    return await _cancelled(parts, request, given, (SAMPLE,))
-
-
-async def _cancelled(
-    parts: QuestionParts, request: Request, given: dict[str, Any], methods: tuple[str, ...]
-) -> ToolReply:
-    waiting = await _find(parts, request, given, methods)
-    parts.inbox.refuse(waiting, given.get("reason"))
-    await waiting.kept()
-    return saying({"success": True, "message": f"{waiting.server} was told that nobody will answer."})
-
-
-QUESTION_TOOLS: Final = (
-    OwnTool(
-        ToolFace(
-            OwnToolName.GET_ELICITATIONS,
-            "Show the questions that servers ask you: forms to fill in and pages to open. Answer them with "
-            "respond_to_elicitation; the server waits meanwhile.",
-            (_SERVER,),
-            Family.HELPER,
-        ),
-        get_elicitations,
-    ),
-    OwnTool(
-        ToolFace(
-            OwnToolName.RESPOND_TO_ELICITATION,
-            "Answer a question of a server. To accept a form, give the fields it asked for as content; ask the person "
-            "you work for if you do not know them.",
-            (
-                _REQUEST_ID,
-                _ASKING_TASK_ID,
-                Parameter("action", ArgumentKind.TEXT, "accept, decline or cancel.", required=True, choices=ACTIONS),
-                Parameter("content", ArgumentKind.OBJECT, "The filled-in form, for accept."),
-            ),
-            Family.HELPER,
-            reads_only=False,
-        ),
-        respond_to_elicitation,
-    ),
-    OwnTool(
-        ToolFace(
-            OwnToolName.GET_SAMPLING_REQUESTS,
-            "Show the messages that servers ask you to write (sampling). Answer them with respond_to_sampling.",
-            (_SERVER,),
-            Family.HELPER,
-        ),
-        get_sampling_requests,
-    ),
-    OwnTool(
-        ToolFace(
-            OwnToolName.RESPOND_TO_SAMPLING,
-            "Answer a server that asked for a message from a language model.",
-            (
-                _REQUEST_ID,
-                _ASKING_TASK_ID,
-                Parameter("role", ArgumentKind.TEXT, "Who speaks.", default="assistant", choices=("assistant", "user")),
-                Parameter("content", ArgumentKind.MESSAGE, "The message, as text.", required=True),
-                Parameter("model", ArgumentKind.TEXT, "The model that wrote it.", required=True),
-                Parameter("stop_reason", ArgumentKind.TEXT, "Why it ended, for example endTurn."),
-            ),
-            Family.HELPER,
-            reads_only=False,
-        ),
-        respond_to_sampling,
-    ),
-    OwnTool(
-        ToolFace(
-            OwnToolName.CANCEL_ELICITATION_REQUEST,
-            "Tell a server that nobody will answer its question.",
-            (_REQUEST_ID, _ASKING_TASK_ID, _REASON),
-            reads_only=False,
-        ),
-        cancel_elicitation_request,
-    ),
-    OwnTool(
-        ToolFace(
-            OwnToolName.CANCEL_SAMPLING_REQUEST,
-            "Tell a server that nobody will write the message it asked for.",
-            (_REQUEST_ID, _ASKING_TASK_ID, _REASON),
-            reads_only=False,
-        ),
-        cancel_sampling_request,
     ),
 )

@@ -1,42 +1,26 @@
-"""Few tools in the place of a big catalog: find a tool by words, read its definition, run any tool of any server."""
+"""Own tools for large catalogs: search for a tool, read its definition, call it."""
 
 from __future__ import annotations
 
 import asyncio
 import difflib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final
 
 from taskgate.core import wire
-from taskgate.core.catalog.output_schema import task_notice
 from taskgate.core.catalog.own_tool_names import OwnToolName
-from taskgate.core.catalog.own_tools import ArgumentKind, Family, Parameter, ToolFace, wait_parameter
+from taskgate.core.catalog.own_tools import ArgumentKind, Family, Parameter, ToolFace
 from taskgate.core.catalog.search import MAX_QUERY, MAX_RESULTS, SearchDocument, SearchIndex
-from taskgate.core.delivery import Delivery, Form
 from taskgate.core.errors import CallerError
 from taskgate.core.generations.generation import Generation
-from taskgate.core.tasks.projections_tools import proxy_task
-from taskgate.core.tasks.state import TaskState
-from taskgate.core.tasks.task import Task
 from taskgate.core.wire import Raw
 from taskgate.gateway.calls.call_tool import ToolCalls
 from taskgate.gateway.calls.lookup import Lookup
 from taskgate.gateway.catalog.views import ToolRef, View
-from taskgate.gateway.own_tools.tool import (
-    SERVER,
-    OwnTool,
-    TaskParts,
-    ToolReply,
-    UsableTool,
-    inner_request,
-    json_block,
-    patience_s,
-    relayed,
-    saying,
-)
+from taskgate.gateway.own_tools.inner_request import inner_request
+from taskgate.gateway.own_tools.tool import BoundTool, OwnTool, ToolReply, json_block, text_reply
 from taskgate.gateway.questions.activity import Activity
-from taskgate.gateway.questions.feed import Feed
 from taskgate.gateway.requests.audience import audience_of
 from taskgate.gateway.requests.request import Request
 from taskgate.late_imports import FUZZY, load
@@ -51,7 +35,7 @@ class SearchParts:
     lookup: Lookup
     tool_calls: ToolCalls
     activity: Activity
-    helpers: Mapping[str, UsableTool]
+    helpers: Mapping[str, BoundTool]
     """The tools for following tasks and answering questions."""
 
 
@@ -67,7 +51,7 @@ async def search_tools(parts: SearchParts, request: Request, given: dict[str, An
         if is_listed(view, request, tool) and (server is None or tool.server == server):
             found.append({"name": tool.wire, "server": tool.server, "description": _short(tool)})
     yield_if_large = "describe_tool gives the arguments of one; call_tool calls it."
-    return saying(
+    return text_reply(
         {"tools": found[:limit], "note": yield_if_large if found else "Nothing fits. Try other words, or fewer."}
     )
 
@@ -95,7 +79,7 @@ async def call_found_tool(parts: SearchParts, request: Request, given: dict[str,
     return b"{}" if request.delivery.answered else result
 
 
-async def _helper(parts: SearchParts, request: Request, name: str) -> UsableTool | None:
+async def _helper(parts: SearchParts, request: Request, name: str) -> BoundTool | None:
     """The tool for following tasks or answering questions of this name, where the scope has them and no server has one."""
     found = parts.helpers.get(name)
     if found is None:
@@ -155,7 +139,6 @@ def _text(definition: Any, key: str) -> str:
 
 
 _NAME: Final = Parameter("name", ArgumentKind.TEXT, "The name of the tool, as search_tools gives it.", required=True)
-
 SEARCH_TOOLS: Final = (
     OwnTool(
         ToolFace(
@@ -196,97 +179,5 @@ SEARCH_TOOLS: Final = (
         ),
         call_found_tool,
         bare=True,
-    ),
-)
-
-
-# Running any tool of any server through one tool, with a promise about time: a call that takes longer goes on as a
-# task.
-
-DEFAULT_MS: Final = 120_000
-
-
-@dataclass(frozen=True, slots=True)
-class ExecuteParts:
-    lookup: Lookup
-    tool_calls: ToolCalls
-    following: TaskParts
-
-
-async def execute_tool(parts: ExecuteParts, request: Request, given: dict[str, Any]) -> ToolReply | bytes:
-    server, tool, timeout_ms = given["server"], given["tool"], given["timeout_ms"]
-    view = await parts.lookup.serving(request, server)
-    wire_name = view.tool_names.to_wire.get((server, tool))
-    if wire_name is None or wire_name not in view.tools or not view.tools[wire_name].is_for_model:
-        text = f"{server} has no tool {tool[:120]!r} here. list_tools shows what there is."
-        raise CallerError("unknown_tool", text, data={"server": server, "tool": tool[:120]})
-    feed = await parts.following.activity.feed(request)
-    inner = inner_request(
-        parts.following.activity, request, feed, server, "tools/call", params=_params(request, wire_name)
-    )
-    wait_s = patience_s(parts.following.tasks.promotions, request, timeout_ms)
-    inner.delivery.set_mode(
-        Delivery(wait_s, request.progress_token is not None, Form.SENTENCE),
-        lambda task, _waited: _promoted(parts.following, inner, feed, task, round(wait_s * 1000)),
-    )
-    result = await parts.tool_calls.call(inner)
-    if request.delivery.answered:
-        return b"{}"
-    return result if _asks_or_hands_over(request, result) else relayed(result)
-
-
-def _params(request: Request, wire_name: str) -> dict[str, Raw]:
-    """The caller's own bytes for the arguments, under the name this scope knows the tool by."""
-    given = wire.members_of(request.members()["arguments"])
-    return {"name": wire.raw(wire_name), "arguments": given.get("args", Raw(b"{}"))}
-
-
-def _asks_or_hands_over(request: Request, result: bytes) -> bool:
-    """A stateless caller may get questions or a task handle instead of a result: those pass as they are."""
-    if request.generation is not Generation.STATELESS:
-        return False
-    kind = bytes(wire.members_of(result).get("resultType", Raw(b'"complete"')))
-    return kind != b'"complete"'
-
-
-def _promoted(parts: TaskParts, request: Request, feed: Feed, task: Task, timeout_ms: int) -> bytes:
-    """The reply when time is up: a sentence, then the task and what else this server is busy with."""
-    now = parts.tasks.store.now_ms()
-    text = (
-        f"Tool call exceeded timeout ({timeout_ms}ms). Promoted to task {task.id}. "
-        "Use get_task_result to retrieve the result when ready."
-    )
-    if task.state is TaskState.AWAITING_APPROVAL:
-        text = (
-            f"This call needs the approval of a person, which has not come within {timeout_ms}ms; the tool has not run. "
-            f"The call waits as task {task.id}. Use get_task_result to retrieve the result when ready."
-        )
-    if request.delivery.joined is not None:
-        text = f"{text} {request.delivery.joined.sentence()}"
-    others = [other for other in feed.open_tasks.values() if other.server == task.server and other.id != task.id]
-    pending = {
-        "tasks": [proxy_task(shown, now) for shown in (task, *others)],
-        "elicitations_for_server": parts.activity.inbox.elicitations(request, task.server),
-    }
-    reply = saying(text, {"proxy_task": proxy_task(task, now), "pending_on_server": pending})
-    notice = wire.raw(task_notice(task.id, "working", text))
-    return replace(reply, rest={"structuredContent": notice}).encoded(request.generation)
-
-
-EXECUTE_TOOLS: Final = (
-    OwnTool(
-        ToolFace(
-            OwnToolName.EXECUTE_TOOL,
-            "Run a tool of a server. If it takes longer than timeout_ms it goes on in the background as a task, and "
-            "the reply names the task to ask for later.",
-            (
-                SERVER,
-                Parameter("tool", ArgumentKind.TEXT, "The tool's own name, as list_tools shows it.", required=True),
-                Parameter("args", ArgumentKind.OBJECT, "The arguments of the tool."),
-                wait_parameter(DEFAULT_MS, "How long to wait for the result, in milliseconds."),
-            ),
-            reads_only=False,
-        ),
-        execute_tool,
     ),
 )

@@ -21,19 +21,23 @@ from taskgate.core.generations.stateless import cached_privately
 from taskgate.core.scoping.scope import FACADE_MODES, HelperTools, ScopeMode, ScopePolicy
 from taskgate.gateway.calls.lookup import Lookup
 from taskgate.gateway.catalog.views import View
-from taskgate.gateway.governance.record_calls import Denials
+from taskgate.gateway.governance.denials import Denials
 from taskgate.gateway.own_tools import (
+    answer_questions,
     await_activity,
+    execute_tool,
     follow_tasks,
-    look_around,
+    list_offers,
+    manage_servers,
     search_tools,
     task_card,
     timers_and_logs,
     use_resources,
     use_skills,
 )
-from taskgate.gateway.own_tools.tool import OwnTool, ToolReply, UsableTool, refused, with_news
-from taskgate.gateway.own_tools.use_resources import ResourceParts, own_content
+from taskgate.gateway.own_tools.own_resources import ResourceParts, own_content
+from taskgate.gateway.own_tools.reply_news import with_news
+from taskgate.gateway.own_tools.tool import BoundTool, OwnTool, ToolReply, refused
 from taskgate.gateway.requests.replies import executed_stated
 from taskgate.gateway.requests.request import Request
 from taskgate.ports.upstream import RelayedError
@@ -41,12 +45,12 @@ from taskgate.ports.upstream import RelayedError
 _FAMILIES: Final = (
     follow_tasks.TASK_TOOLS,
     await_activity.WAITING_TOOLS,
-    follow_tasks.QUESTION_TOOLS,
-    look_around.LOOKING_TOOLS,
-    search_tools.EXECUTE_TOOLS,
+    answer_questions.QUESTION_TOOLS,
+    list_offers.LOOKING_TOOLS,
+    execute_tool.EXECUTE_TOOLS,
     use_resources.TOOLS,
     timers_and_logs.SESSION_TOOLS,
-    look_around.MANAGING_TOOLS,
+    manage_servers.MANAGING_TOOLS,
     search_tools.SEARCH_TOOLS,
     task_card.CARD_TOOLS,
     use_skills.SKILL_TOOLS,
@@ -148,11 +152,11 @@ class OwnTools:
     """The tools and resources of ours as callers use them."""
 
     lookup: Lookup
-    tools: Mapping[str, UsableTool]
+    tools: Mapping[str, BoundTool]
     resources: ResourceParts
     denials: Denials
 
-    async def find(self, request: Request) -> UsableTool | None:
+    async def find(self, request: Request) -> BoundTool | None:
         """The tool of ours that a call means, or None if it means a server's."""
         name = request.params.get("name")
         tool = self.tools.get(name) if type(name) is str else None
@@ -164,7 +168,7 @@ class OwnTools:
         off = view.plan.features.task_card is TaskCard.OFF
         return None if tool.face.family is Family.CARD and off else tool
 
-    async def call(self, request: Request, tool: UsableTool) -> bytes:
+    async def call(self, request: Request, tool: BoundTool) -> bytes:
         """Run it. What goes wrong is a result that says what to do, because models see results."""
         if "task" in request.params:
             raise CallerError(

@@ -14,7 +14,7 @@ from taskgate.core.errors import CallerError
 from taskgate.core.events import EventKind
 from taskgate.core.timestamps import iso
 from taskgate.gateway.calls.lookup import Lookup
-from taskgate.gateway.own_tools.tool import OwnTool, ToolReply, saying
+from taskgate.gateway.own_tools.tool import OwnTool, ToolReply, text_reply
 from taskgate.gateway.plan import Live
 from taskgate.gateway.questions.activity import Activity
 from taskgate.gateway.questions.feed import Feed, new_ulid
@@ -66,7 +66,7 @@ async def set_timer(parts: SessionParts, request: Request, given: dict[str, Any]
         timer_id, given["message"], given["duration_ms"], given["interval"], now + given["duration_ms"], handle
     )
     feed.timers[timer_id] = timer
-    return saying({"timer": timer.shown()})
+    return text_reply({"timer": timer.shown()})
 
 
 def _fire(feed: Feed, timer_id: str) -> None:
@@ -83,7 +83,7 @@ def _fire(feed: Feed, timer_id: str) -> None:
 
 async def list_timers(parts: SessionParts, request: Request, _given: dict[str, Any]) -> ToolReply:
     feed = await parts.activity.feed(request)
-    return saying({"timers": [timer.shown() for timer in feed.timers.values()]})
+    return text_reply({"timers": [timer.shown() for timer in feed.timers.values()]})
 
 
 async def delete_timer(parts: SessionParts, request: Request, given: dict[str, Any]) -> ToolReply:
@@ -92,7 +92,7 @@ async def delete_timer(parts: SessionParts, request: Request, given: dict[str, A
     if timer is None:
         raise CallerError("invalid_params", "There is no such timer. list_timers shows those that run.")
     timer.handle.cancel()
-    return saying({"success": True, "message": "The timer will not fire.", "timer": timer.shown()})
+    return text_reply({"success": True, "message": "The timer will not fire.", "timer": timer.shown()})
 
 
 async def get_notifications(parts: SessionParts, request: Request, given: dict[str, Any]) -> ToolReply:
@@ -103,7 +103,7 @@ async def get_notifications(parts: SessionParts, request: Request, given: dict[s
     kept = [heard for heard in feed.notifications if server is not None and heard["server"] != server]
     feed.notifications.clear()
     feed.notifications.extend(kept)
-    return saying({"notifications": wanted})
+    return text_reply({"notifications": wanted})
 
 
 async def get_logs(parts: SessionParts, request: Request, given: dict[str, Any]) -> ToolReply:
@@ -120,7 +120,7 @@ async def get_logs(parts: SessionParts, request: Request, given: dict[str, Any])
         and (server is None or line["server"] == server)
         and (level is None or (line["level"] in LOG_LEVELS and LOG_LEVELS.index(line["level"]) >= least))
     ]
-    return saying({"logs": wanted[-given["limit"] :]})
+    return text_reply({"logs": wanted[-given["limit"] :]})
 
 
 def _stderr(parts: SessionParts, request: Request, servers: tuple[str, ...]) -> list[dict[str, Any]]:

@@ -18,7 +18,8 @@ from taskgate.core.wire import Raw
 from taskgate.gateway.calls.readings import permitted
 from taskgate.gateway.calls.skills import Skills
 from taskgate.gateway.catalog.views import View
-from taskgate.gateway.own_tools.tool import SERVER, OwnTool, ToolReply, inner_request, saying
+from taskgate.gateway.own_tools.inner_request import inner_request
+from taskgate.gateway.own_tools.tool import SERVER, OwnTool, ToolReply, text_reply
 from taskgate.gateway.questions.activity import Activity
 from taskgate.gateway.requests.request import Request
 
@@ -53,7 +54,7 @@ async def list_skills(parts: SkillParts, request: Request, given: dict[str, Any]
     }
     if len(found) > MOST_LISTED:
         reply["left_out"] = len(found) - MOST_LISTED
-    return saying(reply)
+    return text_reply(reply)
 
 
 def _found(view: View, query: str | None) -> list[CatalogEntry]:
@@ -92,7 +93,7 @@ async def read_skill(parts: SkillParts, request: Request, given: dict[str, Any])
     members = wire.members_of(result)
     if bytes(members.get("resultType", Raw(b'"complete"'))) != b'"complete"':
         return result
-    return saying({"server": server, "contents": members.get("contents", Raw(b"[]"))})
+    return text_reply({"server": server, "contents": members.get("contents", Raw(b"[]"))})
 
 
 SKILL_TOOLS: Final = (

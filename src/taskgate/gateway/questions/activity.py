@@ -20,7 +20,9 @@ from taskgate.core.identity.conversation import EVERY, ConversationKey, conversa
 from taskgate.core.timestamps import iso
 from taskgate.core.wire import Raw
 from taskgate.gateway.events import EventHub, SessionEnded, TaskChanged, TaskExpired
-from taskgate.gateway.plan import Limits, Live, Plan, PublicAddress
+from taskgate.gateway.limits import Limits
+from taskgate.gateway.plan import Live, Plan
+from taskgate.gateway.public_address import PublicAddress
 from taskgate.gateway.questions.feed import Feed
 from taskgate.gateway.questions.inbox import Inbox
 from taskgate.gateway.requests.open_conversations import IDLE_S, OpenConversations

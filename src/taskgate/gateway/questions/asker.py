@@ -1,249 +1,25 @@
-"""Who answers a server's question: the caller itself, a model where the operator allows it, or whoever looks into the inbox."""
+"""Decide who answers a server's request: the client, a model where the operator allows it, or the inbox."""
 
 from __future__ import annotations
 
-import json
-import secrets
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
-from typing import Any, Final
 
-from taskgate import clock
-from taskgate.core import wire
-from taskgate.core.audit.chain import AuditEntry
-from taskgate.core.errors import Executed, TaskgateError
-from taskgate.core.generations.error_codes import error_object
-from taskgate.core.generations.generation import Generation
 from taskgate.core.identity.addressees import OPERATORS_INBOX
-from taskgate.core.identity.caller import OPERATOR
 from taskgate.core.identity.conversation import ConversationKey
-from taskgate.core.identity.identity import tenant_of
 from taskgate.core.questions.capabilities import can_answer
-from taskgate.core.questions.question import ELICIT, SAMPLE, Answer, Question, accepted, not_supported
-from taskgate.core.sampling.answer import SamplingAnswer, as_result, price
-from taskgate.core.sampling.choose_model import Model, choose_model
-from taskgate.core.sampling.errors import SamplingError, SamplingProblem
-from taskgate.core.sampling.read_request import read_preferences, read_request
-from taskgate.core.sampling.request import Audio, Image, SamplingRequest, Text, ToolResult, ToolUse
-from taskgate.core.sampling.spending import Estimate, SpendLedger, SpendLimits
-from taskgate.core.text.plain_text import visible
-from taskgate.gateway.plan import Live, ModelSource, Plan
+from taskgate.core.questions.question import SAMPLE, Answer, Question, not_supported
+from taskgate.gateway.plan import Live, Plan
 from taskgate.gateway.questions.activity import Activity
-from taskgate.gateway.questions.elicitations import UrlElicitations
-from taskgate.gateway.questions.inbox import ANSWERABLE, Inbox
-from taskgate.gateway.requests.budgets import Budgets
+from taskgate.gateway.questions.inbox import ANSWERABLE
+from taskgate.gateway.questions.models import Models
+from taskgate.gateway.questions.url_elicitations import UrlElicitations
 from taskgate.gateway.requests.caller_questions import ask_session
 from taskgate.gateway.requests.request import Request
 from taskgate.gateway.requests.session import Session
 from taskgate.ports.upstream import CallSide
 
-# A model answers a server's sampling request, where the operator allows it and nobody else can.
-#
-# Only for servers that were named for it, only while a caller's request or task is open, and only within what the
-# server and the caller's tenant may spend. With human review a person sees the question before it leaves and the answer
-# before the server gets it. What a server says about context is not used: a model is shown what the request holds and
-# nothing else.
-
-MAX_OPEN: Final = 32
-MAX_SHOWN: Final = 100_000
-
-Review = Callable[[str, str], Awaitable[bool]]
-Spent = Callable[[str, str, str, float], None]
-"""Told of what a model cost: for whom, for which server, which model, how much."""
 """Shows a person what a server asks or would get; True if it may go on."""
-
-
-class SamplingRefused(TaskgateError):
-    """A person said no."""
-
-    def __init__(self) -> None:
-        super().__init__("sampling_refused", "A person refused this sampling request.", gate="sampling")
-
-
-class Models:
-    def __init__(
-        self,
-        plan: Live[Plan],
-        budgets: Budgets,
-        review: Review,
-        record: Callable[[AuditEntry], None],
-        spent: Spent,
-    ) -> None:
-        self._spent = spent
-        self._plan = plan
-        self._budgets = budgets
-        self._review = review
-        self._record = record
-        self._ledgers: dict[str, SpendLedger] = {}
-        self._of_tenants = SpendLedger(SpendLimits(), "This tenant's")
-        self._open = 0
-
-    def answer_for(self, question: Question) -> bool:
-        """Whether a model may answer this."""
-        features = self._plan.value.features
-        return question.method == SAMPLE and bool(features.models) and question.server in features.model_servers
-
-    async def answer(self, question: Question, principal: str) -> Answer:
-        outcome, model, executed = "error", "", Executed.NO
-        try:
-            result, model = await self._ask(question, principal)
-            outcome, executed = "ok", Executed.YES
-            return Answer(result=wire.encode(result))
-        except (SamplingError, SamplingRefused) as problem:
-            executed = problem.executed
-            outcome = problem.error_type
-            return Answer(error=self._told(problem))
-        finally:
-            self._record(
-                AuditEntry(
-                    0,
-                    "sampling_by_model",
-                    principal,
-                    server=question.server,
-                    name=model,
-                    kind="sampling",
-                    outcome=outcome,
-                    executed=executed.value,
-                )
-            )
-
-    def invalid_preferences(self, question: Question) -> Answer | None:
-        """The refusal of a sampling request whose preferences no client could follow, whoever is to answer it."""
-        if question.method != SAMPLE:
-            return None
-        try:
-            read_preferences(question.decoded().get("modelPreferences"))
-        except SamplingError as problem:
-            return Answer(error=self._told(problem))
-        return None
-
-    def _told(self, problem: TaskgateError) -> bytes:
-        if problem.retry_after_s is not None:
-            problem.data.setdefault("retry_after_s", round(problem.retry_after_s, 1))
-        legacy = self._plan.value.features.legacy_numbers
-        return error_object(problem, Generation.STATEFUL, secrets.token_hex(8), problem.executed, legacy_numbers=legacy)
-
-    async def _ask(self, question: Question, principal: str) -> tuple[dict[str, Any], str]:
-        request = read_request(question.decoded())
-        sources = {source.provider.name: source for source in self._plan.value.features.models}
-        models = [model for source in sources.values() for model in source.provider.available_models()]
-        model = choose_model(models, request)
-        source = sources[model.provider]
-        if self._open >= MAX_OPEN:
-            raise SamplingError(SamplingProblem.RATE_LIMITED, "Too many sampling requests are open. Try again later.")
-        self._open += 1
-        try:
-            answer = await self._spend(question.server, principal, source, model, request=request)
-        finally:
-            self._open -= 1
-        return as_result(answer, model), model.name
-
-    async def _spend(
-        self, server: str, principal: str, source: ModelSource, model: Model, *, request: SamplingRequest
-    ) -> SamplingAnswer:
-        settle = self._reserve(server, tenant_of(principal), source, source.provider.estimate_cost(request, model))
-        try:
-            if source.human_review and not await self._reviewed(server, _question_text(server, model, request)):
-                raise SamplingRefused
-            answer = await source.provider.create_message(request, model)
-        except BaseException as problem:
-            if isinstance(problem, TaskgateError) and problem.executed is Executed.NO:
-                settle(0, 0.0)
-            raise
-        tokens_in, tokens_out = answer.tokens_in, answer.tokens_out
-        cost = price(model, tokens_in, tokens_out)
-        settle(tokens_in + tokens_out, cost)
-        self._spent(principal, server, model.name, cost)
-        if source.human_review and not await self._reviewed(server, _answer_text(server, model, answer)):
-            raise SamplingRefused
-        return answer
-
-    async def _reviewed(self, server: str, text: str | None) -> bool:
-        """What cannot be shown in full is not shown: nobody agrees to what they did not see."""
-        return text is not None and len(text) <= MAX_SHOWN and await self._review(server, text)
-
-    def _reserve(
-        self, server: str, tenant: str, source: ModelSource, estimate: Estimate
-    ) -> Callable[[int, float], None]:
-        """Enter a request in the books of its server and of its caller's tenant; gives what settles it in both. Raises
-        SamplingError, and then it is in neither."""
-        ledger, now = self._ledger(source), clock.monotonic()
-        entry = ledger.reserve(server, estimate, now)
-        if not tenant:
-            return partial(ledger.settle, entry)
-        self._of_tenants.adopt(self._plan.value.limits.sampling_of_tenant.part(self._budgets.gateways))
-        try:
-            other = self._of_tenants.reserve(tenant, estimate, now)
-        except SamplingError:
-            ledger.withdraw(server, entry)
-            raise
-
-        def settle(tokens: int, money: float) -> None:
-            ledger.settle(entry, tokens, money)
-            self._of_tenants.settle(other, tokens, money)
-
-        return settle
-
-    def _ledger(self, source: ModelSource) -> SpendLedger:
-        """The books outlive a reload; the limits in force are always the newest, and our part of them."""
-        limits = source.limits.part(self._budgets.gateways)
-        ledger = self._ledgers.setdefault(source.provider.name, SpendLedger(limits))
-        ledger.adopt(limits)
-        return ledger
-
-    async def close(self) -> None:
-        close = self._plan.value.features.close_models
-        if close is not None:
-            await close()
-
-
-def _question_text(server: str, model: Model, request: SamplingRequest) -> str | None:
-    """Everything that the model will see; None if some of it cannot be shown as text."""
-    if request.needs(Image) or request.needs(Audio):
-        return None
-    said = [f"{message.role}: {_shown(message.content)}" for message in request.messages]
-    if request.system:
-        said.insert(0, f"system: {request.system}")
-    for tool in request.tools:
-        schema = json.dumps(dict(tool.input_schema), ensure_ascii=False)
-        said.append(f"tool {tool.name}: {tool.description}\n{schema}")
-    if request.stop_sequences:
-        said.append(f"stops at: {json.dumps(request.stop_sequences, ensure_ascii=False)}")
-    how = f"at most {request.max_tokens} tokens, tool choice {request.tool_choice}"
-    if request.temperature is not None:
-        how += f", temperature {request.temperature}"
-    return visible(f"{server} wants to ask the model {model.name} ({how}):\n" + "\n".join(said))
-
-
-def _answer_text(server: str, model: Model, answer: SamplingAnswer) -> str:
-    return visible(f"The model {model.name} answers {server}:\n{_shown(answer.content)}")
-
-
-def _shown(blocks: Sequence[Any]) -> str:
-    return " ".join(_block(block) for block in blocks)
-
-
-def _block(block: Any) -> str:
-    match block:
-        case Text():
-            return block.text
-        case ToolUse():
-            return f"[asks for {block.name} {json.dumps(dict(block.input), ensure_ascii=False)}]"
-        case ToolResult():
-            return f"[{'failed' if block.is_error else 'result'}: {_shown(block.content)}]"
-        case _:
-            return f"[{type(block).__name__.lower()}]"
-
-
-def shown_to_operator(inbox: Inbox) -> Review:
-    """Shows the operator what a model is asked or answers; only a clear yes lets it go on."""
-
-    async def review(server: str, text: str) -> bool:
-        schema = {"type": "object", "properties": {}}
-        params = wire.raw({"message": text, "requestedSchema": schema})
-        return accepted(await inbox.ask(ConversationKey(OPERATOR), Question(ELICIT, params, server)))
-
-    return review
 
 
 class Asker:

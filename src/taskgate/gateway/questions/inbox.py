@@ -1,9 +1,9 @@
 """The inbox: questions of servers that wait for an answer because their caller cannot be asked natively.
 
 A question belongs to one conversation of a caller, and after that has ended to the others of the same caller. It waits until it
-is answered, declined, cancelled, expired, or withdrawn because its server or its call is gone. The first answer wins. The caller's
-tools, the dashboard and the command line all answer through here. What waits at other gateways on the same store is shown among the
-rest (`shared_inbox` puts it there), and its answer is taken to where it waits.
+is answered, declined, cancelled, expired, or withdrawn because its server or its call is gone. The first answer wins. The
+caller's tools, the dashboard and the command line all answer through here. What waits at other gateways on the same store is
+shown among the rest (`shared_inbox` puts it there), and its answer is taken to where it waits.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ from taskgate.core.questions.endings import BY_ACTION, Ending
 from taskgate.core.questions.question import CANCELLED, ELICIT, ROOTS, SAMPLE, Answer, Question, bare_params
 from taskgate.core.questions.roots_form import roots_answer
 from taskgate.gateway.events import EventHub, QuestionsChanged
-from taskgate.gateway.plan import Live, Plan, PublicAddress
+from taskgate.gateway.plan import Live, Plan
+from taskgate.gateway.public_address import PublicAddress
 from taskgate.gateway.questions.waiting import KeepAnswer, Waiting, over, told_of
 from taskgate.gateway.requests.open_conversations import OpenConversations
 from taskgate.gateway.requests.request import Request

@@ -1,7 +1,7 @@
 """Servers whose conversations are kept apart, because one of their questions could not be told apart on a shared process.
 
-Learned per server and kept in the store, for the next start and for other gateways on the same store. A server that is configured
-otherwise afterwards (another program or address) is another server.
+Learned per server and kept in the store, for the next start and for other gateways on the same store. A server that is
+configured otherwise afterwards (another program or address) is another server.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Questions that wait at one gateway and can be seen and answered at every other on the same store.
 
 A question lives where its call runs: its home. The home writes it down as a row and takes it back when it is over. Every other
-gateway shows the rows among its own questions. An answer that one of them gets is written into the row, which wakes the home; the
-home gives it to whoever waits and says what came of it, and only then is the answer acknowledged; the first answer wins.
-A row whose home has died is not shown: what waited there is over, unless it is a task's question, which the gateway that takes the
-task over puts there again with the answer that it may have got.
+gateway shows the rows among its own questions. An answer that one of them gets is written into the row, which wakes the home;
+the home gives it to whoever waits and says what came of it, and only then is the answer acknowledged; the first answer wins. A
+row whose home has died is not shown: what waited there is over, unless it is a task's question, which the gateway that takes
+the task over puts there again with the answer that it may have got.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from taskgate import clock
 from taskgate.core import wire
 from taskgate.core.errors import CallerError, Executed, GatewayFault, TaskgateError
 from taskgate.gateway.events import EventHub, QuestionsChanged
-from taskgate.gateway.questions.elicitations import ElicitationPage, ElicitationPages
+from taskgate.gateway.questions.elicitation_pages import ElicitationPage, ElicitationPages
 from taskgate.gateway.questions.inbox import Inbox
 from taskgate.gateway.questions.waiting import (
     Waiting,
@@ -180,7 +180,7 @@ class SharedInbox:
     def _page(self, kept: KeptQuestion) -> ElicitationPage:
         body = wire.parse_strictly(kept.body)
         left_s = (kept.expires_ms - self._rows.now_ms()) / 1000
-        asker = _AsksElsewhere(lambda params: self._bring(kept.id, kept.home, params))
+        asker = _RemoteReceiver(lambda params: self._bring(kept.id, kept.home, params))
         return ElicitationPage(
             kept.id.removeprefix(_PAGE),
             kept.caller,
@@ -193,7 +193,7 @@ class SharedInbox:
         )
 
 
-class _AsksElsewhere:
+class _RemoteReceiver:
     """Whoever asked is at another gateway."""
 
     gone = False

@@ -2,8 +2,8 @@
 
 With one conversation on the link the question is that conversation's: it goes with the reply of its oldest open call that can
 carry it, else on its session's own stream, else with a call that keeps it until the caller comes back. Nothing claims that this
-call caused it. With several conversations it waits in the inbox of their principal, or of the operator, and every open call reports
-that.
+call caused it. With several conversations it waits in the inbox of their principal, or of the operator, and every open call
+reports that.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from taskgate.core.questions.question import ELICIT, Answer, Question, bare_para
 from taskgate.core.waterfall import Waterfall
 from taskgate.core.wire import Members, Raw
 from taskgate.gateway.events import ElicitationCompleted, EventHub
-from taskgate.gateway.questions.elicitations import COMPLETE, URL_REQUIRED, UrlElicitations
+from taskgate.gateway.questions.url_elicitations import COMPLETE, URL_REQUIRED, UrlElicitations
 from taskgate.gateway.relay.rounds import in_rounds, next_params, question_in, questions_of
 from taskgate.gateway.relay.suspended_calls import Refusal, SuspendedCalls
 from taskgate.gateway.relay.traced_calls import carry_traced

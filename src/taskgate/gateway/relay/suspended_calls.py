@@ -22,7 +22,7 @@ from taskgate.core.errors import CallerError, GatewayFault
 from taskgate.core.questions.capabilities import can_answer
 from taskgate.core.questions.question import CANCELLED, Answer, Question, bare_params
 from taskgate.core.wire import Raw
-from taskgate.gateway.questions.elicitations import UrlElicitations
+from taskgate.gateway.questions.url_elicitations import UrlElicitations
 from taskgate.gateway.requests.delivery import StandIn
 from taskgate.gateway.requests.request import Request
 from taskgate.ports.upstream import (

@@ -17,7 +17,7 @@ from taskgate.telemetry.logs import log
 from taskgate.telemetry.metrics import Gauge, Metrics
 
 if TYPE_CHECKING:
-    from taskgate.gateway.plan import Limits
+    from taskgate.gateway.limits import Limits
     from taskgate.gateway.requests.delivery import ReplyDelivery
     from taskgate.gateway.requests.request import Request
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from taskgate.gateway.governance.record_calls import Denials
+from taskgate.gateway.governance.denials import Denials
 from taskgate.gateway.methods.temporary_scopes import TemporaryScopes
-from taskgate.gateway.plan import Live, Plan, PublicAddress
+from taskgate.gateway.plan import Live, Plan
+from taskgate.gateway.public_address import PublicAddress
 
 
 @dataclass(slots=True, eq=False, kw_only=True)

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from taskgate.gateway.changes import Configured, Reload
-from taskgate.gateway.governance.announce import Announcer
-from taskgate.gateway.governance.standing_grants import KnownPeople
+from taskgate.gateway.governance.announcer import Announcer
+from taskgate.gateway.governance.known_people import KnownPeople
 from taskgate.gateway.methods.temporary_scopes import TemporaryScopes
-from taskgate.gateway.plan import Plan, PublicAddress
+from taskgate.gateway.plan import Plan
+from taskgate.gateway.public_address import PublicAddress
+from taskgate.gateway.reload import Configured, Reload
 from taskgate.ports.upstream import Listener, Upstream
 
 

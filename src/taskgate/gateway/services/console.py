@@ -8,16 +8,18 @@ from dataclasses import dataclass
 from taskgate.core.waterfall import Waterfall
 from taskgate.gateway.calls.lookup import Lookup
 from taskgate.gateway.catalog.catalogs import Catalogs
-from taskgate.gateway.changes import Reload
 from taskgate.gateway.dispatch import RequestDispatcher
 from taskgate.gateway.events import EventHub
 from taskgate.gateway.governance.approvals import Approvals
+from taskgate.gateway.governance.known_people import KnownPeople
 from taskgate.gateway.governance.pins import Pins
-from taskgate.gateway.governance.standing_grants import KnownPeople
+from taskgate.gateway.limits import Limits
 from taskgate.gateway.methods.temporary_scopes import TemporaryScopes
-from taskgate.gateway.plan import Limits, Live, Plan, PublicAddress
+from taskgate.gateway.plan import Live, Plan
+from taskgate.gateway.public_address import PublicAddress
 from taskgate.gateway.questions.activity import Activity
-from taskgate.gateway.questions.elicitations import ElicitationPages
+from taskgate.gateway.questions.elicitation_pages import ElicitationPages
+from taskgate.gateway.reload import Reload
 from taskgate.gateway.requests.admission import Admission
 from taskgate.gateway.requests.budgets import Budgets
 from taskgate.gateway.requests.session_table import SessionTable

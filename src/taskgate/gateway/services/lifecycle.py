@@ -10,14 +10,15 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from taskgate.gateway.catalog.catalogs import Catalogs
-from taskgate.gateway.changes import OtherGateways
 from taskgate.gateway.governance.call_log import CallLog
-from taskgate.gateway.governance.record_calls import Denials
-from taskgate.gateway.governance.standing_grants import KnownPeople
+from taskgate.gateway.governance.denials import Denials
+from taskgate.gateway.governance.known_people import KnownPeople
 from taskgate.gateway.methods.session_ends import SessionEnds
 from taskgate.gateway.methods.shared_sessions import SharedSessions
 from taskgate.gateway.methods.subscriptions import Subscriptions
-from taskgate.gateway.plan import Live, Plan, PublicAddress
+from taskgate.gateway.other_gateways import OtherGateways
+from taskgate.gateway.plan import Live, Plan
+from taskgate.gateway.public_address import PublicAddress
 from taskgate.gateway.requests.session_table import SessionTable
 from taskgate.gateway.status import GatewayStatus
 from taskgate.gateway.tasks.engine import TaskEngine

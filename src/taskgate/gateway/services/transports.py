@@ -6,10 +6,11 @@ from dataclasses import dataclass
 
 from taskgate.gateway.caller_sessions import CallerSessions
 from taskgate.gateway.dispatch import RequestDispatcher
-from taskgate.gateway.dynamic_servers import scope_hint
 from taskgate.gateway.events import EventHub
+from taskgate.gateway.limits import Limits
 from taskgate.gateway.own_tools.table import LOCAL_STATE_TOOLS, TOOLS, callable_families
-from taskgate.gateway.plan import Limits, Live, Plan
+from taskgate.gateway.plan import Live, Plan
+from taskgate.gateway.scope_record import scope_hint
 from taskgate.gateway.status import GatewayStatus
 
 

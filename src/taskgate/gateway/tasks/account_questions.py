@@ -16,7 +16,7 @@ from taskgate.core import wire
 from taskgate.core.questions.capabilities import can_answer
 from taskgate.core.questions.question import ELICIT, Answer, Question, accepted
 from taskgate.core.tasks.task import Task
-from taskgate.gateway.questions.elicitations import UrlElicitations
+from taskgate.gateway.questions.url_elicitations import UrlElicitations
 from taskgate.gateway.requests.request import Request
 from taskgate.gateway.requests.request_state import RequestStateSigner
 from taskgate.gateway.tasks.deadlines import TaskDeadlines

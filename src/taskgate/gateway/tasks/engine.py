@@ -21,7 +21,8 @@ from taskgate.core.tasks.state import TaskState
 from taskgate.core.tasks.task import Task, UpstreamHandle
 from taskgate.core.tasks.transition import UpstreamTaskKnown
 from taskgate.gateway.events import ApprovalOpened, EventHub
-from taskgate.gateway.plan import Live, Plan, PublicAddress
+from taskgate.gateway.plan import Live, Plan
+from taskgate.gateway.public_address import PublicAddress
 from taskgate.gateway.requests.heartbeat import Heartbeat
 from taskgate.gateway.requests.large_results import edited
 from taskgate.gateway.requests.request import Request, yield_if_large

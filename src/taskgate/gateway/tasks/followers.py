@@ -25,7 +25,7 @@ from taskgate.core.tasks.projections_stateful import stateful_task
 from taskgate.core.tasks.task import Task
 from taskgate.core.wire import Raw
 from taskgate.gateway.events import EventHub, ProgressMade, ResultAwaited, TaskChanged, TaskLogged, TaskStreamOpened
-from taskgate.gateway.questions.elicitations import UrlElicitations
+from taskgate.gateway.questions.url_elicitations import UrlElicitations
 from taskgate.gateway.requests.caller_questions import ask_session
 from taskgate.gateway.requests.open_conversations import OpenConversations
 from taskgate.gateway.requests.paced_progress import PacedProgress

@@ -22,7 +22,7 @@ from taskgate.core.tasks.task import Task
 from taskgate.core.tasks.transition import InputAsked, InputSettled
 from taskgate.core.wire import Raw
 from taskgate.gateway.events import EventHub, TaskStreamOpened
-from taskgate.gateway.questions.elicitations import UrlElicitations
+from taskgate.gateway.questions.url_elicitations import UrlElicitations
 from taskgate.gateway.requests.session import Keep
 from taskgate.gateway.tasks.stored_questions import (
     EXPIRY_S,

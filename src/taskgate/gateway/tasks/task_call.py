@@ -14,7 +14,7 @@ from taskgate.core.tasks.task import Task
 from taskgate.core.waterfall import Waterfall
 from taskgate.core.wire import Members, Raw
 from taskgate.gateway.events import ElicitationCompleted, EventHub, TaskLogged
-from taskgate.gateway.questions.elicitations import COMPLETE, URL_REQUIRED, url_questions
+from taskgate.gateway.questions.url_elicitations import COMPLETE, URL_REQUIRED, url_questions
 from taskgate.gateway.relay.rounds import (
     in_rounds,
     kept_state,

@@ -31,7 +31,8 @@ from taskgate.core.tasks.transition import Cancelled, InputSettled, Noted, Trans
 from taskgate.core.tool_class import ToolClass
 from taskgate.core.wire import Members, Raw
 from taskgate.gateway.events import ProgressMade
-from taskgate.gateway.plan import Live, Plan, pending_limits
+from taskgate.gateway.limits import pending_limits
+from taskgate.gateway.plan import Live, Plan
 from taskgate.gateway.requests.large_results import edited
 from taskgate.gateway.requests.limit_errors import limit_error
 from taskgate.gateway.requests.request import Request

@@ -13,7 +13,7 @@ from taskgate.core.tasks.transition import (
     ResultCame,
 )
 from taskgate.core.wire import Raw
-from taskgate.gateway.questions.elicitations import URL_REQUIRED, UrlElicitations
+from taskgate.gateway.questions.url_elicitations import URL_REQUIRED, UrlElicitations
 from taskgate.gateway.requests.large_results import first_text, summarized
 from taskgate.gateway.tasks.followers import Followers
 from taskgate.gateway.tasks.task_records import TaskRecords

@@ -28,7 +28,7 @@ from taskgate.core.tasks.task import Task, UpstreamHandle
 from taskgate.core.tasks.transition import ErrorCame, Noted
 from taskgate.core.wire import Members, Raw
 from taskgate.gateway.events import ElicitationCompleted, EventHub, TaskLogged
-from taskgate.gateway.questions.elicitations import COMPLETE
+from taskgate.gateway.questions.url_elicitations import COMPLETE
 from taskgate.gateway.relay.rounds import question_in, stateless_answer
 from taskgate.gateway.requests.large_results import edited, members_of, summarized
 from taskgate.gateway.tasks.conversation import ALL_CAPABILITIES, Conversation

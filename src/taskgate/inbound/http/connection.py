@@ -20,7 +20,8 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from taskgate import clock
 from taskgate.access.arrival import Arrival
 from taskgate.access.open_stream import CONNECTION
-from taskgate.gateway.plan import Limits, Live, Plan
+from taskgate.gateway.limits import Limits
+from taskgate.gateway.plan import Live, Plan
 from taskgate.inbound.http.coalescing_transport import CoalescingTransport
 from taskgate.inbound.http.open_connections import OpenConnections
 from taskgate.inbound.http.post_request import Answering, Post

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from typing import Final
 
-from taskgate.gateway.plan import Limits
+from taskgate.gateway.limits import Limits
 from taskgate.mcp.sse import PING, format_event
 
 PING_S: Final = 15.0

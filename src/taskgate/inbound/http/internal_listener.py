@@ -20,7 +20,7 @@ from typing import Any, Final
 from taskgate.access.arrival import Arrival
 from taskgate.access.authorize import AccessRefused, Authorized
 from taskgate.core.identity.access import Access
-from taskgate.gateway.plan import Limits
+from taskgate.gateway.limits import Limits
 from taskgate.inbound.http.asgi import Headers, Receive, Scope, Send, respond_json
 from taskgate.inbound.http.connection import CallerConnection, drop_slow, replies_in_progress
 from taskgate.inbound.http.hop import NOT_HERE, HopNotAccepted, HopRefused, HopVerifier

@@ -15,7 +15,7 @@ from taskgate.core.errors import TaskgateError
 from taskgate.core.generations.generation import STATELESS_REVISIONS
 from taskgate.core.wire import MessageReader
 from taskgate.gateway.events import SessionEnded
-from taskgate.gateway.plan import Limits
+from taskgate.gateway.limits import Limits
 from taskgate.gateway.requests.session import Session
 from taskgate.gateway.services.transports import TransportServices
 from taskgate.inbound.http.asgi import SSE_HEADERS, Receive, Scope, Send, respond, respond_json

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from taskgate.access.arrival import Arrival
-from taskgate.gateway.plan import Limits
+from taskgate.gateway.limits import Limits
 
 
 class OpenConnections:

@@ -16,7 +16,8 @@ from taskgate import clock
 from taskgate.access.arrival import Arrival
 from taskgate.access.authorize import Authorized
 from taskgate.access.open_responses import REPLY_AFTER_S, Ended, Hold, OpenResponses
-from taskgate.gateway.plan import Limits, Live, Plan
+from taskgate.gateway.limits import Limits
+from taskgate.gateway.plan import Live, Plan
 from taskgate.inbound.http.asgi import SSE_HEADERS, Headers
 from taskgate.inbound.http.handover import request_bytes
 from taskgate.inbound.http.session_streams import StreamBuffers

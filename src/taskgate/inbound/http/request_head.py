@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from taskgate.gateway.plan import Limits
+from taskgate.gateway.limits import Limits
 from taskgate.inbound.http.asgi import Headers
 
 

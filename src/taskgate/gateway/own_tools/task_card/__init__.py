@@ -1,8 +1,8 @@
 """The task card: an MCP App of the gateway itself, and the tool `show_tasks` that it reads tasks by.
 
 The page is one document of our own (`task_card.html`, `.css`, `.js`) that loads nothing. Its content security policy names the
-digests of its one script and its one style, so that nothing else can run in it, and requires trusted types, so that no text becomes
-markup.
+digests of its one script and its one style, so that nothing else can run in it, and requires trusted types, so that no text
+becomes markup.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from taskgate.core.tasks.projections_tools import shown_task
 from taskgate.core.tasks.task import Task
 from taskgate.gateway.own_tools.follow_tasks import NO_LIST, find, tasks_of
 from taskgate.gateway.own_tools.tool import OwnTool, TaskParts, ToolReply, json_block
-from taskgate.gateway.plan import PublicAddress
+from taskgate.gateway.public_address import PublicAddress
 from taskgate.gateway.requests.large_results import first_text
 from taskgate.gateway.requests.request import Request
 

@@ -6,26 +6,28 @@ import asyncio
 from dataclasses import dataclass
 
 from taskgate import clock
-from taskgate.gateway.changes import OtherGateways, SharedCaches
 from taskgate.gateway.dynamic_servers import DynamicServers
 from taskgate.gateway.methods.session_ends import SessionEnds
 from taskgate.gateway.methods.shared_sessions import SharedSessions
 from taskgate.gateway.methods.temporary_scopes import TemporaryScopes
+from taskgate.gateway.other_gateways import OtherGateways
 from taskgate.gateway.questions.shared_inbox import SharedInbox
 from taskgate.gateway.relay.suspended_calls import SuspendedCalls
 from taskgate.gateway.services.lifecycle import Step
+from taskgate.gateway.shared_caches import SharedCaches
 from taskgate.gateway.tasks.engine import TaskEngine
 from taskgate.gateway.tasks.task_metrics import TaskMetrics
-from taskgate.gateway.wiring_parts import Asking, Foundation, Governed, Lists, Running
+from taskgate.gateway.wiring.foundation import Foundation
+from taskgate.gateway.wiring.groups import CatalogGroup, GovernanceGroup, QuestionGroup, TaskGroup
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LifecycleSteps:
     base: Foundation
-    lists: Lists
-    asking: Asking
-    running: Running
-    governed: Governed
+    lists: CatalogGroup
+    asking: QuestionGroup
+    running: TaskGroup
+    governed: GovernanceGroup
     tasks: TaskEngine
     task_metrics: TaskMetrics
     temporary_scopes: TemporaryScopes

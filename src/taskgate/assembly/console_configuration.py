@@ -1,0 +1,63 @@
+"""What the console can show and change of the configuration: the text without secrets, a trial of changed rules, a reload."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import Any, Final
+
+import yaml
+
+from taskgate.assembly.app import App
+from taskgate.assembly.plan import build_plan
+from taskgate.config.document import read_document
+from taskgate.config.model.governance import Governance
+from taskgate.config.problems import ConfigError
+from taskgate.dashboard.configuration import ShownConfiguration
+from taskgate.gateway.plan import Plan
+
+MOST_TEXT: Final = 200_000
+
+
+class ConsoleConfiguration:
+    """`app` gives the app in force; `reload` reads the file again and says what is wrong with it."""
+
+    def __init__(self, app: Callable[[], App], reload: Callable[[], Awaitable[str | None]]) -> None:
+        self._app = app
+        self._reload = reload
+
+    def shown(self) -> ShownConfiguration:
+        loaded = self._app().loaded
+        root = loaded.root.model_dump(mode="python", exclude_unset=True)
+        problems = [str(problem) for problem in loaded.warnings]
+        problems += [f"{gone.server} is left out: {gone.reason} ({gone.detail})" for gone in loaded.left_out]
+        hide = loaded.secret_values
+        return ShownConfiguration(str(loaded.path or ""), _yaml(hide.shown(root)), tuple(map(hide.text, problems)))
+
+    def hidden(self, text: str) -> str:
+        return self._app().loaded.secret_values.text(text)
+
+    def governance(self) -> str:
+        loaded = self._app().loaded
+        return _yaml(loaded.secret_values.shown(loaded.root.governance.model_dump(mode="python", exclude_unset=True)))
+
+    def plan_with(self, governance: str) -> Plan:
+        if len(governance) > MOST_TEXT:
+            raise ValueError(f"it is longer than {MOST_TEXT} characters")
+        app = self._app()
+        try:
+            read_document(governance, "rules")  # refuses in a moment what would be nested or repeated for seconds
+            section = Governance.model_validate(yaml.safe_load(governance) or {})
+            root = app.loaded.root.model_copy(update={"governance": section})
+            return build_plan(replace(app.loaded, root=root), app.plan)
+        except yaml.YAMLError as error:
+            raise ValueError(f"not valid YAML: {error}") from None
+        except ConfigError as error:
+            raise ValueError(app.loaded.secret_values.text(str(error))) from None
+
+    async def reload(self) -> str | None:
+        return await self._reload()
+
+
+def _yaml(value: Any) -> str:
+    return yaml.safe_dump(value, sort_keys=False, allow_unicode=True, default_flow_style=None, width=110)

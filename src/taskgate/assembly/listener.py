@@ -1,0 +1,41 @@
+"""Settings of the HTTP listener: TLS, trusted proxies, and the Host and Origin guard."""
+
+from __future__ import annotations
+
+import ssl
+from pathlib import Path
+
+from taskgate.access.arrival import Arrivals
+from taskgate.access.guard import Guard
+from taskgate.config.model.gateway_file import GatewayFile
+from taskgate.config.problems import ConfigError, Problem
+from taskgate.inbound.http.tls import ListenerTls, TlsFiles
+
+
+def arrivals_by(root: GatewayFile) -> Arrivals:
+    return Arrivals(root.listen.trusted_proxies, root.listen.client_certificate_header)
+
+
+def listener_tls(root: GatewayFile) -> ListenerTls | None:
+    """None where plain HTTP is served. Raises ConfigError where the files are no certificate and key."""
+    tls = root.listen.tls
+    if tls is None:
+        return None
+    client_ca = None if tls.client_ca is None else Path(tls.client_ca)
+    try:
+        return ListenerTls(TlsFiles(Path(tls.cert), Path(tls.key), client_ca, tls.require_client_cert))
+    except (OSError, ssl.SSLError) as fault:
+        hint = "give a PEM certificate with its chain, and the key that belongs to it"
+        problem = Problem("configuration", 0, 0, "listen.tls", f"cannot be used: {fault}", hint)
+        raise ConfigError([problem]) from None
+
+
+def guard(root: GatewayFile) -> Guard:
+    hosts = list(root.allowed_hosts)
+    origins = list(root.allowed_origins)
+    if root.public_url is not None:
+        origins.append(str(root.public_url))
+        hosts.append(str(root.public_url).split("://", 1)[-1].split("/", 1)[0])
+    if root.listen.host not in ("0.0.0.0", "::"):
+        hosts.append(root.listen.host)
+    return Guard(hosts, origins, open_to_all=not root.requires_identity and root.auth.anonymous is None)

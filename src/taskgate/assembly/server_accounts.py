@@ -1,0 +1,91 @@
+"""Accounts of users at upstream servers (OAuth), and where their tokens are stored."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import assert_never
+from urllib.parse import urlsplit
+
+from taskgate.assembly.channels import Outbound
+from taskgate.assembly.shared_store import agreed_secrets, shared_account_rows, shared_url
+from taskgate.config.load import LoadedConfig
+from taskgate.config.model.gateway_file import GatewayFile
+from taskgate.config.model.servers import Server as ServerConfig
+from taskgate.identity.account_file import FileRows
+from taskgate.identity.account_logins import AccountLogins
+from taskgate.identity.assertions import Assertions
+from taskgate.identity.documents import Documents, GuardedDocuments
+from taskgate.identity.kept_logins import KeptLogins
+from taskgate.identity.server_tokens import Means, ServerTokens
+from taskgate.identity.token_settings import ClientCredentials, ForwardedIdentity, Settings, StoredLogin, TokenExchange
+from taskgate.inbound.gateway_secrets import gateway_secret, operator_token
+from taskgate.late_imports import SIGNING, load_now
+from taskgate.ports.credentials import FIXED_HEADERS, ServerCredentials
+
+
+class ServerAccounts:
+    """The credentials of each server that wants some, all over one HTTP client and one place where logins are kept."""
+
+    def __init__(self, outbound: Outbound, loaded: LoadedConfig, secret: bytes, base: Callable[[], str]) -> None:
+        assertions, logins = Assertions(secret, base), kept_logins(loaded, secret)
+        self._outbound = outbound
+        self._means = Means(self._documents, logins, assertions)
+        self.connector = AccountLogins(logins, self._documents, assertions, base)
+        self.adopt(loaded.root)
+
+    def adopt(self, root: GatewayFile) -> None:
+        """The configuration in force: which servers people can log in to."""
+        settings = {name: server_settings(name, server) for name, server in root.servers.items() if server.enabled}
+        self.connector.adopt({name: each for name, each in settings.items() if isinstance(each, StoredLogin)})
+
+    def of(self, name: str, server: ServerConfig) -> ServerCredentials:
+        settings = server_settings(name, server)
+        if settings is None:
+            return FIXED_HEADERS
+        load_now(*SIGNING)
+        return ServerTokens(settings, self._means)
+
+    def _documents(self, settings: Settings, known: str | None = None) -> Documents:
+        """Hosts that the operator named are trusted to be where they are; those that a server names must be public."""
+        given = () if isinstance(settings, ForwardedIdentity) else (settings.issuer,)
+        token_url = settings.token_url if isinstance(settings, (ClientCredentials, TokenExchange)) else None
+        named = [urlsplit(url).hostname or "" for url in (settings.resource, *given, token_url, known) if url]
+        return GuardedDocuments(self._outbound.client, named)
+
+
+def server_settings(name: str, server: ServerConfig) -> Settings | None:
+    """How this server is to be shown who we are; None where headers of the configuration are all there is."""
+    auth, url = server.auth, server.url
+    if auth is None or url is None:
+        return None
+    match auth.type:
+        case "client_credentials" | "token_exchange":
+            kind = ClientCredentials if auth.type == "client_credentials" else TokenExchange
+            given = (auth.client_id or "", auth.client_secret or "", auth.issuer, auth.token_url, auth.scope)
+            return kind(name, url, *given)
+        case "forward_identity":
+            return ForwardedIdentity(name, url, auth.header)
+        case "authorization_code":
+            return StoredLogin(
+                name, url, auth.issuer, auth.client_id, auth.client_secret, auth.scope, per_principal=auth.per_user
+            )
+        case _:
+            assert_never(auth.type)
+
+
+def kept_logins(loaded: LoadedConfig, secret: bytes) -> KeptLogins:
+    """In the database that gateways share, else in a file of this installation."""
+    url = shared_url(loaded)
+    return KeptLogins(FileRows(loaded.state_dir / "server-logins") if url is None else shared_account_rows(url), secret)
+
+
+def accounts_of(loaded: LoadedConfig, outbound: Outbound) -> ServerAccounts:
+    """For commands that reach servers without a gateway."""
+    base = str(loaded.root.public_url or "").rstrip("/")
+    return ServerAccounts(outbound, loaded, installation_secret(loaded), lambda: base)
+
+
+def installation_secret(loaded: LoadedConfig) -> bytes:
+    """The secret of this installation, or of all gateways on the store that it shares."""
+    secret, url = gateway_secret(loaded.state_dir), shared_url(loaded)
+    return secret if url is None else agreed_secrets(loaded, url, operator_token(loaded.state_dir), secret)[1]

@@ -1,0 +1,133 @@
+"""Configuration of upstream servers: how each is reached or started, and the objects made from that."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from taskgate.assembly.places import Places
+from taskgate.assembly.server_accounts import ServerAccounts
+from taskgate.config.load import LoadedConfig
+from taskgate.config.model.servers import Server as ServerConfig
+from taskgate.core.errors import TaskgateError
+from taskgate.core.events import EventKind
+from taskgate.core.generations.generation import generation_of
+from taskgate.core.identity.caller import ANONYMOUS
+from taskgate.core.questions.question import Answer, Question, not_supported
+from taskgate.core.redaction.sent_secrets import configured_secrets
+from taskgate.core.wire import MessageReader, Raw
+from taskgate.gateway.dynamic_servers import NewServer
+from taskgate.gateway.limits import Limits
+from taskgate.mcp.http.client import HttpClient
+from taskgate.mcp.stdio.reaper import Reaper
+from taskgate.ports.upstream import Link, LinkKey, Listener, UpstreamCall
+from taskgate.upstreams.intake import Intake
+from taskgate.upstreams.server import Server
+from taskgate.upstreams.spec import Instances, ServerSpec, Transport
+
+if TYPE_CHECKING:
+    pass
+
+
+class NullListener:
+    """A listener for servers that are only looked at: nobody is there to be told or asked."""
+
+    def on_notification(self, link: Link, method: str, params: Raw | None) -> None:
+        return None
+
+    async def on_question(self, link: Link, question: Question, calls: Sequence[UpstreamCall]) -> Answer:
+        return not_supported(question.method)
+
+    def on_closed(self, link: Link, reason: TaskgateError | None) -> None:
+        return None
+
+    def on_server(self, server: str, kind: EventKind, data: Mapping[str, Any], key: LinkKey | None = None) -> None:
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class ServerFactory:
+    """Makes upstreams of configured servers and of those that callers bring along, all over the same means."""
+
+    specs: Mapping[str, ServerSpec]
+    http: HttpClient
+    reaper: Reaper
+    intake: Intake
+    places: Places
+    servers: dict[str, Server] = field(default_factory=dict)
+    """Those of the configuration that have been made."""
+
+    def configured(self, listener: Listener) -> dict[str, Server]:
+        self.servers.update({name: self.make(spec, listener) for name, spec in self.specs.items()})
+        return self.servers
+
+    def added(self, new: NewServer, listener: Listener) -> Server:
+        return self.make(guest_spec(new), listener)
+
+    def make(self, spec: ServerSpec, listener: Listener) -> Server:
+        return Server(spec, listener, self.http, self.reaper, self.intake, spec_at=self.places.spec)
+
+
+def intake_within(limits: Limits) -> Intake:
+    return Intake(limits.result_bytes, MessageReader(limits.json_depth, limits.json_nodes))
+
+
+def server_specs(loaded: LoadedConfig, accounts: ServerAccounts, owner: str = ANONYMOUS) -> Mapping[str, ServerSpec]:
+    """How each server is reached or started; `owner` is whose processes list what it offers."""
+    return {
+        name: replace(_spec(name, server, loaded), owner=owner, credentials=accounts.of(name, server))
+        for name, server in loaded.root.servers.items()
+        if server.enabled
+    }
+
+
+def guest_spec(new: NewServer) -> ServerSpec:
+    """A server that a caller brought along."""
+    transport = Transport.STDIO if new.command is not None else Transport.HTTP
+    return ServerSpec(
+        new.name,
+        transport,
+        new.url or "",
+        dict(new.headers),
+        new.command or "",
+        new.args,
+        dict(new.env),
+        public_only=True,
+        hide=str,
+        sent_secrets=configured_secrets(
+            url=new.url or "", headers=new.headers, env=new.env, args=new.args, referenced=()
+        ),
+    )
+
+
+def _spec(name: str, server: ServerConfig, loaded: LoadedConfig) -> ServerSpec:
+    if server.command is not None:
+        transport = Transport.STDIO
+    else:
+        transport = Transport.OLD_SSE if server.transport == "sse" else Transport.HTTP
+    return ServerSpec(
+        name,
+        transport,
+        server.url or "",
+        dict(server.headers),
+        server.command or "",
+        tuple(server.args),
+        dict(server.env),
+        server.cwd,
+        Instances(server.instances),
+        None if server.generation == "auto" else generation_of(server.generation),
+        keeps_questions=server.questions == "inbox",
+        asks_models=server.sampling == "provider" and bool(loaded.root.providers),
+        restart_limit=server.restart.limit,
+        restart_within_s=server.restart.within.total_seconds(),
+        own_links=loaded.root.limits.instances_per_server,
+        hide=loaded.secret_values.text,
+        sent_secrets=configured_secrets(
+            url=server.url or "",
+            headers=server.headers,
+            env=server.env,
+            args=server.args,
+            referenced=loaded.secret_values.values,
+        ),
+    )

@@ -1,0 +1,46 @@
+"""Defaults for running and delivering calls."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from taskgate.core.delivery import DeliverySettings
+from taskgate.core.governance.task_annotation import AnnotationMode
+from taskgate.core.tool_class import ToolClass
+
+
+class ExecuteOn(StrEnum):
+    """What starts a task that waited for an approver."""
+
+    DEMAND = "demand"
+    APPROVAL = "approval"
+    RESULT = "result"
+
+
+@dataclass(frozen=True, slots=True)
+class ToolTrait:
+    """What the operator knows about one tool."""
+
+    tool_class: ToolClass | None = None
+    key_argument: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CallSettings:
+    """How calls are run and delivered where nothing else is said."""
+
+    timeout_s: float = 600.0
+    sync_timeout_s: float = 60.0
+    annotation_mode: AnnotationMode = AnnotationMode.AUTO
+    execute_on: ExecuteOn = ExecuteOn.DEMAND
+    delivery: DeliverySettings = field(default_factory=DeliverySettings)
+    default_ttl_ms: int = 600_000
+    max_ttl_ms: int = 86_400_000
+    facade_ttl_ms: int = 300_000
+    """How long tasks made by the facade's tools are kept: their callers cannot say."""
+    keep_result_ms: int = 300_000
+    """How long a result can be read from the end of its task on, at the least."""
+    seed_task_codes: bool = False
+    poll_ms: int = 1_000
+    approval_poll_ms: int = 15_000

@@ -1,0 +1,33 @@
+"""Check the arguments of a call against the tool's input schema, and note them for completion."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from taskgate.gateway.catalog.completions import MAX_NOTED_BYTES, Completions
+from taskgate.gateway.catalog.refs import ToolRef
+from taskgate.gateway.catalog.validate import Validation
+from taskgate.gateway.features import Validate
+from taskgate.gateway.plan import Live, Plan
+from taskgate.gateway.requests.caller_keys import memory_key
+from taskgate.gateway.requests.request import Request
+
+
+class ArgumentChecks:
+    """What is done with the arguments of every tool call, as the plan in force has it: checked, and remembered for completion."""
+
+    def __init__(self, plan: Live[Plan], validation: Validation, completions: Completions) -> None:
+        self._plan = plan
+        self._validation = validation
+        self._completions = completions
+
+    def before_hold(self, request: Request, tool: ToolRef, arguments: Any) -> str:
+        """See `Validation.before_hold`."""
+        return self._validation.before_hold(tool.entry, tool.wire, arguments, request.message.raw_params or b"")
+
+    def validate_and_learn(self, request: Request, tool: ToolRef, arguments: Any) -> None:
+        features = self._plan.value.features
+        if tool.entry is not None and features.validate is not Validate.OFF:
+            self._validation.arguments(tool.entry, tool.wire, arguments, request.message.raw_params or b"")
+        if arguments and features.learn and len(request.message.raw_params or b"") <= MAX_NOTED_BYTES:
+            self._completions.note(memory_key(request), tool.server, tool.name, arguments)

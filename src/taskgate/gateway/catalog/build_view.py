@@ -1,0 +1,244 @@
+"""Build the view of one scope and session from the servers' lists.
+
+The decision for each tool is taken here, by the same function that decides a call."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from taskgate.core import wire
+from taskgate.core.catalog.addresses import Address, folders_above
+from taskgate.core.catalog.apps import UI_SCHEME, is_for_apps
+from taskgate.core.catalog.entry import CatalogEntry, EntryKind
+from taskgate.core.catalog.links import scheme_of
+from taskgate.core.catalog.merge import merge
+from taskgate.core.catalog.names import NameStyle
+from taskgate.core.catalog.own_tool_names import RESERVED_NAMES
+from taskgate.core.catalog.skills import SKILL_FILE
+from taskgate.core.catalog.task_support import TaskSupport, supports_tasks
+from taskgate.core.governance.decision import Denied, Forward, Gate
+from taskgate.core.governance.pipeline import decide
+from taskgate.core.patterns import PatternKind
+from taskgate.core.scoping.scope import ScopeMode, ScopePolicy
+from taskgate.core.scoping.subset import Subset
+from taskgate.core.uri_template import UriTemplate
+from taskgate.gateway.catalog.offer import NOTHING_OMITTED, Offer, OmittedTools
+from taskgate.gateway.catalog.refs import PromptRef as PromptRef
+from taskgate.gateway.catalog.refs import ToolRef as ToolRef
+from taskgate.gateway.catalog.shown_addresses import SKILL_SCHEME, ShownAddresses
+from taskgate.gateway.catalog.slow_tools import SlowTools
+from taskgate.gateway.catalog.snapshot import CatalogSnapshot
+from taskgate.gateway.catalog.view import Quarantined
+from taskgate.gateway.catalog.view import View as View
+from taskgate.gateway.plan import Plan
+
+
+def build_view(
+    plan: Plan,
+    scope: ScopePolicy,
+    subset: Subset,
+    catalogs: CatalogSnapshot,
+    held: Mapping[str, str],
+    *,
+    slow_tools: SlowTools,
+) -> View:
+    """`held`: addresses that callers of this scope were given before, and whose they were."""
+    offers = catalogs.offers
+    capabilities = {server: offer.capabilities for server, offer in offers.items()}
+    visible: dict[EntryKind, dict[str, list[CatalogEntry]]] = {kind: {} for kind in EntryKind}
+    withheld: dict[PatternKind, tuple[tuple[str, str], ...]] = {}
+    for kind, listed in visible.items():
+        for server, offer in offers.items():
+            entries = offer.entries.get(kind, ())
+            listed[server] = [e for e in entries if _visible(plan, subset, e, catalogs.quarantined)]
+            if len(listed[server]) < len(entries):
+                shown = {e.name for e in listed[server]}
+                hidden = tuple((server, name) for e in entries if e.name not in shown for name in _names_of(e))
+                withheld[_PATTERNS[kind]] = withheld.get(_PATTERNS[kind], ()) + hidden
+    omitted = {server: _omitted(offer, plan.limits.tools_per_upstream) for server, offer in offers.items()}
+    addresses = _addresses(plan, subset, visible, catalogs.quarantined, held)
+    found = {
+        kind: merge(
+            kind,
+            listed,
+            scope.names,
+            reserved=_reserved(scope),
+            per_server=plan.limits.tools_per_upstream,
+            prefixes=plan.prefixes,
+            address=addresses.of_entry,
+        )
+        for kind, listed in visible.items()
+    }
+    notes = [note for offer in offers.values() for note in offer.notes]
+    notes += [note for merged in found.values() for note in merged.notes]
+    tool_names = found[EntryKind.TOOL].names
+    assert tool_names is not None
+    tools = {
+        name: _tool(plan, name, e, capabilities[e.server], catalogs, revision=subset.revision)
+        for name, e in found[EntryKind.TOOL].entries.items()
+    }
+    return View(
+        scope,
+        subset,
+        plan,
+        tools,
+        {name: PromptRef(name, e.server, e.name, e) for name, e in found[EntryKind.PROMPT].entries.items()},
+        found[EntryKind.RESOURCE].entries,
+        tuple((UriTemplate(name), e) for name, e in found[EntryKind.TEMPLATE].entries.items()),
+        tuple(notes),
+        tool_names,
+        capabilities,
+        catalogs.quarantined,
+        withheld,
+        _schemes((*found[EntryKind.RESOURCE].entries.values(), *found[EntryKind.TEMPLATE].entries.values()), addresses),
+        addresses,
+        found[EntryKind.SKILL].entries,
+        _app_tools(tools.values(), addresses),
+        slow_tools,
+        {server: each for server, each in omitted.items() if each != NOTHING_OMITTED},
+    )
+
+
+def _omitted(offer: Offer, limit: int) -> OmittedTools:
+    """What is beyond a limit, also where lists were fetched or kept under a higher one."""
+    tools = offer.entries.get(EntryKind.TOOL, ())
+    return offer.omitted.with_names(entry.name for entry in tools[limit:]) if len(tools) > limit else offer.omitted
+
+
+def _addresses(
+    plan: Plan,
+    subset: Subset,
+    visible: Mapping[EntryKind, Mapping[str, list[CatalogEntry]]],
+    quarantined: Quarantined,
+    held: Mapping[str, str],
+) -> ShownAddresses:
+    """The interfaces that are used in this view: those that tools declare, listed or not, and those that are listed."""
+    interfaces: dict[str, set[str]] = {}
+    refused: set[Address] = set()
+    for server, tools in visible[EntryKind.TOOL].items():
+        for uri in {uri for tool in tools for uri in tool.ui_addresses}:
+            interfaces.setdefault(server, set()).add(uri)
+            if not _admitted(plan, subset, PatternKind.RESOURCE, server, uri, quarantined=quarantined):
+                refused.add(Address(server, uri))
+    for server, resources in visible[EntryKind.RESOURCE].items():
+        listed = {entry.name for entry in resources if entry.name.startswith(UI_SCHEME)}
+        if listed:
+            interfaces.setdefault(server, set()).update(listed)
+    servers = frozenset(subset.servers)
+    skills = {
+        server: folders
+        for server in visible[EntryKind.SKILL]
+        if (folders := _skill_folders(visible[EntryKind.SKILL][server], visible[EntryKind.RESOURCE][server]))
+    }
+    return ShownAddresses(
+        {server: frozenset(uris) for server, uris in interfaces.items()},
+        skills,
+        held={uri: server for uri, server in held.items() if server in servers},
+        refused=frozenset(refused),
+    )
+
+
+def _skill_folders(skills: Iterable[CatalogEntry], resources: Iterable[CatalogEntry]) -> frozenset[str]:
+    """The folders of a server's skills. A server without the extension may list skills as resources, with the same addresses."""
+    folders = {entry.skill.root for entry in skills}
+    listed = [entry.name for entry in resources if entry.name.startswith(SKILL_SCHEME)]
+    folders |= {uri.removesuffix(SKILL_FILE) for uri in listed if uri.endswith(SKILL_FILE)}
+    return frozenset(folders | {uri for uri in listed if folders.isdisjoint(folders_above(uri))})
+
+
+def _names_of(entry: CatalogEntry) -> tuple[str, ...]:
+    """What an entry that is withheld stands for: a skill for all its files."""
+    if entry.kind is not EntryKind.SKILL:
+        return (entry.name,)
+    return (entry.name, *(file.uri for file in entry.skill.files or () if file.uri != entry.name))
+
+
+def _app_tools(tools: Iterable[ToolRef], addresses: ShownAddresses) -> dict[str, tuple[ToolRef, ...]]:
+    found: dict[str, tuple[ToolRef, ...]] = {}
+    for tool in tools:
+        if tool.server in addresses.interfaces and tool.entry is not None and is_for_apps(tool.entry.definition):
+            found[tool.name] = (*found.get(tool.name, ()), tool)
+    return found
+
+
+def _schemes(entries: Iterable[CatalogEntry], addresses: ShownAddresses) -> dict[str, frozenset[str]]:
+    found: dict[str, set[str]] = {"ui": set(addresses.interfaces)} if addresses.interfaces else {}
+    for server, folders in addresses.skills.items():
+        for scheme in {scheme_of(folder) for folder in folders}:
+            found.setdefault(scheme or "", set()).add(server)
+    for entry in entries:
+        scheme = scheme_of(entry.name)
+        if scheme is not None:
+            found.setdefault(scheme, set()).add(entry.server)
+    return {scheme: frozenset(servers) for scheme, servers in found.items()}
+
+
+def _reserved(scope: ScopePolicy) -> frozenset[str]:
+    """With plain names and no facade a server's tool wins over ours: the gateway is to be transparent there."""
+    transparent = scope.names is NameStyle.PLAIN and scope.mode is ScopeMode.DIRECT
+    return frozenset() if transparent else RESERVED_NAMES
+
+
+_PATTERNS: Final = {
+    EntryKind.TOOL: PatternKind.TOOL,
+    EntryKind.PROMPT: PatternKind.PROMPT,
+    EntryKind.RESOURCE: PatternKind.RESOURCE,
+    EntryKind.TEMPLATE: PatternKind.RESOURCE,
+    EntryKind.SKILL: PatternKind.RESOURCE,
+}
+
+
+def _tool(
+    plan: Plan,
+    name: str,
+    entry: CatalogEntry,
+    capabilities: Mapping[str, Any],
+    catalogs: CatalogSnapshot,
+    *,
+    revision: str,
+) -> ToolRef:
+    decision = decide(plan.gates, PatternKind.TOOL, entry.server, entry.name, quarantined=catalogs.quarantined)
+    forced = plan.gates.rules.forced(entry.server, entry.name)
+    params, unfit = entry.header_params or (), entry.header_params is None
+    tasks = supports_tasks(capabilities)
+    raw_name = wire.raw(entry.name)
+    forwarded = type(decision) is Forward and decision.note is None
+    as_task = entry.task_support is TaskSupport.REQUIRED or (tasks and entry.task_support is TaskSupport.OPTIONAL)
+    plain = forwarded and not forced and not params and not as_task
+    return ToolRef(
+        name,
+        entry.server,
+        entry.name,
+        decision,
+        entry,
+        tasks,
+        forced,
+        raw_name,
+        params,
+        unfit,
+        revision,
+        plain,
+        "outputSchema" in entry.definition,
+        plan.plain_timeout_of(entry.server),
+        catalogs.changed_interface(entry),
+    )
+
+
+def _visible(plan: Plan, subset: Subset, entry: CatalogEntry, quarantined: Quarantined) -> bool:
+    """In this scope, and for everything but tools also allowed; a tool's decision is kept with it, because it may be shown."""
+    kind = _PATTERNS[entry.kind]
+    if entry.kind is not EntryKind.TOOL:
+        return _admitted(plan, subset, kind, entry.server, entry.name, quarantined=quarantined)
+    if not subset.admits_kind(entry.server, entry.name, kind):
+        return False
+    decision = decide(plan.gates, kind, entry.server, entry.name, quarantined=quarantined)
+    return not isinstance(decision, Denied) or decision.gate is not Gate.VISIBILITY
+
+
+def _admitted(
+    plan: Plan, subset: Subset, kind: PatternKind, server: str, name: str, *, quarantined: Quarantined
+) -> bool:
+    if not subset.admits_kind(server, name, kind):
+        return False
+    return not isinstance(decide(plan.gates, kind, server, name, quarantined=quarantined), Denied)

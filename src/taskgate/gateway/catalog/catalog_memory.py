@@ -1,0 +1,65 @@
+"""Store the last lists of each server, so that a restarted gateway can serve them before the server is reachable."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Final
+
+from taskgate.core.catalog.entry import EntryKind
+from taskgate.core.errors import GatewayFault
+from taskgate.gateway.catalog.offer import Offer
+from taskgate.gateway.catalog.offer_codec import from_bytes, to_bytes
+from taskgate.ports.store import CatalogStore, KeptCatalog
+from taskgate.ports.upstream import Upstream
+from taskgate.telemetry.logs import log
+
+MOST_BYTES: Final = 16 * 1024 * 1024
+
+
+class CatalogMemory:
+    def __init__(self, store: CatalogStore) -> None:
+        self._store = store
+        self._stored: dict[str, tuple[str, bytes]] = {}
+
+    async def restore(self, upstreams: Mapping[str, Upstream]) -> dict[str, Offer]:
+        """What was known of these servers, as they are configured now; anything else is forgotten."""
+        found: dict[str, Offer] = {}
+        for kept in await self._store.kept_catalogs():
+            upstream = upstreams.get(kept.server)
+            same = upstream is not None and upstream.fingerprint == kept.fingerprint
+            offer = from_bytes(kept.server, kept.body, kept.listed_ms) if same else None
+            if offer is None:
+                self._store.forget_catalog(kept.server)
+                continue
+            self._stored[kept.server] = (kept.fingerprint, kept.body)
+            found[kept.server] = offer
+        return found
+
+    def announce(self, server: str, kinds: Collection[EntryKind]) -> None:
+        """Tell the other gateways on the store what the server said to us, also where we see no difference: one that sees another
+        program of the same server, or has looked in between, must tell its callers all the same."""
+        try:
+            self._store.announce_lists(server, sorted(kinds))
+        except GatewayFault as problem:
+            log.warning("changed lists not announced", server=server, why=problem.message)
+
+    def keep(self, upstream: Upstream, offer: Offer) -> None:
+        """Nobody waits for it, and it may be lost: a store in trouble is not a reason to show nothing."""
+        body = to_bytes(offer)
+        if len(body) > MOST_BYTES:
+            return
+        try:
+            if self._stored.get(upstream.id) == (upstream.fingerprint, body):
+                self._store.catalog_confirmed(upstream.id, offer.listed_ms)
+                return
+            self._store.keep_catalog(KeptCatalog(upstream.id, upstream.fingerprint, offer.listed_ms, body))
+            self._stored[upstream.id] = (upstream.fingerprint, body)
+        except GatewayFault as problem:
+            log.warning("lists not kept", server=upstream.id, why=problem.message)
+
+    def forget(self, server: str) -> None:
+        self._stored.pop(server, None)
+        try:
+            self._store.forget_catalog(server)
+        except GatewayFault as problem:
+            log.warning("kept lists not forgotten", server=server, why=problem.message)

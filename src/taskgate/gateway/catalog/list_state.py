@@ -1,0 +1,139 @@
+"""The state of one server's lists: what was fetched, when it is fetched again, and which callers wait for it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Final
+
+from taskgate.core.catalog.entry import EntryKind
+from taskgate.core.errors import TaskgateError
+from taskgate.gateway.catalog.offer import Offer
+
+FIRST_LIST_WAIT_S: Final = 8.0
+"""How long a caller who lists waits for a server of which nothing is known, counted from the first attempt to ask it."""
+BRIEF_WAIT_S: Final = 0.25
+"""How long anybody waits for lists that are being fetched again, counted from the moment the fetch began."""
+NAME_WAIT_S: Final = 2.0
+"""How long whoever names what is not listed waits for such a fetch."""
+RETRY_S: Final = 2.0
+LONGEST_RETRY_S: Final = 60.0
+
+
+@dataclass(slots=True)
+class ListState:
+    """What is known of one server, and what is being done about it."""
+
+    offer: Offer | None = None
+    failure: TaskgateError | None = None
+    failures: int = 0
+    """In a row."""
+    retry_at: float = 0.0
+    expires: float = 0.0
+    fetched: float = float("-inf")
+    """When the last fetch ended, well or not."""
+    named: float = float("-inf")
+    """When the server was last asked because somebody named what is not listed."""
+    stale: bool = False
+    connecting: bool = False
+    """A fetch waits for its connection: news of that connection is no reason to fetch again."""
+    owed: bool = False
+    """Somebody who listed was answered without these lists: when they come, that is news."""
+    announced: set[EntryKind] = field(default_factory=set)
+    untold: set[EntryKind] = field(default_factory=set)
+    """Those that the server announced to us, and that other gateways have not been told of."""
+    fetch: asyncio.Task[None] | None = None
+    began: float = 0.0
+
+    @property
+    def fetching(self) -> bool:
+        return self.fetch is not None and not self.fetch.done()
+
+    def due(self, now: float) -> bool:
+        if self.fetching or now < self.retry_at:
+            return False
+        return self.offer is None or self.stale or bool(self.offer.failed) or now > self.expires
+
+    def wait_s(self, now: float, *, listing: bool = False, naming: bool = False) -> float:
+        """How much longer a caller waits for the fetch under way."""
+        if (listing or naming) and self.offer is None and self.failures == 0:
+            return self.began + FIRST_LIST_WAIT_S - now
+        return self.began + (NAME_WAIT_S if naming else BRIEF_WAIT_S) - now
+
+    def asked_for_a_name(self, now: float, least_s: float) -> bool:
+        """Whether somebody who names what is not listed is a reason to ask the server, or to wait for the fetch under way."""
+        if self.fetching:
+            return True
+        if self.offer is not None and now - self.named <= least_s:
+            return False
+        self.named = now
+        return True
+
+    def restored(self, offer: Offer) -> None:
+        """What the last run knew: shown, and to be asked for at once."""
+        self.offer = offer
+
+    def outdated(self) -> None:
+        self.stale = True
+
+    def owes(self) -> None:
+        self.owed = True
+
+    def news(self, kinds: Collection[EntryKind], *, elsewhere: bool) -> bool:
+        """The server said that its lists changed, to us or `elsewhere`, or may have become another. Whether it is to be asked
+        because of that."""
+        self.announced.update(kinds)
+        self.untold.update(() if elsewhere else kinds)
+        if self.connecting or self.stale:
+            return False
+        self.stale, self.retry_at = True, 0.0
+        return not self.fetching
+
+    def fetched_by(self, fetch: asyncio.Task[None], now: float) -> asyncio.Task[None]:
+        self.fetch, self.began = fetch, now
+        return fetch
+
+    def give_up_fetch(self) -> asyncio.Task[None] | None:
+        """What is under way counts no more; whoever began it sees to its end."""
+        fetch, self.fetch, self.retry_at = self.fetch, None, 0.0
+        return fetch
+
+    def asks(self) -> None:
+        self.stale = False
+
+    @contextmanager
+    def connects(self) -> Iterator[None]:
+        self.connecting = True
+        try:
+            yield
+        finally:
+            self.connecting = False
+
+    def answered(self, now: float) -> None:
+        """Well or not."""
+        self.fetched = now
+
+    def failed(self, reason: TaskgateError, now: float) -> None:
+        """The server, or one of its lists, failed: it is asked again later, and ever later."""
+        self.failure = reason
+        self.failures += 1
+        self.retry_at = now + min(LONGEST_RETRY_S, RETRY_S * 2 ** min(self.failures - 1, 10))
+
+    def arrived(self, offer: Offer, expires: float, now: float) -> frozenset[EntryKind]:
+        """Lists have come. Which of them the server had announced as changed."""
+        self.offer, self.expires, self.owed = offer, expires, False
+        if offer.complete and offer.failed:
+            self.failed(next(iter(offer.failed.values())), now)
+        elif offer.complete:
+            self.failure, self.failures, self.retry_at = None, 0, 0.0
+        announced = frozenset(self.announced)
+        self.announced.clear()
+        return announced
+
+    def tells(self) -> frozenset[EntryKind]:
+        """What other gateways are to be told now."""
+        untold = frozenset(self.untold)
+        self.untold.clear()
+        return untold

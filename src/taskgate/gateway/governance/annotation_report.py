@@ -1,0 +1,93 @@
+"""Log the task support that each tool shows: one line when it is first seen or changes.
+
+Also warn if a policy expects other arguments than the tool declares. Nothing is decided here; views do that."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+
+from taskgate.core.catalog.entry import CatalogEntry, EntryKind
+from taskgate.core.catalog.task_support import sends_task_status, supports_tasks
+from taskgate.core.governance.decision import Action, action_of
+from taskgate.core.governance.pipeline import decide
+from taskgate.core.governance.task_annotation import annotation_line, shown_support
+from taskgate.core.patterns import PatternKind
+from taskgate.gateway.catalog.catalogs import Offer
+from taskgate.gateway.catalog.quarantine import Quarantine
+from taskgate.gateway.catalog.tool_entries import schema_of
+from taskgate.gateway.plan import Live, Plan
+from taskgate.telemetry.logs import log
+from taskgate.telemetry.metrics import Gauge, Labels, Metrics
+from taskgate.turns import PORTION
+
+
+class AnnotationReport:
+    def __init__(self, plan: Live[Plan], quarantine: Quarantine, metrics: Metrics) -> None:
+        self._plan = plan
+        self._quarantine = quarantine
+        self._lines: dict[tuple[str, str], str] = {}
+        self._shown: dict[tuple[str, str], str] = {}
+        self._tasks: dict[str, tuple[bool, bool]] = {}
+        metrics.show(
+            Gauge(
+                "taskgate_tools_by_annotation",
+                "Tools by the task support they show to callers that know tasks.",
+                ("annotation",),
+                self._counts,
+            )
+        )
+
+    def inspect(self, server: str, offer: Offer) -> None:
+        for _ in self.inspecting(server, offer):
+            pass
+
+    def inspecting(self, server: str, offer: Offer) -> Iterator[None]:
+        """Check a server's lists. Yields between portions."""
+        plan = self._plan.value
+        tasks, status = supports_tasks(offer.capabilities), sends_task_status(offer.capabilities)
+        if self._tasks.get(server) != (tasks, status):
+            self._tasks[server] = (tasks, status)
+            log.info(
+                f"Upstream capabilities: tasks={'true' if tasks else 'false'} sse={'true' if status else 'false'}",
+                server=server,
+            )
+        entries = offer.entries.get(EntryKind.TOOL, ())
+        names = {entry.name for entry in entries}
+        for gone in [tool for tool in self._lines if tool[0] == server and tool[1] not in names]:
+            del self._lines[gone], self._shown[gone]
+        for number, entry in enumerate(entries):
+            if number and number % PORTION == 0:
+                yield
+            self._note(plan, entry, tasks)
+
+    def _note(self, plan: Plan, entry: CatalogEntry, upstream_tasks: bool) -> None:
+        decision = decide(plan.gates, PatternKind.TOOL, entry.server, entry.name, quarantined=self._quarantine.tools)
+        action = action_of(decision)
+        forced = plan.gates.rules.forced(entry.server, entry.name)
+        shown = shown_support(
+            plan.calls.annotation_mode,
+            action,
+            upstream_tasks=upstream_tasks,
+            upstream_support=entry.task_support,
+            forced=forced,
+        )
+        tool = (entry.server, entry.name)
+        line = annotation_line(entry.name, shown, action, upstream_tasks=upstream_tasks, forced=forced)
+        self._shown[tool] = shown.value if shown is not None else "unlisted"
+        if self._lines.get(tool) != line:
+            self._lines[tool] = line
+            log.info(line, server=entry.server)
+            if action is Action.POLICY and plan.governing.policy is not None:
+                for warning in plan.governing.policy.contradictions(entry.server, entry.name, schema_of(entry)):
+                    log.warning("policy and schema disagree", detail=warning)
+
+    def adopt(self, offers: Mapping[str, Offer]) -> None:
+        """Report every tool again under the rules of a reload."""
+        for server in self._plan.value.registry.records:
+            if server in offers:
+                self.inspect(server, offers[server])
+
+    def _counts(self) -> Iterable[tuple[Labels, float]]:
+        counts = Counter(self._shown.values())
+        return [((shown,), float(count)) for shown, count in sorted(counts.items())]

@@ -1,0 +1,66 @@
+"""Build the approval request for one call, and its audit entry."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from taskgate.core.audit.chain import AuditEntry, revisions
+from taskgate.core.governance.decision import NeedsApproval
+from taskgate.core.governance.pipeline import workflow_named
+from taskgate.core.strict_json import AmbiguousJson
+from taskgate.gateway.governance.evaluate import binding_of
+from taskgate.gateway.governance.gated_call import GatedCall
+from taskgate.gateway.plan import Plan
+from taskgate.gateway.requests.strict_arguments import strict_value
+from taskgate.ports.approval_store import ApprovalRequest
+
+MAX_AUDITED_ARGUMENTS: Final = 16_384
+
+
+def question(
+    plan: Plan, approval_id: str, asked: GatedCall, needs: NeedsApproval, caller: str, *, wire_name: str, limit_key: str
+) -> ApprovalRequest:
+    """Return the request, bound to everything that approvers agree to."""
+    return ApprovalRequest(
+        approval_id,
+        workflow_named(plan.gates, needs.workflow),
+        f"{needs.rule}: {needs.reason}" if needs.reason else needs.rule,
+        binding_of(plan, asked),
+        caller,
+        wire_name,
+        asked.arguments,
+        asked.scope_revision,
+        limit_key,
+    )
+
+
+def audit_of(plan: Plan, asked: ApprovalRequest, task_id: str = "") -> AuditEntry:
+    """Return the audit entry of the request, with the arguments as approvers see them."""
+    redacted = plan.governing.redaction(asked.workflow.name).redact(value_of(asked.arguments))
+    small = len(asked.arguments) <= MAX_AUDITED_ARGUMENTS
+    bound = asked.binding
+    return AuditEntry(
+        0,
+        "approval_asked",
+        bound.principal,
+        bound.scope,
+        bound.server,
+        bound.tool,
+        bound.kind.value,
+        bound.arguments_digest,
+        redacted.value if small else None,
+        redacted.hidden,
+        asked.rule,
+        "held",
+        revisions(bound.policy_revision, asked.scope_revision),
+        asked.id,
+        task_id=task_id,
+    )
+
+
+def value_of(arguments: bytes) -> Any:
+    """Return the arguments as a value to display. Ambiguous JSON is returned as text."""
+    try:
+        return strict_value(arguments)
+    except AmbiguousJson:
+        return arguments.decode("utf-8", "replace")

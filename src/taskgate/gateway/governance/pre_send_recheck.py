@@ -1,0 +1,190 @@
+"""Check once more, immediately before a task's call is sent, that the gates still permit it.
+
+This runs on the store's thread, inside the transaction that writes the intent, so it only reads: the plan in force, the servers'
+lists and the standing grants. Any difference from what was approved ends the task before a byte is sent."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from taskgate.core.catalog.entry import EntryKind
+from taskgate.core.errors import CallerError
+from taskgate.core.governance.approval import Approval, Binding, State
+from taskgate.core.governance.approver import APPROVER_ROLE, Approver
+from taskgate.core.governance.decision import Decision, Denied, Gate, NeedsApproval, Settled
+from taskgate.core.governance.pipeline import (
+    REFUSED,
+    decide,
+    decide_unlisted,
+    workflow_named,
+)
+from taskgate.core.governance.recheck import POLICY_DRIFT, Present, Stopped, recheck
+from taskgate.core.governance.workflow import DEFAULT_WORKFLOW, Workflow
+from taskgate.core.patterns import PatternKind, judged_skeleton
+from taskgate.core.scoping.session_request import SessionRequest
+from taskgate.core.scoping.subset import Subset
+from taskgate.core.strict_json import AmbiguousJson
+from taskgate.core.tasks.endings import refused
+from taskgate.core.tasks.task import Task
+from taskgate.core.tasks.transition import TransitionEvent
+from taskgate.gateway.catalog.catalogs import Catalogs
+from taskgate.gateway.catalog.tool_entries import entry_of
+from taskgate.gateway.catalog.views import Views
+from taskgate.gateway.governance.evaluate import evaluate
+from taskgate.gateway.governance.expiries import ApprovalExpiries
+from taskgate.gateway.governance.gated_call import GatedCall
+from taskgate.gateway.governance.standing_grants import StandingGrants
+from taskgate.gateway.plan import Live, Plan
+from taskgate.gateway.requests.strict_arguments import strict_digest
+
+OWN_SERVER: Final = "taskgate"
+"""The server name of the gateway's own tools in rules and in the audit log. It is reserved."""
+_NOT_RUN = "The call was not executed."
+_ENTRIES: Final = {
+    PatternKind.TOOL: (EntryKind.TOOL,),
+    PatternKind.PROMPT: (EntryKind.PROMPT,),
+    PatternKind.RESOURCE: (EntryKind.RESOURCE, EntryKind.TEMPLATE),
+}
+
+
+class PreSendRecheck:
+    def __init__(
+        self, plan: Live[Plan], catalogs: Catalogs, grants: StandingGrants, expiries: ApprovalExpiries, views: Views
+    ) -> None:
+        self._expiries = expiries
+        self._views = views
+        self._plan = plan
+        self._catalogs = catalogs
+        self._grants = grants
+
+    async def prepare(self, task: Task) -> None:
+        """Fetch the server's lists if the call was approved, so that it is compared with the tool's current definition."""
+        if task.approval_id is not None and task.attempts == 0:
+            await self._catalogs.refresh(task.server)
+        else:
+            await self._catalogs.ready([task.server])
+
+    def __call__(self, task: Task, approval: Approval | None, now_ms: int) -> TransitionEvent | None:
+        """Return None if the call may be sent, otherwise the event that ends the task."""
+        passed_ms = 0 if approval is None else self._expiries.passed_ms(approval)
+        stopped = self._stopped(task, approval, max(now_ms, passed_ms))
+        if stopped is None:
+            return None
+        text = stopped.reason if task.may_have_been_sent else f"{stopped.reason} {_NOT_RUN}"
+        data = {"tool": task.wire_name, "task_id": task.id}
+        return refused(task, CallerError(stopped.error_type, text, gate=Gate.APPROVAL.value, data=data))
+
+    def _stopped(self, task: Task, approval: Approval | None, now_ms: int) -> Stopped | None:
+        plan = self._plan.value
+        asked = GatedCall(
+            task.principal,
+            plan.governing.roles.get(task.principal, frozenset()),
+            task.scope,
+            task.server,
+            task.tool,
+            task.arguments,
+            self.definition(task.server, task.tool),
+            facts=task.facts,
+        )
+        decision = self.evaluated(plan, asked, now_ms)
+        if approval is None or approval.state is State.USED:
+            return _without_approval(decision, spent=approval is not None)
+        return self.recheck(plan, approval, asked, decision, now_ms)
+
+    def evaluated(self, plan: Plan, asked: GatedCall, now_ms: int) -> Settled:
+        # A session's own narrowing ends with the session, so only the scope is checked; it may have shrunk since.
+        subset = self._views.subset(plan, asked.scope, SessionRequest())
+        if asked.server != OWN_SERVER and not _admits(subset, asked.kind, asked.server, asked.name):
+            return Denied(Gate.VISIBILITY, "the scope no longer has it", REFUSED)
+        decision = self._decision(plan, subset, asked.kind, asked.server, asked.name)
+        try:
+            return evaluate(plan, asked, decision, self._grants.current, now_ms)
+        except CallerError as problem:
+            return Denied(Gate.POLICY, problem.message, REFUSED)
+
+    def _decision(self, plan: Plan, subset: Subset, kind: PatternKind, server: str, name: str) -> Decision:
+        """Like `View.decision_on`, without a view: none can be built on the store's thread."""
+        held = self._catalogs.quarantined
+        offer = self._catalogs.offer(server)
+        entries = [e for k in _ENTRIES[kind] for e in offer.entries.get(k, ())] if offer is not None else []
+        if any(entry.name == name for entry in entries):
+            return decide(plan.gates, kind, server, name, quarantined=held)
+        excluded = subset.denies_lookalike(server, name, kind)
+        if excluded is not None:
+            return Denied(Gate.VISIBILITY, excluded.detail, REFUSED)
+        if kind is PatternKind.TOOL and offer is not None and offer.omitted.covers(name):
+            return Denied(Gate.VISIBILITY, "omitted from its server's list", REFUSED)
+        looks = judged_skeleton(name, kind)
+        alike = [entry.name for entry in entries if judged_skeleton(entry.name, kind) == looks]
+        withheld = any(
+            not _admits(subset, kind, server, other)
+            or isinstance(decide(plan.gates, kind, server, other, quarantined=held), Denied)
+            for other in alike
+        )
+        return decide_unlisted(plan.gates, kind, server, name, quarantined=held, withheld=(looks,) if withheld else ())
+
+    def recheck(
+        self, plan: Plan, approval: Approval, asked: GatedCall, decision: Settled, now_ms: int
+    ) -> Stopped | None:
+        found = recheck(
+            approval,
+            Present(
+                asked.principal,
+                asked.server,
+                asked.name,
+                _digest(asked.arguments),
+                asked.definition_digest,
+                plan.gates.revision,
+                decision,
+                _known(plan, approval.workflow),
+                standing(plan, approval.binding, approval.workflow),
+                now_ms,
+            ),
+        )
+        return found if isinstance(found, Stopped) else None
+
+    def definition(self, server: str, tool: str) -> str:
+        """Return the digest of the tool's current definition; empty if it is not listed."""
+        entry = entry_of(self._catalogs, server, tool)
+        return self._catalogs.definition(entry) if entry is not None else ""
+
+
+def _admits(subset: Subset, kind: PatternKind, server: str, name: str) -> bool:
+    return subset.admits(server, name) if kind is PatternKind.TOOL else subset.admits_kind(server, name, kind)
+
+
+def standing(plan: Plan, binding: Binding, workflow: str) -> Mapping[str, Approver]:
+    """Return the current approvers, including the caller itself if the workflow allows self-approval by elicitation."""
+    people = plan.governing.approvers
+    known = workflow_named(plan.gates, workflow)
+    if binding.kind is PatternKind.TOOL and known.self_approval and workflow in plan.governing.elicits:
+        return {**people, binding.principal: as_own_approver(plan, binding.principal)}
+    return people
+
+
+def as_own_approver(plan: Plan, principal: str) -> Approver:
+    """Return the caller as an approver of its own calls (`self_approval`)."""
+    roles = plan.governing.roles.get(principal, frozenset()) | {APPROVER_ROLE}
+    return plan.governing.person(Approver(principal, roles))
+
+
+def _known(plan: Plan, workflow: str) -> Workflow | None:
+    if workflow != DEFAULT_WORKFLOW and workflow not in plan.gates.workflows:
+        return None
+    return workflow_named(plan.gates, workflow)
+
+
+def _without_approval(decision: Settled, *, spent: bool) -> Stopped | None:
+    if isinstance(decision, Denied):
+        return Stopped(POLICY_DRIFT, "The policy changed and no longer allows this call.")
+    if isinstance(decision, NeedsApproval) and not spent:
+        return Stopped(POLICY_DRIFT, "The policy changed and now asks for an approval of this call; call again.")
+    return None
+
+
+def _digest(arguments: bytes) -> str:
+    try:
+        return strict_digest(arguments)
+    except AmbiguousJson:
+        return ""

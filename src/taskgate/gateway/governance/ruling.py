@@ -1,0 +1,85 @@
+"""The outcome of one vote on an approval, and the text that the approver is shown."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from taskgate.core.governance.approval import Approval, Refusal, State, Verdict
+from taskgate.core.governance.approver import Approver
+from taskgate.core.governance.grants import DEFAULT_GRANT_MS, Grant
+from taskgate.core.governance.workflow import Workflow
+from taskgate.core.identity.caller import OPERATOR
+from taskgate.ports.approval_store import HeldCall
+
+
+@dataclass(frozen=True, slots=True)
+class GrantRequest:
+    """A standing grant that an approver adds to an approval."""
+
+    for_ms: int = DEFAULT_GRANT_MS
+    exact_arguments: bool = False
+    whole_scope: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Ruling:
+    """The outcome of a vote. `refusal` is empty if the vote counted; `text` is shown to the voter."""
+
+    text: str
+    refusal: str = ""
+    held: HeldCall | None = None
+    grant: Grant | None = None
+    starts: bool | None = None
+    """Whether the task starts now rather than at its caller's next poll; None if it is no task, or not approved."""
+
+
+STARTS_NOW: Final = "It runs now."
+WAITS_FOR_CALLER: Final = "It runs when its caller asks for the task again."
+_WHY: Final[Mapping[Refusal, str]] = {
+    Refusal.ALREADY_VOTED: "You have approved this call already. Another approver must agree too.",
+    Refusal.EXPIRED: "The approval has expired and the call was refused. Its caller can send it again.",
+    Refusal.NOT_APPROVED: "This call is not approved.",
+    Refusal.NOT_DUE: "It is not due yet.",
+}
+_ANOTHER_APPROVER: Final = "`taskgate token new NAME --role approver` makes a token for one"
+
+
+def refused_text(why: Refusal, approval: Approval, who: Approver, page: str) -> str:
+    """Return why a vote did not count, and what to do instead. `page` is the URL of the approval page."""
+    if why is Refusal.OWN_CALL:
+        allow = f"`self_approval: true` in the workflow {approval.workflow} lets people decide on their own calls."
+        if who.id == OPERATOR:
+            # An agent may hold the operator's token, but it cannot have logged in.
+            return (
+                "This call was made with the operator's token, which therefore cannot approve it. Log in with the link that "
+                f"`taskgate approvals login` prints, and decide at {page}; or let another approver decide "
+                f"({_ANOTHER_APPROVER}). {allow}"
+            )
+        return f"You made this call, so another approver must decide ({_ANOTHER_APPROVER}). {allow}"
+    if why is Refusal.NOT_AN_APPROVER:
+        return (
+            f"You are not an approver of the workflow {approval.workflow}. Its approvers, and the operator, can decide at "
+            f"{page}. {_ANOTHER_APPROVER}; `approvers` in the workflow lists who may decide."
+        )
+    if why is Refusal.LOGIN_TOO_OLD:
+        return f"Approving this call needs a fresh login: log in again at {page}, and decide there."
+    if why is not Refusal.ALREADY_DECIDED:
+        return _WHY[why]
+    by = ", ".join(dict.fromkeys(vote.approver for vote in approval.votes))
+    state = "approved and sent" if approval.state is State.USED else approval.state.value
+    return f"This call is {state} already{f' (by {by})' if by else ''}."
+
+
+def accepted_text(approval: Approval, workflow: Workflow, grant: Grant | None, *, starts: bool | None) -> str:
+    """Return the text for a vote that counted. `starts`: whether the task starts now; None if it is no task."""
+    if approval.state is State.DENIED:
+        return "Denied. The tool will not run."
+    if approval.state is State.OPEN:
+        yes = sum(1 for vote in approval.votes if vote.verdict is Verdict.APPROVE)
+        return f"Noted: {yes} of {workflow.approvals_needed} approvals."
+    text = "Approved." if grant is None else f"Approved, and granted until revoked or expired (grant {grant.id})."
+    if starts is None:
+        return text
+    return f"{text} {STARTS_NOW if starts else WAITS_FOR_CALLER}"

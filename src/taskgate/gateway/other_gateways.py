@@ -1,0 +1,161 @@
+"""Act on changes by other gateways on the same store: wake waiting requests, start or stop runs, take over tasks.
+
+Announcements only say what to read. The store is authoritative, and everything awaited here is polled every two seconds even if
+no announcement arrives.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Final
+
+from taskgate import clock
+from taskgate.core.catalog.entry import EntryKind
+from taskgate.core.tasks.state import TaskState
+from taskgate.gateway.catalog.catalogs import Catalogs
+from taskgate.gateway.governance.approvals import Approvals
+from taskgate.gateway.list_hints import ListHints
+from taskgate.gateway.shared_caches import SharedCaches
+from taskgate.gateway.tasks.questions import TaskQuestions
+from taskgate.gateway.tasks.recovery import Recovery
+from taskgate.gateway.tasks.runs import Runs
+from taskgate.gateway.tasks.task_records import TaskRecords
+from taskgate.ports.outlet import CancelNote
+from taskgate.ports.replicas import APPROVALS, DEAD, LISTS, MISSED, POLL_S, TASKS, Wakeups, read_list_hint
+from taskgate.telemetry.logs import log
+
+_PAUSE_S: Final = 0.5
+_POLL_SHARE: Final = 10
+"""Looking at everything takes at most one part in so many of the time."""
+
+
+class OtherGateways:
+    def __init__(
+        self,
+        *,
+        wakeups: Wakeups | None,
+        records: TaskRecords,
+        runs: Runs,
+        questions: TaskQuestions,
+        approvals: Approvals,
+        recovery: Recovery,
+        caches: SharedCaches | None,
+        catalogs: Catalogs,
+    ) -> None:
+        """`wakeups` and `caches` are None where there are no others."""
+        self._wakeups = wakeups
+        self._records = records
+        self._runs = runs
+        self._questions = questions
+        self._approvals = approvals
+        self._recovery = recovery
+        self._caches = caches
+        self._catalogs = catalogs
+        self._list_hints = ListHints(partial(catalogs.changed, elsewhere=True))
+        self._loops: list[asyncio.Task[None]] = []
+        self._was_deaf = False
+        """What was missed has still to be looked for: the store may be in trouble when that is tried first."""
+
+    def start(self) -> None:
+        if self._wakeups is None:
+            return
+        todo: dict[str, Callable[[frozenset[str] | None], Awaitable[None]]]
+        todo = {TASKS: self._tasks, APPROVALS: self._open_approvals, DEAD: self._dead, LISTS: self._lists}
+        todo[MISSED] = self._missed
+        if self._caches is not None:
+            todo |= {topic: self._loading(self._caches, topic) for topic in self._caches.topics}
+        self._loops = [
+            asyncio.get_running_loop().create_task(follow_topic(self._wakeups, topic, act))
+            for topic, act in todo.items()
+        ]
+
+    async def close(self) -> None:
+        self._list_hints.close()
+        for loop in self._loops:
+            loop.cancel()
+        await asyncio.gather(*self._loops, return_exceptions=True)
+
+    async def _tasks(self, names: frozenset[str] | None) -> None:
+        """None: everything that anybody here waits for, or that runs here."""
+        wanted = names if names is not None else self._records.changes.awaited | self._runs.running_ids
+        for task_id in wanted:
+            await self._look_at(task_id, announced=names is not None)
+
+    async def _look_at(self, task_id: str, *, announced: bool) -> None:
+        task = await self._records.store.get(task_id)
+        if task is None:
+            return
+        await self._questions.check_stored_answers(task_id)
+        if announced or task.state.is_terminal:
+            self._records.changes.changed(task)
+        if task.owner != self._records.store.ownership.owner:
+            self._runs.abandon(task_id)
+            return
+        if task.state is TaskState.CANCELLED and (self._runs.is_running(task_id) or task.cancel_owed):
+            await self._runs.cancel(task, CancelNote())
+        else:
+            await self._approvals.task_changed_elsewhere(task)
+
+    def _loading(self, caches: SharedCaches, topic: str) -> Callable[[frozenset[str] | None], Awaitable[None]]:
+        async def load(names: frozenset[str] | None) -> None:
+            await (caches.load(topic) if names is not None else caches.load_if_changed(topic))
+
+        return load
+
+    async def _open_approvals(self, names: frozenset[str] | None) -> None:
+        for approval_id in names or ():
+            self._approvals.changed_elsewhere(approval_id)
+
+    async def _lists(self, names: frozenset[str] | None) -> None:
+        told: dict[str, set[EntryKind]] = {}
+        for server, said in map(read_list_hint, names or ()):
+            told.setdefault(server, set()).update(kind for kind in EntryKind if kind.value == said)
+        for server, kinds in told.items():
+            self._list_hints.came(server, kinds)
+
+    async def _missed(self, names: frozenset[str] | None) -> None:
+        """What others announced meanwhile, about lists and approvals, is not known: ask every server again, tell callers that
+        lists which change may have changed, and look at the approvals that somebody here waits for or was told of, and at what
+        became of our tasks."""
+        self._was_deaf = self._was_deaf or names is not None
+        if not self._was_deaf:
+            return
+        await self._approvals.refresh()
+        await self._decided_meanwhile()
+        for server, kinds in self._catalogs.changeable().items():
+            self._list_hints.came(server, kinds)
+        self._was_deaf = False
+
+    async def _decided_meanwhile(self) -> None:
+        """Tasks of ours that others have approved or cancelled: nobody need wait for them here, so the usual look misses them."""
+        after = ""
+        while tasks := await self._records.store.claimed(after):
+            for task in tasks:
+                if task.state in (TaskState.APPROVED, TaskState.CANCELLED):
+                    await self._look_at(task.id, announced=False)
+            after = tasks[-1].id
+
+    async def _dead(self, names: frozenset[str] | None) -> None:
+        if names is not None:
+            await self._recovery.take_over_dead()
+            await self._approvals.take_over()
+
+
+async def follow_topic(wakeups: Wakeups, topic: str, act: Callable[[frozenset[str] | None], Awaitable[None]]) -> None:
+    """Everything is looked at now and then even while hints keep coming: the one that was lost is not among them."""
+    due = clock.monotonic() + POLL_S
+    while True:
+        names = await wakeups.wait(topic, max(0.0, due - clock.monotonic()))
+        try:
+            if names is not None:
+                await act(names)
+            if names is None or clock.monotonic() >= due:
+                began = clock.monotonic()
+                await act(None)
+                took = clock.monotonic() - began
+                due = clock.monotonic() + max(POLL_S, _POLL_SHARE * took)
+        except Exception as fault:  # one round of a background loop: the next one looks again
+            log.warning("could not look at what other gateways did", topic=topic, why=str(fault))
+            await clock.sleep(_PAUSE_S)

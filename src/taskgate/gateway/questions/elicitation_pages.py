@@ -1,0 +1,125 @@
+"""Pages served by the gateway on which a user answers a question of a caller or of a server.
+
+A page belongs to one principal, is valid for a few minutes and only while the asking side is connected, and is answered once.
+The console renders it and authenticates the user.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from taskgate import clock
+from taskgate.core import wire
+from taskgate.core.errors import CallerError, GatewayFault
+from taskgate.gateway.events import EventHub, QuestionsChanged
+from taskgate.gateway.questions.url_elicitations import COMPLETE
+from taskgate.gateway.requests.session import Session
+
+MAX_PAGES: Final = 1_000
+MAX_VALUE: Final = 4_096
+
+
+class AnswerReceiver(Protocol):
+    """Who is told what the user says: a caller's session, or a server's conversation."""
+
+    @property
+    def gone(self) -> bool: ...
+
+    def tell(self, method: str, params: bytes) -> None: ...
+
+    async def told(self) -> None:
+        """Returns when whoever asks has what was told, as far as it can be known; raises CallerError if it came too late."""
+        ...
+
+
+class CallerReceiver:
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    @property
+    def gone(self) -> bool:
+        return self._session.closed
+
+    def tell(self, method: str, params: bytes) -> None:
+        self._session.notify(method, params)
+
+    async def told(self) -> None:
+        return
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ElicitationPage:
+    id: str
+    principal: str
+    asks: str
+    name: str
+    description: str
+    asker: AnswerReceiver
+    expires: float
+    is_elsewhere: bool = False
+    """It waits at another gateway on the same store."""
+
+    @property
+    def seconds_left(self) -> int:
+        return max(0, round(self.expires - clock.monotonic()))
+
+
+class ElicitationPages:
+    def __init__(self, events: EventHub) -> None:
+        self._pages: dict[str, ElicitationPage] = {}
+        self._events = events
+
+    def __len__(self) -> int:
+        return len(self._pages)
+
+    def open(
+        self, principal: str, asks: str, asker: AnswerReceiver, name: str, description: str, *, good_for_s: float
+    ) -> ElicitationPage:
+        """`asks` is what the user reads about who wants something."""
+        self._drop_expired()
+        if len(self._pages) >= MAX_PAGES:
+            raise GatewayFault("overloaded", "Too many pages wait for their users; try again later.", retry_after_s=30)
+        page_id = secrets.token_urlsafe(24)
+        page = ElicitationPage(page_id, principal, asks, name, description, asker, clock.monotonic() + good_for_s)
+        self._pages[page.id] = page
+        self._events.publish(QuestionsChanged(principal))
+        return page
+
+    def own(self) -> list[ElicitationPage]:
+        """Those that wait at this gateway."""
+        self._drop_expired()
+        return [page for page in self._pages.values() if not page.is_elsewhere]
+
+    def show_elsewhere(self, elsewhere: Iterable[ElicitationPage]) -> None:
+        """All that wait at other gateways now."""
+        kept = {page.id: page for page in self._pages.values() if not page.is_elsewhere}
+        self._pages = {**{page.id: page for page in elsewhere}, **kept}
+
+    def _drop_expired(self) -> None:
+        now = clock.monotonic()
+        for page in [page for page in self._pages.values() if page.expires <= now or page.asker.gone]:
+            del self._pages[page.id]
+
+    def find(self, page_id: str, who: str, is_operator: bool) -> ElicitationPage | None:
+        """The page, for the user it is meant for or the operator; for anybody else it does not exist."""
+        self._drop_expired()
+        page = self._pages.get(page_id)
+        return page if page is not None and (is_operator or page.principal == who) else None
+
+    def answer(self, page: ElicitationPage, value: str | None) -> None:
+        """The user has answered, or has said no (None). Whoever asked hears of it; a second answer is too late."""
+        told = {"type": "url", "name": page.name}
+        if value is not None:
+            told["value"] = value[:MAX_VALUE]
+        self.settle(page.id, wire.encode({"elicitationId": page.id, "elicitations": [told]}))
+
+    def settle(self, page_id: str, params: bytes) -> None:
+        """Tell whoever asked what was said on the page. Raises CallerError if it does not wait any more."""
+        page = self._pages.pop(page_id, None)
+        if page is None:
+            raise CallerError("unknown_elicitation", "This page was answered already, or its time is over.")
+        self._events.publish(QuestionsChanged(page.principal))
+        page.asker.tell(COMPLETE, params)

@@ -1,0 +1,130 @@
+"""Put another plan in force while the gateway runs. Only this module replaces the plan and the upstreams."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from taskgate.gateway.catalog.catalogs import Catalogs
+from taskgate.gateway.catalog.views import Views
+from taskgate.gateway.dynamic_servers import DynamicServers
+from taskgate.gateway.events import EventHub, ScopesChanged, TemporaryScopesChanged
+from taskgate.gateway.governance.annotation_report import AnnotationReport
+from taskgate.gateway.governance.known_people import FOR_EVER_MS, KnownPeople
+from taskgate.gateway.governance.pins import Pins
+from taskgate.gateway.governance.unsafe_config import warn_unsafe_config
+from taskgate.gateway.methods.temporary_scopes import TemporaryScopes
+from taskgate.gateway.plan import Live, Plan
+from taskgate.gateway.questions.activity import Activity
+from taskgate.gateway.questions.separated import SeparatedServers
+from taskgate.gateway.requests.admission import Admission
+from taskgate.gateway.requests.budgets import Budgets
+from taskgate.gateway.scope_record import ScopeRecord
+from taskgate.ports.store import IdentityRecord, Store
+from taskgate.ports.upstream import Upstream
+
+SERVER: Final = "server"
+"""The kind of record that says how a server is to be used at all gateways on the store."""
+_DRAINED: Final = b"drained"
+
+
+@dataclass(frozen=True, slots=True)
+class Configured:
+    """What the operator's own configuration comes to, without servers that callers added."""
+
+    plan: Plan
+    upstreams: Mapping[str, Upstream]
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class Reload:
+    configured: Configured
+    plan: Live[Plan]
+    upstreams: Live[Mapping[str, Upstream]]
+    dynamic_servers: DynamicServers
+    temporary_scopes: TemporaryScopes
+    people: KnownPeople
+    views: Views
+    catalogs: Catalogs
+    activity: Activity
+    budgets: Budgets
+    admission: Admission
+    scope_record: ScopeRecord
+    pins: Pins
+    annotations: AnnotationReport
+    store: Store
+    separated: SeparatedServers
+    events: EventHub
+    drained: frozenset[str] = field(default=frozenset())
+    """Servers that somebody took out of every scope, until they are enabled; where no other gateway shares the store also until
+    this one is restarted."""
+
+    def __post_init__(self) -> None:
+        self.events.subscribe(TemporaryScopesChanged, self._temporary_scopes_changed)
+
+    def adopt(self, configured: Configured, changed: frozenset[str]) -> None:
+        """The new plan holds from the next request on; requests under way end under the old one."""
+        before = self.plan.value
+        self.configured = configured
+        plan, upstreams = self.dynamic_servers.merged(configured.plan, configured.upstreams)
+        plan = self._without_drained(plan)
+        plan = self.temporary_scopes.merged(replace(plan, revision=max(plan.revision, before.revision + 1)))
+        plan = self.people.merged(plan)
+        self.plan.replace(plan)
+        self.upstreams.replace(upstreams)
+        self.separated.apply()
+        self.catalogs.adopt(changed, plan.limits)
+        self.activity.adopt(plan.limits)
+        self.budgets.adopt(plan)
+        self.admission.adopt(plan.limits)
+        self.scope_record.start_over()
+        if before.gates is not plan.gates:
+            self.pins.adopt(self.catalogs.offers())
+            self.annotations.adopt(self.catalogs.offers())
+            warn_unsafe_config(plan.gates, self.store)
+        if before.registry is not plan.registry or before.scopes != plan.scopes or before.gates is not plan.gates:
+            self.events.publish(ScopesChanged())
+
+    async def drain(self, name: str, *, drained: bool) -> None:
+        """Take a server out of every scope, or put it back, at every gateway on the store. Its connections and the calls under
+        way stay."""
+        if self.store.revisions is not None:
+            body = _DRAINED if drained else b""
+            until_ms = FOR_EVER_MS if drained else self.store.now_ms()
+            await self.store.keep_identity_record(IdentityRecord(SERVER, name, "", until_ms, body), announce=True)
+        self._adopt_drained(self.drained | {name} if drained else self.drained - {name})
+
+    async def drained_elsewhere(self) -> None:
+        """Another gateway on the same store may have taken a server out, or put it back."""
+        kept = await self.store.identity_records(SERVER)
+        self._adopt_drained(frozenset(record.name for record in kept if record.body == _DRAINED))
+
+    def _adopt_drained(self, drained: frozenset[str]) -> None:
+        if drained != self.drained:
+            self.drained = drained
+            self.adopt(self.configured, frozenset())
+
+    def _without_drained(self, plan: Plan) -> Plan:
+        if not self.drained:
+            return plan
+        records = plan.registry.records.values()
+        kept = [replace(one, enabled=False) if one.id in self.drained else one for one in records]
+        return replace(plan, registry=plan.registry.replaced_by(kept))
+
+    def dynamic_servers_changed(self, name: str) -> None:
+        """A server was added or removed by a caller: everything else stays as the operator has it."""
+        self.adopt(self.configured, frozenset({name}))
+
+    async def dynamic_servers_changed_elsewhere(self) -> None:
+        """Another gateway on the same store may have added or removed some."""
+        changed = await self.dynamic_servers.synchronize()
+        if changed:
+            self.adopt(self.configured, changed)
+
+    def _temporary_scopes_changed(self, event: TemporaryScopesChanged) -> None:
+        """The same plan with other temporary scopes. Their names are never used twice, so nothing else is worked out anew."""
+        plan, _ = self.dynamic_servers.merged(self.configured.plan, self.configured.upstreams)
+        plan = self.temporary_scopes.merged(replace(plan, revision=self.plan.value.revision))
+        self.plan.replace(replace(self.plan.value, scopes=plan.scopes, temporary_scopes=plan.temporary_scopes))
+        self.views.forget(event.gone)

@@ -1,0 +1,107 @@
+"""Record each effective set of servers and tools once: in the log, the metrics and the audit log."""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+from collections.abc import Mapping
+from typing import Any, Final
+
+from taskgate.core import wire
+from taskgate.core.audit.chain import AuditEntry
+from taskgate.core.scoping.subset import Reason, Subset
+from taskgate.gateway.plan import Plan
+from taskgate.ports.store import Store
+from taskgate.telemetry.logs import log
+from taskgate.telemetry.metrics import Metrics
+
+MOST_TOLD: Final = 100
+MOST_TOOLS_TOLD: Final = 1000
+MOST_SCOPES_TOLD: Final = 1000
+
+
+class ScopeRecord:
+    def __init__(self, store: Store, metrics: Metrics) -> None:
+        self._store = store
+        self._metrics = metrics
+        self._scopes_told = 0
+        self._tools_told: set[str] = set()
+
+    def start_over(self) -> None:
+        """After a reload every set is worth telling again."""
+        self._scopes_told = 0
+        self._tools_told.clear()
+
+    def composed(self, subset: Subset) -> None:
+        """Someone's set of servers was worked out: once for each scope, wish and revision."""
+        for line in subset.log:
+            self._metrics.denied_reason.add(line.subject, line.reason.value)
+        self._scopes_told += 1
+        if self._scopes_told > MOST_SCOPES_TOLD:
+            # Callers can make up wishes for ever; the record of them ends here until the next reload.
+            return
+        facts = facts_of(subset)
+        reason = wire.encode({"servers": facts["servers"], "excluded": facts["excluded"]}).decode("utf-8")
+        self._store.record(
+            AuditEntry(0, "scope", scope=subset.scope, kind="scope", policy_revision=subset.revision, reason=reason)
+        )
+        if subset.servers:
+            log.info("scope in effect", **facts)
+        else:
+            log.warning("scope is empty: its callers see no tools", **facts)
+
+    def shown(self, subset: Subset, tools: Mapping[str, list[str]], excluded: Mapping[str, str]) -> None:
+        """Someone's set of tools was worked out, from what the servers list now. One status for each server, all at once.
+
+        `tools` has each server that could be listed; `excluded` the reason for each of their tools that is left out.
+        """
+        for server in subset.servers:
+            self._metrics.injection.add(server, "success" if server in tools else "failed")
+        for line in subset.log:
+            if line.reason not in (Reason.NOT_REQUESTED, Reason.NOT_SELECTED):
+                self._metrics.injection.add(line.subject, "denied")
+        body = wire.encode({"tools": _first(tools), "excluded": dict(list(excluded.items())[:MOST_TOOLS_TOLD])})
+        whole = wire.encode([subset.scope, subset.revision, tools, excluded])
+        digest = hashlib.sha256(whole).hexdigest()
+        if digest in self._tools_told or len(self._tools_told) >= MOST_SCOPES_TOLD:
+            return
+        self._tools_told.add(digest)
+        self._store.record(
+            AuditEntry(
+                0,
+                "scope_tools",
+                scope=subset.scope,
+                kind="scope",
+                policy_revision=subset.revision,
+                arguments_digest=f"sha256:{digest}",
+                decision=f"{sum(map(len, tools.values()))} tools, {len(excluded)} left out",
+                reason=body.decode("utf-8"),
+            )
+        )
+
+
+def _first(tools: Mapping[str, list[str]]) -> dict[str, list[str]]:
+    """As many names as a row may hold; the digest is that of all of them."""
+    left, found = MOST_TOOLS_TOLD, {}
+    for server, names in tools.items():
+        found[server] = names[:left]
+        left -= len(found[server])
+    return found
+
+
+def scope_hint(plan: Plan, asked: str) -> str:
+    """For operators: what is wrong with the name of a scope."""
+    if asked in plan.disabled_scopes:
+        return f"The scope {asked!r} is switched off."
+    near = difflib.get_close_matches(asked, plan.scopes, n=1)
+    told = f"Did you mean {near[0]!r}?" if near else f"There are: {', '.join(sorted(plan.scopes)) or 'none'}."
+    return f"There is no scope {asked[:80]!r} for this token. {told}"
+
+
+def facts_of(subset: Subset) -> dict[str, Any]:
+    """The effective set, as log lines and the audit tell it."""
+    facts: dict[str, Any] = {"scope": subset.scope, "revision": subset.revision, "servers": list(subset.servers)}
+    facts["excluded"] = {line.subject: line.reason.value for line in subset.log[:MOST_TOLD]}
+    if len(subset.log) > MOST_TOLD:
+        facts["excluded_in_all"] = len(subset.log)
+    return facts

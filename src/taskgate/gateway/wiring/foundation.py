@@ -1,0 +1,111 @@
+"""What almost every part of the gateway needs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from taskgate.core.waterfall import Waterfall
+from taskgate.gateway.events import EventHub
+from taskgate.gateway.governance.call_log import CallLog
+from taskgate.gateway.governance.call_recorder import CallRecorder
+from taskgate.gateway.governance.known_people import KnownPeople
+from taskgate.gateway.governance.usage_counter import UsageCounter
+from taskgate.gateway.methods.session_ends import SessionEnds
+from taskgate.gateway.methods.subscriptions import Subscriptions
+from taskgate.gateway.plan import Live, Plan
+from taskgate.gateway.public_address import PublicAddress
+from taskgate.gateway.questions.separated import SeparatedServers
+from taskgate.gateway.requests.budgets import Budgets
+from taskgate.gateway.requests.open_conversations import OpenConversations
+from taskgate.gateway.requests.request_state import RequestStateSigner
+from taskgate.gateway.requests.session_table import SessionTable
+from taskgate.gateway.tasks.conversation import Conversations
+from taskgate.ports.replicas import SessionStore
+from taskgate.ports.store import Store
+from taskgate.ports.upstream import Upstream
+from taskgate.telemetry.metrics import Metrics
+
+if TYPE_CHECKING:
+    from taskgate.telemetry.tracing import Tracing
+
+
+@dataclass(slots=True, eq=False)
+class Foundation:
+    """What almost every part needs."""
+
+    plan: Live[Plan]
+    upstreams: Live[Mapping[str, Upstream]]
+    store: Store
+    metrics: Metrics
+    events: EventHub
+    state_signer: RequestStateSigner
+    tracing: Tracing | None
+    waterfall: Waterfall
+    address: PublicAddress
+    budgets: Budgets
+    sessions: SessionTable
+    conversations: OpenConversations
+    subscriptions: Subscriptions
+    recorder: CallRecorder
+    usage: UsageCounter
+    call_log: CallLog
+    people: KnownPeople
+    separated: SeparatedServers
+    session_rows: SessionStore | None
+    """Where other gateways find our sessions, if there are others."""
+    sessions_elsewhere: Live[frozenset[str]]
+
+    def session_ends(self, conversations: Conversations) -> SessionEnds:
+        return SessionEnds(
+            self.sessions, self.subscriptions, conversations, self.upstreams, events=self.events, rows=self.session_rows
+        )
+
+    @property
+    def home(self) -> str:
+        """Under which name other gateways reach this one; empty where they cannot."""
+        return self.session_rows.owner if self.session_rows is not None else ""
+
+
+def foundation(
+    address: PublicAddress,
+    store: Store,
+    metrics: Metrics,
+    *,
+    seal_key: bytes,
+    tracing: Tracing | None,
+    session_rows: SessionStore | None,
+) -> Foundation:
+    """`address` has the plan that the gateway begins with."""
+    live, events = address.plan, EventHub()
+    people = KnownPeople(store, events)
+    live.replace(people.merged(live.value))
+    budgets = Budgets(live.value)
+    metrics.show(*budgets.gauges())
+    sessions = SessionTable(live)
+    elsewhere: Live[frozenset[str]] = Live(frozenset())
+    upstreams: Live[Mapping[str, Upstream]] = Live({})
+    recorder, usage = CallRecorder(store, live), UsageCounter(store, metrics, events)
+    return Foundation(
+        plan=live,
+        upstreams=upstreams,
+        store=store,
+        metrics=metrics,
+        events=events,
+        state_signer=RequestStateSigner(seal_key, store.now_ms),
+        tracing=tracing,
+        waterfall=Waterfall(),
+        address=address,
+        budgets=budgets,
+        sessions=sessions,
+        conversations=OpenConversations(sessions, elsewhere),
+        subscriptions=Subscriptions(),
+        recorder=recorder,
+        usage=usage,
+        call_log=CallLog(store, live, recorder, usage),
+        people=people,
+        separated=SeparatedServers(store, upstreams),
+        session_rows=session_rows,
+        sessions_elsewhere=elsewhere,
+    )

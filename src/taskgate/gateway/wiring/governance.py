@@ -1,0 +1,41 @@
+"""Create the approvals and the gate."""
+
+from __future__ import annotations
+
+from taskgate.gateway.governance.approvals import Approvals
+from taskgate.gateway.governance.ask_caller import AskCaller
+from taskgate.gateway.governance.denials import Denials
+from taskgate.gateway.governance.expiries import ApprovalExpiries
+from taskgate.gateway.governance.gate import CallGate
+from taskgate.gateway.governance.pre_send_recheck import PreSendRecheck
+from taskgate.gateway.governance.standing_grants import StandingGrants
+from taskgate.gateway.wiring.foundation import Foundation
+from taskgate.gateway.wiring.groups import GovernanceGroup, TaskGroup
+
+
+def wire_governance(
+    base: Foundation,
+    running: TaskGroup,
+    grants: StandingGrants,
+    expiries: ApprovalExpiries,
+    recheck: PreSendRecheck,
+    *,
+    denials: Denials,
+) -> GovernanceGroup:
+    approvals = Approvals(
+        running.records,
+        running.runs,
+        running.presence,
+        plan=base.plan,
+        grants=grants,
+        expiries=expiries,
+        address=base.address,
+        metrics=base.metrics,
+        events=base.events,
+    )
+    return GovernanceGroup(
+        approvals,
+        AskCaller(approvals, running.followers, base.store, base.plan, base.events),
+        CallGate(base.store, base.plan, approvals, recheck, base.metrics, denials=denials, recorder=base.recorder),
+        denials,
+    )

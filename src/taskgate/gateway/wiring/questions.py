@@ -1,0 +1,49 @@
+"""Create the parts that answer the servers' requests."""
+
+from __future__ import annotations
+
+from taskgate.gateway.questions.activity import Activity
+from taskgate.gateway.questions.asker import Asker
+from taskgate.gateway.questions.elicitation_pages import ElicitationPages
+from taskgate.gateway.questions.listed_elicitations import OwnElicitations, ServerElicitations
+from taskgate.gateway.questions.models import Models, shown_to_operator
+from taskgate.gateway.questions.url_elicitations import UrlElicitations
+from taskgate.gateway.relay.relay import Relay
+from taskgate.gateway.relay.suspended_calls import SuspendedCalls
+from taskgate.gateway.wiring.foundation import Foundation
+from taskgate.gateway.wiring.groups import QuestionGroup
+
+
+def wire_questions(base: Foundation) -> QuestionGroup:
+    activity = Activity(base.store, base.plan, base.upstreams, base.address, base.conversations, events=base.events)
+    models = Models(base.plan, base.budgets, shown_to_operator(activity.inbox), base.store.record, base.usage.spent)
+    urls = UrlElicitations(base.plan, base.store.record, base.events)
+    pages = ElicitationPages(base.events)
+    own_pages = OwnElicitations(base.plan, urls, pages, base.address)
+    return QuestionGroup(
+        activity,
+        models,
+        urls,
+        Asker(activity, models, urls, base.plan),
+        pages,
+        own_pages,
+        ServerElicitations(base.plan, own_pages),
+    )
+
+
+def wire_suspended_calls(base: Foundation, asking: QuestionGroup) -> SuspendedCalls:
+    return SuspendedCalls(asking.urls, asking.asker.otherwise, asking.asker.refusal, base.home)
+
+
+def wire_relay(base: Foundation, asking: QuestionGroup, suspended: SuspendedCalls) -> Relay:
+    return Relay(
+        base.state_signer,
+        suspended,
+        asking.urls,
+        ask=asking.asker.ask_caller,
+        ask_otherwise=asking.asker.otherwise,
+        refusal=asking.asker.refusal,
+        waterfall=base.waterfall,
+        tracing=base.tracing,
+        events=base.events,
+    )

@@ -1,0 +1,82 @@
+"""Parts that exist only if other gateways share the store."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING
+
+from taskgate.gateway.governance.standing_grants import StandingGrants
+from taskgate.gateway.methods.following import Following
+from taskgate.gateway.methods.session_ends import SessionEnds
+from taskgate.gateway.methods.shared_sessions import SharedSessions
+from taskgate.gateway.methods.temporary_scopes import TemporaryScopes
+from taskgate.gateway.questions.activity import Activity
+from taskgate.gateway.questions.shared_inbox import SharedInbox
+from taskgate.gateway.reload import Reload
+from taskgate.gateway.tasks.conversation_homes import ConversationHomes
+from taskgate.ports.credentials import AccountConnector
+from taskgate.ports.replicas import GRANTS, PINS, SCOPES, SERVERS, TOKENS
+
+if TYPE_CHECKING:
+    pass
+from taskgate.gateway.wiring.foundation import Foundation
+from taskgate.gateway.wiring.groups import CatalogGroup, QuestionGroup
+
+
+def changed_elsewhere(
+    grants: StandingGrants,
+    lists: CatalogGroup,
+    temporary_scopes: TemporaryScopes,
+    reload: Reload,
+    base: Foundation,
+    *,
+    accounts: AccountConnector,
+) -> Mapping[str, Callable[[], Awaitable[object]]]:
+    """How each kind of thing that another gateway on the same store may have changed is read again."""
+
+    async def identity_records() -> None:
+        await base.people.load()
+        await base.separated.load()
+        await accounts.look_again()
+        await reload.drained_elsewhere()
+
+    return {
+        GRANTS: grants.load,
+        TOKENS: identity_records,
+        PINS: partial(lists.pins.load_again, lists.catalogs.offers),
+        SCOPES: temporary_scopes.synchronize,
+        SERVERS: reload.dynamic_servers_changed_elsewhere,
+    }
+
+
+def shared_sessions(
+    base: Foundation, following: Following, ends: SessionEnds, activity: Activity
+) -> SharedSessions | None:
+    """None where no other gateway could go on with a session."""
+    rows, wakeups = base.session_rows, base.store.wakeups
+    if rows is None or wakeups is None:
+        return None
+    return SharedSessions(
+        rows,
+        wakeups,
+        base.sessions,
+        following,
+        ends,
+        plan=base.plan,
+        elsewhere=base.sessions_elsewhere,
+        state_signer=base.state_signer,
+        conversations=ConversationHomes(
+            rows,
+            base.sessions_elsewhere,
+            lambda: [feed.key.stream for feed in activity.feeds() if feed.key.session_id is None],
+        ),
+    )
+
+
+def shared_inbox(base: Foundation, asking: QuestionGroup) -> SharedInbox | None:
+    """None where no other gateway could show what is asked here."""
+    rows, wakeups = base.store.shared_questions, base.store.wakeups
+    if rows is None or wakeups is None:
+        return None
+    return SharedInbox(rows, wakeups, asking.activity.inbox, asking.pages, base.events)

@@ -1,0 +1,133 @@
+"""Create the use cases and the own tools."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from taskgate.gateway.calls.call_tool import ToolCalls
+from taskgate.gateway.calls.durable_calls import DurableCalls
+from taskgate.gateway.calls.lookup import Lookup
+from taskgate.gateway.calls.readings import Readings
+from taskgate.gateway.calls.sending import Sending
+from taskgate.gateway.calls.skill_discovery import SkillDiscovery
+from taskgate.gateway.calls.skill_files import SkillFiles
+from taskgate.gateway.calls.skills import Skills
+from taskgate.gateway.calls.task_contract import TaskContract
+from taskgate.gateway.catalog.argument_checks import ArgumentChecks
+from taskgate.gateway.catalog.completions import Completions
+from taskgate.gateway.catalog.known_skills import KnownSkills
+from taskgate.gateway.governance.approval_by_url import ApprovalByUrl
+from taskgate.gateway.governance.denials import Denials
+from taskgate.gateway.governance.held_readings import HeldReadings
+from taskgate.gateway.method_tables import Methods
+from taskgate.gateway.methods.completion import Completing
+from taskgate.gateway.methods.following import Following
+from taskgate.gateway.own_tools import use_resources
+from taskgate.gateway.own_tools.answer_questions import QUESTION_TOOLS, QuestionParts
+from taskgate.gateway.own_tools.await_activity import WAITING_TOOLS
+from taskgate.gateway.own_tools.execute_tool import EXECUTE_TOOLS, ExecuteParts
+from taskgate.gateway.own_tools.follow_tasks import TASK_TOOLS
+from taskgate.gateway.own_tools.list_offers import LOOKING_TOOLS, LookingParts
+from taskgate.gateway.own_tools.manage_servers import MANAGING_TOOLS, ManagingParts
+from taskgate.gateway.own_tools.own_resources import ResourceParts
+from taskgate.gateway.own_tools.search_tools import SEARCH_TOOLS, SearchParts
+from taskgate.gateway.own_tools.table import OwnTools
+from taskgate.gateway.own_tools.task_card import CARD_TOOLS, CardParts
+from taskgate.gateway.own_tools.timers_and_logs import SESSION_TOOLS, SessionParts
+from taskgate.gateway.own_tools.tool import TaskParts, bind_tools
+from taskgate.gateway.own_tools.use_skills import SKILL_TOOLS, SkillParts
+from taskgate.gateway.relay.relay import Relay
+from taskgate.gateway.reload import Reload
+from taskgate.gateway.tasks.engine import TaskEngine
+
+if TYPE_CHECKING:
+    pass
+from taskgate.gateway.wiring.foundation import Foundation
+from taskgate.gateway.wiring.groups import CatalogGroup, GovernanceGroup, QuestionGroup
+
+
+def use_cases(
+    base: Foundation,
+    lists: CatalogGroup,
+    asking: QuestionGroup,
+    tasks: TaskEngine,
+    governed: GovernanceGroup,
+    *,
+    relay: Relay,
+    reload: Reload,
+) -> Methods:
+    """The use cases, each with what it needs."""
+    lookup = Lookup(base.plan, lists.catalogs, lists.views)
+    sending = Sending(base.plan, base.upstreams, relay, base.budgets, lists.returned_uris)
+    completions, held = Completions(base.plan, base.events), HeldReadings(governed.gate, tasks, base.plan, base.events)
+    skill_files = SkillFiles(lookup, sending, KnownSkills(lists.catalogs), lists.pins)
+    readings = Readings(lookup, sending, held, completions, lists.contents, skill_files)
+    arguments = ArgumentChecks(base.plan, lists.validation, completions)
+    durable = DurableCalls(
+        lookup=lookup,
+        arguments=arguments,
+        budgets=base.budgets,
+        gate=governed.gate,
+        by_url=ApprovalByUrl(base.state_signer, governed.approvals, tasks, base.plan),
+        tasks=tasks,
+        call_log=base.call_log,
+        contract=TaskContract(lookup, base.metrics.validation_errors.add),
+    )
+    tool_calls = ToolCalls(
+        lookup, sending, durable, tasks, arguments=arguments, validation=lists.validation, call_log=base.call_log
+    )
+    servers = ManagingParts(
+        lookup=lookup,
+        upstreams=base.upstreams,
+        dynamic_servers=reload.dynamic_servers,
+        servers_changed=reload.dynamic_servers_changed,
+        held=held,
+        record=base.store.record,
+        activity=asking.activity,
+    )
+    skills = Skills(readings, skill_files, SkillDiscovery(lookup, base.upstreams))
+    card = CardParts(TaskParts(tasks, asking.activity), base.address)
+    return Methods(
+        lookup=lookup,
+        upstreams=base.upstreams,
+        tool_calls=tool_calls,
+        own_tools=_own_tools(tool_calls, readings, card, servers, skills, denials=governed.denials),
+        readings=readings,
+        skills=skills,
+        completing=Completing(lookup, sending, completions),
+        following=Following(base.subscriptions, readings, sending, tasks),
+        tasks=tasks.methods,
+        dynamic_servers=reload.dynamic_servers,
+    )
+
+
+def _own_tools(
+    tool_calls: ToolCalls,
+    readings: Readings,
+    card: CardParts,
+    servers: ManagingParts,
+    skills: Skills,
+    *,
+    denials: Denials,
+) -> OwnTools:
+    """Our own tools and resources, each family of them with what it needs."""
+    following = card.following
+    lookup, activity = readings.lookup, following.activity
+    helpers = {
+        **bind_tools(TASK_TOOLS, following),
+        **bind_tools(WAITING_TOOLS, following),
+        **bind_tools(QUESTION_TOOLS, QuestionParts(activity.inbox, following.tasks.store)),
+    }
+    resources = ResourceParts(readings, following)
+    tools = {
+        **helpers,
+        **bind_tools(LOOKING_TOOLS, LookingParts(lookup, servers.upstreams)),
+        **bind_tools(EXECUTE_TOOLS, ExecuteParts(lookup, tool_calls, following)),
+        **bind_tools(use_resources.TOOLS, resources),
+        **bind_tools(SESSION_TOOLS, SessionParts(lookup, servers.upstreams, activity)),
+        **bind_tools(MANAGING_TOOLS, servers),
+        **bind_tools(SEARCH_TOOLS, SearchParts(lookup, tool_calls, activity, helpers)),
+        **bind_tools(CARD_TOOLS, card),
+        **bind_tools(SKILL_TOOLS, SkillParts(skills, activity)),
+    }
+    return OwnTools(lookup, tools, resources, denials)
