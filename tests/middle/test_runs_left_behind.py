@@ -67,7 +67,7 @@ async def test_abandoned_run_releases_its_slot_and_keeps_the_task(
             return msgspec.structs.replace(task, owner="gw_other") if task is not None and task_id == first else task
 
         monkeypatch.setattr(tasks.store, "get", taken_over)
-        await gate.life.app.gateway.lifecycle.others._look_at(first, announced=True)
+        await gate.life.app.gateway.lifecycle.others._check_task(first, announced=True)
         await gate.advance(1)
         assert (await shown(gate, second))["status"] == "completed", "its turn has come"
         assert not tasks.runs.is_running(first)

@@ -196,10 +196,10 @@ async def test_lists_that_others_heard_of_are_asked_for_at_once_and_then_ever_so
     hints = ListHints(lambda server, kinds: asked.append((clock.monotonic() - began, server, frozenset(kinds))))
     began = clock.monotonic()
     for _ in range(100):
-        hints.came("books", {EntryKind.TOOL})
-        hints.came("books", {EntryKind.PROMPT})
+        hints.add("books", {EntryKind.TOOL})
+        hints.add("books", {EntryKind.PROMPT})
         await asyncio.sleep(0.1)
-    hints.came("notes", ())
+    hints.add("notes", ())
     times = [at for at, server, _ in asked if server == "books"]
     assert times[:5] == [0.0, 0.0, pytest.approx(0.1), pytest.approx(0.1), pytest.approx(0.2)]
     assert all(later - earlier >= 1.7 for earlier, later in itertools.pairwise(times[4:]))

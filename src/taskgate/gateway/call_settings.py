@@ -20,7 +20,7 @@ class ExecuteOn(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ToolTrait:
-    """What the operator knows about one tool."""
+    """Settings of one tool in the configuration."""
 
     tool_class: ToolClass | None = None
     key_argument: str | None = None
@@ -28,8 +28,6 @@ class ToolTrait:
 
 @dataclass(frozen=True, slots=True)
 class CallSettings:
-    """How calls are run and delivered where nothing else is said."""
-
     timeout_s: float = 600.0
     sync_timeout_s: float = 60.0
     annotation_mode: AnnotationMode = AnnotationMode.AUTO
@@ -38,9 +36,9 @@ class CallSettings:
     default_ttl_ms: int = 600_000
     max_ttl_ms: int = 86_400_000
     facade_ttl_ms: int = 300_000
-    """How long tasks made by the facade's tools are kept: their callers cannot say."""
+    """Retention of tasks created by the facade's tools, whose callers cannot specify one."""
     keep_result_ms: int = 300_000
-    """How long a result can be read from the end of its task on, at the least."""
+    """Minimum retention of a result after the end of its task."""
     seed_task_codes: bool = False
     poll_ms: int = 1_000
     approval_poll_ms: int = 15_000

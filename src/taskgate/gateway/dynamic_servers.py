@@ -1,4 +1,9 @@
-"""Servers that a caller brought along while the gateway runs, and the record of who gets what."""
+"""Servers that callers add at run time (`facade.add_server`).
+
+They exist until they are removed or the gateway ends. If several gateways share a store, those with a URL are stored there and
+available at all of them. A program is started only for a caller on stdio and never through a shell; a URL must be a public https
+one. Each addition is a governed call, and an added server passes the same gates as any server of its scope.
+"""
 
 from __future__ import annotations
 
@@ -18,13 +23,13 @@ from taskgate.mcp.addresses import is_public_address
 from taskgate.ports.store import KeptServer, ServerStore
 from taskgate.ports.upstream import Upstream
 
-MAX_GUESTS: Final = 20
+MAX_ADDED: Final = 20
 CONNECT_S: Final = 20.0
 
 
 @dataclass(frozen=True, slots=True)
 class NewServer:
-    """What a caller says about a server: an address, or a program to start."""
+    """A server as the caller describes it: a URL, or a program to start."""
 
     name: str
     url: str | None = None
@@ -42,7 +47,7 @@ class DynamicServer:
 
 
 def _refuse_inner(host: str) -> None:
-    """Numbers are judged here, for a clear answer; names when they are resolved, by the connection itself."""
+    """Refuse private IP addresses here, for a clear error; host names are checked when they are resolved."""
     number = host.strip("[]")
     if number == "localhost" or (
         (number.replace(".", "").isdigit() or ":" in number) and not is_public_address(number)
@@ -54,7 +59,7 @@ def _refuse_inner(host: str) -> None:
 
 class DynamicServers:
     def __init__(self, make: Callable[[NewServer], Upstream], shared: ServerStore | None, *, local: bool) -> None:
-        """`local`: the only caller is the one who started this gateway. `shared`: where other gateways see them."""
+        """`local`: the process that started the gateway is its only caller. `shared`: rows that other gateways read."""
         self._shared = shared
         self._make = make
         self._local = local
@@ -67,7 +72,7 @@ class DynamicServers:
         return mode == "on" or (mode == "session" and self._local)
 
     def check(self, plan: Plan, new: NewServer) -> None:
-        """May this server be added? Raises with what to do if not."""
+        """Check that this server may be added. Raises CallerError with the next step."""
         if not self.allowed(plan):
             raise CallerError(
                 "invalid_params", "Servers cannot be added here. The operator can allow it with facade.add_server."
@@ -80,11 +85,11 @@ class DynamicServers:
             _refuse_inner(check_peer_url(new.url).ascii_host)
         if new.name in plan.registry.records or new.name in self._adding:
             raise CallerError("invalid_params", f"There is a server {new.name[:80]!r} already; choose another name.")
-        if len(self._dynamic_servers) + len(self._adding) >= MAX_GUESTS:
-            raise CallerError("invalid_params", f"There are {MAX_GUESTS} added servers already; remove some.")
+        if len(self._dynamic_servers) + len(self._adding) >= MAX_ADDED:
+            raise CallerError("invalid_params", f"There are {MAX_ADDED} added servers already; remove some.")
 
     async def add(self, plan: Plan, scope: str, new: NewServer) -> None:
-        """Connect to it, and keep it if that works."""
+        """Connect to the server, and keep it if that succeeds."""
         kind = TransportKind.STDIO if new.command is not None else TransportKind.HTTP
         record = RegistryRecord(new.name, kind, new.name, PatternSet.of(("*",)))
         problems = Registry.build([*plan.registry.records.values(), record]).problems
@@ -110,7 +115,7 @@ class DynamicServers:
         await self._keep(DynamicServer(scope, record, upstream), new)
 
     async def _keep(self, server: DynamicServer, new: NewServer) -> None:
-        """A program belongs to the caller at this gateway; an address is everybody's."""
+        """Store a server with a URL for all gateways; a program stays at this gateway."""
         if self._shared is not None and new.command is None:
             kept = KeptServer(new.name, server.scope, msgspec.json.encode(new))
             try:
@@ -128,7 +133,7 @@ class DynamicServers:
             self._known_to_all.add(new.name)
 
     async def synchronize(self) -> frozenset[str]:
-        """Other gateways have added or removed servers: the names of those that are new or gone here."""
+        """Apply changes by other gateways. Return the names of added and removed servers."""
         assert self._shared is not None
         kept = {row.name: row for row in await self._shared.kept_servers()}
         gone = [name for name in self._known_to_all if name not in kept]
@@ -144,7 +149,7 @@ class DynamicServers:
         return frozenset(gone) | {row.name for row in new}
 
     def check_removal(self, plan: Plan, name: str) -> None:
-        """May this server be removed? Raises with what to do if not."""
+        """Check that this server may be removed. Raises CallerError with the next step."""
         if not self.allowed(plan):
             raise CallerError(
                 "invalid_params", "Servers cannot be removed here. The operator can allow it with facade.add_server."
@@ -160,7 +165,7 @@ class DynamicServers:
         await self._dynamic_servers.pop(name).upstream.close()
 
     def merged(self, plan: Plan, upstreams: Mapping[str, Upstream]) -> tuple[Plan, Mapping[str, Upstream]]:
-        """A plan with the dynamic servers in it; one whose name the operator has taken meanwhile stays out."""
+        """Return the plan with the added servers. One whose name is configured meanwhile is left out."""
         dynamic_servers = {
             name: server for name, server in self._dynamic_servers.items() if name not in plan.registry.records
         }

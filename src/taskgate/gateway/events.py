@@ -1,4 +1,9 @@
-"""The events of the gateway. Each says what has happened; none asks for anything."""
+"""The event hub, and the events of the gateway. Each event states what has happened.
+
+Publishers do not depend on subscribers, which subscribe in their constructors. Handlers run synchronously, in order of
+subscription; one that fails is logged and does not affect the others. What may prevent or change something is no event but a
+required collaborator.
+"""
 
 from __future__ import annotations
 
@@ -15,17 +20,9 @@ from taskgate.gateway.requests.session import Session
 from taskgate.ports.approval_store import ApprovalRequest
 from taskgate.telemetry.logs import log
 
-# The events of the gateway. Each says what has happened; none asks for anything.
-#
-# One hub for telling facts inside the process: publishers do not know who listens, and listeners subscribe when they
-# are made.
-#
-# Handlers run at once, in the order of subscription. A handler that fails is logged and keeps nobody else from hearing.
-# What may stop or change something is no event: it is a required argument of whoever must ask it.
-
 
 class HubEvent:
-    """Base of everything that can be published: a frozen value that says what has happened."""
+    """Base of all events: a frozen value."""
 
     __slots__ = ()
 
@@ -50,14 +47,14 @@ class EventHub:
 
 @dataclass(frozen=True, slots=True)
 class TaskChanged(HubEvent):
-    """The store has moved a task on."""
+    """The state of a stored task changed."""
 
     task: Task
 
 
 @dataclass(frozen=True, slots=True)
 class TaskExpired(HubEvent):
-    """The result of a task that ended is no longer kept."""
+    """The result of an ended task was deleted."""
 
     task: Task
 
@@ -89,7 +86,7 @@ class ResultAwaited(HubEvent):
 
 @dataclass(frozen=True, slots=True)
 class TaskStreamOpened(HubEvent):
-    """There is a stream on which a task's questions can be asked, and it is known to whoever pushes them."""
+    """A stream was opened and registered that can carry a task's questions."""
 
     task_id: str
 
@@ -103,17 +100,17 @@ class ConversationIdle(HubEvent):
 
 @dataclass(frozen=True, slots=True)
 class ElicitationCompleted(HubEvent):
-    """A server says that an address which it had a person open has done its work."""
+    """A server reported that a URL elicitation is complete."""
 
     server: str
     params: Raw | None
     request: Request | None = None
-    """The open request on whose stream the server said so."""
+    """The open request on whose stream the server reported it."""
 
 
 @dataclass(frozen=True, slots=True)
 class ApprovalOpened(HubEvent):
-    """A call waits for people: as a task, or, without one, as the request that is held."""
+    """A call waits for approval: as a task, or, without one, as a held request."""
 
     task: Task | None
     approval: ApprovalRequest
@@ -122,7 +119,7 @@ class ApprovalOpened(HubEvent):
 
 @dataclass(frozen=True, slots=True)
 class ApprovalOver(HubEvent):
-    """An approval is decided, expired or no longer needed. The principal is empty where another gateway moved it."""
+    """An approval was decided, has expired or is no longer needed. The principal is empty if another gateway changed it."""
 
     approval_id: str
     principal: str
@@ -130,14 +127,14 @@ class ApprovalOver(HubEvent):
 
 @dataclass(frozen=True, slots=True)
 class QuestionsChanged(HubEvent):
-    """A question was put into a caller's inbox, or has left it."""
+    """A question was added to a caller's inbox, or removed."""
 
     caller: str
 
 
 @dataclass(frozen=True, slots=True)
 class DefinitionChanged(HubEvent):
-    """A server lists a tool with another definition than the pinned one, or the content of its interface is another."""
+    """A tool's definition, or the content of its interface, differs from its pin."""
 
     server: str
     tool: str
@@ -146,7 +143,7 @@ class DefinitionChanged(HubEvent):
 
 @dataclass(frozen=True, slots=True)
 class ListsChanged(HubEvent):
-    """A server's lists are different from what they were."""
+    """A server's lists changed."""
 
     server: str
     kinds: frozenset[EntryKind]
@@ -154,7 +151,7 @@ class ListsChanged(HubEvent):
 
 @dataclass(frozen=True, slots=True)
 class ListsFetched(HubEvent):
-    """A server has returned all its lists, whether or not they are what they were."""
+    """All lists of a server were fetched, whether or not they changed."""
 
     server: str
     changed: bool
@@ -162,21 +159,21 @@ class ListsFetched(HubEvent):
 
 @dataclass(frozen=True, slots=True)
 class SessionEnded(HubEvent):
-    """A caller's session is over: deleted, idle for too long, or ended with the gateway."""
+    """A caller's session ended: deleted, idle for too long, or at shutdown."""
 
     session: Session
 
 
 @dataclass(frozen=True, slots=True)
 class DataErased(HubEvent):
-    """An admin erased what is kept about a principal."""
+    """An admin erased a principal's data."""
 
     principal: str
 
 
 @dataclass(frozen=True, slots=True)
 class TemporaryScopesChanged(HubEvent):
-    """A scope was handed over at run time, or one of these has ended. All other scopes are what they were."""
+    """A temporary scope was created or has ended. All other scopes are unchanged."""
 
     gone: frozenset[str]
 
@@ -188,4 +185,4 @@ class CredentialsChanged(HubEvent):
 
 @dataclass(frozen=True, slots=True)
 class ScopesChanged(HubEvent):
-    """A new plan is in force that may show callers other lists than the one before."""
+    """A new plan is in force, under which callers may see other lists."""

@@ -12,7 +12,7 @@ from taskgate.ports.model_provider import ModelProvider
 
 
 class Validate(StrEnum):
-    """What happens with values that do not fit a tool's schema."""
+    """What to do with values that do not match a tool's schema."""
 
     OFF = "off"
     WARN = "warn"
@@ -21,7 +21,7 @@ class Validate(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ModelSource:
-    """One provider, what each server may spend with it, and whether a person looks first."""
+    """One provider, the spending limit per server, and whether a person reviews requests."""
 
     provider: ModelProvider
     limits: SpendLimits
@@ -39,7 +39,7 @@ class Features:
     url_expiry_s: float = 300.0
     loopback_urls: bool = False
     degraded_passthrough: bool = False
-    """Plain calls go on although what other gateways may have changed was not confirmed lately."""
+    """Whether plain calls continue although shared records were not confirmed recently."""
     task_card: TaskCard = TaskCard.AUTO
     result_not_ready: bool = False
     """`compat.result_not_ready`."""
@@ -47,7 +47,7 @@ class Features:
     """`audit.calls: every`."""
     models: tuple[ModelSource, ...] = ()
     model_servers: frozenset[str] = frozenset()
-    """Servers whose sampling a model may answer."""
+    """Servers whose sampling requests a model may answer."""
     close_models: Callable[[], Awaitable[None]] | None = None
     models_origin: object = field(default=None, repr=False)
-    """What the models were made from, to see whether a reload changed it."""
+    """The configuration of the models, to detect a change at a reload."""

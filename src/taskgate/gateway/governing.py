@@ -14,7 +14,7 @@ from taskgate.ports.policy_engine import PolicyEngine
 
 
 class Elicits(StrEnum):
-    """How the caller itself is shown an approval, where its workflow says so."""
+    """How an approval request is shown to the caller itself, if the workflow allows that."""
 
     FORM = "form"
     URL = "url"
@@ -22,7 +22,7 @@ class Elicits(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RecordSettings:
-    """`governance.record`: which part of the calls is kept, for how long, and what is hidden in them."""
+    """`governance.record`: sample rate, retention and redaction of recorded calls."""
 
     sample: float
     keep_ms: int
@@ -31,7 +31,7 @@ class RecordSettings:
 
 @dataclass(frozen=True, slots=True)
 class KnownToken:
-    """A token of the configuration, for whoever looks after them."""
+    """A configured token, for the operator's token commands."""
 
     id: str
     principal: str
@@ -42,15 +42,13 @@ class KnownToken:
 
 @dataclass(frozen=True, slots=True)
 class Governing:
-    """What governance needs besides the gates: the policies, the people, and what is hidden from them."""
-
     policy: PolicyEngine | None = None
     approvers: Mapping[str, Approver] = field(default_factory=dict)
     roles: Mapping[str, frozenset[str]] = field(default_factory=dict)
     """The roles of every principal with a token, for policies."""
     redactions: Mapping[str, Redaction] = field(default_factory=dict)
     elicits: Mapping[str, Elicits] = field(default_factory=dict)
-    """Workflows whose question may be shown to the caller itself."""
+    """Workflows whose approval requests may be shown to the caller itself."""
     grants: bool = True
     longest_grant_ms: int = 3_600_000
     pins: PinMode = PinMode.WARN
@@ -59,23 +57,23 @@ class Governing:
     public_url: str | None = None
     tokens: tuple[KnownToken, ...] = ()
     people: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    """Each name of somebody who is known by several, with all of them."""
+    """For each principal of a person with several: all of them."""
     record: RecordSettings | None = None
     operators_own: frozenset[str] = frozenset()
-    """Principals whose person is the operator: those of a local gateway without identities."""
+    """Principals that are the operator: those of a local gateway without identities."""
 
     def owns_account_of(self, who: Approver, principal: str) -> bool:
-        """Whether an account that is connected for this principal is this person's own."""
+        """Return whether an account connected for this principal belongs to this person."""
         return self.person(who).owns_account_of(principal, self.operators_own)
 
     def login_of(self, principal: str) -> str | None:
-        """As whom a person logs in who is this principal. Anonymous callers of a gateway with identities have no login."""
+        """Return the login name for this principal. Anonymous callers of a gateway with identities have none."""
         if principal in self.operators_own:
             return OPERATOR
         return principal if principal != ANONYMOUS else None
 
     def person(self, who: Approver) -> Approver:
-        """Somebody with every name they are known by, so that they count once and never decide on their own calls."""
+        """Return the approver with all their principals, so that they count once and cannot approve their own calls."""
         identities = self.people.get(who.id)
         return who if identities is None else replace(who, identities=identities)
 

@@ -25,7 +25,7 @@ class Limits:
     queue_per_server: int = 1000
     runs_per_server: int = 500
     calls_per_caller_per_second: float | None = None
-    """Of one caller; None is no limit."""
+    """Per caller; None: unlimited."""
     burst_per_caller: int = 50
     calls_in_flight: int = 10_000
     pending_questions_per_server: int = 100
@@ -56,11 +56,11 @@ class Limits:
     calls_in_flight_per_caller: int | None = None
     calls_in_flight_per_tenant: int | None = None
     sampling_of_tenant: SpendLimits = field(default_factory=SpendLimits)
-    """What models may spend for all callers of one tenant together."""
+    """Spending limit of models for one tenant."""
 
 
 def pending_limits(limits: Limits) -> PendingLimits:
-    """How many approvals may be open."""
+    """Return the limits on open approvals."""
     return PendingLimits(
         limits.pending_approvals_per_caller, limits.anonymous_pending_approvals, limits.pending_approvals_per_tenant
     )

@@ -11,11 +11,11 @@ from taskgate.core.catalog.entry import EntryKind
 from taskgate.core.token_bucket import BucketLevel, TokenBucket, take
 
 LISTS_ANEW: Final = TokenBucket(per_second=0.5, burst=5)
-"""How often lists are asked for because of what other gateways heard: a server may give each of us another list every time."""
+"""Rate of fetches caused by other gateways: a server may return a different list to each of them every time."""
 
 
 class ListHints:
-    """Servers to be asked for their lists again, at once or as soon as their turn has come."""
+    """Fetches at once, or as soon as the rate limit allows."""
 
     def __init__(self, changed: Callable[[str, Collection[EntryKind]], None]) -> None:
         self._changed = changed
@@ -23,7 +23,7 @@ class ListHints:
         self._waiting: dict[str, set[EntryKind]] = {}
         self._timers: dict[str, asyncio.TimerHandle] = {}
 
-    def came(self, server: str, kinds: Collection[EntryKind]) -> None:
+    def add(self, server: str, kinds: Collection[EntryKind]) -> None:
         if server in self._waiting:
             self._waiting[server].update(kinds)
             return
@@ -36,7 +36,7 @@ class ListHints:
 
     def _turn(self, server: str) -> None:
         del self._timers[server]
-        self.came(server, self._waiting.pop(server))
+        self.add(server, self._waiting.pop(server))
 
     def close(self) -> None:
         for timer in self._timers.values():

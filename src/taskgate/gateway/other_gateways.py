@@ -28,7 +28,7 @@ from taskgate.telemetry.logs import log
 
 _PAUSE_S: Final = 0.5
 _POLL_SHARE: Final = 10
-"""Looking at everything takes at most one part in so many of the time."""
+"""A full check takes at most this fraction (1/n) of the time."""
 
 
 class OtherGateways:
@@ -44,7 +44,7 @@ class OtherGateways:
         caches: SharedCaches | None,
         catalogs: Catalogs,
     ) -> None:
-        """`wakeups` and `caches` are None where there are no others."""
+        """`wakeups` and `caches` are None if no other gateway shares the store."""
         self._wakeups = wakeups
         self._records = records
         self._runs = runs
@@ -55,8 +55,8 @@ class OtherGateways:
         self._catalogs = catalogs
         self._list_hints = ListHints(partial(catalogs.changed, elsewhere=True))
         self._loops: list[asyncio.Task[None]] = []
-        self._was_deaf = False
-        """What was missed has still to be looked for: the store may be in trouble when that is tried first."""
+        self._missed_announcements = False
+        """Whether missed announcements still have to be made up for: the first attempt may find the store unavailable."""
 
     def start(self) -> None:
         if self._wakeups is None:
@@ -78,12 +78,12 @@ class OtherGateways:
         await asyncio.gather(*self._loops, return_exceptions=True)
 
     async def _tasks(self, names: frozenset[str] | None) -> None:
-        """None: everything that anybody here waits for, or that runs here."""
+        """Check these tasks; None: all tasks that are awaited or run here."""
         wanted = names if names is not None else self._records.changes.awaited | self._runs.running_ids
         for task_id in wanted:
-            await self._look_at(task_id, announced=names is not None)
+            await self._check_task(task_id, announced=names is not None)
 
-    async def _look_at(self, task_id: str, *, announced: bool) -> None:
+    async def _check_task(self, task_id: str, *, announced: bool) -> None:
         task = await self._records.store.get(task_id)
         if task is None:
             return
@@ -113,28 +113,28 @@ class OtherGateways:
         for server, said in map(read_list_hint, names or ()):
             told.setdefault(server, set()).update(kind for kind in EntryKind if kind.value == said)
         for server, kinds in told.items():
-            self._list_hints.came(server, kinds)
+            self._list_hints.add(server, kinds)
 
     async def _missed(self, names: frozenset[str] | None) -> None:
         """What others announced meanwhile, about lists and approvals, is not known: ask every server again, tell callers that
         lists which change may have changed, and look at the approvals that somebody here waits for or was told of, and at what
         became of our tasks."""
-        self._was_deaf = self._was_deaf or names is not None
-        if not self._was_deaf:
+        self._missed_announcements = self._missed_announcements or names is not None
+        if not self._missed_announcements:
             return
         await self._approvals.refresh()
         await self._decided_meanwhile()
         for server, kinds in self._catalogs.changeable().items():
-            self._list_hints.came(server, kinds)
-        self._was_deaf = False
+            self._list_hints.add(server, kinds)
+        self._missed_announcements = False
 
     async def _decided_meanwhile(self) -> None:
-        """Tasks of ours that others have approved or cancelled: nobody need wait for them here, so the usual look misses them."""
+        """Check this gateway's tasks that others approved or cancelled; those that are not awaited here are not polled."""
         after = ""
         while tasks := await self._records.store.claimed(after):
             for task in tasks:
                 if task.state in (TaskState.APPROVED, TaskState.CANCELLED):
-                    await self._look_at(task.id, announced=False)
+                    await self._check_task(task.id, announced=False)
             after = tasks[-1].id
 
     async def _dead(self, names: frozenset[str] | None) -> None:
@@ -144,7 +144,7 @@ class OtherGateways:
 
 
 async def follow_topic(wakeups: Wakeups, topic: str, act: Callable[[frozenset[str] | None], Awaitable[None]]) -> None:
-    """Everything is looked at now and then even while hints keep coming: the one that was lost is not among them."""
+    """Act on announcements of one topic, and check everything periodically, because announcements can be lost."""
     due = clock.monotonic() + POLL_S
     while True:
         names = await wakeups.wait(topic, max(0.0, due - clock.monotonic()))
@@ -156,6 +156,6 @@ async def follow_topic(wakeups: Wakeups, topic: str, act: Callable[[frozenset[st
                 await act(None)
                 took = clock.monotonic() - began
                 due = clock.monotonic() + max(POLL_S, _POLL_SHARE * took)
-        except Exception as fault:  # one round of a background loop: the next one looks again
+        except Exception as fault:  # one round of a background loop: the next round retries
             log.warning("could not look at what other gateways did", topic=topic, why=str(fault))
             await clock.sleep(_PAUSE_S)

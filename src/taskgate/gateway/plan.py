@@ -42,27 +42,27 @@ class Plan:
     limits: Limits = field(default_factory=Limits)
     calls: CallSettings = field(default_factory=CallSettings)
     trusted: frozenset[str] = frozenset()
-    """Servers whose annotations are believed."""
+    """Servers whose tool annotations are trusted."""
     traits: Mapping[tuple[str, str], ToolTrait] = field(default_factory=dict)
     governing: Governing = field(default_factory=Governing)
     disabled_scopes: frozenset[str] = frozenset()
     refuse_questions: frozenset[str] = frozenset()
-    """Servers whose questions may not wait in an inbox."""
+    """Servers whose requests may not wait in an inbox."""
     refuse_sampling: frozenset[str] = frozenset()
     add_server: str | None = None
     """Whether callers may add servers: off, session or on; None where the transport decides."""
     features: Features = field(default_factory=Features)
     profiles: Mapping[str, Profile] = field(default_factory=dict)
     temporary_scopes: frozenset[str] = frozenset()
-    """Those of `scopes` that were handed over at run time; each is only for the bearer of its own token."""
+    """Scopes created at run time; each is valid only for its own token."""
 
     @property
     def prefixes(self) -> dict[str, str]:
-        """What stands in front of the tool names of a server instead of its id."""
+        """Return the configured name prefixes by server."""
         return {server: record.namespace for server, record in self.registry.records.items() if record.namespace}
 
     def has_helpers(self, scope: str | None) -> bool:
-        """Whether a text for callers of this scope may name the tools that follow tasks and answer questions; None: of any."""
+        """Return whether texts for callers of this scope may name the helper tools; None: of all scopes."""
         known = self.scopes.values() if scope is None else [self.scopes[scope]] if scope in self.scopes else []
         return all(policy.has_helpers for policy in known)
 
@@ -72,7 +72,7 @@ class Plan:
         return asked / 1000 if asked else self.calls.timeout_s
 
     def plain_timeout_of(self, server: str) -> float:
-        """How long a plain call may take: bounded more tightly where it can never become a task."""
+        """Return the timeout of a plain call; shorter if it can never become a task."""
         off = self.calls.delivery.promote_after_s <= 0 or self.calls.annotation_mode is AnnotationMode.STRICT
         return min(self.timeout_of(server), self.calls.sync_timeout_s) if off else self.timeout_of(server)
 

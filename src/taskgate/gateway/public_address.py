@@ -15,11 +15,11 @@ class PublicAddress:
         self._listening = DEFAULT_BASE
 
     def listening_at(self, base_url: str) -> None:
-        """The port is known now."""
+        """Set the address once the port is known."""
         self._listening = base_url
 
     def base(self, plan: Plan | None = None) -> str:
-        """For the plan in force, or for one that is about to be."""
+        """Return the base URL for the plan in force, or for `plan`."""
         return (plan or self.plan.value).governing.public_url or self._listening
 
     def approval(self, approval_id: str) -> str:

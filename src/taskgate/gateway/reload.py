@@ -25,13 +25,13 @@ from taskgate.ports.store import IdentityRecord, Store
 from taskgate.ports.upstream import Upstream
 
 SERVER: Final = "server"
-"""The kind of record that says how a server is to be used at all gateways on the store."""
+"""Kind of the stored record that says whether a server is drained."""
 _DRAINED: Final = b"drained"
 
 
 @dataclass(frozen=True, slots=True)
 class Configured:
-    """What the operator's own configuration comes to, without servers that callers added."""
+    """The operator's configuration, without servers that callers added."""
 
     plan: Plan
     upstreams: Mapping[str, Upstream]
@@ -57,14 +57,13 @@ class Reload:
     separated: SeparatedServers
     events: EventHub
     drained: frozenset[str] = field(default=frozenset())
-    """Servers that somebody took out of every scope, until they are enabled; where no other gateway shares the store also until
-    this one is restarted."""
+    """Servers that an operator removed from every scope until they are enabled again; without a shared store until a restart."""
 
     def __post_init__(self) -> None:
         self.events.subscribe(TemporaryScopesChanged, self._temporary_scopes_changed)
 
     def adopt(self, configured: Configured, changed: frozenset[str]) -> None:
-        """The new plan holds from the next request on; requests under way end under the old one."""
+        """Put a plan in force from the next request on. Requests in progress continue under the old one."""
         before = self.plan.value
         self.configured = configured
         plan, upstreams = self.dynamic_servers.merged(configured.plan, configured.upstreams)
@@ -87,8 +86,8 @@ class Reload:
             self.events.publish(ScopesChanged())
 
     async def drain(self, name: str, *, drained: bool) -> None:
-        """Take a server out of every scope, or put it back, at every gateway on the store. Its connections and the calls under
-        way stay."""
+        """Remove a server from every scope, or restore it, at every gateway on the store. Its connections and calls in progress
+        continue."""
         if self.store.revisions is not None:
             body = _DRAINED if drained else b""
             until_ms = FOR_EVER_MS if drained else self.store.now_ms()
@@ -96,7 +95,7 @@ class Reload:
         self._adopt_drained(self.drained | {name} if drained else self.drained - {name})
 
     async def drained_elsewhere(self) -> None:
-        """Another gateway on the same store may have taken a server out, or put it back."""
+        """Apply drains and restores by other gateways."""
         kept = await self.store.identity_records(SERVER)
         self._adopt_drained(frozenset(record.name for record in kept if record.body == _DRAINED))
 
@@ -113,17 +112,17 @@ class Reload:
         return replace(plan, registry=plan.registry.replaced_by(kept))
 
     def dynamic_servers_changed(self, name: str) -> None:
-        """A server was added or removed by a caller: everything else stays as the operator has it."""
+        """Apply the addition or removal of a server by a caller."""
         self.adopt(self.configured, frozenset({name}))
 
     async def dynamic_servers_changed_elsewhere(self) -> None:
-        """Another gateway on the same store may have added or removed some."""
+        """Apply servers added or removed at other gateways."""
         changed = await self.dynamic_servers.synchronize()
         if changed:
             self.adopt(self.configured, changed)
 
     def _temporary_scopes_changed(self, event: TemporaryScopesChanged) -> None:
-        """The same plan with other temporary scopes. Their names are never used twice, so nothing else is worked out anew."""
+        """Replace the temporary scopes of the plan. Their names are never reused, so no other view changes."""
         plan, _ = self.dynamic_servers.merged(self.configured.plan, self.configured.upstreams)
         plan = self.temporary_scopes.merged(replace(plan, revision=self.plan.value.revision))
         self.plan.replace(replace(self.plan.value, scopes=plan.scopes, temporary_scopes=plan.temporary_scopes))

@@ -1,4 +1,4 @@
-"""Forgets what is past its time, in small portions until nothing is left, beside the calls and without disturbing them.
+"""Delete expired records in small portions, without delaying calls.
 
 A portion is one short write that shares its commit with the calls of that moment. Portions have a pace: one each
 `PORTION_EVERY_S` for each kind of row. On a gateway that has little to do they follow each other with pauses in between. Where
@@ -22,14 +22,14 @@ MOST_TOGETHER: Final = 16
 LEFTOVERS_EVERY_S: Final = 3_600.0
 
 Portions = Callable[[int], Awaitable[bool]]
-"""Forgets so many portions; whether there may be more."""
+"""Deletes up to this many portions. Returns whether more may remain."""
 
 
 class Retention:
     def __init__(
         self, kinds: Sequence[Portions], leftovers: Callable[[], Awaitable[object]], every_s: Callable[[], float]
     ) -> None:
-        """`leftovers`: what has no index to be found by, and is looked for now and then."""
+        """`leftovers` deletes records that no index finds; it runs periodically."""
         self._kinds = kinds
         self._leftovers = leftovers
         self._every_s = every_s
@@ -39,7 +39,7 @@ class Retention:
         await asyncio.gather(*(self._again_and_again(kind) for kind in self._kinds), self._look_for_leftovers())
 
     async def catch_up(self) -> None:
-        """All kinds beside each other, until none has more."""
+        """Delete all kinds concurrently until none has more."""
         await asyncio.gather(*(_until_none_is_left(kind) for kind in self._kinds))
 
     async def _again_and_again(self, kind: Portions) -> None:
@@ -67,5 +67,5 @@ async def _until_none_is_left(kind: Portions) -> None:
 async def _guarded(work: Awaitable[object]) -> None:
     try:
         await work
-    except Exception as fault:  # one round of a background loop: without the next ones nothing would ever be forgotten
+    except Exception as fault:  # one round of a background loop: the next rounds must run
         log.error("what is past its time could not be forgotten; it will be tried again", exc_info=fault)

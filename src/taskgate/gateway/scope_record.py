@@ -15,9 +15,9 @@ from taskgate.ports.store import Store
 from taskgate.telemetry.logs import log
 from taskgate.telemetry.metrics import Metrics
 
-MOST_TOLD: Final = 100
-MOST_TOOLS_TOLD: Final = 1000
-MOST_SCOPES_TOLD: Final = 1000
+MAX_SETS_RECORDED: Final = 100
+MAX_TOOLS_RECORDED: Final = 1000
+MAX_SCOPES_RECORDED: Final = 1000
 
 
 class ScopeRecord:
@@ -28,17 +28,17 @@ class ScopeRecord:
         self._tools_told: set[str] = set()
 
     def start_over(self) -> None:
-        """After a reload every set is worth telling again."""
+        """Record every set again after a reload."""
         self._scopes_told = 0
         self._tools_told.clear()
 
     def composed(self, subset: Subset) -> None:
-        """Someone's set of servers was worked out: once for each scope, wish and revision."""
+        """Record a set of servers, once per scope, session request and revision."""
         for line in subset.log:
             self._metrics.denied_reason.add(line.subject, line.reason.value)
         self._scopes_told += 1
-        if self._scopes_told > MOST_SCOPES_TOLD:
-            # Callers can make up wishes for ever; the record of them ends here until the next reload.
+        if self._scopes_told > MAX_SCOPES_RECORDED:
+            # Callers can vary their requests without end; no more are recorded until the next reload.
             return
         facts = facts_of(subset)
         reason = wire.encode({"servers": facts["servers"], "excluded": facts["excluded"]}).decode("utf-8")
@@ -60,10 +60,10 @@ class ScopeRecord:
         for line in subset.log:
             if line.reason not in (Reason.NOT_REQUESTED, Reason.NOT_SELECTED):
                 self._metrics.injection.add(line.subject, "denied")
-        body = wire.encode({"tools": _first(tools), "excluded": dict(list(excluded.items())[:MOST_TOOLS_TOLD])})
+        body = wire.encode({"tools": _first(tools), "excluded": dict(list(excluded.items())[:MAX_TOOLS_RECORDED])})
         whole = wire.encode([subset.scope, subset.revision, tools, excluded])
         digest = hashlib.sha256(whole).hexdigest()
-        if digest in self._tools_told or len(self._tools_told) >= MOST_SCOPES_TOLD:
+        if digest in self._tools_told or len(self._tools_told) >= MAX_SCOPES_RECORDED:
             return
         self._tools_told.add(digest)
         self._store.record(
@@ -81,8 +81,8 @@ class ScopeRecord:
 
 
 def _first(tools: Mapping[str, list[str]]) -> dict[str, list[str]]:
-    """As many names as a row may hold; the digest is that of all of them."""
-    left, found = MOST_TOOLS_TOLD, {}
+    """Return as many names as a row may hold, with the digest of all of them."""
+    left, found = MAX_TOOLS_RECORDED, {}
     for server, names in tools.items():
         found[server] = names[:left]
         left -= len(found[server])
@@ -90,7 +90,7 @@ def _first(tools: Mapping[str, list[str]]) -> dict[str, list[str]]:
 
 
 def scope_hint(plan: Plan, asked: str) -> str:
-    """For operators: what is wrong with the name of a scope."""
+    """Explain to an operator why a scope name is not valid."""
     if asked in plan.disabled_scopes:
         return f"The scope {asked!r} is switched off."
     near = difflib.get_close_matches(asked, plan.scopes, n=1)
@@ -99,9 +99,9 @@ def scope_hint(plan: Plan, asked: str) -> str:
 
 
 def facts_of(subset: Subset) -> dict[str, Any]:
-    """The effective set, as log lines and the audit tell it."""
+    """Return the effective set as fields for the log and the audit."""
     facts: dict[str, Any] = {"scope": subset.scope, "revision": subset.revision, "servers": list(subset.servers)}
-    facts["excluded"] = {line.subject: line.reason.value for line in subset.log[:MOST_TOLD]}
-    if len(subset.log) > MOST_TOLD:
+    facts["excluded"] = {line.subject: line.reason.value for line in subset.log[:MAX_SETS_RECORDED]}
+    if len(subset.log) > MAX_SETS_RECORDED:
         facts["excluded_in_all"] = len(subset.log)
     return facts

@@ -20,7 +20,7 @@ CONFIRMED_WITHIN_S: Final = 5.0
 
 
 class SharedCaches:
-    """`loads` reads each kind anew."""
+    """`loads` has the function that reloads each kind."""
 
     def __init__(
         self, store: TaskStore, plan: Live[Plan], loads: Mapping[str, Callable[[], Awaitable[object]]]
@@ -36,34 +36,34 @@ class SharedCaches:
         return frozenset(self._loads)
 
     async def load_all(self) -> None:
-        """At the start. What has just been read is current, also before a renewal of the lease has said so."""
+        """Load everything at the start. What was just read is current, even before the lease is renewed."""
         before = clock.monotonic()
         for topic in self._loads:
             await self.load(topic)
         self._confirmed_at = before
 
     async def load(self, topic: str) -> None:
-        """The revision is read before the rows: they may be newer than it says, never older."""
+        """Load one kind. The revision is read before the rows, so the rows may be newer than it, never older."""
         revision = (await self._store.read_revisions()).get(topic, 0)
         await self._loads[topic]()
         self._loaded[topic] = revision
         self._store.now_known(topic, revision)
 
     async def load_if_changed(self, topic: str) -> None:
-        """For the poll: nothing is read as long as the renewals of the lease show the revision that we have."""
+        """Load one kind if its revision, as of the last lease renewal, differs from the loaded one."""
         seen = self._store.revisions
         if seen is None or seen.numbers.get(topic, 0) != self._loaded.get(topic):
             await self.load(topic)
 
     def check(self) -> None:
-        """Raises GatewayFault where a copy may be out of date for too long."""
+        """Raise GatewayFault if a copy was not confirmed recently."""
         if clock.monotonic() - self._confirmed_at <= CONFIRMED_WITHIN_S or self._confirm():
             return
         if not self._plan.value.features.degraded_passthrough:
             raise GatewayFault(
                 "store_unavailable",
-                f"What the gateway knows of grants, pins and scopes was not confirmed by its store for {CONFIRMED_WITHIN_S:.0f} "
-                "seconds. The call was not executed; try again soon.",
+                f"The store has not confirmed the gateway's grants, pins and scopes for {CONFIRMED_WITHIN_S:.0f} seconds. "
+                "The call was not executed; retry shortly.",
                 retry_after_s=1.0,
             )
 
@@ -77,5 +77,5 @@ class SharedCaches:
 def shared_caches(
     store: TaskStore, plan: Live[Plan], loads: Mapping[str, Callable[[], Awaitable[object]]]
 ) -> SharedCaches | None:
-    """None where no other gateway can change anything."""
+    """Return None if no other gateway shares the store."""
     return None if store.revisions is None else SharedCaches(store, plan, loads)

@@ -1,1 +1,1 @@
-"""What servers offer, and what of it each caller sees."""
+"""The servers' lists (tools, prompts, resources, skills), and the view of them that each caller gets."""

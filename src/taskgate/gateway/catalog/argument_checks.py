@@ -14,7 +14,7 @@ from taskgate.gateway.requests.request import Request
 
 
 class ArgumentChecks:
-    """What is done with the arguments of every tool call, as the plan in force has it: checked, and remembered for completion."""
+    """Applies the settings of the plan in force."""
 
     def __init__(self, plan: Live[Plan], validation: Validation, completions: Completions) -> None:
         self._plan = plan

@@ -43,7 +43,7 @@ def build_view(
     *,
     slow_tools: SlowTools,
 ) -> View:
-    """`held`: addresses that callers of this scope were given before, and whose they were."""
+    """Build the view. `held`: URIs that callers of this scope received before, and their servers."""
     offers = catalogs.offers
     capabilities = {server: offer.capabilities for server, offer in offers.items()}
     visible: dict[EntryKind, dict[str, list[CatalogEntry]]] = {kind: {} for kind in EntryKind}
@@ -101,7 +101,7 @@ def build_view(
 
 
 def _omitted(offer: Offer, limit: int) -> OmittedTools:
-    """What is beyond a limit, also where lists were fetched or kept under a higher one."""
+    """Return the entries beyond the limit, also if the lists were fetched under a higher limit."""
     tools = offer.entries.get(EntryKind.TOOL, ())
     return offer.omitted.with_names(entry.name for entry in tools[limit:]) if len(tools) > limit else offer.omitted
 
@@ -113,7 +113,7 @@ def _addresses(
     quarantined: Quarantined,
     held: Mapping[str, str],
 ) -> ShownAddresses:
-    """The interfaces that are used in this view: those that tools declare, listed or not, and those that are listed."""
+    """Return the interfaces of this view: those that tools declare, and those that are listed."""
     interfaces: dict[str, set[str]] = {}
     refused: set[Address] = set()
     for server, tools in visible[EntryKind.TOOL].items():
@@ -140,7 +140,7 @@ def _addresses(
 
 
 def _skill_folders(skills: Iterable[CatalogEntry], resources: Iterable[CatalogEntry]) -> frozenset[str]:
-    """The folders of a server's skills. A server without the extension may list skills as resources, with the same addresses."""
+    """Return the folders of a server's skills. A server without the extension may list them as resources with the same URIs."""
     folders = {entry.skill.root for entry in skills}
     listed = [entry.name for entry in resources if entry.name.startswith(SKILL_SCHEME)]
     folders |= {uri.removesuffix(SKILL_FILE) for uri in listed if uri.endswith(SKILL_FILE)}
@@ -148,7 +148,7 @@ def _skill_folders(skills: Iterable[CatalogEntry], resources: Iterable[CatalogEn
 
 
 def _names_of(entry: CatalogEntry) -> tuple[str, ...]:
-    """What an entry that is withheld stands for: a skill for all its files."""
+    """Return the names that a withheld entry covers: a skill covers all its files."""
     if entry.kind is not EntryKind.SKILL:
         return (entry.name,)
     return (entry.name, *(file.uri for file in entry.skill.files or () if file.uri != entry.name))
@@ -175,7 +175,7 @@ def _schemes(entries: Iterable[CatalogEntry], addresses: ShownAddresses) -> dict
 
 
 def _reserved(scope: ScopePolicy) -> frozenset[str]:
-    """With plain names and no facade a server's tool wins over ours: the gateway is to be transparent there."""
+    """Return the reserved names. With plain names and no facade there are none: a server's tool takes precedence."""
     transparent = scope.names is NameStyle.PLAIN and scope.mode is ScopeMode.DIRECT
     return frozenset() if transparent else RESERVED_NAMES
 
@@ -226,7 +226,7 @@ def _tool(
 
 
 def _visible(plan: Plan, subset: Subset, entry: CatalogEntry, quarantined: Quarantined) -> bool:
-    """In this scope, and for everything but tools also allowed; a tool's decision is kept with it, because it may be shown."""
+    """Return whether the entry is in this scope and, except for tools, allowed. A tool carries its own decision."""
     kind = _PATTERNS[entry.kind]
     if entry.kind is not EntryKind.TOOL:
         return _admitted(plan, subset, kind, entry.server, entry.name, quarantined=quarantined)

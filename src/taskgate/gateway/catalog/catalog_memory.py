@@ -22,7 +22,7 @@ class CatalogMemory:
         self._stored: dict[str, tuple[str, bytes]] = {}
 
     async def restore(self, upstreams: Mapping[str, Upstream]) -> dict[str, Offer]:
-        """What was known of these servers, as they are configured now; anything else is forgotten."""
+        """Load the stored lists of these servers as they are configured now, and delete all others."""
         found: dict[str, Offer] = {}
         for kept in await self._store.kept_catalogs():
             upstream = upstreams.get(kept.server)
@@ -36,15 +36,15 @@ class CatalogMemory:
         return found
 
     def announce(self, server: str, kinds: Collection[EntryKind]) -> None:
-        """Tell the other gateways on the store what the server said to us, also where we see no difference: one that sees another
-        program of the same server, or has looked in between, must tell its callers all the same."""
+        """Announce a list change to the other gateways on the store, even if this gateway sees no difference: another one may be
+        connected to another process of the server, or may have fetched in between."""
         try:
             self._store.announce_lists(server, sorted(kinds))
         except GatewayFault as problem:
             log.warning("changed lists not announced", server=server, why=problem.message)
 
     def keep(self, upstream: Upstream, offer: Offer) -> None:
-        """Nobody waits for it, and it may be lost: a store in trouble is not a reason to show nothing."""
+        """Store lists in the background. A failure is tolerated: the lists are shown anyway."""
         body = to_bytes(offer)
         if len(body) > MOST_BYTES:
             return

@@ -1,4 +1,4 @@
-"""What each upstream offers: its lists, never silently old, and never waited for by those whom they do not concern.
+"""The lists of every upstream: fetch, refresh and publish them. A request waits only for the servers it concerns.
 
 Lists are fetched when the gateway starts, when the server says that they changed, after it was away or did not answer, when a
 caller names something that is not listed, and when they are older than `limits.list_max_age`. Whoever asks meanwhile gets what
@@ -34,20 +34,20 @@ from taskgate.telemetry.metrics import Metrics
 
 COALESCE_S: Final = 0.05
 LEAST_AGE_S: Final = 5.0
-"""Lists younger than this are not fetched again for their age, and a server is not asked more often for unknown names."""
+"""Minimum age before lists are fetched again, and minimum interval of fetches for unknown names."""
 ANNOUNCED_FACTOR: Final = 10
-"""Lists of a server that announces changes may be that many times older: announcements can be lost."""
+"""Factor on the maximum age for servers that announce changes; announcements can be lost."""
 CONNECT_S: Final = 30.0
-"""Starting a program and shaking hands has times of its own, which are shorter; this one only ends what would never end."""
+"""Upper bound for connecting. Process start and handshake have shorter timeouts of their own."""
 CONTACTED_AT_ONCE: Final = 16
 CONTACT_SLOT_S: Final = 2.0
 LOOK_EVERY_S: Final = 1.0
 Inspect = Callable[[str, Offer], Awaitable[None]]
-"""Looks at every list that arrives, before anybody sees it."""
+"""Checks every list before it is published."""
 
 
 def listed_only(servers: Mapping[str, Upstream], limits: Limits) -> Catalogs:
-    """For commands that show the operator what servers list, without serving it to anybody."""
+    """For commands that show lists to the operator without serving them."""
     return Catalogs(Live(servers), limits, _not_inspected, Quarantine(), None, metrics=Metrics(), events=EventHub())
 
 
@@ -75,24 +75,22 @@ class Catalogs:
         self._limits = limits
         self._events = events
         self.revision = quarantine.revision
-        """One for both: whoever shows lists looks at it in each call."""
+        """One revision for lists and quarantine: views compare it in each call."""
         self._states: dict[str, ListState] = {}
         self._dropped: set[asyncio.Task[None]] = set()
         self._keeper: asyncio.Task[None] | None = None
-
-    # What is known
 
     @property
     def quarantined(self) -> frozenset[tuple[str, str]]:
         return self._quarantine.tools
 
     def changed_interface(self, entry: CatalogEntry) -> str:
-        """The digest of a tool's interface where that is not what was pinned, else nothing."""
+        """Return the digest of a tool's interface if it differs from its pin, otherwise an empty string."""
         changed = self._quarantine.changed_interfaces
         return changed.get((entry.server, entry.name), "") if changed else ""
 
     def definition(self, entry: CatalogEntry) -> str:
-        """The digest of a tool, its interface included."""
+        """Return the digest of a tool, including its interface."""
         changed = self.changed_interface(entry)
         return changed_definition(entry.digest, changed) if changed else entry.digest
 
@@ -101,7 +99,7 @@ class Catalogs:
         return self._live_upstreams.value
 
     def snapshot(self, servers: Iterable[str]) -> CatalogSnapshot:
-        """What is known of these servers now. It does not change any more."""
+        """Return an immutable snapshot of these servers' lists."""
         offers = {server: offer for server in servers if (offer := self.offer(server)) is not None}
         return CatalogSnapshot(offers, self._quarantine.tools, dict(self._quarantine.changed_interfaces))
 
@@ -113,12 +111,12 @@ class Catalogs:
         return state.offer if state is not None else None
 
     def failure(self, server: str) -> TaskgateError | None:
-        """Why the last attempt to list failed, wholly or in part."""
+        """Return why the last fetch failed, wholly or partly."""
         state = self._states.get(server)
         return state.failure if state is not None else None
 
     def report(self, server: str) -> dict[str, Any]:
-        """For operators: what was found, how old that is, and what could not be had."""
+        """Return the state of a server's lists for operators: counts, age and failures."""
         state = self._states.get(server)
         if state is None or (state.offer is None and state.failure is None):
             return {"listed": False, "problem": "not asked yet" if state is None else "has not answered yet"}
@@ -134,10 +132,8 @@ class Catalogs:
             said["problem"] = state.failure.message
         return said
 
-    # Beginning, change and end
-
     async def start(self) -> None:
-        """Show what the last run knew, and begin to ask every server."""
+        """Publish the stored lists, and start to fetch those of every server."""
         restored = await self._memory.restore(self._upstreams) if self._memory is not None else {}
         for server, kept in restored.items():
             state = self._states.setdefault(server, ListState())
@@ -160,13 +156,13 @@ class Catalogs:
                     self._fetch(server)
 
     async def _contact(self, server: str, slots: asyncio.Semaphore) -> None:
-        """A server that does not answer gives its slot back and is waited for beside the others."""
+        """Fetch one server's lists. A server that does not answer in time releases its slot."""
         async with slots:
             if server in self._upstreams and self._state(server).due(clock.monotonic()):
                 await asyncio.wait({self._fetch(server)}, timeout=CONTACT_SLOT_S)
 
     def adopt(self, changed: Iterable[str], limits: Limits) -> None:
-        """After a reload: forget those that are gone or are no longer the same; lists cut by other limits are asked for again."""
+        """Apply a reload: drop removed and changed servers; fetch again lists that were cut by other limits."""
         before, self._limits = self._limits, limits
         upstreams = self._upstreams
         gone = [known for known in self._states if known not in upstreams]
@@ -201,10 +197,8 @@ class Catalogs:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    # Asking for lists
-
     async def settled(self, servers: Iterable[str], *, listing: bool = False) -> None:
-        """See to it that these are being asked if they need to be, and wait as long as this kind of request may."""
+        """Start the fetches that are due, and wait as long as this kind of request may."""
         now = clock.monotonic()
         waits: dict[asyncio.Task[None], float] = {}
         for server in servers:
@@ -228,14 +222,14 @@ class Catalogs:
         return True
 
     async def ready(self, servers: Iterable[str]) -> None:
-        """Wait until every one of these has been listed or has failed to; in parallel, each within its time."""
+        """Wait until each server's lists are fetched or have failed, in parallel, each within its timeout."""
         asked = [server for server in servers if server in self._upstreams]
         now = clock.monotonic()
         missing = [server for server in asked if self._state(server).fetching or self._state(server).due(now)]
         await asyncio.gather(*(asyncio.shield(self._fetch(server)) for server in missing))
 
     async def refresh(self, server: str) -> None:
-        """Ask for the lists now, whatever is known; raises what went wrong."""
+        """Fetch the lists now. Raises the error of a failed fetch."""
         await asyncio.shield(self._fetch(server))
         problem = self.failure(server)
         if problem is not None:
@@ -264,7 +258,7 @@ class Catalogs:
             self._fetch(server, COALESCE_S)
 
     def changeable(self) -> dict[str, frozenset[EntryKind]]:
-        """The servers whose lists are known, with those of their lists that they announce changes of."""
+        """Return the servers with known lists, and which of these lists they announce changes of."""
         offers = {server: state.offer for server, state in self._states.items() if server in self._upstreams}
         return {server: offer.announced_kinds for server, offer in offers.items() if offer is not None}
 
@@ -292,7 +286,7 @@ class Catalogs:
         state.answered(clock.monotonic())
         self._metrics.list_latency.observe(state.fetched - began, server)
         if state.stale:
-            # It changed again while it was being asked.
+            # It changed again during the fetch.
             asyncio.get_running_loop().call_soon(self._again, server, state)
 
     def _again(self, server: str, state: ListState) -> None:
@@ -316,11 +310,11 @@ class Catalogs:
         why = Reason.LIST_TIMEOUT if reason.error_type == "upstream_timeout" else Reason.LIST_FAILED
         self._metrics.denied_reason.add(server, why.value)
         if state.failures & (state.failures - 1) == 0:
-            # The first time, and then ever more seldom: it is tried for ever.
+            # Log the first failure, then at growing intervals; the fetch is retried indefinitely.
             log.warning("server not listed", server=server, reason=why.value, why=for_operators(reason))
 
     async def _arrived(self, server: str, state: ListState, offer: Offer) -> None:
-        """Nothing of it is shown before all of it was inspected."""
+        """Publish the lists after all of them were inspected."""
         if self._states.get(server) is state:
             await self._inspect(server, offer)
         if self._states.get(server) is not state:
@@ -344,7 +338,7 @@ class Catalogs:
             self._memory.keep(self._upstreams[server], offer)
 
     def _age_s(self, server: str, offer: Offer) -> float:
-        """How old these lists may become; spread a little, so that not all servers are asked in one moment."""
+        """Return the maximum age of these lists, with jitter to spread the fetches."""
         most = self._limits.list_max_age_s * (1 - 0.1 * (zlib.crc32(server.encode()) % 100) / 100)
         if offer.announces_changes:
             return most * ANNOUNCED_FACTOR

@@ -35,12 +35,12 @@ class Completions:
         events.subscribe(DataErased, lambda event: self.forget(event.principal))
 
     def note(self, caller: str, server: str, name: str, arguments: Mapping[str, Any]) -> None:
-        """These arguments were used; what of them is worth remembering is decided later. `caller` is a `memory_key`."""
+        """Note used arguments; they are processed later. `caller` is a `memory_key`."""
         if caller:
             self._notes.append((caller, server, name, arguments, clock.monotonic()))
 
     def digest(self) -> None:
-        """Read the notes."""
+        """Process the notes."""
         learn = self._plan.value.features.learn
         if learn is not self._memory.enabled:
             self._memory.switch(learn)
@@ -53,12 +53,12 @@ class Completions:
         return self._memory.used(caller, place)
 
     def forget(self, caller: str) -> None:
-        """Forget what a caller used: its session has ended, or its data are erased."""
+        """Delete a caller's values: its session has ended, or its data are erased."""
         self._notes = deque((note for note in self._notes if note[0] != caller), MAX_NOTES)
         self._memory.forget(caller)
 
     def index(self, key: Hashable, source: object, values: Callable[[], Iterable[str]]) -> CandidateIndex:
-        """The index of one place, made anew when what it was made of has changed."""
+        """Return the index of one argument, rebuilt when its sources have changed."""
         found = self._indexes.get(key)
         if found is not None and found[0] is source:
             self._indexes.move_to_end(key)
@@ -71,7 +71,7 @@ class Completions:
         return index
 
     def recent(self, key: Hashable) -> bytes | None:
-        """The same question was answered a moment ago."""
+        """Return a recent answer to the same request, if there is one."""
         found = self._answers.get(key)
         return found[1] if found is not None and clock.monotonic() - found[0] < FRESH_S else None
 

@@ -1,6 +1,7 @@
-"""Ask one upstream for all its lists, at the same time and each to its end, whatever becomes of the others.
+"""Fetch all lists of one upstream in parallel. Each succeeds or fails on its own.
 
-A list that hangs holds up nobody: what has come after a moment is published, and the rest when it comes or has failed.
+A list that hangs does not delay the others: after a short time the lists received so far are published, and the rest when they
+arrive or fail.
 """
 
 from __future__ import annotations
@@ -24,19 +25,19 @@ from taskgate.turns import PORTION, let_others_run
 
 PUBLISH_AFTER_S: Final = 1.0
 PORTION_BYTES: Final = 128 * 1024
-"""Of definitions that are read in one go."""
+"""Bytes of definitions that are parsed without yielding."""
 MOST_FAULTS: Final = 10
-"""Of entries of one page that are named in the log."""
+"""Invalid entries per page that are logged by name."""
 LONGEST_NAME_BYTES: Final = 8_192
 NAMED_IN_NOTES: Final = 20
-"""So many omitted entries of one list are named; more are counted."""
+"""Omitted entries per list that are logged by name; further ones are counted."""
 _METHOD_NOT_FOUND: Final = -32601
 
 
 async def fetch_lists(
     link: Link, limits: Limits, before: Offer | None, publish: Callable[[Offer], Awaitable[None]]
 ) -> Offer:
-    """Everything the upstream offers now. Raises what went wrong if not a single one of its lists could be had.
+    """Fetch everything that the upstream offers. Raises the error if not a single list could be fetched.
 
     `publish` is given what there is after a moment, if by then some lists have come and others have not.
     """
@@ -64,7 +65,7 @@ class _Fetch:
         }
 
     async def wait(self, seconds: float) -> bool:
-        """Whether all lists have come or failed."""
+        """Whether all lists were received or have failed."""
         pending = [task for task in self._running.values() if not task.done()]
         if pending:
             await asyncio.wait(pending, timeout=seconds)
@@ -75,7 +76,7 @@ class _Fetch:
         return any(task.done() and task.exception() is None for task in self._running.values())
 
     def offer(self, *, final: bool = False) -> Offer:
-        """What has come so far; in the place of what has not, the entries of the time before."""
+        """Return the lists received so far, with the previous entries for those that are missing."""
         entries: dict[EntryKind, tuple[CatalogEntry, ...]] = {}
         failed: dict[EntryKind, TaskgateError] = {}
         for kind, task in self._running.items():
@@ -193,7 +194,7 @@ class _Fetch:
 
 
 class _Omitted:
-    """What of one list is beyond a limit, and the notes that name it."""
+    """The entries of one list beyond a limit, and the log notes about them."""
 
     def __init__(self, kind: EntryKind, server: str) -> None:
         self._what = kind.value
@@ -211,7 +212,7 @@ class _Omitted:
             self._unnamed += 1
 
     def rest(self, why: str) -> None:
-        """The list is not read to its end."""
+        """Note that the list was not fetched completely."""
         self.tools = OmittedTools(self.tools.names, cut=True)
         self._rest.append(f"{self._list} {why} is omitted")
 
@@ -224,7 +225,7 @@ class _Omitted:
 
 
 async def _members(result: bytes) -> Members:
-    """The members of a result, whatever the depth of one of them."""
+    """Return the members of a result, regardless of their depth."""
     try:
         return await members_of(result)
     except (wire.BeyondLimits, RecursionError):
@@ -239,7 +240,7 @@ async def _elements(listed: Raw) -> list[Raw]:
 
 
 async def _name(kind: EntryKind, text: bytes) -> str | None:
-    """The name of an entry that is not read as a whole."""
+    """Return the name of an entry that is not parsed as a whole."""
     members = await members_of_any_depth(text)
     short = {key: value for key, value in members.items() if len(value) <= LONGEST_NAME_BYTES}
     return name_in(

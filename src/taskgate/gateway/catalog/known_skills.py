@@ -1,6 +1,6 @@
-"""Which address belongs to which skill of a server: by its lists, and by entries that were fetched one by one since.
+"""Map a server's URIs to its skills: from its lists, and from entries that were fetched separately since.
 
-Addresses are compared in their normal form, so that another spelling of one is checked against the same digest.
+URIs are compared in normal form, so that another spelling is checked against the same digest.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ MOST_FETCHED: Final = 2_000
 
 
 class PlaceInSkill(NamedTuple):
-    """An address in the folder of a skill; `file` is None if the skill's entry does not list it."""
+    """A URI in the folder of a skill; `file` is None if the skill's entry does not list it."""
 
     entry: CatalogEntry
     file: SkillFile | None
@@ -32,7 +32,7 @@ class _Fetched(NamedTuple):
 
 
 class _Index(NamedTuple):
-    """Everything known about the skills of one server while it has these lists."""
+    """Index of the skills of one server for one revision of its lists."""
 
     offer: Offer | None
     entries: tuple[CatalogEntry, ...]
@@ -41,7 +41,7 @@ class _Index(NamedTuple):
     resources: frozenset[str]
 
     def at(self, address: str) -> PlaceInSkill | None:
-        """A file that a skill lists, or an address that it ought to list: in its folder, and not listed as a plain resource."""
+        """Return the skill of a URI: it lists the file, or the URI is in its folder and not a plain resource."""
         found = self.files.get(address)
         if found is not None or address in self.resources:
             return found
@@ -49,7 +49,7 @@ class _Index(NamedTuple):
         return PlaceInSkill(entry, None) if entry is not None and entry.skill.files is not None else None
 
     def around(self, folder: str) -> CatalogEntry | None:
-        """The innermost skill that a folder is in, or is the folder of."""
+        """Return the innermost skill that contains the folder."""
         innermost = next((above for above in reversed(folders_above(folder)) if above in self.roots), None)
         return self.roots[innermost] if innermost is not None else None
 
@@ -61,7 +61,7 @@ class KnownSkills:
         self._fetched: OrderedDict[tuple[str, str], _Fetched] = OrderedDict()
 
     def keep(self, entry: CatalogEntry) -> None:
-        """An entry that was fetched by itself."""
+        """Add a separately fetched entry."""
         self._fetched[entry.server, entry.name] = _Fetched(entry, self._catalogs.offer(entry.server))
         self._fetched.move_to_end((entry.server, entry.name))
         self._indexes.pop(entry.server, None)
@@ -70,16 +70,16 @@ class KnownSkills:
             self._indexes.pop(server, None)
 
     def at(self, server: str, uri: str) -> PlaceInSkill | None:
-        """The skill that an address of this server belongs to, and the file that its entry lists there."""
+        """Return the skill that a URI of this server belongs to, and the listed file."""
         index = self._index(server)
         return index.at(normal_form(uri)) if index.entries else None
 
     def around(self, server: str, folder: str) -> CatalogEntry | None:
-        """The skill that a folder of this server belongs to."""
+        """Return the skill that a folder of this server belongs to."""
         return self._index(server).around(normal_form(folder).rstrip("/"))
 
     def entries(self, server: str) -> tuple[CatalogEntry, ...]:
-        """Every known skill of this server, each once."""
+        """Return all known skills of this server."""
         return self._index(server).entries
 
     def _index(self, server: str) -> _Index:

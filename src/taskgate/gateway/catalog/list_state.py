@@ -13,37 +13,35 @@ from taskgate.core.errors import TaskgateError
 from taskgate.gateway.catalog.offer import Offer
 
 FIRST_LIST_WAIT_S: Final = 8.0
-"""How long a caller who lists waits for a server of which nothing is known, counted from the first attempt to ask it."""
+"""How long a list request waits for a server without known lists, counted from the first fetch attempt."""
 BRIEF_WAIT_S: Final = 0.25
-"""How long anybody waits for lists that are being fetched again, counted from the moment the fetch began."""
+"""How long a request waits for a refresh, counted from its start."""
 NAME_WAIT_S: Final = 2.0
-"""How long whoever names what is not listed waits for such a fetch."""
+"""How long a request for an unlisted name waits for a refresh."""
 RETRY_S: Final = 2.0
 LONGEST_RETRY_S: Final = 60.0
 
 
 @dataclass(slots=True)
 class ListState:
-    """What is known of one server, and what is being done about it."""
-
     offer: Offer | None = None
     failure: TaskgateError | None = None
     failures: int = 0
-    """In a row."""
+    """Consecutive failures."""
     retry_at: float = 0.0
     expires: float = 0.0
     fetched: float = float("-inf")
-    """When the last fetch ended, well or not."""
+    """When the last fetch ended, successfully or not."""
     named: float = float("-inf")
-    """When the server was last asked because somebody named what is not listed."""
+    """Time of the last fetch caused by an unlisted name."""
     stale: bool = False
     connecting: bool = False
-    """A fetch waits for its connection: news of that connection is no reason to fetch again."""
+    """Whether a fetch waits for its connection: that connection being opened must not cause another fetch."""
     owed: bool = False
-    """Somebody who listed was answered without these lists: when they come, that is news."""
+    """A list request was answered without these lists: when they arrive, callers must be notified."""
     announced: set[EntryKind] = field(default_factory=set)
     untold: set[EntryKind] = field(default_factory=set)
-    """Those that the server announced to us, and that other gateways have not been told of."""
+    """Lists that the server announced as changed and that were not announced to other gateways yet."""
     fetch: asyncio.Task[None] | None = None
     began: float = 0.0
 
@@ -57,13 +55,13 @@ class ListState:
         return self.offer is None or self.stale or bool(self.offer.failed) or now > self.expires
 
     def wait_s(self, now: float, *, listing: bool = False, naming: bool = False) -> float:
-        """How much longer a caller waits for the fetch under way."""
+        """Return how much longer a request waits for the fetch in progress."""
         if (listing or naming) and self.offer is None and self.failures == 0:
             return self.began + FIRST_LIST_WAIT_S - now
         return self.began + (NAME_WAIT_S if naming else BRIEF_WAIT_S) - now
 
     def asked_for_a_name(self, now: float, least_s: float) -> bool:
-        """Whether somebody who names what is not listed is a reason to ask the server, or to wait for the fetch under way."""
+        """Return whether a request for an unlisted name starts a fetch, or waits for the one in progress."""
         if self.fetching:
             return True
         if self.offer is not None and now - self.named <= least_s:
@@ -72,7 +70,7 @@ class ListState:
         return True
 
     def restored(self, offer: Offer) -> None:
-        """What the last run knew: shown, and to be asked for at once."""
+        """Publish lists stored by the last run; they are due to be fetched at once."""
         self.offer = offer
 
     def outdated(self) -> None:
@@ -96,7 +94,7 @@ class ListState:
         return fetch
 
     def give_up_fetch(self) -> asyncio.Task[None] | None:
-        """What is under way counts no more; whoever began it sees to its end."""
+        """Detach the fetch in progress; its starter awaits its end."""
         fetch, self.fetch, self.retry_at = self.fetch, None, 0.0
         return fetch
 
@@ -112,17 +110,17 @@ class ListState:
             self.connecting = False
 
     def answered(self, now: float) -> None:
-        """Well or not."""
+        """Note the end of a fetch, successful or not."""
         self.fetched = now
 
     def failed(self, reason: TaskgateError, now: float) -> None:
-        """The server, or one of its lists, failed: it is asked again later, and ever later."""
+        """Note a failure and schedule a retry with growing delay."""
         self.failure = reason
         self.failures += 1
         self.retry_at = now + min(LONGEST_RETRY_S, RETRY_S * 2 ** min(self.failures - 1, 10))
 
     def arrived(self, offer: Offer, expires: float, now: float) -> frozenset[EntryKind]:
-        """Lists have come. Which of them the server had announced as changed."""
+        """Note received lists. Return those that the server had announced as changed."""
         self.offer, self.expires, self.owed = offer, expires, False
         if offer.complete and offer.failed:
             self.failed(next(iter(offer.failed.values())), now)
@@ -133,7 +131,7 @@ class ListState:
         return announced
 
     def tells(self) -> frozenset[EntryKind]:
-        """What other gateways are to be told now."""
+        """Return the announced changes to publish to other gateways."""
         untold = frozenset(self.untold)
         self.untold.clear()
         return untold

@@ -1,4 +1,4 @@
-"""What one upstream offers: its lists as they were last fetched, and what it says of itself.
+"""One upstream's offer: its lists as last fetched, its capabilities and its instructions.
 
 The lists of one upstream are fetched apart and fail apart: a list that could not be fetched keeps the entries of the time
 before, and `failed` says why. `to_bytes` and `from_bytes` are the form in which the store keeps it.
@@ -26,7 +26,7 @@ from taskgate.core.patterns import PatternKind, judged_skeleton
 
 
 class ListMethod(msgspec.Struct, frozen=True):
-    """How one kind of entry is asked for: the capability it needs, the method, and where the entries are in the result."""
+    """How one kind of entry is listed: the required capability, the method, and the member of the result."""
 
     capability: str
     method: str
@@ -43,7 +43,7 @@ LISTS: Final[Mapping[EntryKind, ListMethod]] = {
 
 
 def has_list(capabilities: Mapping[str, Any], kind: EntryKind) -> bool:
-    """Whether a server with these capabilities has a list of this kind."""
+    """Return whether a server with these capabilities has a list of this kind."""
     return declares_skills(capabilities) if kind is EntryKind.SKILL else LISTS[kind].capability in capabilities
 
 
@@ -55,10 +55,10 @@ class OmittedTools:
 
     names: frozenset[str] = frozenset()
     cut: bool = False
-    """The list was not read to its end: a tool that is not listed may be one of the rest."""
+    """Whether the list was not fetched completely: an unlisted tool may be in the rest."""
 
     def covers(self, name: str) -> bool:
-        """Whether a tool that is not listed may be one of these, or looks like one."""
+        """Return whether an unlisted name may be one of these, or looks like one."""
         if self.cut or not self.names:
             return self.cut
         looks = judged_skeleton(name, PatternKind.TOOL)
@@ -70,13 +70,13 @@ class OmittedTools:
 
 
 MAX_NAMED: Final = 1_000
-"""Omitted tools that are known by their names. If there are more, no tool that is not listed can be called."""
+"""Maximum number of omitted tools kept by name. If there are more, no unlisted tool can be called."""
 NOTHING_OMITTED: Final = OmittedTools()
 
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """`listed_ms` is when the server was last asked (0: never), `ttl_s` for how long it says that its lists are good."""
+    """`listed_ms` is the time of the last fetch (0: never), `ttl_s` the lifetime that the server declares for its lists."""
 
     entries: Mapping[EntryKind, tuple[CatalogEntry, ...]]
     capabilities: Mapping[str, Any]
@@ -87,17 +87,17 @@ class Offer:
     notes: tuple[str, ...] = ()
     failed: Mapping[EntryKind, TaskgateError] = field(default_factory=dict)
     complete: bool = True
-    """Whether every list has come or failed; else the rest follows."""
+    """Whether every list was received or has failed; otherwise the rest follows."""
     omitted: OmittedTools = NOTHING_OMITTED
 
     @property
     def announces_changes(self) -> bool:
-        """Whether the server says by itself when any of the lists that it has changes."""
+        """Return whether the server announces changes of all its lists."""
         return self.announced_kinds >= self.entries.keys()
 
     @property
     def announced_kinds(self) -> frozenset[EntryKind]:
-        """The lists that it has and says of when they change."""
+        """Return the lists whose changes the server announces."""
         offered = {kind: self.capabilities.get(LISTS[kind].capability) for kind in self.entries}
         return frozenset(
             kind for kind, each in offered.items() if isinstance(each, Mapping) and each.get("listChanged") is True
@@ -108,18 +108,18 @@ class Offer:
 
 
 def difference(before: Offer | None, after: Offer) -> frozenset[EntryKind]:
-    """The lists that are not what they were, as callers would see them."""
+    """Return the lists that differ for callers."""
     if before is None:
         return frozenset(after.entries)
     kinds = {*before.entries, *after.entries}
     if before.capabilities.get("tasks") != after.capabilities.get("tasks"):
-        # What every tool shows about tasks depends on it.
+        # The task support shown for every tool depends on it.
         return frozenset(kinds)
     return frozenset(kind for kind in kinds if _bytes(before, kind) != _bytes(after, kind))
 
 
 def same(before: Offer | None, after: Offer) -> bool:
-    """Whether nothing that anybody is shown or told has changed: lists, capabilities of any kind, instructions."""
+    """Return whether lists, capabilities and instructions are all unchanged."""
     if before is None or before.capabilities != after.capabilities or before.instructions != after.instructions:
         return False
     if before.generation is not after.generation or before.omitted != after.omitted:

@@ -44,7 +44,7 @@ def to_bytes(offer: Offer) -> bytes:
 
 
 def from_bytes(server: str, body: bytes, listed_ms: int) -> Offer | None:
-    """None if the bytes cannot be read: then the server is simply asked."""
+    """Return None if the bytes cannot be decoded; the lists are then fetched."""
     try:
         kept = _read_kept(body)
         entries = {

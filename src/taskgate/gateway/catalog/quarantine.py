@@ -9,12 +9,12 @@ from taskgate.gateway.catalog.snapshot import ListRevision
 
 
 class Quarantine:
-    """Tools, as (server, tool) pairs, and resources, by their `resource_key`, that a person must accept before callers see them."""
+    """Withheld tools as (server, tool) pairs, and withheld resources by their `resource_key`."""
 
     def __init__(self) -> None:
         self.tools: frozenset[tuple[str, str]] = frozenset()
         self.changed_interfaces: Mapping[tuple[str, str], str] = {}
-        """Tools, hidden or not, whose interface is not what was pinned, with the digest of what it is."""
+        """Tools whose interface differs from its pin, with the digest of the current interface."""
         self.revision = ListRevision()
 
     def replace(self, tools: frozenset[tuple[str, str]], changed_interfaces: Mapping[tuple[str, str], str]) -> None:

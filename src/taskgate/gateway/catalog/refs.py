@@ -13,7 +13,7 @@ from taskgate.mcp.param_headers import ParamHeader
 
 @dataclass(frozen=True, slots=True)
 class ToolRef:
-    """A tool as a caller may name it."""
+    """A tool under the name that callers use."""
 
     wire: str
     server: str
@@ -25,21 +25,21 @@ class ToolRef:
     raw_name: Raw
     header_params: tuple[ParamHeader, ...] = ()
     unfit_for_headers: bool = False
-    """Its `x-mcp-header` annotations break the rules: stateless callers must not be shown such a tool."""
+    """Whether its `x-mcp-header` annotations are invalid: such a tool must not be shown to stateless callers."""
     revision: str = ""
-    """Of the subset it was found in, so that a call can be traced to what was in force."""
+    """Revision of the subset that contains it, for the audit log."""
     plain: bool = False
-    """Nothing stands between a call and its server: no gate but those that let it through, no task, no headers."""
+    """Whether a call can be forwarded directly: no gate applies, no task, no headers."""
     has_output_schema: bool = False
     timeout_s: float = 0.0
-    """How long a plain call may take."""
+    """Timeout of a plain call."""
 
     changed_interface: str = ""
-    """The digest of its interface where that is not what was pinned."""
+    """Digest of its interface if it differs from its pin."""
 
     @property
     def definition_digest(self) -> str:
-        """What people agree to when they approve a call of it: the definition, its interface included."""
+        """Return the digest that an approval is bound to: the definition including its interface."""
         if self.entry is None:
             return ""
         changed = self.changed_interface
@@ -47,7 +47,7 @@ class ToolRef:
 
     @property
     def is_for_model(self) -> bool:
-        """Whether its server lets a model see it. One that is not listed says nothing against it."""
+        """Return whether the server lets a model see it; True for an unlisted tool."""
         return self.entry is None or self.entry.is_for_model
 
 

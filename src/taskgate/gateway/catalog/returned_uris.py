@@ -22,11 +22,11 @@ class ReturnedUris:
         self._servers: OrderedDict[tuple[str, str, str], str] = OrderedDict()
 
     def note(self, caller: str, scope: str, server: str, result: bytes) -> None:
-        """A result of this server goes to this caller (a `fair_key`)."""
+        """Note the URIs in a result of this server for this caller (a `fair_key`)."""
         self.note_uris(caller, scope, server, uris_in(result))
 
     async def note_large(self, caller: str, scope: str, server: str, result: bytes) -> None:
-        """The same for a result that is too large to be read in one go."""
+        """Note the URIs in a large result, which is parsed in parts."""
         for begin in range(0, len(result), _PART_BYTES):
             self.note_uris(caller, scope, server, uris_between(result, begin, begin + _PART_BYTES))
             await let_others_run()

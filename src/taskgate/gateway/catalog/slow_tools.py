@@ -1,4 +1,4 @@
-"""Tools of which a call took so long that it became a task. Learned while the gateway runs."""
+"""Tools with a call that took so long that it became a task. Learned at run time."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class SlowTools:
 
     @property
     def version(self) -> int:
-        """Another number when a tool was added."""
+        """Changes when a tool is added."""
         return len(self._tools)
 
     def add(self, server: str, tool: str) -> None:

@@ -11,23 +11,23 @@ from taskgate.gateway.catalog.offer import Offer as Offer
 
 @dataclass(frozen=True, slots=True)
 class CatalogSnapshot:
-    """What some servers offer, and what of it is held back."""
+    """The offers of some servers, and what is quarantined."""
 
     offers: Mapping[str, Offer]
     quarantined: frozenset[tuple[str, str]]
     changed_interfaces: Mapping[tuple[str, str], str]
 
     def changed_interface(self, entry: CatalogEntry) -> str:
-        """The digest of a tool's interface where that is not what was pinned, else nothing."""
+        """Return the digest of a tool's interface if it differs from its pin, otherwise an empty string."""
         return self.changed_interfaces.get((entry.server, entry.name), "")
 
     def count(self) -> int:
-        """How many entries there are."""
+        """Return the number of entries."""
         return sum(len(entries) for offer in self.offers.values() for entries in offer.entries.values())
 
 
 class ListRevision:
-    """Grows whenever what callers are shown of the lists may be different."""
+    """Incremented whenever the lists that callers see may have changed."""
 
     __slots__ = ("number",)
 

@@ -10,7 +10,7 @@ from taskgate.gateway.catalog.catalogs import Catalogs
 
 
 def schema_of(entry: CatalogEntry | None) -> Mapping[str, Any]:
-    """A tool's input schema, or an empty one where a server gave nothing usable."""
+    """Return a tool's input schema; empty if the server declares no valid one."""
     schema = entry.input_schema if entry is not None else None
     return schema if isinstance(schema, Mapping) else {}
 

@@ -1,4 +1,4 @@
-"""Why a caller does not see a name: for the audit log and the operator's commands. Callers are never shown the reason.
+"""Explain why a caller does not see a name, for the audit log and the operator's commands. Callers never get the reason.
 
 A name that is hidden, denied, quarantined or unknown gets one and the same reply, so that a caller that guesses names learns
 nothing. The operator needs the difference: which server and tool were meant, and what excluded them.
@@ -24,7 +24,7 @@ from taskgate.gateway.catalog.views import Views
 from taskgate.gateway.plan import Live, Plan
 
 MOST_PREFIXED: Final = 1_000
-"""Prefixed names that are worked out for an index, in a few milliseconds."""
+"""Maximum number of prefixed names in an index; takes a few milliseconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class UnseenNames:
     def explain(
         self, caller: Caller, narrowing: SessionRequest, kind: PatternKind, shown: str, *, server: str = ""
     ) -> Unseen:
-        """`server`: the server that the caller named beside the name, where it named one."""
+        """`server`: the server that the caller named in addition, if any."""
         view = self._views.current(self._plan.value, caller, narrowing)
         if view is None:
             return Unseen(server, shown, "not_listed: the lists changed while the request was answered")
@@ -56,7 +56,7 @@ class UnseenNames:
 
 
 def explain_unseen(view: View, catalogs: Catalogs, kind: PatternKind, shown: str, *, server: str = "") -> Unseen:
-    """What excludes the name from this view."""
+    """Return what excludes the name from this view."""
     meant = (server, shown) if server else _meant(view, catalogs, kind, shown)
     if meant is None:
         return Unseen("", shown, "not_listed: no server lists this name")
@@ -80,7 +80,7 @@ def _code(view: View, kind: PatternKind, server: str, name: str, decision: Denie
 
 
 def _meant(view: View, catalogs: Catalogs, kind: PatternKind, shown: str) -> tuple[str, str] | None:
-    """The server and its own name for what the caller named, also if the server is not in the caller's scope."""
+    """Return the server and its own name for the caller's name, even if the server is outside the caller's scope."""
     if kind is PatternKind.RESOURCE:
         address = view.address_of(shown, None)
         return (address.server, address.uri) if address is not None else _indexed(view, catalogs, kind).get(shown)

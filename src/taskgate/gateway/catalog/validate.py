@@ -21,14 +21,14 @@ from taskgate.turns import LARGE_BYTES, let_others_run
 QUIET_S: Final = 60.0
 MAX_COMPILED: Final = 20_000
 SCHEMAS_AT_ONCE: Final = 4
-"""Tools whose schemas are compiled in one go when a list arrives; one may take milliseconds."""
+"""Schemas compiled without yielding when a list arrives; one may take milliseconds."""
 MAX_CHECKED: Final = 1 << 20
-"""Bytes of structured output; what is larger is not even read."""
+"""Maximum size of structured output that is checked."""
 _MISSING: Final = Violation("", "there is none, though the tool declares an output schema")
 
 
 class Checks:
-    """The two schemas of one definition, each compiled when first needed."""
+    """The two schemas of one definition, each compiled on first use."""
 
     def __init__(self, entry: CatalogEntry) -> None:
         self.entry = entry
@@ -53,7 +53,7 @@ def _compiled(schema: Any) -> SchemaCheck | UnusableSchema | None:
 
 
 def unusable_schemas(entry: CatalogEntry) -> list[tuple[str, str]]:
-    """Which of a tool's schemas cannot be used for checking, and why."""
+    """Return which of a tool's schemas are invalid, and why."""
     sides = {"input": entry.input_schema, "output": entry.definition.get("outputSchema")}
     compiled = {side: _compiled(schema) for side, schema in sides.items()}
     return [(side, check.message) for side, check in compiled.items() if isinstance(check, UnusableSchema)]
@@ -74,7 +74,7 @@ class Validation:
     def on(self) -> bool:
         return self._mode is not Validate.OFF
 
-    def looking(self, entries: Iterable[CatalogEntry]) -> Iterator[None]:
+    def inspecting(self, entries: Iterable[CatalogEntry]) -> Iterator[None]:
         """New lists have come: where checking is enforced, log at once which tools' output will not be checked. Yields between
         portions of them.
         """
@@ -94,7 +94,7 @@ class Validation:
                     log.info(f"Tool {entry.name}: output is not validated", server=entry.server, why=why)
 
     def arguments(self, entry: CatalogEntry, shown: str, arguments: Any, text: bytes) -> None:
-        """Raises InvalidArguments or UnusableSchema where that is enforced. `text` is what the arguments were read from."""
+        """Check arguments. Raises InvalidArguments or UnusableSchema if that is enforced. `text` is the JSON of the arguments."""
         checks = self._checks.get((entry.server, entry.name))
         if checks is None or checks.entry is not entry:
             checks = self._of(entry)
@@ -136,7 +136,7 @@ class Validation:
         return ""
 
     async def output(self, entry: CatalogEntry, shown: str, result: bytes) -> None:
-        """Raises InvalidOutput where that is enforced. Errors and questions need not fit."""
+        """Check a result. Raises InvalidOutput if that is enforced. Errors and input requests are not checked."""
         checks = self._of(entry)
         check = checks.output
         if check is None:
@@ -156,7 +156,7 @@ class Validation:
             if self._mode is Validate.ENFORCE:
                 raise
         except UnusableSchema as problem:
-            # The tool has run; what it gave is not withheld because its server describes it badly.
+            # The tool has run: its result is not withheld because of an invalid schema.
             self._found(checks, shown, problem)
 
     def _of(self, entry: CatalogEntry) -> Checks:

@@ -1,4 +1,4 @@
-"""What one scope, narrowed by one session, sees of everything that is offered: looked up in dictionaries, decided beforehand.
+"""The view: what one scope, narrowed by one session, contains. All lookups are in dictionaries; decisions are precomputed.
 
 What a server does not list may be named all the same, because it need not list what it answers. It is judged by its name, and
 goes to the only server that it can belong to, never around.
@@ -39,7 +39,7 @@ from taskgate.gateway.plan import Plan
 
 Quarantined = frozenset[tuple[str, str]]
 RENDERED_AT_ONCE: Final = 500
-"""Entries of a list that is rendered in one go, within a few milliseconds."""
+"""Lists up to this length are rendered on the event loop, in a few milliseconds."""
 
 
 @dataclass(slots=True)
@@ -56,21 +56,21 @@ class View:
     capabilities: Mapping[str, Mapping[str, Any]]
     quarantined: Quarantined
     withheld: Mapping[PatternKind, tuple[tuple[str, str], ...]]
-    """(server, name) of what is listed and yet is not for this caller. Nothing may pass by looking like it."""
+    """(server, name) of listed entries that are withheld from this caller. A lookalike name is refused too."""
     schemes: Mapping[str, frozenset[str]]
-    """Which servers list resources or templates of a scheme, or declare interfaces of it."""
+    """Servers by URI scheme of their resources, templates and interfaces."""
     addresses: ShownAddresses
     skills: Mapping[str, CatalogEntry]
-    """By the addresses that callers know their SKILL.md by."""
+    """Skills by the URI of their SKILL.md as callers see it."""
     app_tools: Mapping[str, tuple[ToolRef, ...]]
-    """Tools that apps may call, by their own names: an app knows its server's tools by no others."""
+    """Tools that apps may call, by the server's own names, which are the only ones an app has."""
     slow_tools: SlowTools
     omitted: Mapping[str, OmittedTools] = field(default_factory=dict)
-    """By server, what is listed there and beyond a limit."""
+    """By server: listed tools beyond the limit."""
     rendered: dict[tuple[EntryKind, Audience, int], list[bytes]] = field(default_factory=dict)
     search_index: SearchIndex | None = None
     unseen: dict[PatternKind, dict[str, tuple[str, str]]] = field(default_factory=dict)
-    """What is listed and not seen here, by the name it would have; filled by `unseen` when it is first needed."""
+    """Listed entries that are not in this view, by the name they would have. Filled by `unseen` on first use."""
 
     def tool(self, name: str) -> ToolRef | None:
         found = self.tools.get(name)
@@ -83,7 +83,7 @@ class View:
         return of_apps[0] if len(of_apps) == 1 else self._unlisted(name)
 
     def _unlisted(self, name: str) -> ToolRef | None:
-        """A server need not list what it answers: with plain names and one server the name is judged and sent on."""
+        """Return an unlisted tool: with plain names and one server the name is judged and forwarded."""
         if self.scope.names is not NameStyle.PLAIN or len(self.subset.servers) != 1:
             return None
         server = self.subset.servers[0]
@@ -96,7 +96,7 @@ class View:
         return ToolRef(name, server, name, decision, None, False, False, raw, revision=revision, timeout_s=timeout_s)
 
     def server_named_in(self, name: str) -> str | None:
-        """The server that a prefixed name points to, whether or not it has listed anything yet."""
+        """Return the server of a prefixed name, even if its lists are not known yet."""
         if self.scope.names is NameStyle.PREFIXED:
             prefix, found, _ = name.partition(SEPARATOR)
             server = next((s for s in self.subset.servers if self.plan.prefixes.get(s, s) == prefix), None)
@@ -104,7 +104,7 @@ class View:
         return None
 
     def may_have(self, name: str) -> tuple[str, ...]:
-        """The servers that a name which is not listed may belong to."""
+        """Return the servers that an unlisted name may belong to."""
         server = self.server_named_in(name)
         if server is not None:
             return (server,)
@@ -132,7 +132,7 @@ class View:
         interface, whose skill it is part of, that handed it out, that has a template for it, that alone uses such URIs, or that
         alone has resources. No server is asked whether it knows it.
         """
-        # First, because no server may list something under another server's address.
+        # First, because no server may list an entry under another server's URI.
         found = self.addresses.owner(uri)
         if found is not None and found.server in self.subset.servers:
             return found
@@ -192,7 +192,7 @@ class View:
         return owner == server
 
     def index(self, search_index: SearchIndex) -> SearchIndex:
-        """Keep what searching it needs, as long as the view."""
+        """Return the search index, which is kept as long as the view."""
         self.search_index = search_index
         return search_index
 
@@ -220,7 +220,7 @@ class View:
         )
 
     def shows_cards(self) -> bool:
-        """Whether calls of this scope may be shown by the gateway's own interface, which reads tasks by a tool of ours."""
+        """Return whether calls may show the gateway's task card, which reads tasks with an own tool."""
         return self.scope.helper_tools is not HelperTools.NEVER and OwnToolName.SHOW_TASKS not in self.tools
 
     def _has_card(self, tool: ToolRef, audience: Audience) -> bool:
@@ -239,13 +239,13 @@ class View:
         )
 
     def _may_be_replaced(self, tool: ToolRef) -> bool:
-        """Whether a call of it may be answered with a notice of ours: it may take too long, be held, or give too much."""
+        """Return whether a call may get a reply of the gateway: it may become a task, be held, or be cut."""
         record = self.plan.registry.records.get(tool.server)
         cut = record is not None and bool(record.budgets.max_tool_output_bytes)
         return cut or not tool.plain or self.plan.calls.delivery.promote_after_s > 0
 
     async def listed(self, kind: EntryKind, audience: Audience) -> list[bytes]:
-        """The same as `listing`; a long list is rendered beside the event loop."""
+        """Like `listing`; a long list is rendered in a thread."""
         if (
             self._rendered_key(kind, audience) in self.rendered
             or len(self.tools) + len(self.resources) + len(self.skills) <= RENDERED_AT_ONCE
@@ -254,7 +254,7 @@ class View:
         return await asyncio.to_thread(self.listing, kind, audience)
 
     def listing(self, kind: EntryKind, audience: Audience) -> list[bytes]:
-        """The rendered entries of one kind, in order, as this kind of caller sees them."""
+        """Return the rendered entries of one kind, in order, for this kind of caller."""
         key = self._rendered_key(kind, audience)
         found = self.rendered.get(key)
         if found is None:
@@ -286,7 +286,7 @@ class View:
                 yield self.render_tool(tool, audience)
 
     def _render_resources(self, audience: Audience) -> Iterable[bytes]:
-        """Callers of the stateful generation have no skills: they see each SKILL.md as a resource, also where it is not listed."""
+        """Return resources for stateful callers, which have no skills: each SKILL.md is added as a resource."""
         for shown, entry in self.resources.items():
             yield render(entry, shown, None, audience)
         for shown, entry in self.skills.items() if audience.generation is Generation.STATEFUL else ():
@@ -294,7 +294,7 @@ class View:
                 yield wire.encode(skill_resource(entry.skill, shown))
 
     def render_skill(self, server: str, raw: Raw) -> bytes:
-        """An entry of a skill as callers see it; where there are several servers, with the name of its own."""
+        """Return a skill's entry for callers; with several servers it includes the server's name."""
         several = len(self.subset.servers) > 1
         if not several and not self.addresses.any_renamed:
             return bytes(raw)

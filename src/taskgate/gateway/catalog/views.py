@@ -30,20 +30,20 @@ from taskgate.telemetry.logs import log
 
 MAX_VIEWS: Final = 2000
 BUILT_AT_ONCE: Final = 200
-"""Entries of a view that is built in one go, within a few milliseconds."""
+"""Views up to this size are built on the event loop, in a few milliseconds."""
 REBUILT: Final = 3
-"""How often a view is built anew because the lists changed meanwhile, before that is done in one go."""
+"""How often a view is rebuilt because the lists changed meanwhile, before it is built without yielding."""
 _BuildKey = tuple[str, SessionRequest, int, int]
-"""A view that is being built: of which scope and wish, and of which revisions of the plan and the lists."""
+"""Key of a view being built: scope and session request, and revisions of the plan and the lists."""
 
 
 def _policy(plan: Plan, scope: str) -> ScopePolicy:
-    """The scope in force; one that a reload took away shows nothing to the sessions that are still open in it."""
+    """Return the scope in force. A scope that a reload removed is empty for the sessions still open in it."""
     return plan.scopes.get(scope) or ScopePolicy(scope, enabled=False)
 
 
 class Views:
-    """The views in use, each rebuilt when what it was built from has changed."""
+    """Caches the views in use; each is rebuilt when the plan or the lists have changed."""
 
     def __init__(self, catalogs: Catalogs, scope_record: ScopeRecord, slow_tools: SlowTools) -> None:
         self._catalogs = catalogs
@@ -52,13 +52,13 @@ class Views:
         self._scope_record = scope_record
         self._views: dict[tuple[str, SessionRequest], tuple[int, int, View]] = {}
         self._whole: dict[str, tuple[int, int, View]] = {}
-        """The views of callers who do not narrow their scope, which is most: found without comparing any wishes."""
+        """Views of callers that do not narrow their scope, which is most of them."""
         self._subsets: dict[tuple[str, SessionRequest, bool], tuple[int, Subset]] = {}
         self._held = HeldAddresses()
         self._building: dict[_BuildKey, asyncio.Task[View]] = {}
 
     def subset(self, plan: Plan, scope: str, narrowing: SessionRequest, asking: bool = False) -> Subset:
-        """What a session of this scope gets. With `asking`, servers beyond the scope's limit raise NotAllowed."""
+        """Return the subset of a session. With `asking`, servers outside the scope raise NotAllowed."""
         key = (scope, narrowing, asking)
         found = self._subsets.get(key)
         if found is not None and found[0] == plan.revision:
@@ -73,7 +73,7 @@ class Views:
         return subset
 
     def forget(self, scopes: frozenset[str]) -> None:
-        """These scopes are no more; who still asks in one of them sees nothing."""
+        """Drop the views of removed scopes."""
         self._held.forget(scopes)
         for scope in scopes:
             self._whole.pop(scope, None)
@@ -83,7 +83,7 @@ class Views:
             del self._subsets[wish]
 
     def current(self, plan: Plan, caller: Caller, narrowing: SessionRequest) -> View | None:
-        """The view if it is fresh: the hot path's one look-up."""
+        """Return the view if it is current: the only lookup on the hot path."""
         if narrowing is NO_WISH:
             found = self._whole.get(caller.scope)
         else:
@@ -93,7 +93,7 @@ class Views:
         return None
 
     async def view(self, plan: Plan, caller: Caller, narrowing: SessionRequest, *, listing: bool = False) -> View:
-        """What this caller sees of what is known. Only one that lists waits for servers of which nothing is known yet."""
+        """Return the caller's view. Only list requests wait for servers without known lists."""
         view = self.current(plan, caller, narrowing)
         if view is not None and self._catalogs.is_settled(view.subset.servers):
             return view

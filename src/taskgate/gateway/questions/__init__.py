@@ -1,1 +1,1 @@
-"""What servers and people are asked and answer, and the events that callers follow."""
+"""Requests of servers to clients (elicitation, sampling, roots), the inbox where they wait, and the callers' event feeds."""

@@ -1,4 +1,4 @@
-"""All feeds and the inbox of one gateway, and who hears of what.
+"""The event feeds and the inbox of one gateway, and which feed receives which event.
 
 Use cases and upstream news come in here; what a caller is told goes out with the replies of our own tools. A caller without a
 feed is told nothing and costs nothing: its durable events are in the store, for the day it asks.
@@ -36,8 +36,8 @@ MAX_FEEDS: Final = 10_000
 LOG: Final = "notifications/message"
 PROGRESS: Final = "notifications/progress"
 MADE_JUST_NOW_MS: Final = 10_000
-"""Who made a task so short ago is there, also where another gateway was asked for it: by the time we read the task, something may
-have happened to it already."""
+"""The creator of a task this young counts as present, even if another gateway created it: the task may have changed before it is
+read here."""
 
 
 class Activity:
@@ -66,7 +66,7 @@ class Activity:
         events.subscribe(SessionEnded, lambda event: self._forget_session(event.session))
 
     def adopt(self, limits: Limits) -> None:
-        """How many events are kept, and how long: here and in the store."""
+        """Apply the limits on the number and age of events, here and in the store."""
         self._limits = limits
         kept, kept_ms = limits.events_per_caller, int(limits.events_age_s * 1000)
         self._store.keep_events(kept, kept_ms)
@@ -77,12 +77,12 @@ class Activity:
         return len(self._feeds)
 
     async def feed(self, request: Request) -> Feed:
-        """The feed of the caller's conversation, with everything the store knows about it."""
+        """Return the feed of the caller's conversation, including its stored events."""
         self._heard(request.conversation_key)
         return await self.feed_of(request.conversation_key, request.caller.scope)
 
     async def feed_of(self, key: ConversationKey, scope: str) -> Feed:
-        """The same for a conversation that the caller may follow without being part of it."""
+        """Return the feed of a conversation that the caller follows without being part of it."""
         feed = self.open(key, scope)
         loading = self._loading.get(key)
         if loading is not None:
@@ -91,13 +91,13 @@ class Activity:
         return feed
 
     def _heard(self, key: ConversationKey) -> None:
-        """A stateless client is there: what it causes is its own again."""
+        """A stateless client is present: its events belong to its own conversation again."""
         if self.conversations.seen(key):
             for feed in self._of_caller.get(key.caller, {}).values():
                 feed.unfollow(key.stream)
 
     def open(self, key: ConversationKey, scope: str) -> Feed:
-        """Begin to listen for a conversation now; what the store knows is fetched beside."""
+        """Open a feed for a conversation. Its stored events are loaded in the background."""
         feed = self._feeds.get(key)
         if feed is None:
             if len(self._feeds) >= MAX_FEEDS:
@@ -111,35 +111,35 @@ class Activity:
         return feed
 
     async def _load(self, feed: Feed) -> None:
-        """Its own stream, and what the caller's conversations that have ended left."""
+        """Return the conversation's own stream, and those of the caller's ended conversations."""
         streams = await self._store.streams_of(feed.key.caller)
         await feed.load(
             stream for stream in streams if self.conversations.is_notified(feed.key, conversation_of(stream))
         )
 
     def _make_room(self) -> None:
-        """Names of stateless callers cost nothing to invent: whoever was not heard of for longest makes room."""
+        """Remove the least recently used feed: stateless callers can invent any number of names."""
         idle = [feed for feed in self._feeds.values() if not feed.has_waiters]
         if not idle:
             raise GatewayFault("overloaded", "Too many callers wait for events; try again later.", retry_after_s=30)
         self._drop(min(idle, key=lambda feed: feed.last_used).key)
 
     def hearing(self, key: ConversationKey) -> list[Feed]:
-        """Who listens now and is told what this conversation causes."""
+        """Return the open feeds that receive the events of this conversation."""
         feeds = self._of_caller.get(key.caller)
         if not feeds:
             return []
         return [feed for feed in feeds.values() if self.conversations.is_notified(feed.key, key)]
 
     def is_awaited_by(self, key: ConversationKey) -> bool:
-        """Whether a request is open that waits for what this conversation causes."""
+        """Return whether an open request waits for events of this conversation."""
         return any(feed.has_waiters for feed in self.hearing(key))
 
     def of_session(self, session: Session) -> Feed | None:
         return self._feeds.get(session.conversation)
 
     def tell(self, key: ConversationKey, kind: EventKind, server: str, data: dict[str, Any]) -> None:
-        """What concerns a task outlives us, like the task; everything else is told to who listens now."""
+        """Store events of tasks, which survive a restart; add all others to the open feeds."""
         if "task_id" in data and key.name != EVERY:
             self.spawn(self._tell_durably(key, kind, server, data))
             return
@@ -156,13 +156,13 @@ class Activity:
             feed.sync_soon(key.stream)
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        """Work beside a request; awaited when the gateway closes."""
+        """Run a background job. It is awaited when the gateway closes."""
         task = asyncio.get_running_loop().create_task(_guarded(work))
         self._background.add(task)
         task.add_done_callback(self._background.discard)
 
     def tell_all(self, kind: EventKind, server: str, data: dict[str, Any], concerns: Callable[[str], bool]) -> None:
-        """Tell every conversation whose scope has this server. A request without one has a feed for the events of its task:
+        """Notify every conversation whose scope has this server. A request without a conversation has a feed for its task only:
         a caller that follows several tasks would get the same news from each.
         """
         for feed in self._feeds.values():
@@ -170,7 +170,7 @@ class Activity:
                 feed.tell(kind, server, data)
 
     def heard(self, feed: Feed, server: str, method: str, params: bytes | None) -> None:
-        """A server said something to this caller: logs go to the ring of logs, everything else is an event."""
+        """Add a server's message to the caller's feed: logs to the log buffer, everything else as an event."""
         told = wire.parse_strictly(params) if params is not None else {}
         now = iso(clock.wall_ms())
         if method == LOG:
@@ -184,7 +184,7 @@ class Activity:
         feed.tell(EventKind.NOTIFICATION, server, {"method": method, "params": told})
 
     def resource_updated(self, server: str, params: Raw | None) -> None:
-        """Tell those who follow the resource with our tools."""
+        """Notify the feeds that follow the resource with own tools."""
         told = wire.parse_strictly(bytes(params)) if params is not None else {}
         uri = told.get("uri") if type(told) is dict else None
         for feed in self._feeds.values():
@@ -206,7 +206,7 @@ class Activity:
         return list(self._feeds.values())
 
     def _forget_session(self, session: Session) -> None:
-        """What belonged to a session only goes with it; what a principal's session leaves goes to its others."""
+        """Drop what belongs to the session alone; what a principal's session leaves moves to its other sessions."""
         key = session.conversation
         self._drop(key)
         if session.caller.anonymous:
@@ -235,7 +235,7 @@ class Activity:
             await upstream.unwatch(uri, key)
 
     def reap(self, now: float) -> None:
-        """Feeds that nobody has used for long go; their durable events stay in the store."""
+        """Remove feeds that have been idle for long. Their durable events stay in the store."""
         for key, feed in list(self._feeds.items()):
             if now - feed.last_used > IDLE_S and not feed.has_waiters and not feed.timers:
                 self._drop(key)

@@ -36,7 +36,7 @@ class Asker:
             return refusal
         if session is not None and can_answer(session.capabilities, question.method, question.decoded()):
             if not request.delivery.outlet.can_send:
-                # The server asked while its reply to this call was already on its way: the question belongs to no call.
+                # The server sent the request after its reply to this call: the request belongs to no call.
                 return await self.ask_conversation(session.conversation, session, question)
             refused = self._url_refusal(session, question)
             keep = partial(request.delivery.keep_answer, question)
@@ -44,7 +44,7 @@ class Asker:
         return await self.otherwise(request, question)
 
     async def otherwise(self, request: Request, question: Question) -> Answer:
-        """The caller cannot be asked natively."""
+        """Answer a request that cannot be sent to the client: by a model, or in the inbox."""
         whose, waits = request.conversation_key, request.delivery.inbox and self.may_wait(question)
         if self._models.answer_for(question) and not (waits and self.attended(whose)):
             return await self._models.answer(question, request.caller.principal)
@@ -56,12 +56,12 @@ class Asker:
         return refused or await self._inbox.ask(whose, question, request)
 
     def reads_own_stream(self, session: Session, question: Question) -> bool:
-        """Whether a session can be asked this outside any request."""
+        """Return whether the request can be sent to a session outside any of its requests."""
         followed = session.outlet is not None and session.outlet.followed
         return followed and can_answer(session.capabilities, question.method, question.decoded())
 
     async def ask_conversation(self, whose: ConversationKey, session: Session | None, question: Question) -> Answer:
-        """A question that belongs to no open request of this conversation: on the session's own stream, or in its inbox."""
+        """Send a request that belongs to no open request: on the session's own stream, or to its inbox."""
         if (refusal := self.refusal(question)) is not None:
             return refusal
         if session is not None and self.reads_own_stream(session, question):
@@ -75,7 +75,7 @@ class Asker:
     async def ask_inbox(
         self, whose: ConversationKey, principal: str, question: Question, sides: Sequence[CallSide] = ()
     ) -> Answer:
-        """Let a question wait that no call can carry; `sides`: the open calls, which report that their server waits.
+        """Put a request that no call can carry into the inbox. `sides`: the open calls, which report that their server waits.
 
         A model answers for a principal, whose budget it spends. A question for the operator may be any caller's.
         """
@@ -90,17 +90,17 @@ class Asker:
         return self._urls.refusal(session.caller.principal, question, session)
 
     def attended(self, whose: ConversationKey) -> bool:
-        """Whether somebody looks into this inbox: a caller that never asked for news does not."""
+        """Return whether the caller reads its inbox. A caller that never requested events does not."""
         return bool(self._activity.hearing(whose))
 
     def timeout_s(self, question: Question) -> float:
-        """An address of a server is good for a shorter time than a form."""
+        """Return the timeout. A URL expires sooner than a form."""
         plan = self._plan.value
         whole = plan.limits.question_timeout_s
         return min(whole, plan.features.url_expiry_s) if question.is_url and not question.own else whole
 
     def refusal(self, question: Question) -> Answer | None:
-        """What the server gets of a request that nobody is asked."""
+        """Return the error for a request that nothing can answer."""
         if self.refuses(question):
             return not_supported(question.method)
         return self._models.invalid_preferences(question)

@@ -23,7 +23,7 @@ MAX_VALUE: Final = 4_096
 
 
 class AnswerReceiver(Protocol):
-    """Who is told what the user says: a caller's session, or a server's conversation."""
+    """Receives the user's answer: a caller's session, or a server's conversation."""
 
     @property
     def gone(self) -> bool: ...
@@ -31,7 +31,7 @@ class AnswerReceiver(Protocol):
     def tell(self, method: str, params: bytes) -> None: ...
 
     async def told(self) -> None:
-        """Returns when whoever asks has what was told, as far as it can be known; raises CallerError if it came too late."""
+        """Return when the receiver has the answer, as far as that can be known. Raises CallerError if it is too late."""
         ...
 
 
@@ -60,7 +60,7 @@ class ElicitationPage:
     asker: AnswerReceiver
     expires: float
     is_elsewhere: bool = False
-    """It waits at another gateway on the same store."""
+    """Whether it waits at another gateway on the same store."""
 
     @property
     def seconds_left(self) -> int:
@@ -78,7 +78,7 @@ class ElicitationPages:
     def open(
         self, principal: str, asks: str, asker: AnswerReceiver, name: str, description: str, *, good_for_s: float
     ) -> ElicitationPage:
-        """`asks` is what the user reads about who wants something."""
+        """Open a page. `asks` is the text that tells the user who is asking."""
         self._drop_expired()
         if len(self._pages) >= MAX_PAGES:
             raise GatewayFault("overloaded", "Too many pages wait for their users; try again later.", retry_after_s=30)
@@ -89,12 +89,12 @@ class ElicitationPages:
         return page
 
     def own(self) -> list[ElicitationPage]:
-        """Those that wait at this gateway."""
+        """Return the pages that wait at this gateway."""
         self._drop_expired()
         return [page for page in self._pages.values() if not page.is_elsewhere]
 
     def show_elsewhere(self, elsewhere: Iterable[ElicitationPage]) -> None:
-        """All that wait at other gateways now."""
+        """Replace the pages that wait at other gateways."""
         kept = {page.id: page for page in self._pages.values() if not page.is_elsewhere}
         self._pages = {**{page.id: page for page in elsewhere}, **kept}
 
@@ -104,20 +104,20 @@ class ElicitationPages:
             del self._pages[page.id]
 
     def find(self, page_id: str, who: str, is_operator: bool) -> ElicitationPage | None:
-        """The page, for the user it is meant for or the operator; for anybody else it does not exist."""
+        """Return the page if it is for this user or the user is an operator; None otherwise."""
         self._drop_expired()
         page = self._pages.get(page_id)
         return page if page is not None and (is_operator or page.principal == who) else None
 
     def answer(self, page: ElicitationPage, value: str | None) -> None:
-        """The user has answered, or has said no (None). Whoever asked hears of it; a second answer is too late."""
+        """Record the user's answer (None: declined) and send it to the receiver. A second answer is refused."""
         told = {"type": "url", "name": page.name}
         if value is not None:
             told["value"] = value[:MAX_VALUE]
         self.settle(page.id, wire.encode({"elicitationId": page.id, "elicitations": [told]}))
 
     def settle(self, page_id: str, params: bytes) -> None:
-        """Tell whoever asked what was said on the page. Raises CallerError if it does not wait any more."""
+        """Send the answer to the receiver. Raises CallerError if it no longer waits."""
         page = self._pages.pop(page_id, None)
         if page is None:
             raise CallerError("unknown_elicitation", "This page was answered already, or its time is over.")

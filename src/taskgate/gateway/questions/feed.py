@@ -1,4 +1,4 @@
-"""What one conversation is to be told: its events in one order, its open tasks, who waits for news, and what it alone has.
+"""The event feed of one conversation: its events in one order, its open tasks, waiting requests, timers and subscriptions.
 
 Events of tasks come from the store and survive us; all others are added here and do not. A feed is made when its client first
 uses a tool that tells events, and costs nothing before. It reads the stored stream of its own conversation, and follows those of
@@ -60,14 +60,14 @@ class Feed:
         self.timers: dict[str, Any] = {}
         self.watched: dict[str, str] = {}
         self.watched_over: dict[str, LinkKey] = {}
-        """Whose link each of them is followed over."""
+        """The link over which each resource is followed."""
         self._store = store
         self._waiting: list[asyncio.Future[None]] = []
         self._syncing: asyncio.Task[None] | None = None
         self._positions: dict[str, int | None] = {key.stream: None}
-        """Up to which number each stream that is followed was read; None before the first time."""
+        """Last event number read of each followed stream; None before the first read."""
         self._dirty: set[str] = set()
-        # News of one task may overtake each other on the way here: what has ended does not begin again.
+        # Events of one task may arrive out of order: an ended task does not start again.
         self._ended: deque[str] = deque(maxlen=100)
 
     @property
@@ -78,14 +78,14 @@ class Feed:
         self.last_used = now
 
     async def load(self, ended: Iterable[str]) -> None:
-        """What the store knows: events still to be told, events told before that may be asked for, and open tasks."""
+        """Load from the store: undelivered events, delivered events that may be requested again, and open tasks."""
         self._positions.update(dict.fromkeys(ended))
         self._dirty.update(self._positions)
         self._sync_soon()
         await self.settled()
 
     async def _begin(self, streams: list[str]) -> None:
-        """Read streams for the first time. What of another conversation's was handed over to anybody is not told again."""
+        """Read streams for the first time. Events of another conversation that were delivered before are skipped."""
         found: list[tuple[StoredEvent, bool]] = []
         for stream in streams:
             cursor = await self._store.cursor(stream)
@@ -109,13 +109,13 @@ class Feed:
             self.log.add(Event(*told), handed_over=handed_over)
 
     def follow(self, stream: str) -> None:
-        """Another conversation of the same caller has ended: what it left, and what its tasks still cause, is told here too."""
+        """Also follow an ended conversation of the same caller: its remaining events, and those of its tasks."""
         if stream not in self._positions:
             self._positions[stream] = None
             self.sync_soon(stream)
 
     def unfollow(self, stream: str) -> None:
-        """That conversation goes on after all."""
+        """Stop following a conversation that has resumed."""
         if stream != self.key.stream:
             self._positions.pop(stream, None)
             gone = [task.id for task in self.open_tasks.values() if task.asked_in.stream == stream]
@@ -123,7 +123,7 @@ class Feed:
                 del self.open_tasks[task_id]
 
     def tell(self, kind: EventKind, server: str, data: dict[str, Any]) -> None:
-        """An event that need not outlive the process."""
+        """Add an event that need not survive a restart."""
         now = clock.wall_ms()
         self.log.add(Event(new_ulid(now), kind.value, server, now, data))
         self._wake()
@@ -145,12 +145,12 @@ class Feed:
         self.sync_soon(task.asked_in.stream)
 
     def _forget_task(self, task_id: str) -> None:
-        """It has ended. The store's event may tell so before the one who ended it does."""
+        """Note that a task has ended. The store's event may arrive before the direct notification."""
         self.open_tasks.pop(task_id, None)
         self._ended.append(task_id)
 
     def sync_soon(self, stream: str) -> None:
-        """Something durable happened: fetch it. Changes that come while we fetch are fetched in one more round."""
+        """Fetch stored events. Changes that arrive during the fetch cause one more round."""
         self._dirty.add(stream)
         self._sync_soon()
 
@@ -178,12 +178,12 @@ class Feed:
             self._take_in(event, handed_over=False)
 
     async def settled(self) -> None:
-        """Wait for a fetch that is under way, so that a reply tells what its own call caused."""
+        """Wait for a fetch in progress, so that a reply contains the events of its own call."""
         if self._syncing is not None and not self._syncing.done():
             await asyncio.shield(self._syncing)
 
     async def news(self, timeout_s: float) -> bool:
-        """Wait for something new; False when the time is up first. No polling: whoever adds an event wakes us."""
+        """Wait for a new event. Return False on timeout. Adding an event wakes the waiter; there is no polling."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append(future)
         try:
@@ -197,7 +197,7 @@ class Feed:
         return True
 
     def take(self, after: str | None = None) -> tuple[EventBatch, list[Event]]:
-        """The batch for one reply, and its events as they are told: with a marker in front where some were lost."""
+        """Return the batch for one reply, and its events in wire form, preceded by a marker if events were lost."""
         self.log.trim(clock.wall_ms())
         batch = self.log.take_after(after) if after is not None else self.log.take()
         events = list(batch.events)

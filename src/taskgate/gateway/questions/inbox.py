@@ -1,4 +1,4 @@
-"""The inbox: questions of servers that wait for an answer because their caller cannot be asked natively.
+"""The inbox: requests of servers that wait because they could not be sent to the client natively.
 
 A question belongs to one conversation of a caller, and after that has ended to the others of the same caller. It waits until it
 is answered, declined, cancelled, expired, or withdrawn because its server or its call is gone. The first answer wins. The
@@ -29,7 +29,7 @@ from taskgate.core.questions.roots_form import roots_answer
 from taskgate.gateway.events import EventHub, QuestionsChanged
 from taskgate.gateway.plan import Live, Plan
 from taskgate.gateway.public_address import PublicAddress
-from taskgate.gateway.questions.waiting import KeepAnswer, Waiting, over, told_of
+from taskgate.gateway.questions.waiting import KeepAnswer, Waiting, inbox_event, over
 from taskgate.gateway.requests.open_conversations import OpenConversations
 from taskgate.gateway.requests.request import Request
 from taskgate.ports.upstream import CallSide
@@ -37,7 +37,7 @@ from taskgate.ports.upstream import CallSide
 MAX_PER_CALLER: Final = 500
 REMEMBERED: Final = 2_000
 FORMS: Final = (ELICIT, ROOTS)
-"""What is asked, shown and answered as an elicitation; roots have a form of ours."""
+"""Methods that are shown and answered as an elicitation; the gateway provides the form for roots."""
 ANSWERABLE: Final = (*FORMS, SAMPLE)
 
 Tell = Callable[[ConversationKey, EventKind, str, dict[str, Any]], None]
@@ -61,7 +61,7 @@ class Inbox:
         self._settled: OrderedDict[tuple[str, str], Ending] = OrderedDict()
 
     def __len__(self) -> int:
-        """How many wait at this gateway."""
+        """Return the number of questions that wait at this gateway."""
         return len(self.own())
 
     async def ask(
@@ -107,7 +107,7 @@ class Inbox:
         task_id: str | None = None,
         keep_answer: KeepAnswer | None = None,
     ) -> Waiting | None:
-        """Put a question into an inbox; None if that server has asked too much already."""
+        """Add a question to an inbox. Return None if the server has too many open questions."""
         own = self._waiting.setdefault(whose.caller, {})
         of_server = sum(1 for waiting in own.values() if waiting.server == question.server)
         if of_server >= self._plan.value.limits.pending_questions_per_server or len(own) >= MAX_PER_CALLER:
@@ -116,7 +116,7 @@ class Inbox:
             return None
         now = clock.wall_ms()
         drop = ("elicitationId",) if question.method == ELICIT else ()
-        # An address is good for a shorter time than a form.
+        # A URL expires sooner than a form.
         expiry_s = self._plan.value.limits.question_timeout_s
         if question.is_url and not question.own:
             expiry_s = min(expiry_s, self._plan.value.features.url_expiry_s)
@@ -152,16 +152,16 @@ class Inbox:
     def _tell_of(self, waiting: Waiting) -> None:
         kind = EventKind.ELICITATION_REQUEST if waiting.method in FORMS else EventKind.SAMPLING_REQUEST
         waiting.is_told()
-        self._tell(waiting.whose, kind, waiting.server, told_of(waiting))
+        self._tell(waiting.whose, kind, waiting.server, inbox_event(waiting))
 
     def tell_again(self, ended: ConversationKey) -> None:
-        """A conversation has ended: the caller's others hear of what it was asked. Stored events reach them anyway."""
+        """Announce an ended conversation's open questions to the caller's others. Stored events reach them anyway."""
         for waiting in self._waiting.get(ended.caller, {}).values():
             if waiting.whose == ended and not waiting.told_durably:
                 self._tell_of(waiting)
 
     def withdraw(self, waiting: Waiting, how: Ending = Ending.REJECTED) -> None:
-        """Take a question out; its timer goes with it. Does nothing for one that has been settled."""
+        """Remove a question and its timer. Does nothing if it was settled already."""
         waiting.over.set()
         if waiting.timer is not None:
             waiting.timer.cancel()
@@ -182,13 +182,13 @@ class Inbox:
     def _expire(self, waiting: Waiting) -> None:
         self.withdraw(waiting, Ending.EXPIRED)
         kind = EventKind.ELICITATION_EXPIRED if waiting.method in FORMS else EventKind.SAMPLING_EXPIRED
-        self._tell(waiting.whose, kind, waiting.server, told_of(waiting))
+        self._tell(waiting.whose, kind, waiting.server, inbox_event(waiting))
         waiting.answered(_EXPIRED)
 
     def of(
         self, who: ConversationKey, methods: tuple[str, ...] = ANSWERABLE, server: str | None = None
     ) -> list[Waiting]:
-        """What this conversation is shown."""
+        """Return the questions that this conversation is shown."""
         return [
             waiting
             for waiting in self._waiting.get(who.caller, {}).values()
@@ -198,11 +198,11 @@ class Inbox:
         ]
 
     def own(self) -> list[Waiting]:
-        """What waits at this gateway."""
+        """Return the questions that wait at this gateway."""
         return [waiting for own in self._waiting.values() for waiting in own.values() if not waiting.home]
 
     def show_elsewhere(self, elsewhere: Iterable[Waiting]) -> None:
-        """All that waits at other gateways now. What is new is told to who listens here; what is stored is told anyway."""
+        """Replace the questions that wait at other gateways. New ones are announced to open feeds, unless stored events do that."""
         found = {waiting.id: waiting for waiting in elsewhere}
         before = {waiting.id: waiting for waiting in self.all() if waiting.home}
         for gone in before.keys() - found.keys():
@@ -217,28 +217,28 @@ class Inbox:
                     self._tell_of(waiting)
 
     def settle_given(self, question_id: str, answer: Answer, how: Ending) -> Waiting | None:
-        """An answer that another gateway took to a question that waits here; None if it does not any more."""
+        """Accept an answer that another gateway received. None if the question no longer waits."""
         waiting = next((waiting for waiting in self.own() if waiting.id == question_id), None)
         if waiting is not None:
             self._settle(waiting, answer, how)
         return waiting
 
     def all(self) -> list[Waiting]:
-        """Every question that waits, oldest first, for the operator."""
+        """Return all waiting questions, oldest first, for the operator."""
         return sorted((w for own in self._waiting.values() for w in own.values()), key=lambda w: (w.asked_ms, w.id))
 
     def of_request(self, request: Request) -> list[Waiting]:
         return [w for w in self._waiting.get(request.caller_key, {}).values() if w.request is request]
 
     def of_task(self, task_id: str, methods: tuple[str, ...] = ANSWERABLE) -> list[Waiting]:
-        """What a task waits for, in whosever inbox it is: for a reader that may see the task."""
+        """Return a task's open questions from any inbox, for a reader that may see the task."""
         every = (waiting for own in self._waiting.values() for waiting in own.values())
         return [waiting for waiting in every if waiting.task_id == task_id and waiting.method in methods]
 
     def elicitations(
         self, request: Request, server: str | None = None, task_id: str | None = None
     ) -> list[dict[str, Any]]:
-        """With the id of a task that the reader may see also what that task asks, in whichever conversation it was begun."""
+        """Return the caller's questions. With the id of a visible task also its questions, whatever their conversation."""
         found = self.of(request.conversation_key, FORMS, server)
         of_task = self.of_task(task_id, FORMS) if task_id is not None else ()
         found += [waiting for waiting in of_task if waiting not in found]
@@ -248,7 +248,7 @@ class Inbox:
         return [waiting.shown() for waiting in self.of(request.conversation_key, (SAMPLE,), server)]
 
     def find(self, caller: str, request_id: str, methods: tuple[str, ...]) -> Waiting:
-        """The question, if it is this caller's, in whichever conversation it was asked. Unknown and foreign ids look the same.
+        """Return the question if it belongs to this caller, in any conversation. Unknown and foreign ids give the same error.
 
         A caller without a conversation has only the unguessable id, which is proof enough for questions of such calls.
         """
@@ -271,7 +271,7 @@ class Inbox:
         )
 
     def find_any(self, request_id: str) -> Waiting:
-        """A question by its id alone, for the operator."""
+        """Return a question by its id, for the operator."""
         for own in self._waiting.values():
             if request_id in own:
                 return own[request_id]
@@ -288,20 +288,20 @@ class Inbox:
         self._settle(waiting, sampling_answer(role, content, model, stop_reason), Ending.COMPLETED)
 
     def refuse(self, waiting: Waiting, reason: str | None) -> None:
-        """Nobody will answer: an elicitation is cancelled, roots and sampling are refused (the user said no)."""
+        """Settle a question without an answer: cancel an elicitation, refuse roots and sampling (rejected by the user)."""
         answer = Answer(error=wire.encode({"code": -1, "message": reason or "The request was refused."}))
         if waiting.method in FORMS:
             answer = CANCELLED if waiting.method == ELICIT else roots_answer("cancel", None, reason)
         self._settle(waiting, answer, Ending.CANCELLED)
 
     def _settle(self, waiting: Waiting, answer: Answer, how: Ending) -> None:
-        """The first answer wins, whoever gave it."""
+        """Settle with the first answer; later ones are refused."""
         self.withdraw(waiting, how)
         if not waiting.give(answer, how):
             raise over(waiting.id)
 
     def forget_caller(self, caller: str) -> None:
-        """A session ended: nobody will answer what it was asked, except for tasks, which are found by their id."""
+        """Withdraw the questions of an ended session, except those of tasks, which can be found by task id."""
         for waiting in list(self._waiting.get(caller, {}).values()):
             if waiting.task_id is None and not waiting.home:
                 self.withdraw(waiting)
@@ -326,7 +326,7 @@ _WORDS: Final = {
 
 
 def _new_id(now_ms: int, task_id: str | None, key: str | None, asked: bytes) -> str:
-    """A question of a task keeps its id over a restart: a client may have read it. Another one under the same key gets another."""
+    """Return the question's id. That of a task's question is stable over a restart, because a client may have read it."""
     if task_id is None or key is None:
         return ulid(now_ms, secrets.token_bytes(RANDOM_BYTES))
     digest = hashlib.sha256(f"{task_id}/{key}/".encode() + asked).digest()

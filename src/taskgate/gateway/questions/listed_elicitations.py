@@ -25,7 +25,7 @@ MAX_DESCRIPTION: Final = 2_000
 
 
 class OwnElicitations:
-    """Opens the pages, counted like the addresses of servers."""
+    """Opens the pages. They count against the same limit as servers' URLs."""
 
     def __init__(
         self, plan: Live[Plan], urls: UrlElicitations, pages: ElicitationPages, address: PublicAddress
@@ -55,7 +55,7 @@ class ServerElicitations:
         self._background: set[asyncio.Task[None]] = set()
 
     def answer(self, link: Link, question: Question) -> Answer:
-        """Pages for the user its conversation is open for, and the news goes back to it."""
+        """Open pages for the user of the server's conversation; answers are sent back to that conversation."""
         if not self._plan.value.features.vendor_methods:
             return no_list_form()
         try:
@@ -69,7 +69,7 @@ class ServerElicitations:
         return Answer(result=made)
 
     async def close(self) -> None:
-        """News that nobody has taken yet goes with the conversations."""
+        """Cancel answers that are not delivered yet; the conversations end anyway."""
         telling = list(self._background)
         for task in telling:
             task.cancel()
@@ -77,7 +77,7 @@ class ServerElicitations:
 
 
 class ServerReceiver:
-    """A server's conversation, told in the background because it may be slow to listen."""
+    """A server's conversation. Answers are sent in the background, because the server may read slowly."""
 
     def __init__(self, link: Link, background: set[asyncio.Task[None]]) -> None:
         self._link = link

@@ -39,11 +39,11 @@ MAX_OPEN: Final = 32
 MAX_SHOWN: Final = 100_000
 Review = Callable[[str, str], Awaitable[bool]]
 Spent = Callable[[str, str, str, float], None]
-"""Told of what a model cost: for whom, for which server, which model, how much."""
+"""Called with the cost of a model call: principal, server, model, amount."""
 
 
 class SamplingRefused(TaskgateError):
-    """A person said no."""
+    """A reviewer refused the request or the answer."""
 
     def __init__(self) -> None:
         super().__init__("sampling_refused", "A person refused this sampling request.", gate="sampling")
@@ -68,7 +68,7 @@ class Models:
         self._open = 0
 
     def answer_for(self, question: Question) -> bool:
-        """Whether a model may answer this."""
+        """Return whether a model may answer the request."""
         features = self._plan.value.features
         return question.method == SAMPLE and bool(features.models) and question.server in features.model_servers
 
@@ -97,7 +97,7 @@ class Models:
             )
 
     def invalid_preferences(self, question: Question) -> Answer | None:
-        """The refusal of a sampling request whose preferences no client could follow, whoever is to answer it."""
+        """Return the error for a sampling request with invalid preferences, or None."""
         if question.method != SAMPLE:
             return None
         try:
@@ -148,14 +148,14 @@ class Models:
         return answer
 
     async def _reviewed(self, server: str, text: str | None) -> bool:
-        """What cannot be shown in full is not shown: nobody agrees to what they did not see."""
+        """Ask for review. Text that cannot be shown in full is refused, because a reviewer must see all of it."""
         return text is not None and len(text) <= MAX_SHOWN and await self._review(server, text)
 
     def _reserve(
         self, server: str, tenant: str, source: ModelSource, estimate: Estimate
     ) -> Callable[[int, float], None]:
-        """Enter a request in the books of its server and of its caller's tenant; gives what settles it in both. Raises
-        SamplingError, and then it is in neither."""
+        """Reserve spending for the server and for the caller's tenant; return the function that settles both. Raises
+        SamplingError, and then nothing is reserved."""
         ledger, now = self._ledger(source), clock.monotonic()
         entry = ledger.reserve(server, estimate, now)
         if not tenant:
@@ -174,7 +174,7 @@ class Models:
         return settle
 
     def _ledger(self, source: ModelSource) -> SpendLedger:
-        """The books outlive a reload; the limits in force are always the newest, and our part of them."""
+        """Return the account, which survives a reload, with the current limits and this gateway's share of them."""
         limits = source.limits.part(self._budgets.gateways)
         ledger = self._ledgers.setdefault(source.provider.name, SpendLedger(limits))
         ledger.adopt(limits)
@@ -187,7 +187,7 @@ class Models:
 
 
 def _question_text(server: str, model: Model, request: SamplingRequest) -> str | None:
-    """Everything that the model will see; None if some of it cannot be shown as text."""
+    """Return everything that the model will see; None if a part cannot be shown as text."""
     if request.needs(Image) or request.needs(Audio):
         return None
     said = [f"{message.role}: {_shown(message.content)}" for message in request.messages]
@@ -225,7 +225,7 @@ def _block(block: Any) -> str:
 
 
 def shown_to_operator(inbox: Inbox) -> Review:
-    """Shows the operator what a model is asked or answers; only a clear yes lets it go on."""
+    """Return a review by the operator, in the inbox. Only an explicit approval continues the request."""
 
     async def review(server: str, text: str) -> bool:
         schema = {"type": "object", "properties": {}}

@@ -27,19 +27,19 @@ class SeparatedServers:
         """Fingerprints of the servers, by their names."""
 
     async def load(self) -> None:
-        """At the start, and whenever another gateway may have learned something."""
+        """Load the records: at the start, and when another gateway may have changed them."""
         records = await self._store.identity_records(SEPARATED)
         self._learned.update({record.name: record.body.decode() for record in records})
         self.apply()
 
     def apply(self) -> None:
-        """The upstreams were replaced: those that are the same servers as before are told what was learned of them."""
+        """Apply the records after the upstreams were replaced, to those that are the same servers as before."""
         for name, upstream in self._upstreams.value.items():
             if self._learned.get(name) == upstream.fingerprint:
                 upstream.separate_conversations()
 
     def learn(self, server: str) -> None:
-        """A question of this server could not be told apart."""
+        """Record that a request of this server could not be assigned to a conversation."""
         upstream = self._upstreams.value.get(server)
         if upstream is None or not upstream.separate_conversations():
             return

@@ -34,12 +34,12 @@ from taskgate.ports.replicas import GONE, POLL_S, QUESTIONS, TAKEN, KeptQuestion
 from taskgate.telemetry.logs import log
 
 TAKEN_WITHIN_S: Final = 10.0
-"""For so long the gateway at which a question waits may take to say what came of its answer."""
+"""Timeout for the gateway at which a question waits to confirm an answer."""
 _PAUSE_S: Final = 0.5
 _LOOK_S: Final = 0.02
 _FORGET_MS: Final = 3_600_000
 _PAGE: Final = "page "
-"""How the ids of pages' rows begin; no question's does."""
+"""Prefix of the row ids of pages. No question id starts with it."""
 
 
 class SharedInbox:
@@ -52,9 +52,9 @@ class SharedInbox:
         self._pages = pages
         self._written: dict[str, bytes] = {}
         self._taking: set[str] = set()
-        """Answered elsewhere, and just being given to whoever waits here."""
+        """Questions answered at another gateway whose answer is being delivered here."""
         self._given: set[str] = set()
-        """Answered here on their way to their home: they do not wait any more, whatever their rows say."""
+        """Questions of other gateways answered here: they are no longer shown, even while their rows exist."""
         self._changed = asyncio.Event()
         self._jobs: list[asyncio.Task[None]] = []
         events.subscribe(QuestionsChanged, lambda _event: self._changed.set())
@@ -64,7 +64,7 @@ class SharedInbox:
         self._jobs = [loop.create_task(self._again(self._write)), loop.create_task(self._again(self._look))]
 
     async def close(self) -> None:
-        """What waits here ends with this gateway: its rows go first, so that nobody answers into the void."""
+        """Delete this gateway's rows first, so that no other gateway accepts an answer that cannot be delivered."""
         for job in self._jobs:
             job.cancel()
         await asyncio.gather(*self._jobs, return_exceptions=True)
@@ -77,17 +77,15 @@ class SharedInbox:
         while True:
             try:
                 await act()
-            except Exception as fault:  # one round of a background loop: the next one looks again
+            except Exception as fault:  # one round of a background loop: the next round retries
                 log.warning("questions could not be shared with other gateways", why=str(fault))
                 await clock.sleep(_PAUSE_S)
 
-    # What waits here
-
     async def _write(self) -> None:
-        """Bring the rows in line with what waits here, whenever that changes, and now and then."""
+        """Synchronize the rows with the questions that wait here: on each change, and periodically."""
         self._changed.clear()
         here = {kept.id: kept for kept in (*map(kept_question, self._inbox.own()), *map(_kept_page, self._pages.own()))}
-        # The machine's clock may be off; the store's is the one that all gateways share.
+        # The machine's clock may be wrong; all gateways share the store's clock.
         behind_ms = self._rows.now_ms() - clock.wall_ms()
         new = [
             msgspec.structs.replace(kept, expires_ms=kept.expires_ms + behind_ms)
@@ -112,17 +110,15 @@ class SharedInbox:
                 self._written.pop(question_id, None)
 
     async def tend(self, now_ms: int) -> None:
-        """Now and then: forget what gateways that died have left."""
+        """Delete rows of dead gateways. Called periodically."""
         await self._rows.forget_questions(now_ms - _FORGET_MS)
-
-    # What waits elsewhere, and what was answered elsewhere
 
     async def _look(self) -> None:
         await self.look()
         await self._wakeups.wait(QUESTIONS, POLL_S)
 
     async def look(self) -> None:
-        """Show what waits at other gateways now, and take what was answered there."""
+        """Load the questions of other gateways, and accept the answers given there."""
         for kept in await self._rows.questions_answered():
             await self._take(kept)
         rows = await self._rows.questions_elsewhere()
@@ -155,7 +151,7 @@ class SharedInbox:
         return waiting is not None
 
     async def _give(self, waiting: Waiting) -> None:
-        """An answer given here to what waits elsewhere. Raises CallerError if it came too late."""
+        """Send an answer to the gateway at which the question waits. Raises CallerError if it is too late."""
         assert waiting.given is not None
         await self._bring(waiting.id, waiting.home, answer_bytes(waiting.given, waiting.ending), waiting.task_id)
 
@@ -194,7 +190,7 @@ class SharedInbox:
 
 
 class _RemoteReceiver:
-    """Whoever asked is at another gateway."""
+    """The asking side is connected to another gateway."""
 
     gone = False
 

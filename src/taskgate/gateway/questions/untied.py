@@ -1,4 +1,4 @@
-"""Questions that a server sends without tying them to a call: whom to ask, and how.
+"""Requests that a server sends without a reference to a call: which client receives them, and how.
 
 With one conversation on the link the question is that conversation's: it goes with the reply of its oldest open call that can
 carry it, else on its session's own stream, else with a call that keeps it until the caller comes back. Nothing claims that this
@@ -28,7 +28,7 @@ class UntiedQuestions:
         self._separated = separated
 
     async def ask(self, link: Link, question: Question, calls: Sequence[UpstreamCall]) -> Answer:
-        """`calls`: what callers had open on the link when the question came, oldest first."""
+        """Answer the request. `calls`: the calls open on the link when it arrived, oldest first."""
         refusal = self._asker.refusal(question)
         if refusal is not None:
             return refusal
@@ -38,7 +38,7 @@ class UntiedQuestions:
             return not_supported(question.method)
         whose = addressee(asking)
         if whose not in asking or not has_conversation(whose.stream):
-            # With one more call of the same client open, a call without a conversation could not have been asked.
+            # If the same client had another call open, a call without a conversation could not be identified.
             self._separated.learn(link.server)
         if whose in asking:
             return await self._ask_conversation(whose, question, calls)
@@ -68,13 +68,13 @@ class UntiedQuestions:
                 side.server_waits(None)
 
     def _session_of(self, whose: ConversationKey) -> Session | None:
-        """The stateful session that is this conversation, if it is one."""
+        """Return the stateful session of this conversation, if it has one."""
         session_id = whose.session_id or whose.caller.removeprefix(SESSION)
         found = self._sessions.get(session_id)
         return found if found is not None and found.conversation == whose else None
 
     def sessions_on(self, link: Link) -> list[Session]:
-        """Whom the link is open for: one session, or those of its principal that have a request open."""
+        """Return the sessions that the link serves: one, or those of its principal that have an open request."""
         own = self._sessions.get(link.key.session) if link.key.session else None
         if own is not None:
             return [own]

@@ -36,13 +36,13 @@ class UrlElicitations:
         self._record = record
         self._asked: dict[str, deque[float]] = {}
         self._given_to: dict[tuple[str, str], list[Session]] = {}
-        """By server and id, so that news need no look at every session; a server's processes may use one id for several."""
+        """Sessions by server and id, for direct lookup. Processes of one server may use the same id."""
         events.subscribe(SessionEnded, self._session_ended)
 
     def refusal(self, principal: str, question: Question, session: Session | None = None) -> Answer | None:
-        """None if the question may be put; else what its server is told."""
+        """Return None if the request may be sent to the client, otherwise the server's error."""
         if question.is_list:
-            # Only a stateful server can ask in that form, and is answered before it comes here.
+            # Only a stateful server can use that form, and it is answered before this point.
             return no_list_form()
         if not question.is_url:
             if question.method == ELICIT:
@@ -61,7 +61,7 @@ class UrlElicitations:
         return None
 
     def admit(self, principal: str, server: str, params: Mapping[str, Any]) -> None:
-        """Judge, count and write down one address. Raises UnsafeUrl or a CallerError."""
+        """Check, count and record one URL. Raises UnsafeUrl or CallerError."""
         features = self._plan.value.features
         url, outcome = params.get("url"), "shown"
         try:
@@ -76,7 +76,7 @@ class UrlElicitations:
             self._record(AuditEntry(0, event, principal, server=server, kind="elicitation", reason=said, outcome=said))
 
     def record_form(self, principal: str, server: str) -> None:
-        """Somebody is asked to fill in a form. What it asks for, and what is answered, is no business of the log."""
+        """Record that a form was sent. Its fields and the answer are not logged."""
         self._record(AuditEntry(0, "form_elicitation", principal, server=server, kind="elicitation", outcome="asked"))
 
     def _count(self, principal: str, limit: int) -> None:
@@ -96,11 +96,11 @@ class UrlElicitations:
                 del self._asked[caller]
 
     def note_own(self, principal: str, server: str) -> None:
-        """Somebody is asked to connect an account, on one page of ours however many calls wait for it."""
+        """Record a request to connect an account. One page serves all calls that wait for it."""
         self._record(AuditEntry(0, "url_elicitation", principal, server=server, kind="elicitation", outcome="shown"))
 
     def count_own(self, principal: str, name: str) -> None:
-        """A page of ours that the caller asked for counts as well. Raises a CallerError beyond the limit."""
+        """Count a page that the caller requested. Raises CallerError beyond the limit."""
         outcome = "shown"
         try:
             self._count(principal, self._plan.value.features.urls_per_minute)
@@ -116,7 +116,7 @@ class UrlElicitations:
                 self.admit(principal, server, params)
 
     def judge_error(self, principal: str, server: str, raw: bytes, session: Session | None) -> None:
-        """A server answered that addresses must be opened first. Raises if one of them may not be shown."""
+        """Process the error -32042. Raises if one of its URLs may not be shown."""
         asked = listed_in(raw)
         self.admit_all(principal, server, asked)
         if session is not None:
@@ -124,7 +124,7 @@ class UrlElicitations:
                 self.expect(session, server, item)
 
     def unfit(self, principal: str, server: str, raw: bytes, session: Session | None) -> TaskgateError | None:
-        """The same for an error that ends a task: what to tell instead of it."""
+        """Process the same error at the end of a task. Return the error that replaces it, or None."""
         try:
             self.judge_error(principal, server, raw, session)
         except TaskgateError as problem:
@@ -132,7 +132,7 @@ class UrlElicitations:
         return None
 
     def expect(self, session: Session, server: str, params: Mapping[str, Any]) -> None:
-        """This session was given the address: the news of its end is for it."""
+        """Remember that this session received the URL, so that it is notified of the completion."""
         name = params.get("elicitationId")
         if type(name) is str and name:
             known, given = session.url_elicitations, (server, name)
@@ -144,12 +144,12 @@ class UrlElicitations:
                 self._forget(session, next(iter(known)))
 
     def given(self, session: Session, question: Question) -> None:
-        """A question of a task is put to this session; it was judged when the server asked it."""
+        """Remember the URL of a task's question, which was checked when the server sent it."""
         if question.is_url:
             self.expect(session, question.server, question.decoded())
 
     def over(self, server: str, params: Raw | None, own: Session | None) -> Session | None:
-        """For whom the news is that an address has done its work; told once. `own`: whose call or link brought them."""
+        """Return the sessions to notify of a completion, once. `own`: those whose call or link received it."""
         value = wire.parse_strictly(bytes(params)) if params is not None else None
         name = value.get("elicitationId") if type(value) is dict else None
         given, now = (server, name if type(name) is str else ""), clock.monotonic()
@@ -158,7 +158,7 @@ class UrlElicitations:
         return session if session is not None and now <= self._forget(session, given) else None
 
     def _forget(self, session: Session, given: tuple[str, str]) -> float:
-        """Until when the address was good."""
+        """Return when the URL expires."""
         self._given_to[given].remove(session)
         if not self._given_to[given]:
             del self._given_to[given]
@@ -170,7 +170,7 @@ class UrlElicitations:
 
 
 def listed_in(raw: bytes) -> list[dict[str, Any]]:
-    """The addresses that the error -32042 wants opened."""
+    """Return the URLs listed in the error -32042."""
     error = wire.parse_strictly(raw)
     data = error.get("data") if type(error) is dict else None
     listed = data.get("elicitations") if type(data) is dict else None
@@ -178,7 +178,7 @@ def listed_in(raw: bytes) -> list[dict[str, Any]]:
 
 
 def url_questions(raw: bytes, server: str) -> dict[str, Question]:
-    """The same as questions, for a caller that knows no such error."""
+    """Return the URLs as elicitation requests, for a client that does not support the error."""
     return {
         f"url-{number}": Question(ELICIT, wire.raw({**item, "mode": "url"}), server)
         for number, item in enumerate(listed_in(raw))

@@ -1,4 +1,4 @@
-"""One question in one caller's inbox: how it is shown and answered, and how other gateways on the same store are told of it."""
+"""One question in a caller's inbox: how it is shown and answered, and how it is stored for other gateways."""
 
 from __future__ import annotations
 
@@ -26,8 +26,6 @@ _SHARED: Final = ("server", "method", "params", "asked_ms", "of_call", "task_id"
 
 @dataclass(eq=False, slots=True)
 class Waiting:
-    """One question in one caller's inbox."""
-
     id: str
     whose: ConversationKey
     server: str
@@ -38,30 +36,30 @@ class Waiting:
     answered: Callable[[Answer], bool]
     request: Request | None = None
     of_call: bool = False
-    """Its server said which of its calls it is about."""
+    """Whether the server named the call it belongs to."""
     task_id: str | None = None
     timer: asyncio.TimerHandle | None = None
     over: asyncio.Event = field(default_factory=asyncio.Event)
     key: str | None = None
-    """The name under which a stateless server asked it."""
+    """The key of the request in a stateless server's `inputRequests`."""
     helpers: bool = True
-    """Whether a text for its caller may name the tools that answer it."""
+    """Whether texts for the caller may name the own tools that answer it."""
     page: str | None = None
-    """Where a person can see what an address is about before opening it."""
+    """A page that explains the URL before it is opened."""
     shared: bool = False
-    """Several calls were open when it came: it names none, wherever it is kept."""
+    """Several calls were open when it arrived, so it is assigned to none of them."""
     told_durably: bool = False
-    """Its event is in the store, where the caller's other conversations find it."""
+    """Whether its event is stored, so that the caller's other conversations receive it."""
     keep_answer: KeepAnswer | None = None
-    """Stores the answer with the task that asks."""
+    """Stores the answer with the task."""
     home: str = ""
-    """The gateway on the same store at which it waits, if that is another one."""
+    """The other gateway at which it waits; empty if it waits here."""
     given: Answer | None = None
     ending: Ending = Ending.COMPLETED
-    """What became of it, with the answer that was given."""
+    """The outcome, with the answer."""
 
     def shown(self) -> dict[str, Any]:
-        """As `get_elicitations` and `get_sampling_requests` show it; the server that asks is always named."""
+        """Return it as `get_elicitations` and `get_sampling_requests` show it, always with the server's name."""
         shown: dict[str, Any] = {
             "request_id": self.id,
             "server": self.server,
@@ -84,7 +82,7 @@ class Waiting:
         return shown
 
     def sentence(self) -> str | None:
-        """For a caller that gets its reply before the question is answered."""
+        """Return the text for a caller whose reply is sent before the question is answered."""
         if self.over.is_set():
             return None
         see, respond = ("get_elicitations", "respond_to_elicitation")
@@ -99,7 +97,7 @@ class Waiting:
         page = f" Its page for people is {self.page}." if self.page is not None else ""
         if not self.helpers:
             return f"{self.server} waits for an answer{asks}. `taskgate questions answer {self.id}` answers it.{page}"
-        # A client that opens a session for each call has nothing in the inbox of its next one; the task's id finds it.
+        # A client with one session per call has an empty inbox in the next one; the task id finds the question.
         where = (
             f"{see} shows the question"
             if self.shown_task is None
@@ -113,23 +111,23 @@ class Waiting:
 
     @property
     def is_undecided(self) -> bool:
-        """Nothing ties it to a call."""
+        """Whether it cannot be assigned to a call."""
         return self.shared or (not self.of_call and self.task_id is None)
 
     @property
     def shown_task(self) -> str | None:
-        """The task that it is about, as far as that is known."""
+        """Return the task it belongs to, if known."""
         return None if self.shared else self.task_id
 
     def now_of_task(self, task_id: str, keep_answer: KeepAnswer) -> None:
-        """The call that asks has become a task."""
+        """Assign it to the task that its call has become."""
         self.task_id, self.keep_answer = task_id, keep_answer
 
     def ends_by(self, timer: asyncio.TimerHandle) -> None:
         self.timer = timer
 
     def is_told(self) -> None:
-        """Its event is published; that of a task's question is in the store."""
+        """Note that its event was published; that of a task's question is stored."""
         self.told_durably = self.shown_task is not None
 
     def give(self, answer: Answer, ending: Ending) -> bool:
@@ -147,7 +145,7 @@ class Waiting:
 
     @property
     def form(self) -> Mapping[str, Any]:
-        """What is asked, as whoever answers sees it."""
+        """Return the question as the answering person sees it."""
         return roots_form(self.server) if self.method == ROOTS else self.params
 
     @property
@@ -156,8 +154,8 @@ class Waiting:
         return said if type(said) is str else ""
 
 
-def told_of(waiting: Waiting) -> dict[str, Any]:
-    """What an event says of a question; the form itself is for `get_elicitations`."""
+def inbox_event(waiting: Waiting) -> dict[str, Any]:
+    """Return the event of a question. The form itself is returned by `get_elicitations`."""
     told: dict[str, Any] = {"request_id": waiting.id}
     if waiting.message:
         told["message"] = waiting.message[:500]
@@ -169,14 +167,14 @@ def told_of(waiting: Waiting) -> dict[str, Any]:
 
 
 def kept_question(waiting: Waiting) -> KeptQuestion:
-    """What other gateways must know of it."""
+    """Return the row that other gateways read."""
     body = {**{name: getattr(waiting, name) for name in _SHARED}, "task_id": waiting.shown_task}
     text = json.dumps({**body, "whose": waiting.whose.stream}, ensure_ascii=False).encode()
     return KeptQuestion(waiting.id, waiting.caller, "", waiting.expires_ms, text)
 
 
 def waiting_elsewhere(kept: KeptQuestion, give: Callable[[Waiting], Awaitable[None]]) -> Waiting:
-    """A question that waits at another gateway, to be shown and answered here. `give` brings the answer to its home."""
+    """Return a question of another gateway, to be shown and answered here. `give` sends the answer to that gateway."""
     body = wire.parse_strictly(kept.body)
     whose, params = conversation_of(body.pop("whose")), body.pop("params")
 
@@ -197,7 +195,7 @@ def waiting_elsewhere(kept: KeptQuestion, give: Callable[[Waiting], Awaitable[No
 
 
 def answer_bytes(answer: Answer, ending: Ending) -> bytes:
-    """An answer on its way to the gateway at which its question waits."""
+    """Encode an answer for the gateway at which its question waits."""
     kind, said = (b"result", answer.result) if answer.result is not None else (b"error", answer.error)
     return b"%b %b\n%b" % (kind, ending.value.encode(), said or b"")
 

@@ -1,4 +1,4 @@
-"""What almost every part of the gateway needs."""
+"""The parts that almost every other part uses: plan, store, metrics, event hub, sessions, call log."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, eq=False)
 class Foundation:
-    """What almost every part needs."""
+    """Created first; passed to almost every other part."""
 
     plan: Live[Plan]
     upstreams: Live[Mapping[str, Upstream]]
@@ -54,7 +54,7 @@ class Foundation:
     people: KnownPeople
     separated: SeparatedServers
     session_rows: SessionStore | None
-    """Where other gateways find our sessions, if there are others."""
+    """Rows that other gateways read; None if no other gateway can reach this one."""
     sessions_elsewhere: Live[frozenset[str]]
 
     def session_ends(self, conversations: Conversations) -> SessionEnds:
@@ -64,7 +64,7 @@ class Foundation:
 
     @property
     def home(self) -> str:
-        """Under which name other gateways reach this one; empty where they cannot."""
+        """The name under which other gateways reach this one; empty if they cannot."""
         return self.session_rows.owner if self.session_rows is not None else ""
 
 
@@ -77,7 +77,7 @@ def foundation(
     tracing: Tracing | None,
     session_rows: SessionStore | None,
 ) -> Foundation:
-    """`address` has the plan that the gateway begins with."""
+    """Create the foundation. `address` holds the initial plan."""
     live, events = address.plan, EventHub()
     people = KnownPeople(store, events)
     live.replace(people.merged(live.value))

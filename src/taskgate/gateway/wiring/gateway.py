@@ -37,10 +37,10 @@ from taskgate.ports.credentials import AccountConnector
 
 
 def wire_gateway(base: Foundation, servers: Servers, accounts: AccountConnector, *, local: bool) -> Gateway:
-    """A whole gateway, ready to be started. `local`: its only caller started it."""
+    """Create a gateway, ready to be started. `local`: the process that started it is its only caller."""
     lists, asking = wire_lists(base), wire_questions(base)
     notifications = wire_notifications(base, lists, asking)
-    base.upstreams.replace(servers.configured(notifications))  # from here on: the listener of every link is there
+    base.upstreams.replace(servers.configured(notifications))  # every link now has its listener
     dynamic_servers = DynamicServers(
         partial(servers.added, listener=notifications), base.store.shared_servers, local=local
     )

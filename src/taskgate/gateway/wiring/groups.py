@@ -44,20 +44,20 @@ if TYPE_CHECKING:
 
 
 class Servers(Protocol):
-    """Makes upstreams. Their links tell the listener what servers say outside any request."""
+    """Creates upstreams. Their links pass messages outside any request to the listener."""
 
     def configured(self, listener: Listener) -> Mapping[str, Upstream]:
-        """All servers of the configuration."""
+        """Return all configured servers."""
         ...
 
     def added(self, new: NewServer, listener: Listener) -> Upstream:
-        """One that a caller brings along."""
+        """Return a server that a caller adds."""
         ...
 
 
 @dataclass(slots=True, eq=False)
 class CatalogGroup:
-    """What servers offer, what is made of it for each scope, and who looks at it first."""
+    """The servers' lists, the checks on them, and the views."""
 
     validation: Validation
     pins: Pins
@@ -72,7 +72,7 @@ class CatalogGroup:
 
 @dataclass(slots=True, eq=False)
 class QuestionGroup:
-    """Who answers what servers ask."""
+    """The parts that answer servers' requests."""
 
     activity: Activity
     models: Models
@@ -85,7 +85,7 @@ class QuestionGroup:
 
 @dataclass(slots=True, eq=False)
 class TaskGroup:
-    """The runs of tasks, and everything below them."""
+    """The runs of tasks and the parts they use."""
 
     records: TaskRecords
     conversations: Conversations

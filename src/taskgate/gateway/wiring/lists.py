@@ -31,7 +31,7 @@ def wire_lists(base: Foundation) -> CatalogGroup:
     async def inspect(server: str, offer: Offer) -> None:
         await in_turns(pins.inspecting(server, offer))
         await in_turns(annotations.inspecting(server, offer))
-        await in_turns(validation.looking(offer.entries.get(EntryKind.TOOL, ())))
+        await in_turns(validation.inspecting(offer.entries.get(EntryKind.TOOL, ())))
 
     limits = base.plan.value.limits
     memory = CatalogMemory(base.store)

@@ -33,7 +33,7 @@ def changed_elsewhere(
     *,
     accounts: AccountConnector,
 ) -> Mapping[str, Callable[[], Awaitable[object]]]:
-    """How each kind of thing that another gateway on the same store may have changed is read again."""
+    """Return how to reload each kind of record that another gateway may have changed."""
 
     async def identity_records() -> None:
         await base.people.load()
@@ -53,7 +53,7 @@ def changed_elsewhere(
 def shared_sessions(
     base: Foundation, following: Following, ends: SessionEnds, activity: Activity
 ) -> SharedSessions | None:
-    """None where no other gateway could go on with a session."""
+    """Return None if no other gateway can continue a session."""
     rows, wakeups = base.session_rows, base.store.wakeups
     if rows is None or wakeups is None:
         return None
@@ -75,7 +75,7 @@ def shared_sessions(
 
 
 def shared_inbox(base: Foundation, asking: QuestionGroup) -> SharedInbox | None:
-    """None where no other gateway could show what is asked here."""
+    """Return None if no other gateway can show the questions that wait here."""
     rows, wakeups = base.store.shared_questions, base.store.wakeups
     if rows is None or wakeups is None:
         return None

@@ -56,7 +56,7 @@ def use_cases(
     relay: Relay,
     reload: Reload,
 ) -> Methods:
-    """The use cases, each with what it needs."""
+    """Create the use cases."""
     lookup = Lookup(base.plan, lists.catalogs, lists.views)
     sending = Sending(base.plan, base.upstreams, relay, base.budgets, lists.returned_uris)
     completions, held = Completions(base.plan, base.events), HeldReadings(governed.gate, tasks, base.plan, base.events)
@@ -110,7 +110,7 @@ def _own_tools(
     *,
     denials: Denials,
 ) -> OwnTools:
-    """Our own tools and resources, each family of them with what it needs."""
+    """Create the own tools and resources."""
     following = card.following
     lookup, activity = readings.lookup, following.activity
     helpers = {
