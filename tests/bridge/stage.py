@@ -1,4 +1,4 @@
-"""Clients behind bridges, the local gateways they started, and the end of both: a test leaves no process behind."""
+"""Clients with bridges and the local gateways they start; a test leaves no process behind."""
 
 from __future__ import annotations
 

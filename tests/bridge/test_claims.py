@@ -1,4 +1,4 @@
-"""The claim to be the gateway of a state folder, when the folder is removed under the gateway that holds it."""
+"""The lock of a state folder, when the folder is removed while a gateway holds it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from taskgate.inbound.local_address import ON_DEMAND, AddressTaken, claim
 
 
 @pytest.mark.parametrize("order", ["ends after the next one has come", "ends before"])
-def test_gateway_that_lost_its_claim_leaves_the_next_one_alone(
+def test_gateway_without_lock_does_not_affect_successor(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, order: str
 ) -> None:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "r"))

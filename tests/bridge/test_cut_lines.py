@@ -227,7 +227,7 @@ def test_death_at_every_byte_of_replay_loses_nothing(stages: list[Stage], monkey
             stages.pop().close()
 
 
-def test_lost_call_is_answered_before_new_gateway_is_looked_for(stages: list[Stage]) -> None:
+def test_lost_call_is_answered_before_reconnecting(stages: list[Stage]) -> None:
     first = Gateway(answers=False)
     seen: list[Any] = []
 
@@ -313,7 +313,7 @@ def test_unreachable_gateway_leaves_no_claim_about_earlier_calls(stages: list[St
     assert executed == {**dict.fromkeys([*sent, 6, 7]), 8: "maybe", 9: "no", 10: "no"}
 
 
-def test_requests_beyond_limit_are_refused_and_none_is_forgotten(
+def test_requests_beyond_limit_are_rejected_and_none_is_lost(
     stages: list[Stage], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("taskgate.bridge.pending.MAX_OPEN", 3)

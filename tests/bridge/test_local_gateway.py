@@ -1,4 +1,4 @@
-"""The user's local gateway: started once by whoever comes first, shared by all, gone when idle, missed by nobody when it dies."""
+"""The user's local gateway: started once, shared by all clients, ended when idle, replaced when it dies."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ async def test_ten_clients_at_once_start_one_gateway(tmp_path: Path) -> None:
         assert alive(record["pid"]), "it outlives its clients for a while"
 
 
-async def test_the_socket_and_its_folders_are_closed_to_everybody_else(tmp_path: Path) -> None:
+async def test_socket_and_folders_are_private(tmp_path: Path) -> None:
     async with stage(tmp_path) as made:
         await made.client()
         path = Path(made.gateway()["address"].removeprefix("unix:"))
@@ -69,7 +69,7 @@ async def test_the_socket_and_its_folders_are_closed_to_everybody_else(tmp_path:
 
 
 @pytest.mark.parametrize("sign", [signal.SIGKILL, signal.SIGTERM])
-async def test_a_gateway_that_dies_leaves_no_request_without_an_answer(tmp_path: Path, sign: signal.Signals) -> None:
+async def test_every_request_is_answered_when_gateway_dies(tmp_path: Path, sign: signal.Signals) -> None:
     async with stage(tmp_path, configuration(limits={"drain_timeout": "1s"})) as made:
         client = await made.client()
         assert await mirrored(client, 1, "before") == "before"
@@ -130,9 +130,7 @@ async def test_every_request_of_burst_is_answered_when_gateway_is_killed_in_it(t
 
 
 @pytest.mark.parametrize("lost", ["state", "state/run"])
-async def test_gateway_whose_state_folder_is_removed_ends_and_leaves_the_next_one_alone(
-    tmp_path: Path, lost: str
-) -> None:
+async def test_gateway_ends_when_state_folder_is_removed(tmp_path: Path, lost: str) -> None:
     """The next gateway may be there before the first one has ended: its record, socket and lock stay."""
     async with stage(tmp_path) as made:
         client = await made.client()
@@ -150,7 +148,7 @@ async def test_gateway_whose_state_folder_is_removed_ends_and_leaves_the_next_on
         assert made.gateway()["pid"] == second["pid"], "one gateway serves all"
 
 
-async def test_a_gateway_that_nobody_needs_ends_and_comes_back_when_somebody_does(tmp_path: Path) -> None:
+async def test_idle_gateway_ends_and_restarts_on_demand(tmp_path: Path) -> None:
     async with stage(tmp_path, configuration(local={"end_after": "1s"})) as made:
         client = await made.client()
         first = made.gateway()["pid"]
@@ -162,7 +160,7 @@ async def test_a_gateway_that_nobody_needs_ends_and_comes_back_when_somebody_doe
         assert await mirrored(again, 1, "back") == "back"
 
 
-async def test_a_held_call_keeps_the_gateway_and_any_client_and_the_command_line_see_it(tmp_path: Path) -> None:
+async def test_held_call_keeps_gateway_running_and_is_visible_to_clients(tmp_path: Path) -> None:
     rules = {"rules": [{"match": "mirror", "action": "approve"}]}
     config = configuration(governance=rules, local={"end_after": "1s"}, tasks={"execute_on": "approval"})
     async with stage(tmp_path, config) as made:
@@ -183,7 +181,7 @@ async def test_a_held_call_keeps_the_gateway_and_any_client_and_the_command_line
         assert (await other.result("r"))["vendor/extra"] == 7
 
 
-async def test_a_gateway_that_a_person_starts_takes_the_place_of_the_one_that_clients_started(tmp_path: Path) -> None:
+async def test_serve_replaces_gateway_started_on_demand(tmp_path: Path) -> None:
     async with stage(tmp_path) as made:
         client = await made.client()
         first = made.gateway()["pid"]
@@ -204,7 +202,7 @@ async def test_a_gateway_that_a_person_starts_takes_the_place_of_the_one_that_cl
             await asyncio.wait_for(serving.wait(), WAIT_S)
 
 
-async def test_a_newer_bridge_replaces_an_older_gateway_only_when_nobody_else_is_there(tmp_path: Path) -> None:
+async def test_newer_bridge_replaces_older_gateway_without_other_clients(tmp_path: Path) -> None:
     async with stage(tmp_path) as made:
         client = await made.client()
         first = made.gateway()
@@ -232,7 +230,7 @@ async def hello(record: dict[str, str], version: str) -> bytes:
     return await asyncio.to_thread(greet)
 
 
-async def test_what_keeps_it_from_starting_is_said_to_people_and_to_the_client(tmp_path: Path) -> None:
+async def test_start_failure_is_reported_on_stderr_and_to_client(tmp_path: Path) -> None:
     async with stage(tmp_path) as made:
         made.config.write_text("schema: 1\nserverz: {}\n")
         client = await made.client(opened=False)
@@ -244,14 +242,14 @@ async def test_what_keeps_it_from_starting_is_said_to_people_and_to_the_client(t
         assert "serverz" in (tmp_path / "bridges.log").read_text()
 
 
-async def test_an_unknown_scope_is_refused_with_what_there_is(tmp_path: Path) -> None:
+async def test_unknown_scope_is_rejected_with_existing_scopes(tmp_path: Path) -> None:
     async with stage(tmp_path) as made:
         client = await made.client("--scope", "defualt", opened=False)
         assert await asyncio.wait_for(client.process.wait(), WAIT_S) == 2
         assert "Did you mean 'default'?" in (tmp_path / "bridges.log").read_text()
 
 
-async def test_alone_it_has_an_inbox_of_its_own(tmp_path: Path) -> None:
+async def test_standalone_stdio_gateway_has_its_own_inbox(tmp_path: Path) -> None:
     config = configuration(governance={"rules": [{"match": "mirror", "action": "approve"}]})
     async with stage(tmp_path, config) as made:
         client = await made.client("--alone")
@@ -266,7 +264,7 @@ async def test_alone_it_has_an_inbox_of_its_own(tmp_path: Path) -> None:
         assert not (made.state / "run").exists() or made.records() == []
 
 
-async def test_its_port_is_not_for_everybody_on_the_machine(tmp_path: Path) -> None:
+async def test_port_of_local_gateway_requires_token(tmp_path: Path) -> None:
     async with stage(tmp_path) as made:
         await made.client()
         url = f"{made.gateway()['url']}/mcp"
@@ -279,7 +277,7 @@ async def test_its_port_is_not_for_everybody_on_the_machine(tmp_path: Path) -> N
         assert known.status_code != 401
 
 
-async def test_without_unix_sockets_a_loopback_port_and_a_key_take_their_place(tmp_path: Path) -> None:
+async def test_loopback_port_with_key_replaces_unix_socket(tmp_path: Path) -> None:
     """A folder stands where the socket would be, so none can be made: clients find the port and the key, and nobody else."""
     rules = {"rules": [{"match": "mirror", "action": "approve"}]}
     async with stage(tmp_path, configuration(governance=rules, tasks={"execute_on": "approval"})) as made:

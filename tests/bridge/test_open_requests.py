@@ -1,4 +1,4 @@
-"""What the bridge knows of the lines it passes on: exactly what parsing them would tell."""
+"""The bridge classifies lines exactly as parsing them would."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def truth(message: dict[str, Any]) -> ClientLine:
 
 
 @given(data=st.data(), spaces=st.booleans(), plain=st.booleans())
-def test_a_line_is_seen_as_what_it_is(data: st.DataObject, spaces: bool, plain: bool) -> None:
+def test_lines_are_classified(data: st.DataObject, spaces: bool, plain: bool) -> None:
     members: dict[str, Any] = {"jsonrpc": "2.0"}
     if data.draw(st.booleans()):
         members["id"] = data.draw(IDS)
@@ -58,12 +58,12 @@ def test_a_line_is_seen_as_what_it_is(data: st.DataObject, spaces: bool, plain: 
 
 
 @given(request_id=IDS, body=VALUES, member=st.sampled_from(["result", "error"]))
-def test_the_answers_of_a_gateway_are_recognised(request_id: Any, body: Any, member: str) -> None:
+def test_responses_are_recognized(request_id: Any, body: Any, member: str) -> None:
     line = b'{"jsonrpc":"2.0","id":' + encode(request_id) + f',"{member}":'.encode() + encode(body) + b"}\n"
     assert answered(line) == encode(request_id)
 
 
-def test_questions_and_notifications_of_a_gateway_answer_nothing() -> None:
+def test_server_requests_and_notifications_are_not_responses() -> None:
     assert answered(b'{"jsonrpc":"2.0","id":3,"method":"ping"}\n') is None
     assert answered(b'{"jsonrpc":"2.0","method":"notifications/progress","params":{"id":3,"result":1}}\n') is None
 
@@ -72,7 +72,7 @@ def line(request_id: Any, method: str, **params: Any) -> bytes:
     return encode({"jsonrpc": "2.0", "id": request_id, "method": method, "params": params}) + b"\n"
 
 
-def test_after_a_crash_calls_are_over_and_harmless_requests_are_asked_once_more() -> None:
+def test_crash_fails_calls_and_repeats_idempotent_requests() -> None:
     pending = Pending()
     for sent in (line(1, "tools/call"), line(2, "tools/list"), line(3, "tasks/get"), line(4, "tasks/cancel")):
         pending.sent(sent)
@@ -86,7 +86,7 @@ def test_after_a_crash_calls_are_over_and_harmless_requests_are_asked_once_more(
     assert [(sent.id, sent.again) for sent in over] == [(b"2", True)]
 
 
-def test_a_cancelled_request_is_not_answered_after_a_crash() -> None:
+def test_cancelled_request_is_not_answered_after_crash() -> None:
     pending = Pending()
     pending.sent(line("x", "tools/call"))
     pending.sent(encode({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": "x"}}))
@@ -106,7 +106,7 @@ def test_a_cancelled_request_is_not_answered_after_a_crash() -> None:
         b'{"jsonrpc":"2.0","id":null,"method":"resources/subscribe","params":{"uri":[]}}',
     ],
 )
-def test_a_line_that_is_no_message_is_the_gateways_to_refuse(odd: bytes) -> None:
+def test_invalid_line_is_left_to_gateway(odd: bytes) -> None:
     pending = Pending()
     pending.sent(line("x", "tools/call"))
     pending.sent(odd + b"\n")
@@ -115,7 +115,7 @@ def test_a_line_that_is_no_message_is_the_gateways_to_refuse(odd: bytes) -> None
     assert pending.replay("own", []) == []
 
 
-def test_a_new_gateway_is_brought_to_where_the_last_one_was_and_the_client_does_not_see_it() -> None:
+def test_session_setup_is_replayed_without_responses_to_client() -> None:
     pending = Pending()
     pending.sent(line(0, "initialize", protocolVersion="2025-11-25"))
     pending.received(b'{"jsonrpc":"2.0","id":0,"result":{}}\n')
@@ -133,7 +133,7 @@ def test_a_new_gateway_is_brought_to_where_the_last_one_was_and_the_client_does_
     assert pending.received(b'{"jsonrpc":"2.0","id":1,"result":{}}\n') is True
 
 
-def test_an_opening_that_was_not_answered_is_sent_again_and_not_replayed_beside_it() -> None:
+def test_unanswered_initialize_is_repeated_and_not_replayed() -> None:
     pending = Pending()
     pending.sent(line(0, "initialize"))
     again, _ = pending.lost()
@@ -143,7 +143,7 @@ def test_an_opening_that_was_not_answered_is_sent_again_and_not_replayed_beside_
 
 
 @pytest.mark.parametrize("stateless", [False, True])
-def test_errors_of_the_bridge_look_like_those_of_the_gateway(stateless: bool) -> None:
+def test_bridge_errors_have_gateway_format(stateless: bool) -> None:
     meta = {"_meta": {"io.modelcontextprotocol/protocolVersion": "2026-07-28"}} if stateless else {}
     sent = unsent(line("a", "tools/call", **meta))
     assert sent is not None
@@ -154,21 +154,21 @@ def test_errors_of_the_bridge_look_like_those_of_the_gateway(stateless: bool) ->
 
 
 @given(st.lists(st.binary(max_size=20).filter(lambda piece: b"\n" not in piece), max_size=8), st.integers(1, 7))
-def test_lines_come_out_whole_however_they_come_in(lines: list[bytes], size: int) -> None:
+def test_splitter_does_not_depend_on_chunk_boundaries(lines: list[bytes], size: int) -> None:
     whole = b"".join(piece + b"\n" for piece in lines)
     splitter = Splitter(1000)
     found = [line for start in range(0, len(whole), size) for line in splitter.feed(whole[start : start + size])]
     assert found == [piece + b"\n" for piece in lines if piece]
 
 
-def test_a_line_that_is_too_long_disturbs_no_other() -> None:
+def test_line_over_limit_does_not_affect_others() -> None:
     splitter = Splitter(5)
     assert splitter.feed(b"123456") == []
     assert splitter.too_long
     assert splitter.feed(b"789\nok\n") == [b"ok\n"]
 
 
-def test_a_line_that_is_too_long_is_told_once_however_it_comes_in() -> None:
+def test_line_over_limit_is_reported_once() -> None:
     splitter = Splitter(5)
     told = 0
     for piece in (b"1234", b"5678", b"9", b"abc", b"d\n", b"1234567", b"\nok\n"):
@@ -177,7 +177,7 @@ def test_a_line_that_is_too_long_is_told_once_however_it_comes_in() -> None:
     assert told == 2
 
 
-def test_only_a_plain_command_line_is_the_bridges() -> None:
+def test_bridge_accepts_only_its_own_options() -> None:
     assert options([]) == {}
     assert options(["-c", "x.yaml", "--scope=s"]) == {"config": "x.yaml", "scope": "s"}
     for words in (["--alone"], ["--help"], ["-c"], ["more"]):

@@ -1,4 +1,4 @@
-"""Servers run where their client stands, with its variables; clients that stand alike share a process."""
+"""Servers run in their client's folder with its variables; clients in equivalent places share a process."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ async def where(client: Client, server: str = "w") -> dict[str, Any]:
     return told
 
 
-async def test_clients_share_a_process_exactly_if_they_stand_alike(tmp_path: Path) -> None:
+async def test_clients_in_equivalent_places_share_a_process(tmp_path: Path) -> None:
     servers = {"w": {**WHERE, "env": {"WHO": "${WHO:-nobody}"}}, "fixed": {**WHERE, "cwd": "."}}
     other = tmp_path / "project"
     other.mkdir()
@@ -66,7 +66,7 @@ async def test_clients_share_a_process_exactly_if_they_stand_alike(tmp_path: Pat
         assert (await where(here))["folder"] == str(tmp_path)
 
 
-async def test_a_variable_that_only_some_clients_have(tmp_path: Path) -> None:
+async def test_variable_that_only_some_clients_have(tmp_path: Path) -> None:
     """Whoever comes first must not decide what the others get."""
     servers = {"w": {**WHERE, "env": {"WHO": "${TASKGATE_TEST_WHO}"}}, "x": WHERE}
     async with stage(tmp_path, configuration(servers=servers)) as made:
@@ -81,7 +81,7 @@ async def test_a_variable_that_only_some_clients_have(tmp_path: Path) -> None:
         assert (await where(thin, "x"))["folder"] == str(tmp_path)
 
 
-async def test_a_place_is_known_by_a_digest_that_outlives_the_gateway(tmp_path: Path) -> None:
+async def test_digest_of_place_is_stable_across_restarts(tmp_path: Path) -> None:
     file = tmp_path / "taskgate.yaml"
     config = configuration(servers={"w": {**WHERE, "env": {"WHO": "${WHO:-}"}}})
     file.write_text(json.dumps(config))
@@ -102,7 +102,7 @@ async def test_a_place_is_known_by_a_digest_that_outlives_the_gateway(tmp_path: 
     assert one.spec("w", own).inherits is None, "a client that stands where we stand gets what we have"
 
 
-async def test_places_where_a_server_is_started_alike_share_its_processes(tmp_path: Path) -> None:
+async def test_equivalent_places_share_processes(tmp_path: Path) -> None:
     file = tmp_path / "taskgate.yaml"
     servers = {"w": {**WHERE, "env": {"WHO": "${WHO:-}"}}, "fixed": {**WHERE, "cwd": "/"}}
     file.write_text(json.dumps(configuration(servers=servers)))

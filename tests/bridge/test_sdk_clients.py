@@ -1,4 +1,4 @@
-"""Two clients of the official SDKs behind bridges at once: a held call of either is approved by a person and then answered."""
+"""Two clients of the official SDKs with bridges at once: a held call of either is approved and answered."""
 
 from __future__ import annotations
 

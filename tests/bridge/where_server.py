@@ -1,4 +1,4 @@
-"""A server that tells where it runs: its folder, a variable, and its process. Stateful generation, standard streams."""
+"""A stdio server of the stateful generation that returns its folder, a variable, and its process id."""
 
 from __future__ import annotations
 

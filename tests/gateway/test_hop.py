@@ -1,4 +1,4 @@
-"""Requests between gateways: signed ones come in once and in time, everything else is refused."""
+"""Signed requests between gateways: valid ones are accepted once and in time, all others are rejected."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def sent(signature: bytes) -> list[tuple[bytes, bytes]]:
     return [(b"host", b"b"), (b"content-length", b"40"), *HEADERS, (HOP, signature)]
 
 
-def test_a_signed_request_brings_its_caller_whole(clock: Clock, verifier: HopVerifier) -> None:
+def test_signed_request_contains_caller(clock: Clock, verifier: HopVerifier) -> None:
     assert verifier.verify(b"POST", b"/mcp/work?x=1", sent(signed(clock)), BODY) == PROOF
 
 
@@ -73,14 +73,14 @@ def test_a_signed_request_brings_its_caller_whole(clock: Clock, verifier: HopVer
         (b"POST", b"/mcp/work?x=1", HEADERS, BODY.replace(b"1,", b"2,")),
     ],
 )
-def test_nothing_that_was_signed_can_be_changed(
+def test_changed_request_is_rejected(
     clock: Clock, verifier: HopVerifier, method: bytes, url: bytes, headers: list[tuple[bytes, bytes]], body: bytes
 ) -> None:
     with pytest.raises(HopRefused, match="invalid signature"):
         verifier.verify(method, url, [*headers, (HOP, signed(clock))], body)
 
 
-def test_the_caller_and_the_time_cannot_be_changed(clock: Clock, verifier: HopVerifier) -> None:
+def test_changed_caller_or_time_is_rejected(clock: Clock, verifier: HopVerifier) -> None:
     claims = signed(clock).split(b" ")
     for place in range(6):
         forged = b" ".join([*claims[:place], claims[place] + b"1", *claims[place + 1 :]])
@@ -89,32 +89,30 @@ def test_the_caller_and_the_time_cannot_be_changed(clock: Clock, verifier: HopVe
 
 
 @pytest.mark.parametrize("value", [b"", b"x", b"1 a b 1 1 1 1", b" " * 7, b"\xff \xff"])
-def test_nonsense_is_refused(verifier: HopVerifier, value: bytes) -> None:
+def test_malformed_signature_header_is_rejected(verifier: HopVerifier, value: bytes) -> None:
     with pytest.raises(HopRefused, match="invalid signature"):
         verifier.verify(b"POST", b"/mcp", [(HOP, value)], b"")
 
 
-def test_without_a_signature_or_with_two_there_is_no_way_in(clock: Clock, verifier: HopVerifier) -> None:
+def test_missing_or_repeated_signature_is_rejected(clock: Clock, verifier: HopVerifier) -> None:
     token = [(b"authorization", b"Bearer operator")]
     for headers in ([], token, [*sent(signed(clock)), (HOP, signed(clock))]):
         with pytest.raises(HopRefused, match="missing signature"):
             verifier.verify(b"POST", b"/mcp/work?x=1", headers, BODY)
 
 
-def test_another_key_is_refused(clock: Clock, verifier: HopVerifier) -> None:
+def test_signature_of_another_key_is_rejected(clock: Clock, verifier: HopVerifier) -> None:
     with pytest.raises(HopRefused, match="invalid signature"):
         verifier.verify(b"POST", b"/mcp/work?x=1", sent(signed(clock, key=hop_key(b"another"))), BODY)
 
 
-def test_what_is_meant_for_another_gateway_is_refused(clock: Clock, verifier: HopVerifier) -> None:
+def test_request_for_another_gateway_is_rejected(clock: Clock, verifier: HopVerifier) -> None:
     with pytest.raises(HopNotAccepted, match="another gateway"):
         verifier.verify(b"POST", b"/mcp/work?x=1", sent(signed(clock, home="c")), BODY)
 
 
 @pytest.mark.parametrize("claims", [b"", b"1 a b", b"2 a b 1 1 e30=", b"1 a b 1 1 e30= more", b"1 a b soon 1 e30="])
-def test_claims_that_a_gateway_of_another_version_has_signed_are_not_taken(
-    clock: Clock, verifier: HopVerifier, claims: bytes
-) -> None:
+def test_claims_of_another_version_are_not_accepted(clock: Clock, verifier: HopVerifier, claims: bytes) -> None:
     """Its caller is answered, and may ask again: an error of ours would leave it waiting."""
     signed_text = b"%b\nPOST\n/mcp\n%b\n" % (claims, hashlib.sha256(BODY).hexdigest().encode())
     signature = claims + b" " + Keyed(KEY).hex_digest(signed_text)
@@ -122,7 +120,7 @@ def test_claims_that_a_gateway_of_another_version_has_signed_are_not_taken(
         verifier.verify(b"POST", b"/mcp", [(HOP, signature)], BODY)
 
 
-def test_a_request_is_good_once(clock: Clock, verifier: HopVerifier) -> None:
+def test_replayed_request_is_rejected(clock: Clock, verifier: HopVerifier) -> None:
     headers = sent(signed(clock))
     verifier.verify(b"POST", b"/mcp/work?x=1", headers, BODY)
     for _ in range(2 * WINDOW_MS // 1000):
@@ -131,7 +129,7 @@ def test_a_request_is_good_once(clock: Clock, verifier: HopVerifier) -> None:
         clock.ms += 1000
 
 
-def test_a_repeated_request_is_remembered_for_as_long_as_its_time_allows(clock: Clock, verifier: HopVerifier) -> None:
+def test_nonce_is_kept_while_request_is_valid(clock: Clock, verifier: HopVerifier) -> None:
     """Also one whose time was ahead, and across the moment when old numbers are let go."""
     early = Clock()
     early.ms = clock.ms + WINDOW_MS
@@ -147,16 +145,14 @@ def test_a_repeated_request_is_remembered_for_as_long_as_its_time_allows(clock: 
 
 
 @pytest.mark.parametrize("off_ms", [-WINDOW_MS - 1, WINDOW_MS + 1])
-def test_what_is_too_old_or_too_new_is_refused(clock: Clock, verifier: HopVerifier, off_ms: int) -> None:
+def test_expired_or_future_request_is_rejected(clock: Clock, verifier: HopVerifier, off_ms: int) -> None:
     headers = sent(signed(clock))
     clock.ms -= off_ms
     with pytest.raises(HopNotAccepted, match="expired"):
         verifier.verify(b"POST", b"/mcp/work?x=1", headers, BODY)
 
 
-def test_numbers_are_remembered_within_a_limit(
-    clock: Clock, verifier: HopVerifier, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_number_of_nonces_is_limited(clock: Clock, verifier: HopVerifier, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("taskgate.inbound.http.hop.MAX_NONCES", 3)
     assert MAX_NONCES > 3
     for _ in range(3):
@@ -165,7 +161,7 @@ def test_numbers_are_remembered_within_a_limit(
         verifier.verify(b"POST", b"/mcp/work?x=1", sent(signed(clock)), BODY)
 
 
-def test_neither_credentials_nor_framing_are_passed_on() -> None:
+def test_credentials_and_framing_are_not_forwarded() -> None:
     given = [
         (b"authorization", b"Bearer x"),
         (b"cookie", b"a=b"),
@@ -187,7 +183,7 @@ def test_signatures_are_hmac_sha256(key: bytes, text: bytes) -> None:
     assert [keyed.hex_digest(text) for _ in range(2)] == [expected] * 2
 
 
-def test_no_number_is_used_twice(clock: Clock, verifier: HopVerifier) -> None:
+def test_nonces_are_unique(clock: Clock, verifier: HopVerifier) -> None:
     signers = [HopSigner(KEY, "a", clock) for _ in range(3)]
     made = [
         signer.sign(b"POST", b"/mcp", HEADERS, BODY, home="b", proof=PROOF) for signer in signers for _ in range(50)

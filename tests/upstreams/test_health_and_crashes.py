@@ -1,4 +1,4 @@
-"""A server that stops answering is noticed and so is its return; a program that keeps dying is left alone."""
+"""Health checks of servers, backoff, and pauses after repeated crashes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(health_watch, "WHEN_DEGRADED_S", 0.01)
 
 
-async def test_a_server_that_stops_answering_is_degraded_until_it_answers_again(quick: None) -> None:
+async def test_unresponsive_server_is_degraded_until_it_responds(quick: None) -> None:
     peer, news = Peer(), asyncio.Queue[tuple[bool, str]]()
     watch = HealthWatch(lambda: [peer], lambda answers, why: news.put_nowait((answers, why)), lambda _link: None)
     watch.start()
@@ -48,7 +48,7 @@ async def test_a_server_that_stops_answering_is_degraded_until_it_answers_again(
     assert peer.asked == asked
 
 
-async def test_without_a_link_nobody_is_asked_until_the_watch_is_started_again(quick: None) -> None:
+async def test_no_ping_without_link_until_watch_is_restarted(quick: None) -> None:
     peer, links = Peer(), asyncio.Queue[Peer | None]()
     asked_for_link = asyncio.Event()
 
@@ -69,7 +69,7 @@ async def test_without_a_link_nobody_is_asked_until_the_watch_is_started_again(q
     await watch.close()
 
 
-async def test_each_link_that_stays_silent_for_three_rounds_is_reported_and_no_other(quick: None) -> None:
+async def test_link_is_reported_after_three_missed_pings(quick: None) -> None:
     silent, well, reported = Peer(), Peer(), asyncio.Queue[Peer]()
     silent.answers = False
     watch = HealthWatch(lambda: [well, silent], lambda _answers, _why: None, reported.put_nowait)
@@ -84,7 +84,7 @@ async def test_each_link_that_stays_silent_for_three_rounds_is_reported_and_no_o
     assert all(reported.get_nowait() is silent for _ in range(reported.qsize()))
 
 
-def test_a_crash_too_many_within_the_time_leaves_the_program_alone() -> None:
+def test_crash_limit_pauses_restarts() -> None:
     loop = CrashLoop(3, 10.0)
     assert [loop.crashed(at) for at in (0.0, 1.0)] == [False, False]
     assert loop.paused_s(1.0) == 0.0
@@ -99,7 +99,7 @@ def test_crashes_far_apart_are_not_a_loop() -> None:
     assert [loop.crashed(at) for at in (0.0, 11.0, 22.0)] == [False, False, False]
 
 
-def test_being_left_alone_holds_whatever_the_count_says() -> None:
+def test_pause_applies_regardless_of_backoff() -> None:
     backoff = Backoff()
     backoff.pause_until(50.0)
     assert backoff.wait_s(20.0) == 30.0

@@ -1,4 +1,4 @@
-"""A program on standard streams that hangs is ended with everything it started, and started again."""
+"""An unresponsive stdio server is killed with all its child processes and restarted."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def runs(pid: int) -> bool:
 
 
 @pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="looks at processes through /proc")
-async def test_a_child_that_answers_no_ping_is_started_again_and_its_helpers_end(
+async def test_unresponsive_child_is_restarted_and_its_helpers_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("EVERY_S", "WHEN_DEGRADED_S", "PATIENCE_S"):

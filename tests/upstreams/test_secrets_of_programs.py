@@ -1,4 +1,4 @@
-"""A program that is started as a server and quotes its environment and arguments does not disclose the secrets among them."""
+"""Secrets in the environment and arguments of a stdio server are redacted from its output."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def assert_clean(said: str) -> None:
     assert [value for value in VALUES if value in said] == []
 
 
-async def test_a_program_does_not_disclose_its_environment_and_arguments(tmp_path: Path) -> None:
+async def test_environment_and_arguments_are_redacted(tmp_path: Path) -> None:
     scopes = {"default": {"default_servers": ["*"], "mode": "both"}}
     async with running_gateway({"schema": 1, "servers": {"p": program(tmp_path)}, "scopes": scopes}) as gateway:
         async with RawClient(gateway.url) as caller:
@@ -64,7 +64,7 @@ async def test_a_program_does_not_disclose_its_environment_and_arguments(tmp_pat
             assert_clean(gateway.log)
 
 
-def test_doctor_does_not_disclose_what_a_program_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_doctor_redacts_program_output(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TASKGATE_STATE_DIR", str(tmp_path / "state"))
     file = tmp_path / "taskgate.yaml"
     file.write_text(json.dumps({"servers": {"p": {**program(tmp_path, "--broken"), "generation": "2025-11-25"}}}))

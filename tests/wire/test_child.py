@@ -1,4 +1,4 @@
-"""Child processes: lines in and out, how they end, and that nothing of them is left."""
+"""Child processes: lines in both directions, exit, and leaks."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ async def test_lines_go_out_and_come_back(stage: Stage) -> None:
     assert not child.running
 
 
-async def test_a_large_line_passes_in_both_directions(stage: Stage) -> None:
+async def test_large_line_is_sent_and_received(stage: Stage) -> None:
     child = await stage.start(ECHO, max_line_bytes=8 << 20)
     line = b"x" * (4 << 20)
     child.send(line)
@@ -127,7 +127,7 @@ async def test_carriage_returns_and_empty_lines_are_tolerated(stage: Stage) -> N
     assert stage.lines == [b"a", b"b"]
 
 
-async def test_a_giant_line_is_skipped_and_the_next_one_is_read(stage: Stage) -> None:
+async def test_line_over_limit_is_skipped(stage: Stage) -> None:
     await stage.start("print('x' * 300_000); print('after')", max_line_bytes=1000)
     await stage.until(lambda: bool(stage.exits))
     assert stage.lines == [b"after"]
@@ -136,14 +136,14 @@ async def test_a_giant_line_is_skipped_and_the_next_one_is_read(stage: Stage) ->
     ]
 
 
-async def test_a_half_line_at_the_end_is_dropped_with_a_note(stage: Stage) -> None:
+async def test_incomplete_last_line_is_dropped_with_note(stage: Stage) -> None:
     child = await stage.start("import sys; sys.stdout.write('whole\\n{\"half')")
     await stage.until(lambda: bool(stage.exits))
     assert stage.lines == [b"whole"]
     assert any("half line of 6 bytes" in line for line in child.stderr_tail())
 
 
-async def test_the_last_words_are_heard_before_the_exit(stage: Stage) -> None:
+async def test_last_output_is_delivered_before_exit(stage: Stage) -> None:
     order: list[str] = []
     spec = ChildSpec(
         sys.executable, ("-I", "-S", "-c", "print('\\n'.join(map(str, range(20000)))); raise SystemExit(7)")
@@ -161,7 +161,7 @@ async def test_the_last_words_are_heard_before_the_exit(stage: Stage) -> None:
     assert order == ["line"] * 20000 + ["exit 7"]
 
 
-async def test_standard_error_is_kept_up_to_the_last_lines(stage: Stage) -> None:
+async def test_last_stderr_lines_are_kept(stage: Stage) -> None:
     child = await stage.start(
         "import sys; [print(n, file=sys.stderr) for n in range(10)]; print('x' * 99_999, file=sys.stderr)"
     )
@@ -169,7 +169,7 @@ async def test_standard_error_is_kept_up_to_the_last_lines(stage: Stage) -> None
     assert child.stderr_tail() == ["8", "9", "[a line of 99999 bytes]"]
 
 
-async def test_a_listener_that_fails_costs_no_other_line(stage: Stage) -> None:
+async def test_failing_listener_does_not_affect_other_lines(stage: Stage) -> None:
     reported: list[object] = []
     asyncio.get_running_loop().set_exception_handler(lambda loop, context: reported.append(context))
     seen: list[bytes] = []
@@ -190,7 +190,7 @@ async def test_a_listener_that_fails_costs_no_other_line(stage: Stage) -> None:
     assert (seen, len(reported)) == ([b"a", b"b"], 2), reported
 
 
-async def test_a_line_to_a_child_that_ended_is_refused_as_not_executed(stage: Stage) -> None:
+async def test_line_to_exited_child_is_not_executed(stage: Stage) -> None:
     child = await stage.start("pass")
     await stage.until(lambda: bool(stage.exits))
     with pytest.raises(ChildFailure) as caught:
@@ -198,7 +198,7 @@ async def test_a_line_to_a_child_that_ended_is_refused_as_not_executed(stage: St
     assert (caught.value.problem, caught.value.executed) == (ChildProblem.GONE, Executed.NO)
 
 
-async def test_a_line_to_a_child_that_closed_its_input_is_refused_as_not_executed(stage: Stage) -> None:
+async def test_line_to_child_with_closed_input_is_not_executed(stage: Stage) -> None:
     child = await stage.start("import os, time; os.close(0); print('closed', flush=True); time.sleep(60)")
     await stage.until(lambda: bool(stage.lines))
 
@@ -212,7 +212,7 @@ async def test_a_line_to_a_child_that_closed_its_input_is_refused_as_not_execute
     await stage.until(refused)
 
 
-async def test_lines_that_never_reached_a_killed_child_are_told_apart(stage: Stage) -> None:
+async def test_lines_not_handed_over_to_killed_child_are_identified(stage: Stage) -> None:
     child = await stage.start("import time; print('ready', flush=True); time.sleep(60)")
     await stage.until(lambda: bool(stage.lines))
     child.send(b"small")
@@ -224,7 +224,7 @@ async def test_lines_that_never_reached_a_killed_child_are_told_apart(stage: Sta
     assert stage.exits == [ChildExit(-signal.SIGKILL, 1)]
 
 
-async def test_a_child_that_does_not_read_fills_a_bounded_buffer(stage: Stage) -> None:
+async def test_buffer_of_child_that_does_not_read_is_bounded(stage: Stage) -> None:
     child = await stage.start("import time; time.sleep(60)")
     line = b"x" * (1 << 20)
     for _ in range(31):
@@ -239,7 +239,7 @@ def _send_twice(child: Child, line: bytes) -> None:
     child.send(line)
 
 
-async def test_a_line_with_a_newline_is_refused(stage: Stage) -> None:
+async def test_line_with_newline_is_rejected(stage: Stage) -> None:
     child = await stage.start(ECHO)
     with pytest.raises(ValueError, match="newline"):
         child.send(b"a\nb")
@@ -256,7 +256,7 @@ async def test_a_line_with_a_newline_is_refused(stage: Stage) -> None:
     ],
     ids=["unknown name", "unknown path", "unknown relative path", "not executable", "unknown directory"],
 )
-async def test_a_command_that_cannot_be_found_is_a_clear_error(stage: Stage, spec: ChildSpec) -> None:
+async def test_unknown_command_is_reported(stage: Stage, spec: ChildSpec) -> None:
     with pytest.raises(ChildFailure, match=r"not found|does not exist") as caught:
         await Child.start(
             spec, on_line=stage.lines.append, on_exit=print, on_oversize=stage.oversize.append, reaper=stage.reaper
@@ -264,7 +264,7 @@ async def test_a_command_that_cannot_be_found_is_a_clear_error(stage: Stage, spe
     assert (caught.value.problem, caught.value.executed) == (ChildProblem.NOT_FOUND, Executed.NO)
 
 
-async def test_a_program_that_cannot_be_run_is_a_clear_error(stage: Stage, tmp_path: Path) -> None:
+async def test_program_that_cannot_run_is_reported(stage: Stage, tmp_path: Path) -> None:
     program = tmp_path / "server"
     program.write_text("#!/nowhere/interpreter\n")
     program.chmod(0o755)
@@ -273,9 +273,7 @@ async def test_a_program_that_cannot_be_run_is_a_clear_error(stage: Stage, tmp_p
     assert (caught.value.problem, caught.value.executed) == (ChildProblem.NOT_STARTED, Executed.NO)
 
 
-async def test_a_child_knows_only_the_harmless_part_of_our_environment(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_child_receives_safe_environment_only(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TASKGATE_SECRET", "canary")
     monkeypatch.setenv("LC_ALL", "C.UTF-8")
     monkeypatch.setenv("SHELL", "() { echo function; }")
@@ -286,7 +284,7 @@ async def test_a_child_knows_only_the_harmless_part_of_our_environment(
     assert not {"TASKGATE_SECRET", "SHELL"} & names
 
 
-async def test_a_child_inherits_no_descriptor(stage: Stage) -> None:
+async def test_child_inherits_no_descriptor(stage: Stage) -> None:
     with Path(__file__).open() as held:
         os.set_inheritable(held.fileno(), True)
         await stage.start("import os; print(sorted(int(n) for n in os.listdir('/dev/fd')))")
@@ -294,13 +292,13 @@ async def test_a_child_inherits_no_descriptor(stage: Stage) -> None:
     assert stage.lines == [b"[0, 1, 2, 3]"]  # 3 is the directory being listed
 
 
-async def test_stop_lets_a_good_child_go_by_itself(stage: Stage) -> None:
+async def test_stop_lets_cooperative_child_exit(stage: Stage) -> None:
     child = await stage.start(ECHO)
     await child.stop(10)
     assert stage.exits[0].code == 0
 
 
-async def test_stop_kills_a_stubborn_child(stage: Stage) -> None:
+async def test_stop_kills_child_that_ignores_signals(stage: Stage) -> None:
     child = await stage.start(STUBBORN)
     await stage.until(lambda: bool(stage.lines))
     await child.stop(0.1)
@@ -308,7 +306,7 @@ async def test_stop_kills_a_stubborn_child(stage: Stage) -> None:
     await child.stop(0.1)
 
 
-async def test_stop_kills_helpers_too(stage: Stage) -> None:
+async def test_stop_kills_grandchildren(stage: Stage) -> None:
     child = await stage.start(WITH_HELPER + "\nimport time; time.sleep(600)")
     await stage.until(lambda: bool(stage.lines))
     helper = int(stage.lines[0])
@@ -317,28 +315,26 @@ async def test_stop_kills_helpers_too(stage: Stage) -> None:
     await stage.until(lambda: not alive(helper), 5)
 
 
-async def test_helpers_of_a_child_that_ended_are_killed(stage: Stage) -> None:
+async def test_grandchildren_of_exited_child_are_killed(stage: Stage) -> None:
     await stage.start(WITH_HELPER)
     await stage.until(lambda: bool(stage.exits))
     await stage.until(lambda: not alive(int(stage.lines[0])), 5)
 
 
-async def test_a_child_that_closes_its_output_and_stays_is_killed(stage: Stage) -> None:
+async def test_child_that_closes_output_is_killed(stage: Stage) -> None:
     await stage.start("import os, time; os.close(1); time.sleep(600)")
     await stage.until(lambda: bool(stage.exits))
     assert stage.exits[0].code == -signal.SIGKILL
 
 
-async def test_an_exit_is_noticed_where_the_kernel_has_no_process_descriptors(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_exit_is_detected_without_pidfd(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(os, "pidfd_open", raising=False)
     await stage.start("print('said'); raise SystemExit(3)")
     await stage.until(lambda: bool(stage.exits))
     assert (stage.lines, stage.exits[0].code) == ([b"said"], 3)
 
 
-async def test_cancelling_a_start_leaves_nothing(stage: Stage) -> None:
+async def test_cancelled_start_leaks_nothing(stage: Stage) -> None:
     warm = await stage.start(ECHO)
     await warm.stop(5)
     before = len(os.listdir("/dev/fd"))
@@ -353,7 +349,7 @@ async def test_cancelling_a_start_leaves_nothing(stage: Stage) -> None:
     await stage.until(lambda: len(os.listdir("/dev/fd")) <= before)
 
 
-async def test_fifty_children_leave_no_descriptor_and_no_zombie(stage: Stage) -> None:
+async def test_many_children_leak_no_descriptor_or_zombie(stage: Stage) -> None:
     warm = await stage.start(ECHO)
     await warm.stop(5)
     before = len(os.listdir("/dev/fd"))

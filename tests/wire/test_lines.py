@@ -32,7 +32,7 @@ def test_chunks_become_lines(chunks: list[bytes], lines: list[bytes | Oversize],
 
 
 @given(st.lists(st.sampled_from([b"a", b"bcd", b"\n", b"\r", b"efghij"])), st.data())
-def test_the_lines_do_not_depend_on_how_the_stream_is_cut(parts: list[bytes], data: st.DataObject) -> None:
+def test_lines_do_not_depend_on_chunk_boundaries(parts: list[bytes], data: st.DataObject) -> None:
     stream = b"".join(parts)
     cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=8)))
     whole, pieces = LineSplitter(8), LineSplitter(8)

@@ -1,4 +1,4 @@
-"""What takes long to load is loaded in a thread: libraries, and the trust store."""
+"""Slow imports and the trust store are loaded in a thread."""
 
 from __future__ import annotations
 

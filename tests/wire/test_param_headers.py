@@ -1,4 +1,4 @@
-"""Arguments in headers: which schemas are good, what is sent, and what is noticed when it does not agree."""
+"""Parameter headers: validation of schemas, headers to send, and mismatches."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_annotated_properties_are_found_along_properties() -> None:
         {"type": "object", "examples": [{"x-mcp-header": "X"}], "allOf": [{"type": "object"}]},
     ],
 )
-def test_a_schema_without_annotations_has_none(good: Any) -> None:
+def test_schema_without_annotations_has_no_headers(good: Any) -> None:
     assert param_headers_of(good) == ()
 
 
@@ -92,7 +92,7 @@ def listed(levels: int) -> Any:
         (listed(70), "under 'allOf'"),
     ],
 )
-def test_an_annotation_that_breaks_the_rules_is_told(bad: Any, problem: str) -> None:
+def test_invalid_annotation_is_reported(bad: Any, problem: str) -> None:
     with pytest.raises(InvalidParamHeader, match=problem):
         param_headers_of(bad)
 
@@ -113,7 +113,7 @@ def test_an_annotation_that_breaks_the_rules_is_told(bad: Any, problem: str) -> 
         ({"deep": [1]}, {}),
     ],
 )
-def test_headers_follow_the_arguments(arguments: dict[str, Any], headers: dict[str, str]) -> None:
+def test_headers_match_arguments(arguments: dict[str, Any], headers: dict[str, str]) -> None:
     expected = {f"mcp-param-{name}": value for name, value in headers.items()}
     assert header_values(PARAMS, arguments) == expected
     assert mismatch(PARAMS, arguments, expected) is None
@@ -136,11 +136,11 @@ def test_headers_follow_the_arguments(arguments: dict[str, Any], headers: dict[s
         ({"deep": {"count": 42}}, {"count": "42.5"}, "differs"),
     ],
 )
-def test_what_does_not_agree_is_told(arguments: dict[str, Any], headers: dict[str, str], problem: str) -> None:
+def test_mismatch_is_reported(arguments: dict[str, Any], headers: dict[str, str], problem: str) -> None:
     received = {f"mcp-param-{name}": value for name, value in headers.items()}
     assert problem in str(mismatch(PARAMS, arguments, received))
 
 
-def test_integers_are_compared_as_numbers_and_other_headers_are_not_ours() -> None:
+def test_integers_are_compared_as_numbers_and_other_headers_ignored() -> None:
     received = {"mcp-param-count": "42.0", "mcp-param-other": "x"}
     assert mismatch(PARAMS, {"deep": {"count": 42}}, received) is None

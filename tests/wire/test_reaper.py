@@ -1,4 +1,4 @@
-"""Nothing that we started outlives us, however we end."""
+"""No child process outlives the gateway, regardless of how the gateway ends."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def start_driver(loop: str) -> tuple[subprocess.Popen[str], list[int]]:
 
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_nothing_outlives_a_gateway_that_is_killed(loop: str, number: signal.Signals) -> None:
+def test_no_child_outlives_killed_gateway(loop: str, number: signal.Signals) -> None:
     driver, pids = start_driver(loop)
     with driver:
         assert all(alive(pid) for pid in pids)
@@ -89,7 +89,7 @@ def test_nothing_outlives_a_gateway_that_is_killed(loop: str, number: signal.Sig
         assert wait_exit(pids, 60) == []
 
 
-def test_the_watcher_does_the_killing_where_the_kernel_does_not() -> None:
+def test_watcher_kills_children_without_kernel_support() -> None:
     """The helper has no tie to the gateway but the watcher, and the watcher shrugs off signals meant for the gateway."""
     driver, pids = start_driver("asyncio")
     with driver:
@@ -112,7 +112,7 @@ async def start_sleeper(reaper: Reaper) -> Child:
     )
 
 
-async def test_a_lost_watcher_is_replaced_and_told_of_the_living() -> None:
+async def test_dead_watcher_is_replaced_and_receives_groups() -> None:
     reaper = Reaper()
     first = await start_sleeper(reaper)
     lost = reaper.watcher_pid
@@ -127,7 +127,7 @@ async def test_a_lost_watcher_is_replaced_and_told_of_the_living() -> None:
         assert await child.wait_exit(5) is not None
 
 
-async def test_closing_the_reaper_ends_the_watcher_and_leaves_no_zombie() -> None:
+async def test_closing_reaper_ends_watcher_without_zombie() -> None:
     reaper = Reaper()
     child = await start_sleeper(reaper)
     watcher = reaper.watcher_pid
@@ -139,7 +139,7 @@ async def test_closing_the_reaper_ends_the_watcher_and_leaves_no_zombie() -> Non
     await reaper.close()
 
 
-async def test_a_reaper_without_children_starts_nothing() -> None:
+async def test_reaper_without_children_starts_no_watcher() -> None:
     reaper = Reaper()
     reaper.remove(12345)
     assert reaper.watcher_pid is None

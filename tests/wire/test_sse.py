@@ -43,12 +43,12 @@ def _parse(stream: bytes, cuts: list[int] | None = None) -> list[SseEvent]:
         pytest.param(b"id: \xff\ndata: x\n\n", [SseEvent(b"x", id="�")], id="an id that is not UTF-8"),
     ],
 )
-def test_each_form_of_the_stream_gives_the_events_of_the_standard(stream: bytes, events: list[SseEvent]) -> None:
+def test_streams_are_parsed_according_to_standard(stream: bytes, events: list[SseEvent]) -> None:
     assert _parse(stream) == events
     assert _parse(stream, list(range(len(stream)))) == events
 
 
-def test_an_event_is_reported_at_its_carriage_return_without_waiting_for_more() -> None:
+def test_event_is_reported_at_carriage_return() -> None:
     parser = SseParser(_LIMIT)
     assert parser.feed(b"data: a\r\r") == [SseEvent(b"a")]
     assert parser.feed(b"") == []
@@ -64,7 +64,7 @@ def test_an_event_is_reported_at_its_carriage_return_without_waiting_for_more() 
         [b":12345678901234567890"],
     ],
 )
-def test_an_event_over_the_limit_overflows(chunks: list[bytes]) -> None:
+def test_event_over_limit_overflows(chunks: list[bytes]) -> None:
     parser = SseParser(16)
     *before, last = chunks
     for chunk in before:
@@ -73,7 +73,7 @@ def test_an_event_over_the_limit_overflows(chunks: list[bytes]) -> None:
         parser.feed(last)
 
 
-def test_an_overflow_hands_over_the_events_before_it() -> None:
+def test_overflow_contains_earlier_events() -> None:
     with pytest.raises(SseOverflow) as caught:
         SseParser(16).feed(b"data: a\n\ndata: 12345678901234567890\n\n")
     assert caught.value.events == [SseEvent(b"a")]
@@ -95,7 +95,7 @@ _events = st.builds(
 
 
 @given(st.lists(_events, max_size=6), st.data())
-def test_what_is_formatted_parses_back_however_it_is_cut(events: list[SseEvent], data: st.DataObject) -> None:
+def test_formatted_event_is_parsed_back_for_any_chunks(events: list[SseEvent], data: st.DataObject) -> None:
     stream = PING.join(format_event(e.data, id=e.id, event=e.event, retry=e.retry) for e in events)
     cuts = data.draw(st.lists(st.integers(0, len(stream)), max_size=12))
     expected = [SseEvent(b"\n".join(_split(e.data)), e.event, e.id, e.retry) for e in events]
@@ -112,19 +112,19 @@ def _split(data: bytes) -> list[bytes]:
     ),
     st.data(),
 )
-def test_the_events_do_not_depend_on_how_the_stream_is_cut(parts: list[bytes], data: st.DataObject) -> None:
+def test_events_do_not_depend_on_chunk_boundaries(parts: list[bytes], data: st.DataObject) -> None:
     stream = b"".join(parts)
     cuts = data.draw(st.lists(st.integers(0, len(stream)), max_size=12))
     assert _parse(stream, cuts) == _parse(stream)
 
 
-def test_a_plain_message_is_formatted_on_three_lines() -> None:
+def test_message_is_formatted_on_three_lines() -> None:
     assert format_event(b"{}") == b"event: message\ndata: {}\n\n"
     assert format_event(b"{}", id="1", event=None) == b"id: 1\ndata: {}\n\n"
 
 
 @pytest.mark.parametrize("field", ["id", "event"])
 @pytest.mark.parametrize("value", ["a\nb", "a\rb", "a\0b"])
-def test_a_field_that_would_break_the_stream_is_refused(field: str, value: str) -> None:
+def test_field_with_line_break_is_rejected(field: str, value: str) -> None:
     with pytest.raises(ValueError, match="one line"):
         format_event(b"", **{field: value})  # type: ignore[arg-type]

@@ -159,7 +159,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", CASES)
-async def test_each_failure_tells_its_stage_and_whether_the_request_may_have_run(name: str) -> None:
+async def test_failure_has_stage_and_executed(name: str) -> None:
     case = CASES[name]
     client = HttpClient(max_response_bytes=65536, max_event_bytes=65536)
     async with serving(case.script) as server:
@@ -174,7 +174,7 @@ async def test_each_failure_tells_its_stage_and_whether_the_request_may_have_run
         assert client.open_connections(target.origin) == 0
 
 
-async def test_a_request_into_a_connection_reset_before_reading_is_never_called_answered() -> None:
+async def test_connection_reset_before_reading_is_a_failure() -> None:
     """The kernel may or may not have taken the small request before it learns of the reset; both are honest."""
     client = HttpClient()
     async with serving(close_at_once) as server:
@@ -185,7 +185,7 @@ async def test_a_request_into_a_connection_reset_before_reading_is_never_called_
     await client.close()
 
 
-async def test_nobody_listening_is_not_executed() -> None:
+async def test_refused_connection_is_not_executed() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
     client = HttpClient()
@@ -196,7 +196,7 @@ async def test_nobody_listening_is_not_executed() -> None:
     await client.close()
 
 
-async def test_an_unknown_name_is_not_executed() -> None:
+async def test_unknown_name_is_not_executed() -> None:
     client = HttpClient()
     with pytest.raises(HttpFailure) as caught:
         await client.exchange(Target.parse("http://nonexistent.invalid/"), deadline_s=20)
@@ -205,7 +205,7 @@ async def test_an_unknown_name_is_not_executed() -> None:
     await client.close()
 
 
-async def test_tls_towards_a_plain_server_is_not_executed() -> None:
+async def test_tls_to_plain_server_is_not_executed() -> None:
     async def plain(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read(100)
         writer.write(b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\n")
@@ -219,7 +219,7 @@ async def test_tls_towards_a_plain_server_is_not_executed() -> None:
         await client.close()
 
 
-async def test_a_tls_handshake_that_never_comes_fails_at_the_connect_timeout() -> None:
+async def test_missing_tls_handshake_fails_at_connect_timeout() -> None:
     client = HttpClient(connect_timeout_s=0.2)
     async with serving(forever) as server:
         target = Target.parse(f"https://127.0.0.1:{server.port}/")
@@ -248,11 +248,11 @@ def certificate_error(code: int) -> ssl.SSLCertVerificationError:
         (OSError("10.0.0.1"), ""),
     ],
 )
-def test_a_reason_is_one_of_a_few_words_and_never_the_errors_own(error: OSError, reason: str) -> None:
+def test_reason_is_a_fixed_text(error: OSError, reason: str) -> None:
     assert reason_of(error) == reason
 
 
-async def test_a_deadline_during_the_handshake_is_a_deadline_and_not_executed() -> None:
+async def test_deadline_during_handshake_is_not_executed() -> None:
     client = HttpClient()
     async with serving(forever) as server:
         target = Target.parse(f"https://127.0.0.1:{server.port}/")
@@ -262,7 +262,7 @@ async def test_a_deadline_during_the_handshake_is_a_deadline_and_not_executed() 
         await client.close()
 
 
-async def test_a_passed_deadline_sends_nothing() -> None:
+async def test_passed_deadline_sends_nothing() -> None:
     client = HttpClient()
     async with serving(answering(OK)) as server:
         with pytest.raises(HttpFailure) as caught:
@@ -271,7 +271,7 @@ async def test_a_passed_deadline_sends_nothing() -> None:
         assert server.connections == 0
 
 
-async def test_waiting_for_a_connection_counts_against_the_deadline() -> None:
+async def test_wait_for_connection_counts_towards_deadline() -> None:
     client = HttpClient(max_connections_per_origin=1)
     async with serving(forever) as server:
         target = Target.parse(server.url)
@@ -287,7 +287,7 @@ async def test_waiting_for_a_connection_counts_against_the_deadline() -> None:
         await client.close()
 
 
-async def test_a_full_waiting_queue_refuses_at_once() -> None:
+async def test_full_queue_fails_at_once() -> None:
     client = HttpClient(max_connections_per_origin=1, max_waiting_per_origin=0)
     async with serving(forever) as server:
         target = Target.parse(server.url)
@@ -302,7 +302,7 @@ async def test_a_full_waiting_queue_refuses_at_once() -> None:
             await first
 
 
-async def test_a_server_error_is_a_reply_and_not_a_failure() -> None:
+async def test_server_error_is_a_reply() -> None:
     client = HttpClient()
     async with serving(answering(b"HTTP/1.1 503 No\r\ncontent-length: 2\r\n\r\nno")) as server:
         reply = await client.exchange(Target.parse(server.url), body=b"{}", deadline_s=5)
@@ -310,7 +310,7 @@ async def test_a_server_error_is_a_reply_and_not_a_failure() -> None:
         await client.close()
 
 
-async def test_a_reply_before_the_request_had_left_says_so_and_the_connection_is_not_used_again() -> None:
+async def test_reply_before_request_was_sent_is_marked_and_connection_not_reused() -> None:
     client = HttpClient()
     async with serving(early_reply) as server:
         target = Target.parse(server.url)
@@ -320,7 +320,7 @@ async def test_a_reply_before_the_request_had_left_says_so_and_the_connection_is
         await client.close()
 
 
-async def test_events_before_a_reset_are_handed_over() -> None:
+async def test_events_before_reset_are_delivered() -> None:
     client = HttpClient()
     seen: list[SseEvent] = []
     async with serving(answering_then_resetting(STREAM + chunk(b"data: 1\n\ndata: 2\n\n"))) as server:
@@ -330,7 +330,7 @@ async def test_events_before_a_reset_are_handed_over() -> None:
         await client.close()
 
 
-async def test_a_listener_that_raises_ends_only_its_own_exchange() -> None:
+async def test_failing_listener_ends_only_its_exchange() -> None:
     client = HttpClient()
 
     def fail(event: SseEvent) -> bool:
@@ -344,7 +344,7 @@ async def test_a_listener_that_raises_ends_only_its_own_exchange() -> None:
         await client.close()
 
 
-async def test_closing_the_client_fails_what_is_under_way() -> None:
+async def test_closing_client_fails_open_exchanges() -> None:
     client = HttpClient()
     async with serving(forever) as server:
         target = Target.parse(server.url)
@@ -358,7 +358,7 @@ async def test_closing_the_client_fails_what_is_under_way() -> None:
             await client.exchange(target, deadline_s=5)
 
 
-async def test_a_large_request_that_is_read_slowly_is_sent_whole() -> None:
+async def test_large_request_to_slow_reader_is_sent_completely() -> None:
     lengths: list[int] = []
 
     async def script(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

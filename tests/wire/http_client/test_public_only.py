@@ -1,4 +1,4 @@
-"""A server that a caller brought along is connected to only where it leads to the open internet."""
+"""A server that a caller added is connected to at public addresses only."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def resolving(monkeypatch: pytest.MonkeyPatch, *answers: list[str]) -> None:
 
 
 @pytest.mark.parametrize("answers", [(["127.0.0.1"],), (["1.1.1.1", "127.0.0.1"],)])
-async def test_a_name_that_leads_inside_is_never_connected_to(
+async def test_name_with_private_address_is_not_connected(
     monkeypatch: pytest.MonkeyPatch, answers: tuple[list[str], ...]
 ) -> None:
     async with serving(answering(OK, OK, OK)) as server:
@@ -43,7 +43,7 @@ async def test_a_name_that_leads_inside_is_never_connected_to(
         await client.close()
 
 
-async def test_a_connection_of_the_operators_is_not_lent_to_a_guest(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_connection_of_configured_server_is_not_shared_with_added_server(monkeypatch: pytest.MonkeyPatch) -> None:
     async with serving(answering(OK, OK, OK)) as server:
         resolving(monkeypatch, ["127.0.0.1"])
         client = HttpClient(connect_timeout_s=2)

@@ -1,4 +1,4 @@
-"""The reply reader on bytes that mean no good, and on good bytes that come in pieces."""
+"""The reply reader with malformed bytes, and with any chunk boundaries."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ def _cut(data: st.DataObject, wire: bytes) -> list[bytes]:
 
 
 @given(st.sampled_from(_GOOD), st.data())
-def test_a_reply_reads_the_same_however_it_is_cut(wire: bytes, data: st.DataObject) -> None:
+def test_reply_does_not_depend_on_chunk_boundaries(wire: bytes, data: st.DataObject) -> None:
     assert _read(_cut(data, wire)) == _read([wire])
 
 
 @given(st.sampled_from(_GOOD), st.data())
-def test_a_mutated_reply_is_read_or_refused_and_nothing_else(wire: bytes, data: st.DataObject) -> None:
+def test_mutated_reply_is_read_or_rejected(wire: bytes, data: st.DataObject) -> None:
     mutated = bytearray(wire)
     for _ in range(data.draw(st.integers(1, 4))):
         start = data.draw(st.integers(0, len(mutated)))
@@ -60,7 +60,7 @@ def test_a_mutated_reply_is_read_or_refused_and_nothing_else(wire: bytes, data: 
     _read(_cut(data, bytes(mutated)))
 
 
-def test_other_limits_hold_for_a_stream_that_is_open() -> None:
+def test_changed_limits_apply_to_open_stream() -> None:
     sizes: list[int] = []
     limits = ReplyLimits(100, 100)
     reader = ReplyReader(limits)
@@ -78,5 +78,5 @@ def test_other_limits_hold_for_a_stream_that_is_open() -> None:
 
 
 @given(st.binary(max_size=200))
-def test_noise_is_read_or_refused_and_nothing_else(noise: bytes) -> None:
+def test_random_bytes_are_read_or_rejected(noise: bytes) -> None:
     _read([noise])
