@@ -25,7 +25,7 @@ from taskgate.core.redaction.secret_values import SecretValues
 from taskgate.telemetry import logs
 from taskgate.telemetry.logs import Log
 from taskgate.upstreams.backoff import LONGEST_S
-from taskgate.upstreams.server import Server
+from taskgate.upstreams.reconnect import Reconnection
 
 SECRETS = {kind: f"s3cr3t-of-the-{kind}-0123456789" for kind in ("variable", "file", "keyring", "command")}
 PATHS = ("system", "servers", "servers/file-program", "servers/file", "rules")
@@ -195,11 +195,9 @@ def test_a_mistake_of_ours_is_told_without_them(tmp_path: Path) -> None:
 
 
 @seam
-async def test_callers_hear_nothing_of_them_where_a_program_cannot_be_started(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The caller's own call makes the attempt; after one of the gateway's a caller only hears when the next is."""
-    monkeypatch.setattr(Server, "_keep_trying", lambda _server: None)
+async def test_secrets_are_redacted_if_program_cannot_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The caller's own call starts the program: after an attempt by the gateway, the error states only the next attempt."""
+    monkeypatch.setattr(Reconnection, "start", lambda _reconnection: None)
     prepared(tmp_path)
     env = {"TASKGATE_TEST_SECRET": SECRETS["variable"]}
     async with Gateway(configuration(), {"bank": bank()}, folder=tmp_path, env=env) as gate:
