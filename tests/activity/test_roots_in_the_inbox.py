@@ -43,7 +43,7 @@ async def asked_for_roots(caller: Caller) -> tuple[str, dict[str, Any]]:
     while not seen["pending_client"]["elicitations"]:
         seen = await told(caller, "await_activity", timeout_ms=500)
     (brief,) = seen["pending_client"]["elicitations"]
-    assert brief["message"].startswith("peer asks which folders")
+    assert brief["message"].startswith("peer requests the folders")
     listed = await told(caller, "get_elicitations", server="peer")
     (question,) = listed["elicitations"]
     assert question["request_id"] == brief["requestId"]
@@ -98,11 +98,11 @@ async def test_a_caller_that_declared_roots_is_asked_itself(tmp_path: Path) -> N
 async def test_a_caller_that_does_not_tell_leaves_the_server_with_an_error(tool: str, tmp_path: Path) -> None:
     async with running_gateway(facade(UPSTREAMS[0].stdio()), tmp_path) as gateway, http_session(gateway) as caller:
         task_id, question = await asked_for_roots(caller)
-        more = {"action": "decline"} if tool == "respond_to_elicitation" else {"reason": "does not tell its roots"}
+        more = {"action": "decline"} if tool == "respond_to_elicitation" else {"reason": "declined to provide roots"}
         assert (await told(caller, tool, request_id=question["request_id"], **more))["success"] is True
         result = read(await task_result(caller, task_id))
         assert result["isError"] is True
-        assert "does not tell its roots" in str(result)
+        assert "declined to provide roots" in str(result)
 
 
 @pytest.mark.peers("mcp130")

@@ -16,7 +16,7 @@ from itertools import count
 from tests.benchmarks.one_reply_server import compact
 
 from taskgate.core.digest import digest_of_json
-from taskgate.core.governance.approval import Binding, Verdict, Voted, apply, ask
+from taskgate.core.governance.approval import Binding, Verdict, Voted, apply, open_approval
 from taskgate.core.governance.approver import Approver
 from taskgate.core.governance.decision import Action
 from taskgate.core.governance.pipeline import Gates, PolicyVerdict, decide
@@ -87,7 +87,7 @@ def measure() -> dict[str, float]:
     assert engine.evaluate(large).verdict is PolicyVerdict.APPROVE
     raw = compact(ARGUMENTS)
     workflow = Workflow("money")
-    approval = ask("ap", workflow, "r", Binding("agent", "s", "t", "a", "d", "r", 0), 0)
+    approval = open_approval("ap", workflow, "r", Binding("agent", "s", "t", "a", "d", "r", 0), 0)
     vote = Voted(Approver("ann", frozenset({"approver"})), Verdict.APPROVE, 1)
     salts = count(1)
     return {

@@ -196,13 +196,13 @@ async def paced(store: SqliteStore, per_second: int, seconds: int) -> None:
 
 async def live(store: SqliteStore, count: int) -> None:
     """Whole lives, to see what a run costs: accept, intent, finish."""
-    from taskgate.core.tasks.transition import ResultCame
+    from taskgate.core.tasks.transition import ResultReceived
 
     async def one(number: int) -> None:
         answer = await store.accept(a_call("short-lived"))
         assert isinstance(answer, Change)
         await store.intend(answer.task.id, byte_hash="b", upstream="reports", look=just_go)
-        await store.advance(answer.task.id, ResultCame(b'{"content":[]}'))
+        await store.advance(answer.task.id, ResultReceived(b'{"content":[]}'))
 
     report("accept + intend + finish", *await measure(count, CONCURRENT, one), "-")
 

@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import replace
 from typing import Any
 
-from taskgate.core.governance.approval import Binding, State, Verdict, Vote, ask
+from taskgate.core.governance.approval import Binding, State, Verdict, Vote, open_approval
 from taskgate.core.governance.card import Card, card
 from taskgate.core.governance.workflow import Workflow
 from taskgate.core.redaction.fields import compile_redaction
@@ -20,7 +20,7 @@ DEADLINE_S = 120.0
 def a_card(arguments: Any = None, *, last_approved: Any = None, **changes: Any) -> Card:
     """An open approval, asked a moment before `NOW_S`."""
     binding = Binding("agent", "reports", "pay_now", "sha256:abc", "sha256:def", "r1", 0, scope="default")
-    approval = ask("ap_1", WORKFLOW, "rules[2] pay_*", binding, int(NOW_S * 1_000) - 1_000)
+    approval = open_approval("ap_1", WORKFLOW, "rules[2] pay_*", binding, int(NOW_S * 1_000) - 1_000)
     made = card(
         approval,
         WORKFLOW,

@@ -18,7 +18,7 @@ from pathlib import Path
 from taskgate.core.generations.generation import Generation
 from taskgate.core.ids import new_task_id
 from taskgate.core.tasks.task import Task
-from taskgate.core.tasks.transition import ResultCame
+from taskgate.core.tasks.transition import ResultReceived
 from taskgate.ports.store_answers import Change, Intended
 from taskgate.store.sqlite import checkpointer, result_files
 from taskgate.store.sqlite.store import SqliteStore, open_store
@@ -57,7 +57,7 @@ async def live(store: SqliteStore, number: int) -> None:
     assert isinstance(await store.intend(call.id, byte_hash="b", upstream="u", look=lambda *_: None), Intended)
     say("intended", call.id)
     body = b'"' + secrets.token_hex(15_000 if number % 5 == 0 else 50).encode() + b'"'
-    assert isinstance(await store.advance(call.id, ResultCame(body)), Change)
+    assert isinstance(await store.advance(call.id, ResultReceived(body)), Change)
     say("finished", call.id, hashlib.sha256(body).hexdigest())
 
 

@@ -26,14 +26,14 @@ from msgspec.structs import replace
 
 from taskgate import clock
 from taskgate.cli.main import main
-from taskgate.core.tasks.origin import born
+from taskgate.core.tasks.origin import create
 from taskgate.core.tasks.state import TaskState
 from taskgate.core.tasks.task import Task
-from taskgate.core.tasks.transition import ContactLost, ErrorCame, ResultCame, UpstreamTaskKnown
+from taskgate.core.tasks.transition import ContactLost, ErrorReceived, ResultReceived, UpstreamTaskKnown
 from taskgate.ports.store_answers import Change, Intended
 from taskgate.store.views.tasks import TaskView
 
-FINISH = (ResultCame, ErrorCame, ContactLost)
+FINISH = (ResultReceived, ErrorReceived, ContactLost)
 STOPPED = "stopped at"
 SMALL_BYTES = 1 << 20
 
@@ -96,7 +96,7 @@ async def accept_before_writing(self: Any, draft: Any, **options: Any) -> Any:
 
     LATE.append(asyncio.create_task(later()))
     owner = self.ownership
-    return Change(born(draft, None, now_ms=self.now_ms(), owner=owner.owner, fence=owner.fence))
+    return Change(create(draft, None, now_ms=self.now_ms(), owner=owner.owner, fence=owner.fence))
 
 
 def travel(seconds: int) -> None:

@@ -19,7 +19,7 @@ import pytest
 from tests.chaos.busy_store import WITHOUT_CHECKPOINT
 from tests.chaos.synced_writes import TRACED, Moment, moments
 
-from taskgate.core.audit.chain import Whole, verify
+from taskgate.core.audit.chain import ChainIntact, verify
 from taskgate.core.tasks.state import TaskState
 from taskgate.store.sqlite.store import open_store
 
@@ -53,7 +53,7 @@ async def lost(moment: Moment, folder: Path) -> list[str]:
     store = open_store(folder / "store.db")
     try:
         assert store.engine._reading.execute("PRAGMA integrity_check").fetchone() == ("ok",)
-        assert isinstance(verify(await store.audit_rows(limit=10_000)), Whole)
+        assert isinstance(verify(await store.audit_rows(limit=10_000)), ChainIntact)
         missing = []
         for line in moment.acknowledged:
             word, task_id, digest = line.split(" ")

@@ -192,7 +192,7 @@ def test_a_failing_reference_takes_out_its_server_only(failing: Path) -> None:
         ("c", "secret_missing", why),
     ]
     assert failing / "none" in loaded.watch  # so that the server comes as soon as its secret does
-    records = {name: record.left_out_detail for name, record in build_plan(loaded).registry.records.items()}
+    records = {name: record.skip_detail for name, record in build_plan(loaded).registry.records.items()}
     assert records["c"] == why
 
 

@@ -13,7 +13,7 @@ from taskgate.assembly.channels import Outbound
 from taskgate.assembly.plan import build_plan
 from taskgate.assembly.server_accounts import ServerAccounts
 from taskgate.config.load import LoadedConfig, load
-from taskgate.core.scoping.registry import ApprovalWish
+from taskgate.core.scoping.registry import ApprovalDemand
 
 GITLAB = """
 server_id = "gitlab"
@@ -73,7 +73,7 @@ def test_a_stdio_record(tmp_path: Path) -> None:
     record = build_plan(found).registry.records["gitlab"]
     assert (record.namespace, record.budgets.tool_timeout_ms, record.budgets.max_concurrency) == ("", 15000, 2)
     asked = [record.approval_policy.for_tool("gitlab", tool) for tool in ("delete_repo", "push", "list", "read")]
-    assert asked == [ApprovalWish.APPROVE, ApprovalWish.DENY, ApprovalWish.FORWARD, ApprovalWish.FORWARD]
+    assert asked == [ApprovalDemand.APPROVE, ApprovalDemand.DENY, ApprovalDemand.FORWARD, ApprovalDemand.FORWARD]
 
 
 def test_an_http_record(tmp_path: Path) -> None:
@@ -83,7 +83,7 @@ def test_an_http_record(tmp_path: Path) -> None:
     assert spec.headers == {"X-Team": "a", "Authorization": "Bearer s3"}
     record = build_plan(found).registry.records["search"]
     assert (record.namespace, record.budgets.tool_timeout_ms) == ("find", None)
-    assert record.approval_policy.for_tool("search", "search_web") is ApprovalWish.APPROVE
+    assert record.approval_policy.for_tool("search", "search_web") is ApprovalDemand.APPROVE
 
 
 @pytest.mark.parametrize(

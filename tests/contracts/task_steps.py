@@ -31,6 +31,6 @@ async def dispatched(store: Store, **changes: object) -> Task:
 
 async def finished(store: Store, body: bytes = RESULT, **changes: object) -> Task:
     task = await dispatched(store, **changes)
-    answer = await store.advance(task.id, h.ResultCame(body))
+    answer = await store.advance(task.id, h.ResultReceived(body))
     assert isinstance(answer, Change)
     return answer.task

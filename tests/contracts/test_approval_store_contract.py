@@ -181,7 +181,7 @@ async def test_an_approval_that_ran_out_while_the_person_was_asked_sends_nothing
     store = adapter.open()
     task, request = await waiting(store)
     await decided(store, request, YES)
-    await store.advance(task.id, h.InputAsked(("account",), None))
+    await store.advance(task.id, h.InputRequested(("account",), None))
     await store.advance(task.id, h.InputSettled(("account",)))
     adapter.clock.turn(900_000)
     await store.change_held(request.id, OPS, TimePassed(0))

@@ -6,7 +6,7 @@ import pytest
 from tests.contracts.store_under_test import ANN, OPS, START, StoreUnderTest, a_call, asking
 from tests.contracts.task_steps import dispatched, finished
 
-from taskgate.core.audit.chain import AuditEntry, Row, Whole, verify
+from taskgate.core.audit.chain import AuditEntry, ChainIntact, Row, verify
 from taskgate.core.governance.approval import Verdict, Voted
 from taskgate.core.governance.grants import Grant
 from taskgate.core.governance.rehearse import RecordedCall
@@ -31,9 +31,9 @@ async def everything_of(store: Store, name: str, body: bytes) -> str:
     """One of everything that is kept under a name; gives the id of the task."""
     task = await dispatched(store, principal=name, caller=name)
     question = TaskQuestion("k", "reports", "elicitation/create", b'{"message":"who?"}')
-    await store.advance(task.id, h.InputAsked(("k",)), questions=[question])
+    await store.advance(task.id, h.InputRequested(("k",)), questions=[question])
     await store.advance(task.id, h.InputSettled(("k",)), answers={"k": b'{"action":"accept"}'})
-    await store.advance(task.id, h.ResultCame(body))
+    await store.advance(task.id, h.ResultReceived(body))
     held = await store.hold(asking(a_call(principal=name, caller=name)))
     assert isinstance(held, HeldCall)
     await store.change_held(held.approval.id, OPS, Voted(ANN, Verdict.DENY, START))
@@ -95,7 +95,7 @@ async def test_the_audit_chain_stays_whole_and_tells_of_the_erasure(store: Store
     await store.erase("carol", "revoked", ENTRY)
     after = await chain_of(store)
     assert after[:-1] == before
-    assert isinstance(verify(after), Whole)
+    assert isinstance(verify(after), ChainIntact)
     last = after[-1].entry
     assert (last.event, last.principal, last.decision) == ("data_erased", "carol", "erased")
     assert last.reason.startswith("by root: tasks 1, approvals 1, grants 1, ")

@@ -8,7 +8,7 @@ import pytest
 from tests.contracts.store_under_test import START, StoreUnderTest, a_call, asking
 from tests.harness.unchecked import just_go
 
-from taskgate.core.audit.chain import AuditEntry, Whole, verify
+from taskgate.core.audit.chain import AuditEntry, ChainIntact, verify
 from taskgate.core.errors import GatewayFault
 from taskgate.core.tasks import transition as h
 from taskgate.ports.store import Store
@@ -20,7 +20,7 @@ async def test_every_change_of_state_is_an_event_in_order(store: Store) -> None:
     created = await store.accept(call)
     sent = await store.intend(call.id, byte_hash="b", upstream="u", look=just_go)
     await store.advance(call.id, h.Noted("half way"))
-    done = await store.advance(call.id, h.ResultCame(b"{}"))
+    done = await store.advance(call.id, h.ResultReceived(b"{}"))
     page = await store.events_after("carol", 0)
     assert [event.kind for event in page.events] == ["task_created", "task_status", "task_completed"]
     assert [event.number for event in page.events] == [1, 2, 3]
@@ -110,7 +110,7 @@ async def test_the_audit_chain_is_whole_whatever_happens_at_once(store: Store) -
     await store.record_now(AuditEntry(0, "rules_reloaded"))
     rows = await store.audit_rows()
     whole = verify(rows)
-    assert isinstance(whole, Whole)
+    assert isinstance(whole, ChainIntact)
     assert whole.rows == len(rows)
     events = [row.entry.event for row in rows]
     assert events.count("task_created") == 40
@@ -127,7 +127,7 @@ async def test_a_use_case_may_say_more_than_the_store_knows(store: Store) -> Non
     )
     (row,) = await store.audit_rows()
     assert row.entry.rule == "rules[3]"
-    assert isinstance(verify([row]), Whole)
+    assert isinstance(verify([row]), ChainIntact)
 
 
 async def test_a_failing_write_takes_nothing_from_its_neighbours(store: Store) -> None:
@@ -146,7 +146,7 @@ async def test_a_failing_write_takes_nothing_from_its_neighbours(store: Store) -
         return_exceptions=True,
     )
     assert [isinstance(answer, Intended) for answer in answers] == [True, False] * 5
-    assert isinstance(verify(await store.audit_rows()), Whole)
+    assert isinstance(verify(await store.audit_rows()), ChainIntact)
 
 
 async def test_a_stale_owner_leaves_no_event(adapter: StoreUnderTest) -> None:

@@ -92,5 +92,5 @@ async def test_restored_store_ends_calls_that_were_never_sent(adapter: StoreUnde
     assert [task.id for task in page.ended] == [once.id]
     assert [task.id for task in page.left] == [read.id]
     assert isinstance(await store.intend(read.id, byte_hash="b", upstream="u", look=just_go), Intended)
-    assert not isinstance(await store.advance(once.id, h.ResultCame(b"{}")), Change)
+    assert not isinstance(await store.advance(once.id, h.ResultReceived(b"{}")), Change)
     await store.close()

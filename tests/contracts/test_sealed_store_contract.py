@@ -39,9 +39,9 @@ def opened(adapter: StoreUnderTest, *keys: str) -> Store:
 async def everything(store: Store, body: bytes = SAID) -> tuple[str, str]:
     """A task with arguments, a question, an answer and a result, and a held call."""
     task = await dispatched(store, arguments=SAID, params_rest=SAID)
-    await store.advance(task.id, h.InputAsked(("k",)), questions=[TaskQuestion("k", "reports", "elicit", SAID)])
+    await store.advance(task.id, h.InputRequested(("k",)), questions=[TaskQuestion("k", "reports", "elicit", SAID)])
     await store.advance(task.id, h.InputSettled(("k",)), answers={"k": SAID})
-    assert isinstance(await store.advance(task.id, h.ResultCame(body)), Change)
+    assert isinstance(await store.advance(task.id, h.ResultReceived(body)), Change)
     held = await store.hold(asking(a_call(arguments=SAID)))
     assert isinstance(held, HeldCall)
     return task.id, held.approval.id
@@ -103,10 +103,10 @@ async def said_and_recorded(store: Store) -> str:
     """A task whose server speaks about it, and a recorded call."""
     task = await dispatched(store)
     question = TaskQuestion("k", "reports", "elicit", SAID)
-    asked = await store.advance(task.id, h.InputAsked(("k",), f"about {MARKER}"), questions=[question])
+    asked = await store.advance(task.id, h.InputRequested(("k",), f"about {MARKER}"), questions=[question])
     assert isinstance(asked, Change)
     ended = await dispatched(store)
-    assert isinstance(await store.advance(ended.id, h.ResultCame(SAID, message=f"done with {MARKER}")), Change)
+    assert isinstance(await store.advance(ended.id, h.ResultReceived(SAID, message=f"done with {MARKER}")), Change)
     store.record_calls([RecordedCall(1, principal="acme/ann", server="reports", arguments=SAID.decode())])
     await store.forget_recorded_calls(10**12)
     return task.id

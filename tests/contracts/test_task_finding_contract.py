@@ -10,7 +10,7 @@ from tests.contracts.store_under_test import StoreUnderTest, a_call
 from tests.contracts.task_steps import accepted, dispatched, finished
 
 from taskgate.core.errors import Executed
-from taskgate.core.ids import born_ms
+from taskgate.core.ids import creation_ms
 from taskgate.core.tasks import transition as h
 from taskgate.core.tasks.state import OPEN, TaskState
 from taskgate.core.tasks.task import Task
@@ -141,7 +141,7 @@ async def test_questions_of_a_task_survive_a_restart_with_their_keys(adapter: St
     store = adapter.open()
     task = await dispatched(store)
     asked = [TaskQuestion(key, "reports", "elicitation/create", b'{"message":"who?"}') for key in ("k1", "k2")]
-    await store.advance(task.id, h.InputAsked(("k1", "k2"), "Two questions", b'"state"'), questions=asked)
+    await store.advance(task.id, h.InputRequested(("k1", "k2"), "Two questions", b'"state"'), questions=asked)
     await store.close()
     again = adapter.open()
     await again.claim()
@@ -159,12 +159,16 @@ async def test_questions_of_a_task_survive_a_restart_with_their_keys(adapter: St
 async def test_a_key_that_is_used_again_after_its_answer_is_a_new_question(store: Store) -> None:
     task = await dispatched(store)
     first = TaskQuestion("k", "reports", "elicitation/create", b'{"n":1}', shown_as="01FIRST")
-    await store.advance(task.id, h.InputAsked(("k",)), questions=[first])
-    await store.advance(task.id, h.InputAsked(("k",)), questions=[TaskQuestion("k", "reports", "roots/list", b"{}")])
+    await store.advance(task.id, h.InputRequested(("k",)), questions=[first])
+    await store.advance(
+        task.id, h.InputRequested(("k",)), questions=[TaskQuestion("k", "reports", "roots/list", b"{}")]
+    )
     (still,) = await store.questions(task.id)
     assert (still.method, still.request, still.shown_as) == ("elicitation/create", b'{"n":1}', "01FIRST")
     await store.advance(task.id, h.InputSettled(("k",)), answers={"k": b'{"action":"accept"}'})
-    await store.advance(task.id, h.InputAsked(("k",)), questions=[TaskQuestion("k", "reports", "roots/list", b"{}")])
+    await store.advance(
+        task.id, h.InputRequested(("k",)), questions=[TaskQuestion("k", "reports", "roots/list", b"{}")]
+    )
     (again,) = await store.questions(task.id)
     assert (again.method, again.shown_as, again.answer) == ("roots/list", None, None)
     assert await store.questions(task.id, answered=True) == ()
@@ -173,7 +177,7 @@ async def test_a_key_that_is_used_again_after_its_answer_is_a_new_question(store
 async def test_the_end_of_a_task_withdraws_its_questions(store: Store) -> None:
     task = await dispatched(store)
     question = TaskQuestion("k1", "reports", "elicitation/create", b"{}")
-    await store.advance(task.id, h.InputAsked(("k1",)), questions=[question])
+    await store.advance(task.id, h.InputRequested(("k1",)), questions=[question])
     await store.advance(task.id, h.Cancelled())
     assert await store.questions(task.id) == ()
 
@@ -184,7 +188,7 @@ async def test_people_find_tasks_by_whose_what_where_when_and_text(adapter: Stor
     second = await dispatched(store, caller="dave")
     third = await finished(store, caller="carol")
     every = sorted((first.id, second.id, third.id), reverse=True)
-    born = born_ms(first.id) or 0
+    born = creation_ms(first.id) or 0
 
     async def found(**wanted: Any) -> list[str]:
         return [task.id for task in (await store.find_tasks(TaskFilter(**wanted))).tasks]
@@ -208,7 +212,7 @@ async def test_people_find_tasks_by_whose_what_where_when_and_text(adapter: Stor
 async def test_a_text_is_found_as_it_was_written_and_ascii_in_any_case(store: Store, text: str) -> None:
     task = await dispatched(store)
     await dispatched(store)
-    await store.advance(task.id, h.ErrorCame(b"{}", 'he said "Stop", a\\b, Ärger, 日本, 50%_', Executed.YES))
+    await store.advance(task.id, h.ErrorReceived(b"{}", 'he said "Stop", a\\b, Ärger, 日本, 50%_', Executed.YES))
     found = (await store.find_tasks(TaskFilter(text=text))).tasks
     assert [one.id for one in found] == ([] if text == "ärger" else [task.id])
 
@@ -217,7 +221,7 @@ async def test_what_ended_without_a_result_is_found_by_when_it_ended(adapter: St
     store = adapter.open()
     ended: list[tuple[Task, TransitionEvent]] = [
         (await accepted(store), h.Cancelled()),
-        (await dispatched(store, principal="acme/erin"), h.ErrorCame(b"{}", "broken", Executed.YES)),
+        (await dispatched(store, principal="acme/erin"), h.ErrorReceived(b"{}", "broken", Executed.YES)),
         (await dispatched(store), h.ContactLost(b"{}", "silent")),
         (await accepted(store), h.RunRefused(b"{}", "no")),
     ]

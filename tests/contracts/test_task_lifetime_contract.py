@@ -83,7 +83,7 @@ async def test_a_key_outlives_its_task_and_then_says_that_the_tool_ran(adapter: 
     draft = a_call()
     await store.accept(draft, key="k")
     await store.intend(draft.id, byte_hash="b", upstream="u", look=just_go)
-    await store.advance(draft.id, h.ResultCame(RESULT))
+    await store.advance(draft.id, h.ResultReceived(RESULT))
     adapter.clock.turn(600_000)
     gone = ResultGone(draft.id, Executed.YES)
     assert await store.accept(a_call(), key="k") == gone
@@ -110,7 +110,7 @@ async def test_a_stale_owners_write_changes_nothing(adapter: StoreUnderTest) -> 
     assert new.ownership.fence > old.ownership.fence
     assert len(await new.claim()) == 1
     stale = StaleOwner(old.ownership)
-    assert await old.advance(task.id, h.ResultCame(RESULT)) == stale
+    assert await old.advance(task.id, h.ResultReceived(RESULT)) == stale
     assert await old.intend(task.id, byte_hash="b", upstream="u", look=just_go) == stale
     assert await old.accept(a_call()) == stale
     old.note(task.id, h.Noted("I am still here"))

@@ -130,7 +130,7 @@ async def test_a_large_result_that_comes_too_late_leaves_no_file(adapter: StoreU
     store = adapter.open()
     task = await dispatched(store)
     await store.advance(task.id, h.Cancelled())
-    late = await store.advance(task.id, h.ResultCame(b"x" * (2 << 20)))
+    late = await store.advance(task.id, h.ResultReceived(b"x" * (2 << 20)))
     assert late == AlreadyOver(TaskState.CANCELLED)
     assert adapter.large_results() == 0
     await store.close()
@@ -139,7 +139,7 @@ async def test_a_large_result_that_comes_too_late_leaves_no_file(adapter: StoreU
 async def test_an_error_is_an_outcome_as_well(store: Store) -> None:
     task = await dispatched(store)
     error = b'{"code":-32000,"message":"gone"}'
-    answer = await store.advance(task.id, h.ErrorCame(error, "gone", Executed.YES))
+    answer = await store.advance(task.id, h.ErrorReceived(error, "gone", Executed.YES))
     assert isinstance(answer, Change)
     assert answer.task.state is TaskState.FAILED
     assert await store.result_bytes(task.id) == error
@@ -185,8 +185,8 @@ async def test_the_last_look_happens_inside_the_intent_and_can_stop_it(store: St
 
 async def test_an_illegal_move_is_refused_and_changes_nothing(store: Store) -> None:
     task = await accepted(store)
-    refusal = await store.advance(task.id, h.ResultCame(RESULT))
-    assert refusal == NotPossible(TaskState.QUEUED, TransitionKind.RESULT_CAME)
+    refusal = await store.advance(task.id, h.ResultReceived(RESULT))
+    assert refusal == NotPossible(TaskState.QUEUED, TransitionKind.RESULT_RECEIVED)
     assert await store.get(task.id) == task
 
 

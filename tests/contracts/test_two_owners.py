@@ -131,7 +131,7 @@ async def test_a_cancel_on_b_ends_the_task_of_a_and_wakes_a(a: PostgresStore, b:
 async def test_an_answer_on_b_is_kept_for_a_and_wakes_a(a: PostgresStore, b: PostgresStore) -> None:
     task = await dispatched(a)
     question = TaskQuestion("k", "reports", "elicitation/create", b"{}")
-    await a.advance(task.id, h.InputAsked(("k",)), questions=[question])
+    await a.advance(task.id, h.InputRequested(("k",)), questions=[question])
     settled = await b.advance(task.id, h.InputSettled(("k",)), answers={"k": b'{"action":"accept"}'})
     assert isinstance(settled, Change)
     await heard(a, TASKS, task.id)
@@ -142,8 +142,8 @@ async def test_only_the_owner_sends_and_finishes(a: PostgresStore, b: PostgresSt
     task = await accepted(a)
     assert await b.intend(task.id, byte_hash="b", upstream="u", look=just_go) == StaleOwner(b.ownership)
     assert isinstance(await a.intend(task.id, byte_hash="b", upstream="u", look=just_go), Intended)
-    assert await b.advance(task.id, h.ResultCame(RESULT)) == StaleOwner(b.ownership)
-    assert isinstance(await a.advance(task.id, h.ResultCame(RESULT)), Change)
+    assert await b.advance(task.id, h.ResultReceived(RESULT)) == StaleOwner(b.ownership)
+    assert isinstance(await a.advance(task.id, h.ResultReceived(RESULT)), Change)
 
 
 async def test_a_grant_revoked_on_a_is_gone_inside_the_next_intent_on_b(
@@ -172,7 +172,7 @@ async def test_a_grant_revoked_on_a_is_gone_inside_the_next_intent_on_b(
 async def test_nobody_claims_from_the_living(a: PostgresStore, b: PostgresStore) -> None:
     task = await dispatched(a)
     assert await b.claim() == ()
-    assert isinstance(await a.advance(task.id, h.ResultCame(RESULT)), Change)
+    assert isinstance(await a.advance(task.id, h.ResultReceived(RESULT)), Change)
 
 
 async def test_events_of_one_caller_written_by_both_have_no_gap_and_no_double(
@@ -221,7 +221,7 @@ async def test_the_tasks_of_a_gateway_that_died_are_claimed_by_one_of_the_others
                 claimed += taken
     assert sorted(claimed) == sorted(task.id for task in tasks)
     stale = StaleOwner(dead.ownership)
-    assert await dead.advance(tasks[0].id, h.ResultCame(RESULT)) == stale
+    assert await dead.advance(tasks[0].id, h.ResultReceived(RESULT)) == stale
     assert await dead.accept(a_call()) == stale
     owners = {(await one.get(task.id)).owner for task in tasks}  # type: ignore[union-attr]
     assert owners <= {"one", "two"}
@@ -421,7 +421,7 @@ async def test_a_task_that_was_sent_cannot_be_taken_from_its_living_owner(a: Pos
     kept = await b.get(sent.id)
     assert kept is not None
     assert (kept.owner, kept.fence) == (sent.owner, sent.fence)
-    assert isinstance(await a.advance(sent.id, h.ResultCame(RESULT)), Change)
+    assert isinstance(await a.advance(sent.id, h.ResultReceived(RESULT)), Change)
 
 
 async def test_a_task_whose_attempt_was_void_stays_with_its_owner(a: PostgresStore, b: PostgresStore) -> None:

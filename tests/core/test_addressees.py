@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from taskgate.core.identity.addressees import OPERATORS_INBOX, addressee, has_conversation
-from taskgate.core.identity.conversation import EVERY, ConversationKey
+from taskgate.core.identity.conversation import ALL_CONVERSATIONS, ConversationKey
 
 ANN_1, ANN_2 = ConversationKey("ann", "session:1"), ConversationKey("ann", "client:desk")
 BOB = ConversationKey("bob", "session:3")
@@ -19,7 +19,7 @@ NAMELESS_1, NAMELESS_2 = ConversationKey("request:a-1"), ConversationKey("reques
         ({ANN_1}, ANN_1),
         ({ANONYMOUS_1}, ANONYMOUS_1),
         ({NAMELESS_1}, NAMELESS_1),
-        ({ANN_1, ANN_2}, ConversationKey("ann", EVERY)),
+        ({ANN_1, ANN_2}, ConversationKey("ann", ALL_CONVERSATIONS)),
         ({ANN_1, BOB}, OPERATORS_INBOX),
         ({ANN_1, ANN_2, BOB}, OPERATORS_INBOX),
         ({ANN_1, ANONYMOUS_1}, OPERATORS_INBOX),

@@ -14,10 +14,10 @@ from msgspec import structs
 from taskgate.core.audit.chain import (
     CHAIN_BEGAN,
     AuditEntry,
-    Broken,
+    ChainBroken,
+    ChainIntact,
     Head,
     Row,
-    Whole,
     beginning,
     chain,
     export_line,
@@ -40,9 +40,9 @@ ROWS = list(chain(None, ENTRIES))
 
 
 def test_an_untouched_chain_is_whole() -> None:
-    assert verify(ROWS) == Whole(4, ROWS[-1].hash)
-    assert verify([]) == Whole(0, ROWS[0].previous)
-    assert verify(ROWS[2:], after=ROWS[1]) == Whole(4, ROWS[-1].hash)
+    assert verify(ROWS) == ChainIntact(4, ROWS[-1].hash)
+    assert verify([]) == ChainIntact(0, ROWS[0].previous)
+    assert verify(ROWS[2:], after=ROWS[1]) == ChainIntact(4, ROWS[-1].hash)
     assert next_row(ROWS[-1], ENTRIES[0]).number == 5
 
 
@@ -60,13 +60,13 @@ def test_an_untouched_chain_is_whole() -> None:
 )
 def test_the_first_broken_row_is_named(tampered: list[Row], number: int) -> None:
     found = verify(tampered)
-    assert isinstance(found, Broken)
+    assert isinstance(found, ChainBroken)
     assert found.number == number
 
 
 def test_a_rewritten_row_breaks_the_next_even_if_its_own_hash_is_made_to_fit() -> None:
     forged = next_row(None, structs.replace(ENTRIES[0], principal="somebody else"))
-    assert verify([forged, *ROWS[1:]]) == Broken(2, "it does not continue the row before it")
+    assert verify([forged, *ROWS[1:]]) == ChainBroken(2, "it does not continue the row before it")
 
 
 def test_the_export_can_be_verified_by_itself() -> None:
@@ -88,7 +88,7 @@ def test_no_row_can_be_changed_unseen(entries: list[AuditEntry], data: st.DataOb
     at = data.draw(st.integers(0, len(rows) - 1))
     rows[at] = replace(rows[at], entry=structs.replace(rows[at].entry, outcome="forged"))
     found = verify(rows)
-    assert isinstance(found, Broken)
+    assert isinstance(found, ChainBroken)
     assert found.number == at + 1
 
 
@@ -110,9 +110,9 @@ def test_a_beginning_that_names_nothing_usable_is_an_error(said: Any) -> None:
 
 def test_a_chain_beside_others_must_hold_what_they_name() -> None:
     rows = list(chain(None, [AuditEntry(1, f"e{number}") for number in range(4)]))
-    assert verify_beside(rows, {2: rows[1].hash, 4: rows[3].hash}) == Whole(4, rows[3].hash)
+    assert verify_beside(rows, {2: rows[1].hash, 4: rows[3].hash}) == ChainIntact(4, rows[3].hash)
     gone = "another chain names it as it was, and it is gone or another one"
-    assert verify_beside(rows[:3], {4: rows[3].hash}) == Broken(4, gone)
-    assert verify_beside(rows, {2: "sha256:other", 9: "sha256:x"}) == Broken(2, gone)
-    assert isinstance(verify_beside([rows[0], rows[2]], {2: rows[1].hash}), Broken)
-    assert verify_beside(rows[2:], {1: "sha256:forgotten"}, after=rows[1]) == Whole(4, rows[3].hash)
+    assert verify_beside(rows[:3], {4: rows[3].hash}) == ChainBroken(4, gone)
+    assert verify_beside(rows, {2: "sha256:other", 9: "sha256:x"}) == ChainBroken(2, gone)
+    assert isinstance(verify_beside([rows[0], rows[2]], {2: rows[1].hash}), ChainBroken)
+    assert verify_beside(rows[2:], {1: "sha256:forgotten"}, after=rows[1]) == ChainIntact(4, rows[3].hash)

@@ -7,8 +7,8 @@ import pytest
 from taskgate.core.delivery import (
     Delivery,
     DeliverySettings,
-    Form,
     JoinedCall,
+    ReplyForm,
     delivery,
     promoted_text,
     resets_on_progress,
@@ -21,14 +21,14 @@ OLD, NEW = Generation.STATEFUL, Generation.STATELESS
 @pytest.mark.parametrize(
     ("generation", "wants_tasks", "token", "client", "delivery_mode"),
     [
-        (NEW, True, False, "x", Delivery(8.0, False, Form.HANDLE)),
-        (NEW, True, True, "x", Delivery(8.0, True, Form.HANDLE)),
-        (NEW, False, False, "x", Delivery(45.0, False, Form.SENTENCE)),
-        (OLD, False, False, "x", Delivery(45.0, False, Form.SENTENCE)),
-        (OLD, False, True, "x", Delivery(45.0, True, Form.SENTENCE)),
-        (OLD, False, True, "claude-code", Delivery(300.0, True, Form.SENTENCE)),
-        (OLD, False, False, "claude-code", Delivery(45.0, False, Form.SENTENCE)),
-        (OLD, False, True, "my-agent 2", Delivery(300.0, True, Form.SENTENCE)),
+        (NEW, True, False, "x", Delivery(8.0, False, ReplyForm.HANDLE)),
+        (NEW, True, True, "x", Delivery(8.0, True, ReplyForm.HANDLE)),
+        (NEW, False, False, "x", Delivery(45.0, False, ReplyForm.SENTENCE)),
+        (OLD, False, False, "x", Delivery(45.0, False, ReplyForm.SENTENCE)),
+        (OLD, False, True, "x", Delivery(45.0, True, ReplyForm.SENTENCE)),
+        (OLD, False, True, "claude-code", Delivery(300.0, True, ReplyForm.SENTENCE)),
+        (OLD, False, False, "claude-code", Delivery(45.0, False, ReplyForm.SENTENCE)),
+        (OLD, False, True, "my-agent 2", Delivery(300.0, True, ReplyForm.SENTENCE)),
     ],
 )
 def test_the_rung_follows_from_what_the_caller_declared(

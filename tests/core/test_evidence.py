@@ -10,9 +10,9 @@ from itertools import product
 import pytest
 from tests.harness.cpu_time import untraced
 
-from taskgate.core.errors import REFUSALS, Executed
 from taskgate.core.evidence import Body, Cure, Evidence, FailureVerdict, Moment, judge
 from taskgate.core.tool_class import ToolClass
+from taskgate.mcp.failures import REFUSALS, Executed
 
 STATUSES = (None, *range(100, 600))
 EVERYTHING = [

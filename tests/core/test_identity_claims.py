@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from taskgate.core.identity.caller import CredentialFacts
-from taskgate.core.identity.claims import ClaimRules, TokenRefused, identity_in, words_in
+from taskgate.core.identity.claims import ClaimRules, TokenRefused, identity_in, strings_in
 from taskgate.core.identity.identity import Identity, Requirement, claim_at, principal_name, tenant_of
 
 NOW = 1_800_000_000.0
@@ -82,11 +82,11 @@ def test_required_claims_are_required(value: Any, good: bool) -> None:
         ({"nbf": "soon"}, "nbf is not a time"),
         ({"iat": NOW + 3600}, "in the future"),
         ({"aud": [f"a{n}" for n in range(501)]}, "too many audiences"),
-        ({"aud": []}, "for whom"),
+        ({"aud": []}, "no audience"),
         ({"groups": [f"g{n}" for n in range(501)]}, "more than 500"),
-        ({"exp": -1}, "until when"),
+        ({"exp": -1}, "no expiry"),
         ({"exp": NOW - 61}, "expired"),
-        ({"iss": "https://other.example"}, "somebody else"),
+        ({"iss": "https://other.example"}, "another issuer"),
         ({"sub": "\n"}, "subject"),
     ],
 )
@@ -96,10 +96,10 @@ def test_what_makes_no_sense_is_refused(changes: dict[str, Any], why: str) -> No
 
 
 def test_words_stand_in_lists_or_texts() -> None:
-    assert words_in("a b") == ("a b",)
-    assert words_in("a b", split=True) == ("a", "b")
-    assert words_in(["a", 1, "b"]) == ("a", "b")
-    assert words_in(7) == ()
+    assert strings_in("a b") == ("a b",)
+    assert strings_in("a b", split=True) == ("a", "b")
+    assert strings_in(["a", 1, "b"]) == ("a", "b")
+    assert strings_in(7) == ()
     assert identity(client_id=7).client_id == ""
     assert identity(nbf=NOW - 5, iat=NOW - 5).principal == "https://i.example#ann"
 

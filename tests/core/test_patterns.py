@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from taskgate.core.patterns import Glob, Pattern, PatternError, PatternKind, PatternSet
+from taskgate.core.globs import Glob, PatternError
+from taskgate.core.patterns import Pattern, PatternKind, PatternSet
 
 
 @pytest.mark.parametrize(
@@ -72,8 +73,8 @@ def test_resources_and_prompts_are_named_by_kind(
     ("pattern", "problem"),
     [
         ("", "is empty"),
-        (" read", "spaces around"),
-        ("re\x00ad", "cannot be seen"),
+        (" read", "surrounding spaces"),
+        ("re\x00ad", "invisible characters"),
         ("[abc", "never closed"),
         ("[]", "never closed"),
         ("[z-a]", "wrong way round"),
@@ -133,9 +134,9 @@ def test_a_set_agrees_with_its_patterns_and_with_the_standard_library(globs: lis
 
 def test_a_lookalike_is_one_of_the_same_kind_and_server() -> None:
     drop = Pattern.compile("files:drop")
-    assert drop.resembled_by("files", "DROP")
-    assert not drop.resembled_by("mail", "DROP")
-    assert not drop.resembled_by("files", "DROP", PatternKind.PROMPT)
+    assert drop.matches_lookalike("files", "DROP")
+    assert not drop.matches_lookalike("mail", "DROP")
+    assert not drop.matches_lookalike("files", "DROP", PatternKind.PROMPT)
 
 
 def test_a_class_that_folding_turns_around_is_kept_as_it_is() -> None:

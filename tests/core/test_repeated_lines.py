@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from taskgate.core import repeated_lines
-from taskgate.core.repeated_lines import BURST, MOST_SOURCES, LinesLeftOut, RepeatedLines
+from taskgate.core.repeated_lines import BURST, MOST_SOURCES, RepeatedLines, SuppressedLines
 
 
 def test_first_lines_pass_then_one_a_second_which_says_how_many_were_left_out() -> None:
@@ -27,7 +27,7 @@ def test_what_was_left_out_is_reported_when_no_line_follows() -> None:
     for number in range(BURST + 3):
         lines.passes("a", "warning", f"line {number}", 0.0)
     assert lines.reports(0.5) == []
-    assert lines.reports(1.5) == [LinesLeftOut("warning", f"line {BURST + 2}", 3)]
+    assert lines.reports(1.5) == [SuppressedLines("warning", f"line {BURST + 2}", 3)]
     assert lines.reports(9.0) == []
 
 
@@ -35,7 +35,7 @@ def test_everything_left_out_is_reported_at_the_end() -> None:
     lines = RepeatedLines()
     for _ in range(BURST + 2):
         lines.passes("a", "error", "broken", 0.0)
-    assert lines.all_reports() == [LinesLeftOut("error", "broken", 2)]
+    assert lines.all_reports() == [SuppressedLines("error", "broken", 2)]
     assert lines.all_reports() == []
 
 

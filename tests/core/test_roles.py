@@ -14,8 +14,8 @@ from taskgate.core.governance.approval import (
     Voted,
     apply,
     approvals_that_count,
-    ask,
     may_decide,
+    open_approval,
 )
 from taskgate.core.governance.approver import Approver
 from taskgate.core.governance.grants import covers, grant_from
@@ -82,7 +82,7 @@ def test_the_operator_who_is_also_a_caller_is_not_a_second_person_for_that_calle
 
 
 def test_two_votes_of_one_person_are_one() -> None:
-    asked = ask("ap", TWO, "r", binding("agent"), 0)
+    asked = open_approval("ap", TWO, "r", binding("agent"), 0)
     once = apply(asked, TWO, Voted(ann("ann"), Verdict.APPROVE, 1))
     assert isinstance(once, Changed)
     again = apply(once.approval, TWO, Voted(ann("slack:U1"), Verdict.APPROVE, 2))
@@ -104,7 +104,7 @@ def test_two_votes_of_one_person_are_one() -> None:
 
 def test_a_workflow_may_ask_for_a_fresh_login_to_approve_but_not_to_deny() -> None:
     careful = Workflow("w", max_auth_age_s=60)
-    asked = ask("ap", careful, "r", binding("agent"), 0)
+    asked = open_approval("ap", careful, "r", binding("agent"), 0)
 
     def vote(verdict: Verdict, at: int | None) -> Changed | DecisionRefused:
         bob = Approver("bob", frozenset({"approver"}), authenticated_at=at)
@@ -137,9 +137,9 @@ def test_people_reach_their_own_tenant_and_those_of_none_everybody(
     who: str, identities: tuple[str, ...], principal: str, reached: bool
 ) -> None:
     viewer = Approver(who, frozenset({"viewer"}), identities=frozenset(identities))
-    assert viewer.reaches(principal) is viewer.may_see_of(principal) is reached
+    assert viewer.reaches(principal) is viewer.may_see_data_of(principal) is reached
 
 
 def test_without_a_role_only_what_is_ones_own_is_seen() -> None:
-    assert Approver("acme/ann").may_see_of("acme/ann")
-    assert not Approver("acme/ann").may_see_of("acme/agent")
+    assert Approver("acme/ann").may_see_data_of("acme/ann")
+    assert not Approver("acme/ann").may_see_data_of("acme/agent")

@@ -250,10 +250,10 @@ def test_a_large_member_that_was_edited_away_stays_away() -> None:
     scan = StrictScan(body, 10, 100)
     while not scan.step():
         pass
-    hollow = scan.hollow("nonce")
-    assert hollow.refill(hollow.small) == body
-    kept = wire.join({"b": wire.members_of(hollow.small)["b"]})
-    assert json.loads(hollow.refill(kept)) == {"b": {"c": "x" * 20_000}}
+    small_copy = scan.with_placeholders("nonce")
+    assert small_copy.refill(small_copy.small) == body
+    kept = wire.join({"b": wire.members_of(small_copy.small)["b"]})
+    assert json.loads(small_copy.refill(kept)) == {"b": {"c": "x" * 20_000}}
 
 
 def test_small_members_stay_where_they_are() -> None:
@@ -261,9 +261,9 @@ def test_small_members_stay_where_they_are() -> None:
     scan = StrictScan(body, 10, 20_000)
     while not scan.step():
         pass
-    hollow = scan.hollow("nonce")
-    assert json.loads(hollow.small) == {"small": [1, 2], "large": ["nonce1"]}
-    assert hollow.refill(hollow.small) == body
+    small_copy = scan.with_placeholders("nonce")
+    assert json.loads(small_copy.small) == {"small": [1, 2], "large": ["nonce1"]}
+    assert small_copy.refill(small_copy.small) == body
 
 
 DEEP = b'{"a":' * 3_000 + b"1" + b"}" * 3_000

@@ -17,7 +17,7 @@ from typing import Any
 from tests.seam import Call, Gateway, Upstream
 from tests.seam.upstream_call import Asks
 
-from taskgate.core.errors import REFUSALS
+from taskgate.mcp.failures import REFUSALS
 
 Wire = dict[str, Any]
 QUESTION = {

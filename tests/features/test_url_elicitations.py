@@ -70,13 +70,13 @@ BAD = [
     ("http://127.0.0.1:9/", "only https is allowed"),
     ("javascript:alert(1)", "only https is allowed"),
     ("data:text/html,hello", "only https is allowed"),
-    ("https://good.test@evil.test/", "it holds a name or a password before the host"),
-    ("https://user:pass@example.test/", "it holds a name or a password before the host"),
+    ("https://good.test@evil.test/", "it contains a user name or a password"),
+    ("https://user:pass@example.test/", "it contains a user name or a password"),
     ("https://p\u0430ypal.test/", "its host mixes letters that look alike"),
     ("https://xn--pypal-4ve.test/", "its host mixes letters that look alike"),
-    ("https://2130706433/", "its host is an odd way to write a number"),
-    ("https://0x7f.1/", "its host is an odd way to write a number"),
-    ("https://example.test\\@evil.test/", "it holds spaces, backslashes or characters that cannot be seen"),
+    ("https://2130706433/", "its host is an unusual notation of an IP address"),
+    ("https://0x7f.1/", "its host is an unusual notation of an IP address"),
+    ("https://example.test\\@evil.test/", "it contains spaces, backslashes or invisible characters"),
     ("https:///nohost", "it has no host"),
     ("", "it must have 1 to 2048 characters"),
     ("https://example.test/" + "a" * 2048, "it must have 1 to 2048 characters"),
@@ -471,7 +471,7 @@ async def test_the_page_shows_who_asks_and_where_the_link_leads(gateway: Gateway
             page = (await http.get(gateway.base + path)).text
             assert "The server odd" in page
             assert "sign.example.test" in page
-            assert "The address names the port 8443." in page
+            assert "The URL has the port 8443." in page
             sent = {"form_token": form_token(page)}
             assert (await http.post(f"{gateway.base}{path}/answer", data=sent)).status_code == 200
         assert await call == {"action": "accept"}

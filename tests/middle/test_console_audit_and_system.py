@@ -48,12 +48,12 @@ async def test_the_log_is_searched_from_the_newest_row_back_page_by_page() -> No
 
 @seam
 async def test_exports_can_be_verified_and_are_one_line_a_row() -> None:
-    from taskgate.core.audit.chain import Whole, from_export, verify
+    from taskgate.core.audit.chain import ChainIntact, from_export, verify
 
     async with Gateway(CONFIG, {"bank": bank()}) as gate:
         await called(gate)
         lines = (await gate.operator("GET", "/api/v1/audit/export")).body.splitlines()
-        assert isinstance(verify(from_export(json.loads(line)) for line in lines), Whole)
+        assert isinstance(verify(from_export(json.loads(line)) for line in lines), ChainIntact)
         cef = (await gate.operator("GET", "/api/v1/audit/export?format=cef")).body.decode().split("\n")
         assert len(cef) == len(lines) + 1
         assert all(line.startswith("CEF:0|Taskgate|") for line in cef[:-1])
@@ -144,7 +144,7 @@ async def test_the_waterfall_shows_only_what_fits() -> None:
             assert (await gate.operator("GET", f"/api/v1/waterfall?{query}")).json() == rows
         for bad in ("from=1", "from=x&to=2", "from=3&to=2", "from=nan&to=2", "limit=0"):
             assert (await gate.operator("GET", f"/api/v1/waterfall?{bad}")).status == 400
-        assert "Nothing fits" in (await page(gate, "/waterfall?from=1&to=2"))[1]
+        assert "No requests in this period" in (await page(gate, "/waterfall?from=1&to=2"))[1]
         await gate.advance(600)
         _, text = await page(gate, "/waterfall?minutes=5&name=read")
         assert "bank: read" not in text

@@ -199,7 +199,7 @@ COLOURS = {
 
 async def in_every_state(store: Store) -> dict[str, str]:
     """Ids of a task in each state."""
-    asked, error = h.ApprovalAsked("ap_x", 1 << 50), b"{}"
+    asked, error = h.ApprovalRequested("ap_x", 1 << 50), b"{}"
     ways: dict[TaskState, tuple[h.TransitionEvent | str, ...]] = {
         TaskState.QUEUED: (),
         TaskState.AWAITING_APPROVAL: (asked,),
@@ -207,9 +207,9 @@ async def in_every_state(store: Store) -> dict[str, str]:
         TaskState.REJECTED: (asked, h.ApprovalDenied(error, "no")),
         TaskState.EXPIRED: (asked, h.ApprovalExpired(error)),
         TaskState.RUNNING: (SENT,),
-        TaskState.INPUT_REQUIRED: (SENT, h.InputAsked(("k",))),
-        TaskState.COMPLETED: (SENT, h.ResultCame(b'{"content":[]}')),
-        TaskState.FAILED: (SENT, h.ErrorCame(error, "broken", Executed.YES)),
+        TaskState.INPUT_REQUIRED: (SENT, h.InputRequested(("k",))),
+        TaskState.COMPLETED: (SENT, h.ResultReceived(b'{"content":[]}')),
+        TaskState.FAILED: (SENT, h.ErrorReceived(error, "broken", Executed.YES)),
         TaskState.OUTCOME_UNKNOWN: (SENT, h.ContactLost(error, "silent")),
         TaskState.CANCELLED: (h.Cancelled(),),
     }

@@ -164,10 +164,10 @@ async def test_a_stateless_client_that_has_just_made_a_task_elsewhere_is_there()
             for age_ms in (900, 60_000)
         )
         for one in (just_now, before):
-            assert not console.activity.conversations.is_open(one.asked_in)
+            assert not console.activity.conversations.is_open(one.conversation_key)
             console.tasks.records.changes.changed(replace(one, updated_ms=one.created_ms + 800))
-        assert console.activity.conversations.is_open(just_now.asked_in)
-        assert not console.activity.conversations.is_open(before.asked_in)
+        assert console.activity.conversations.is_open(just_now.conversation_key)
+        assert not console.activity.conversations.is_open(before.conversation_key)
 
 
 @seam

@@ -163,12 +163,12 @@ async def test_calls_without_a_conversation_have_a_process_each_while_they_are_o
         caller = await gate.caller("2026", capabilities=CAN_ANSWER)
         first = await process_of(caller)
         asked = (await caller.call("shop__ask")).result
-        await caller.call("shop__ask", requestState=asked["requestState"], inputResponses=answers_to(asked))
+        await caller.call("shop__ask", requestState=asked["requestState"], inputResponses=matches_hint(asked))
         assert await process_of(caller) == first
         caller.begin_call("shop__stay")
         await gate.advance(1)
         asked = (await caller.call("shop__ask")).result
-        reply = await caller.call("shop__ask", requestState=asked["requestState"], inputResponses=answers_to(asked))
+        reply = await caller.call("shop__ask", requestState=asked["requestState"], inputResponses=matches_hint(asked))
         assert json.loads(reply.text) == BLUE
         assert running(gate) == 2
         assert (await gate.operator("GET", "/api/questions")).json() == []
@@ -181,7 +181,7 @@ async def test_caller_without_a_conversation_follows_resources_of_the_process_th
     async with Gateway(config()) as gate:
         caller = await gate.caller("2026", capabilities=CAN_ANSWER)
         asked = (await caller.call("shop__ask")).result
-        await caller.call("shop__ask", requestState=asked["requestState"], inputResponses=answers_to(asked))
+        await caller.call("shop__ask", requestState=asked["requestState"], inputResponses=matches_hint(asked))
         stream = caller.begin("subscriptions/listen", {"notifications": {"resourceSubscriptions": ["memo://one"]}})
         await gate.advance(2)
         await caller.call("shop__update")
@@ -191,7 +191,7 @@ async def test_caller_without_a_conversation_follows_resources_of_the_process_th
         assert running(gate) == 1
 
 
-def answers_to(asked: dict[str, Any]) -> dict[str, Any]:
+def matches_hint(asked: dict[str, Any]) -> dict[str, Any]:
     return dict.fromkeys(asked["inputRequests"], BLUE)
 
 

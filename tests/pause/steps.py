@@ -27,10 +27,11 @@ from taskgate.core.completion.ranking import CandidateIndex, complete
 from taskgate.core.completion.schema_values import values_from_schema
 from taskgate.core.digest import digest_of_json
 from taskgate.core.errors import TaskgateError
+from taskgate.core.globs import Glob
 from taskgate.core.governance.approval import Approval, Binding
 from taskgate.core.governance.card import Card, card, show_json
 from taskgate.core.governance.workflow import Workflow
-from taskgate.core.patterns import Glob, PatternSet
+from taskgate.core.patterns import PatternSet
 from taskgate.core.redaction.difference import difference
 from taskgate.core.redaction.fields import compile_redaction
 from taskgate.core.redaction.looks_secret import looks_secret

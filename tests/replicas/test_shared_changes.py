@@ -20,7 +20,7 @@ from tests.replicas.test_forwarding import events
 from tests.replicas.test_two_gateways import DEADLINE_S, TASKS, operator, pair
 
 from taskgate.core.errors import GatewayFault
-from taskgate.core.generations.stateful import Opening
+from taskgate.core.generations.stateful import InitializeParams
 from taskgate.core.identity.caller import Caller, CredentialFacts
 from taskgate.core.identity.identity import Identity
 from taskgate.core.scoping.session_request import SessionRequest
@@ -149,7 +149,7 @@ async def test_whoever_becomes_the_home_of_a_session_knows_its_caller_as_the_fir
         shared = [one.life.app.gateway.lifecycle.shared_sessions for one in stage.gateways if one.life is not None]
         assert shared[0] is not None
         assert shared[1] is not None
-        session = Session("of-ann", caller, Opening("2025-11-25", {}, {}), SessionRequest())
+        session = Session("of-ann", caller, InitializeParams("2025-11-25", {}, {}), SessionRequest())
         await shared[0].opened(session)
         kept = await shared[1].rows.find_session("of-ann")
         assert kept is not None

@@ -13,7 +13,7 @@ from tests.seam import TASKS_EXTENSION, Call, Gateway, Upstream, seam, the_loop,
 from taskgate import clock
 from taskgate.core.catalog.entry import EntryKind
 from taskgate.core.tasks.task import Task
-from taskgate.core.tasks.transition import ContactLost, ErrorCame, ResultCame, TransitionEvent
+from taskgate.core.tasks.transition import ContactLost, ErrorReceived, ResultReceived, TransitionEvent
 from taskgate.gateway.list_hints import ListHints
 from taskgate.gateway.other_gateways import follow_topic
 from taskgate.ports.replicas import LISTS, MISSED, TASKS
@@ -221,7 +221,7 @@ async def test_a_run_whose_end_cannot_be_written_is_ended_in_a_later_round(monke
         advance, broken = records.advance, [True]
 
         async def breaks(task_id: str, event: TransitionEvent, **more: Any) -> Task | None:
-            if broken[0] and isinstance(event, ResultCame | ErrorCame | ContactLost):
+            if broken[0] and isinstance(event, ResultReceived | ErrorReceived | ContactLost):
                 raise RuntimeError("broken by the test")
             return await advance(task_id, event, **more)
 

@@ -182,7 +182,7 @@ def _approval(number: int, task: Task) -> HeldCall:
     bound = Binding(task.principal, task.server, task.tool, task.digest, "sha256:def", "rev1", 0)
     # Three in four are over a month old, of these some have outlived their tasks.
     asked = task.created_ms - (31 * DAY_MS if number % 4 else 0)
-    approval = law.ask(f"ap_{ulid(asked, number.to_bytes(10))}", Workflow("ops"), "rules[0]", bound, asked)
+    approval = law.open_approval(f"ap_{ulid(asked, number.to_bytes(10))}", Workflow("ops"), "rules[0]", bound, asked)
     state = law.State.OPEN if number % 50 == 0 else (law.State.USED, law.State.DENIED, law.State.EXPIRED)[number % 3]
     approval = replace(approval, state=state, decided_at_ms=asked + 1000)
     task_id = None if number % 7 == 0 else task.id if number % 4 == 0 else "tg_gone"

@@ -13,7 +13,7 @@ import pytest
 from tests.harness.unchecked import just_go
 from tests.store.a_call import a_call
 
-from taskgate.core.tasks.transition import ResultCame
+from taskgate.core.tasks.transition import ResultReceived
 from taskgate.store.sqlite.store import open_store
 from taskgate.store.sqlite.writer import Writer
 
@@ -54,7 +54,7 @@ async def test_a_large_result_is_synced_before_the_commit_that_names_it(
         await store.accept(call)
         await store.intend(call.id, byte_hash="b", upstream="u", look=just_go)
     order = Order(monkeypatch, tmp_path)
-    await store.advance(first.id, ResultCame(BODY))
+    await store.advance(first.id, ResultReceived(BODY))
     (file,) = (tmp_path / "store.db.results").iterdir()
     assert order.seen == [
         ("folder", ".", 0),
@@ -63,7 +63,7 @@ async def test_a_large_result_is_synced_before_the_commit_that_names_it(
         ("commit", "", 0),
     ]
     order.seen.clear()
-    await store.advance(second.id, ResultCame(BODY))
+    await store.advance(second.id, ResultReceived(BODY))
     assert [kind for kind, _, _ in order.seen] == ["file", "folder", "commit"]
     await store.close()
 
@@ -84,7 +84,7 @@ async def test_a_large_result_that_cannot_be_synced_is_not_acknowledged(
     with monkeypatch.context() as broken:
         broken.setattr(os, "fsync", refused)
         with pytest.raises(GatewayFault) as failed:
-            await store.advance(call.id, ResultCame(BODY))
+            await store.advance(call.id, ResultReceived(BODY))
     assert failed.value.error_type == "store_unavailable"
     task = await store.get(call.id)
     assert task is not None

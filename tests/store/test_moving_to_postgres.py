@@ -13,11 +13,11 @@ from tests.harness.postgres import fresh_url
 from tests.harness.unchecked import just_go
 from tests.store.test_postgres_store import a_call
 
-from taskgate.core.audit.chain import AuditEntry, Whole, verify
+from taskgate.core.audit.chain import AuditEntry, ChainIntact, verify
 from taskgate.core.governance.approval import Binding
 from taskgate.core.governance.rehearse import RecordedCall
 from taskgate.core.governance.workflow import Workflow
-from taskgate.core.tasks.transition import ResultCame
+from taskgate.core.tasks.transition import ResultReceived
 from taskgate.core.usage import UsageRow
 from taskgate.ports.approval_store import ApprovalRequest
 from taskgate.ports.store import CONSOLE_SESSION, IdentityRecord, KeptScope
@@ -45,7 +45,7 @@ async def test_everything_is_copied_and_what_was_open_is_taken_over(tmp_path: Pa
     tasks = [answer.task for answer in answers if isinstance(answer, Change)]
     for task, body in zip(tasks[:2], (b'{"n": 1.0}', LONG), strict=True):
         await old.intend(task.id, byte_hash="b", upstream="u", look=just_go)
-        await old.advance(task.id, ResultCame(body))
+        await old.advance(task.id, ResultReceived(body))
     await old.record_now(AuditEntry(0, "before the move"))
     await old.keep("sealing", b"one")
     rows = [row.entry.event for row in await old.audit_rows()]
@@ -86,7 +86,7 @@ async def test_there_and_back_again_everything_is_as_it_was(tmp_path: Path) -> N
     answers = [await old.accept(a_call(), key=f"k{number}") for number in range(3)]
     done, _, _ = [answer.task for answer in answers if isinstance(answer, Change)]
     await old.intend(done.id, byte_hash="b", upstream="u", look=just_go)
-    await old.advance(done.id, ResultCame(LONG))
+    await old.advance(done.id, ResultReceived(LONG))
     asked = a_call()
     workflow, binding = Workflow("ops"), Binding("carol", "reports", "build", asked.digest, "sha256:def", "rev1", 0)
     question = ApprovalRequest(
@@ -114,7 +114,7 @@ async def test_there_and_back_again_everything_is_as_it_was(tmp_path: Path) -> N
     again = sqlite_store.open_store(back)
     assert await again.result_bytes(done.id) == LONG
     rows = await again.audit_rows()
-    assert isinstance(verify(rows), Whole)
+    assert isinstance(verify(rows), ChainIntact)
     kept = [row.entry.event for row in rows]
     assert kept[0] == "chain_began"
     assert [event for event in kept if event in events] == events

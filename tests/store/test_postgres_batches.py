@@ -16,7 +16,7 @@ from taskgate.core.generations.generation import Generation
 from taskgate.core.ids import new_task_id
 from taskgate.core.tasks.state import TaskState
 from taskgate.core.tasks.task import AttemptState, Task
-from taskgate.core.tasks.transition import Noted, ResultCame
+from taskgate.core.tasks.transition import Noted, ResultReceived
 from taskgate.ports.store_answers import Change, Intended
 from taskgate.store.batch import Locks, Transaction
 from taskgate.store.operations.rows import move_task
@@ -106,7 +106,7 @@ async def test_sends_and_results_of_many_tasks_are_kept_each(store: PostgresStor
         *(store.intend(task.id, byte_hash=f"sha256:{task.id}", upstream="reports", look=just_go) for task in tasks)
     )
     assert all(isinstance(one, Intended) for one in sent)
-    await asyncio.gather(*(store.advance(task.id, ResultCame(task.id.encode(), False, None)) for task in tasks))
+    await asyncio.gather(*(store.advance(task.id, ResultReceived(task.id.encode(), False, None)) for task in tasks))
 
     for task in tasks:
         ended = await store.get(task.id)

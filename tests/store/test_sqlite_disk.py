@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from tests.store.a_call import DEADLINE_S, a_call, trouble_is_over
 
-from taskgate.core.audit.chain import AuditEntry, Whole, verify
+from taskgate.core.audit.chain import AuditEntry, ChainIntact, verify
 from taskgate.core.errors import Executed, GatewayFault
 from taskgate.core.tasks.transition import Noted
 from taskgate.ports.store_answers import Change
@@ -48,7 +48,7 @@ async def test_a_full_database_acknowledges_nothing_and_recovers_when_there_is_r
     await trouble_is_over(store)
     assert isinstance(await store.accept(big), Change)
     assert all([await store.get(call.id) is not None for call in kept])
-    assert isinstance(verify(await store.audit_rows()), Whole)
+    assert isinstance(verify(await store.audit_rows()), ChainIntact)
     await store.close()
 
 
@@ -156,7 +156,7 @@ sys.path.insert(0, {tests!r})
 from pathlib import Path
 from tests.store.a_call import a_call, trouble_is_over
 from taskgate.core.errors import GatewayFault
-from taskgate.core.tasks.transition import ResultCame
+from taskgate.core.tasks.transition import ResultReceived
 from taskgate.store.sqlite.store import open_store
 
 def room(limit):
@@ -170,7 +170,7 @@ async def main():
     # No file may grow any more: to the store this is a disk that refuses every write.
     room(4096)
     faults = 0
-    for work in (store.accept(a_call()), store.advance(before.id, ResultCame(b"x" * (2 << 20)))):
+    for work in (store.accept(a_call()), store.advance(before.id, ResultReceived(b"x" * (2 << 20)))):
         try:
             await work
         except GatewayFault as fault:
@@ -180,7 +180,7 @@ async def main():
     room(resource.RLIM_INFINITY)
     await trouble_is_over(store)
     await store.accept(a_call())
-    await store.advance(before.id, ResultCame(b"x" * (2 << 20)))
+    await store.advance(before.id, ResultReceived(b"x" * (2 << 20)))
     assert len(await store.result_bytes(before.id)) == 2 << 20
     await store.close()
     again = open_store(Path({path!r}))

@@ -26,7 +26,7 @@ from taskgate.core.governance.approval import Binding
 from taskgate.core.governance.workflow import Workflow
 from taskgate.core.tasks.state import OPEN
 from taskgate.core.tasks.task import Task
-from taskgate.core.tasks.transition import Cancelled, Dispatched, ResultCame
+from taskgate.core.tasks.transition import Cancelled, Dispatched, ResultReceived
 from taskgate.ports.approval_store import ApprovalRequest, PendingLimits
 from taskgate.ports.store_answers import Change, IdTaken, Ownership, TaskFilter
 from taskgate.ports.task_store import AcceptLimits
@@ -243,7 +243,7 @@ async def test_result_files_of_no_task_are_swept_when_they_are_old(tmp_path: Pat
     call = a_call()
     await store.accept(call)
     await store.intend(call.id, byte_hash="b", upstream="u", look=just_go)
-    await store.advance(call.id, ResultCame(b"x" * (2 << 20)))
+    await store.advance(call.id, ResultReceived(b"x" * (2 << 20)))
     folder = tmp_path / "store.db.results"
     old, young = folder / "tg_old.1", folder / "tg_young.1"
     for orphan in (old, young):

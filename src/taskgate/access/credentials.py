@@ -15,7 +15,7 @@ from taskgate import clock
 from taskgate.core.identity.access import AccessRefusal
 from taskgate.core.identity.caller import OPERATOR
 from taskgate.core.identity.claims import TokenExpired, TokenRefused
-from taskgate.core.identity.identity import NO_REQUIREMENT, NOBODY, Identity, Requirement, principal_name
+from taskgate.core.identity.identity import ANONYMOUS_IDENTITY, NO_REQUIREMENT, Identity, Requirement, principal_name
 from taskgate.core.identity.roles import OWNER_ROLES
 from taskgate.ports.credentials import Credential, CredentialRecords, CredentialVerifier
 
@@ -107,7 +107,7 @@ class Credentials:
         self._temporary: dict[str, Credential] = {}
         known_by_us = bool(tokens or certificates)
         self.requires_identity = known_by_us or verifier is not None or anonymous is not None or private
-        self._without_credential: Credential | None = Credential(NOBODY)
+        self._without_credential: Credential | None = Credential(ANONYMOUS_IDENTITY)
         if self.requires_identity:
             self._without_credential = Credential(Identity(scope=anonymous)) if anonymous is not None else None
 

@@ -28,7 +28,7 @@ from taskgate.core.identity.identity import principal_name
 from taskgate.core.identity.roles import GATEWAY_ROLES, OWNER_ROLES
 from taskgate.core.patterns import PatternSet
 from taskgate.core.redaction.fields import compile_redaction
-from taskgate.core.scoping.registry import ApprovalPolicy, ApprovalWish
+from taskgate.core.scoping.registry import ApprovalDemand, ApprovalPolicy
 from taskgate.core.strict_json import canonical
 from taskgate.gateway.governing import Elicits, Governing, KnownToken, RecordSettings
 from taskgate.inbound.peer_user import local_principal
@@ -70,8 +70,8 @@ def build_gates(root: GatewayFile, policy: PolicyEngine | None) -> Gates:
 
 def approval_policy(server: Server) -> ApprovalPolicy:
     wishes = server.approval_policy
-    per_tool = tuple((PatternSet.of([pattern]), ApprovalWish(word)) for pattern, word in wishes.tools.items())
-    return ApprovalPolicy(ApprovalWish(wishes.default), per_tool, wishes.approval)
+    per_tool = tuple((PatternSet.of([pattern]), ApprovalDemand(word)) for pattern, word in wishes.tools.items())
+    return ApprovalPolicy(ApprovalDemand(wishes.default), per_tool, wishes.approval)
 
 
 def build_governing(root: GatewayFile, policy: PolicyEngine | None) -> Governing:

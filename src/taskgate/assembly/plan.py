@@ -16,7 +16,7 @@ from taskgate.core.governance.task_annotation import AnnotationMode
 from taskgate.core.patterns import PatternSet
 from taskgate.core.scoping.profile import Narrowing, resolve_profile
 from taskgate.core.scoping.profile import Profile as ScopingProfile
-from taskgate.core.scoping.registry import LeftOut, Registry, RegistryRecord, ServerBudgets, TransportKind
+from taskgate.core.scoping.registry import Registry, RegistryRecord, ServerBudgets, SkipReason, TransportKind
 from taskgate.core.scoping.scope import HelperTools, ScopeMode, ScopePolicy
 from taskgate.core.tool_class import ToolClass
 from taskgate.gateway.call_settings import CallSettings, ExecuteOn, ToolTrait
@@ -85,8 +85,8 @@ def _left_out(loaded: LoadedConfig) -> list[RegistryRecord]:
     return [
         RegistryRecord(
             gone.server,
-            left_out=LeftOut(gone.reason),
-            left_out_detail=f"{gone.detail} is not set" if gone.reason == "env_missing" else gone.detail,
+            left_out=SkipReason(gone.reason),
+            skip_detail=f"{gone.detail} is not set" if gone.reason == "env_missing" else gone.detail,
         )
         for gone in loaded.left_out
         if gone.reason in ("env_missing", "secret_missing") and gone.server not in known

@@ -31,7 +31,7 @@ Head = Annotated[
 
 def verify(config: ConfigOption = None, file: ExportFile = None, head: Head = None, as_json: Json = False) -> None:
     """Verify the hash chain: no row was changed, removed or inserted. Store the printed head to detect truncation later."""
-    from taskgate.core.audit.chain import Whole
+    from taskgate.core.audit.chain import ChainIntact
     from taskgate.core.audit.chain import verify as walk
 
     chains = several_chains(config, file)
@@ -50,15 +50,15 @@ def verify(config: ConfigOption = None, file: ExportFile = None, head: Head = No
         printing.note(f"The log cannot be read: {error}")
         raise typer.Exit(ExitCode.UNHEALTHY) from None
     problem = watched.problem()
-    if isinstance(found, Whole) and problem is None:
+    if isinstance(found, ChainIntact) and problem is None:
         if as_json:
             print(json.dumps({"whole": True, "rows": found.rows, "head": f"{found.rows}:{found.head}"}))
         else:
             print(f"Hash chain verified: {found.rows} rows. Head: {found.rows}:{found.head}")
             watched.explain()
         return
-    number = watched.number if isinstance(found, Whole) else found.number
-    text = problem if isinstance(found, Whole) else found.problem
+    number = watched.number if isinstance(found, ChainIntact) else found.number
+    text = problem if isinstance(found, ChainIntact) else found.problem
     if as_json:
         print(json.dumps({"whole": False, "row": number, "problem": text}))
     else:
@@ -90,7 +90,7 @@ def _verify_chains(several: Chains, head: str | None, as_json: bool) -> None:
 
 def _walked(several: Chains) -> tuple[dict[str, int], list[dict[str, object]]]:
     """Return the last verified row of each intact chain, and the problems of the others."""
-    from taskgate.core.audit.chain import Broken, heads_named, verify_beside
+    from taskgate.core.audit.chain import ChainBroken, heads_named, verify_beside
 
     named: dict[str, dict[int, str]] = {}
     seen: set[str] = set()
@@ -111,7 +111,7 @@ def _walked(several: Chains) -> tuple[dict[str, int], list[dict[str, object]]]:
         found = verify_beside(
             (row for row in rows if cut is None or row.number > cut.number), named.get(chain, {}), after=cut
         )
-        if isinstance(found, Broken):
+        if isinstance(found, ChainBroken):
             broken.append({"chain": chain, "row": found.number, "problem": found.problem})
         else:
             whole[chain] = found.rows

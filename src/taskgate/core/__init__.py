@@ -1,1 +1,1 @@
-"""Pure decisions over frozen values: no input or output, no clock, no randomness, no logging, nothing asynchronous."""
+"""Pure decisions over immutable values: no I/O, no clock, no randomness, no logging, nothing asynchronous."""

@@ -14,7 +14,7 @@ IMMEDIATE: Final[dict[str, Any]] = {"type": "immediate"}
 
 
 def triggers(events: Iterable[Event]) -> list[dict[str, Any]]:
-    """What woke a waiter: each kind of event from each server once, in the order in which they came."""
+    """What ended a wait: each kind of event of each server once, in order."""
     found: dict[tuple[str, str], dict[str, Any]] = {}
     for event in events:
         if event.kind == EventKind.SERVER_DISCONNECTED:
@@ -26,7 +26,7 @@ def triggers(events: Iterable[Event]) -> list[dict[str, Any]]:
 
 
 def pending_on_servers(tasks: Iterable[Task], now_ms: int) -> list[dict[str, Any]]:
-    """The tasks that servers still work on, by server."""
+    """Tasks that servers are still working on, by server."""
     groups: dict[str, list[dict[str, Any]]] = {}
     for task in tasks:
         row = {"taskId": task.id, "toolName": task.tool, "status": shown_status(task, now_ms)}

@@ -7,13 +7,13 @@ from enum import Enum
 from typing import Any, Final
 
 from taskgate.core.generations.generation import Generation
-from taskgate.core.patterns import Glob
+from taskgate.core.globs import Glob
 
 KNOWN_TO_RESET: Final = ("claude-code*", "mcp-inspector*", "inspector-*", "goose*")
-"""Clients that start their time-out anew with every progress message."""
+"""Clients that restart their timeout with every progress notification."""
 
 
-class Form(Enum):
+class ReplyForm(Enum):
     HANDLE = "handle"
     SENTENCE = "sentence"
 
@@ -30,22 +30,22 @@ class DeliverySettings:
 @dataclass(frozen=True, slots=True)
 class Delivery:
     wait_s: float | None
-    """How long the reply is held; None where promotion is switched off."""
+    """How long the reply is held; None if promotion is disabled."""
     beats: bool
-    form: Form
+    form: ReplyForm
 
 
 def delivery(
     settings: DeliverySettings, generation: Generation, *, wants_tasks: bool, has_token: bool, client: str
 ) -> Delivery:
-    """The delivery mode for one request that did not ask for a task itself."""
+    """Return the delivery mode of a request that did not itself request a task."""
     if generation is Generation.STATELESS and wants_tasks:
-        return Delivery(settings.grace_s, has_token, Form.HANDLE)
+        return Delivery(settings.grace_s, has_token, ReplyForm.HANDLE)
     if settings.promote_after_s <= 0:
-        return Delivery(None, has_token, Form.SENTENCE)
+        return Delivery(None, has_token, ReplyForm.SENTENCE)
     if has_token and resets_on_progress(client, settings.clients):
-        return Delivery(max(settings.hold_s, settings.promote_after_s), True, Form.SENTENCE)
-    return Delivery(settings.promote_after_s, has_token, Form.SENTENCE)
+        return Delivery(max(settings.hold_s, settings.promote_after_s), True, ReplyForm.SENTENCE)
+    return Delivery(settings.promote_after_s, has_token, ReplyForm.SENTENCE)
 
 
 def resets_on_progress(client: str, more: tuple[str, ...] = ()) -> bool:
@@ -55,9 +55,10 @@ def resets_on_progress(client: str, more: tuple[str, ...] = ()) -> bool:
 def promoted_text(
     tool: str, task_id: str, waited_s: float, helpers: bool, *, page: str | None = None, by_itself: bool = True
 ) -> str:
-    """What a caller without tasks reads when its call became one.
+    """Text for a caller without tasks whose call became a task.
 
-    `page`: where people decide on it, if they must. `by_itself`: whether it then runs without being asked for.
+    `page`: where an approver decides, if the call needs approval. `by_itself`: whether it then runs without a further
+    request.
     """
     after = f"`{tool}` is still running after {waited_s:g} s and goes on as task {task_id}. Nothing went wrong."
     if page is not None:
@@ -71,7 +72,7 @@ def promoted_text(
 
 
 def held_text(tool: str, task_id: str, page: str, *, by_itself: bool) -> str:
-    """What a caller reads about a call that waits for an approval."""
+    """Text for a caller whose call waits for an approval."""
     then = "runs by itself once it is approved" if by_itself else "runs when you ask for it once it is approved"
     return (
         f"`{tool}` needs the approval of a person and was not run yet. An approver can decide at {page}. "
@@ -80,20 +81,20 @@ def held_text(tool: str, task_id: str, page: str, *, by_itself: bool) -> str:
 
 
 APPROVAL: Final = "taskgate/approval"
-"""Under which key of `_meta` the handle of a held call names the approval: its id, and the page where people decide."""
+"""Key of `_meta` in the handle of a held call: the id of the approval, and the page where an approver decides."""
 JOINED: Final = "taskgate/joined"
-"""Under which key of `_meta` the reply of a call names the equal one that it joined."""
+"""Key of `_meta` in the reply of a call that joined an equal one: the task of that call."""
 KEY_META: Final = "taskgate/idempotencyKey"
-"""Under which key of `_meta` a caller gives an idempotency key."""
+"""Key of `_meta` for an idempotency key from the caller."""
 
 
 @dataclass(frozen=True, slots=True)
 class JoinedCall:
-    """A call that joined an equal one, which waits for an approval."""
+    """A call that joined an equal call, which waits for an approval."""
 
     task_id: str
     key: str
-    """An idempotency key with which the same call is a second one."""
+    """An idempotency key that makes the same call a second one."""
 
     def shown(self) -> dict[str, Any]:
         return {"taskId": self.task_id, "secondWith": {KEY_META: self.key}}

@@ -9,21 +9,14 @@ from taskgate.core.questions.question import ELICIT, SAMPLE
 from taskgate.core.tasks.projections_tools import states_shown_as
 from taskgate.core.tasks.state import MOVES, TaskState, TransitionKind
 
-# The five diagrams that explain the gateway to its callers, in mermaid. Those of state machines are drawn from the
-# tables that the machines run by.
-#
-# A waterfall: the latest requests and the upstream calls they caused, with when each began and ended.
-#
-# The ring is bounded and costs one small object per request, so it is always on. Drawing it is pure: spans in, SVG out.
-
 _WORDS: Final = {
-    TransitionKind.RESULT_CAME: "Final server returns result",
-    TransitionKind.ERROR_CAME: "Final server returns error",
+    TransitionKind.RESULT_RECEIVED: "Final server returns result",
+    TransitionKind.ERROR_RECEIVED: "Final server returns error",
     TransitionKind.CONTACT_LOST: "Final server disconnects",
     TransitionKind.CANCELLED: "Client calls cancel_task",
-    TransitionKind.APPROVAL_DENIED: "Approver says no",
-    TransitionKind.APPROVAL_EXPIRED: "Nobody approves in time",
-    TransitionKind.REFUSED: "Policy says no",
+    TransitionKind.APPROVAL_DENIED: "Approver denies",
+    TransitionKind.APPROVAL_EXPIRED: "Not approved in time",
+    TransitionKind.REFUSED: "Policy denies",
 }
 _ORDER: Final = ("completed", "failed", "cancelled", "expired")
 
@@ -76,6 +69,7 @@ _ENTITIES: Final = """flowchart TB
 
 
 def diagrams() -> list[dict[str, Any]]:
+    """Return the diagrams, each with name and description."""
     return [
         {
             "name": "proxy_task_states",
@@ -106,7 +100,7 @@ def diagrams() -> list[dict[str, Any]]:
 
 
 def _task_states() -> str:
-    """The table of tasks as the tools show it: everything before the end is `working`."""
+    """The task states as the own tools show them: everything before the end is `working`."""
     lines = ["stateDiagram-v2", "    [*] --> working : execute_tool timeout expires", ""]
     for word in _ORDER:
         lines += [f"    working --> {word} : {cause}" for cause in dict.fromkeys(_causes(word))]

@@ -11,12 +11,12 @@ from taskgate.core.strict_json import canonical, parse_strict
 
 
 def digest(value: object) -> str:
-    """The digest of a value that was read strictly (or passed `check`)."""
+    """Return the digest of a value that was parsed strictly or passed `check`."""
     return digest_of_bytes(canonical(value))
 
 
 def digest_of_json(raw: bytes | str) -> str:
-    """Read strictly and digest in one step."""
+    """Parse strictly and return the digest."""
     quick = _canonical_of_flat(raw) if isinstance(raw, bytes) else None
     return digest(parse_strict(raw)) if quick is None else digest_of_bytes(quick)
 
@@ -27,8 +27,8 @@ _write_quickly: Final = msgspec.json.Encoder(order="sorted").encode
 
 
 def _canonical_of_flat(raw: bytes) -> bytes | None:
-    """The canonical bytes of a small object of ASCII strings, whole numbers, true, false and null, in half of the time: most
-    arguments are like that. None for everything else, and for what must be looked at more closely.
+    """Return the canonical bytes of a small object of ASCII strings, integers, true, false and null, in half the time:
+    most arguments are like that. None for everything else.
     """
     if len(raw) > _QUICK_BYTES or not raw.isascii() or raw.count(b"{") != 1 or b"[" in raw or b"\\u" in raw:
         return None
@@ -36,12 +36,12 @@ def _canonical_of_flat(raw: bytes) -> bytes | None:
         value = _read_quickly(raw)
     except msgspec.DecodeError:
         return None
-    # With as many colons as names no name was there twice.
+    # With as many colons as names, no name occurs twice.
     if type(value) is not dict or len(value) != raw.count(b":") or len(value) != len(set(map(str.lower, value))):
         return None
     return None if float in map(type, value.values()) else _write_quickly(value)
 
 
 def digest_of_bytes(raw: bytes) -> str:
-    """The digest of exactly these bytes."""
+    """Return the digest of exactly these bytes."""
     return "sha256:" + sha256(raw).hexdigest()

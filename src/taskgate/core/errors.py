@@ -7,25 +7,24 @@ from enum import StrEnum
 from typing import Any
 
 from taskgate.mcp.earlier_calls import is_about_tasks, is_later_round
-from taskgate.mcp.failures import REFUSALS as REFUSALS
 from taskgate.mcp.failures import Executed as Executed
 
 
 class Basis(StrEnum):
-    """What an error's `executed` rests on."""
+    """What the `executed` of an error is based on."""
 
     REFUSAL = "refusal"
-    """The request was refused before anything was done for it."""
+    """The request was refused before any work was done for it."""
     EVIDENCE = "evidence"
-    """What is known about the call that this request made."""
+    """Evidence about the call that this request made."""
     RECORD = "record"
-    """The record of the task that this request is about."""
+    """The record of the task that this request refers to."""
 
 
 class TaskgateError(Exception):
-    """Something that is answered to a caller as an error of our own.
+    """An error that the gateway returns to a caller.
 
-    `executed`: leave it out where the request is refused before anything was done for it, which means `no`.
+    `executed`: omit it if the request is refused before any work was done for it; it is then `no`.
     """
 
     def __init__(
@@ -49,7 +48,7 @@ class TaskgateError(Exception):
         self.retry_after_s = retry_after_s
 
     def is_proven_by_record(self, executed: Executed, task_id: str) -> None:
-        """The error is about this task, and its record proves so much."""
+        """Set `executed` to what the record of this task proves."""
         self.executed, self.basis = executed, Basis.RECORD
         self.data.setdefault("task_id", task_id)
 
@@ -58,22 +57,23 @@ class TaskgateError(Exception):
 
 
 class CallerError(TaskgateError):
-    """The caller asked for something malformed, unknown, forbidden or too much."""
+    """The request is malformed, unknown, forbidden or exceeds a limit of the caller."""
 
 
 class UpstreamError(TaskgateError):
-    """An upstream could not be reached, broke its protocol, or lost contact."""
+    """A server could not be reached, violated the protocol, or the connection to it was lost."""
 
 
 class GatewayFault(TaskgateError):
-    """We could not do our part: the store is down, a limit of ours is reached, or there is a bug."""
+    """The gateway failed: the store is unavailable, an internal limit is reached, or there is a bug."""
 
 
 def stated_executed(error: TaskgateError, method: str, params: Mapping[str, Any]) -> Executed | None:
-    """The `executed` that the error of this request states; None if it states none, which a reader takes as `maybe`.
+    """Return the `executed` that the error of this request states; None if it states none, which a reader must treat as
+    `maybe`.
 
-    A request about a task is about the task's call: only its record can tell. A later round is about a call that had begun:
-    that this round was not sent proves nothing about the earlier ones.
+    For a request about a task it concerns the call of the task, so only the record of the task proves it. A later round
+    belongs to a call that had already started: that this round was not sent proves nothing about earlier rounds.
     """
     if is_about_tasks(method, params):
         return error.executed if error.basis is Basis.RECORD else None

@@ -36,7 +36,7 @@ class _Entry:
 
 
 class EventBatch:
-    """Events on their way to a caller, with how many came before them and are gone."""
+    """Events of one reply, with the number of earlier events that were dropped."""
 
     __slots__ = ("_entries", "events", "lost")
 
@@ -50,22 +50,24 @@ class EventBatch:
 
 
 class EventLog:
+    """The events of one conversation."""
+
     def __init__(self, kept: int = KEPT, kept_ms: int = KEPT_MS) -> None:
         self.lost = 0
         self._kept = kept
         self._kept_ms = kept_ms
         self._entries: deque[_Entry] = deque()
         self._durable: defaultdict[str, deque[_Entry]] = defaultdict(deque)
-        """By stream, durable ones that were not all handed over yet: so that the position is found without a search."""
+        """By stream: durable events of which not all are delivered, so that the position is found without a search."""
         self._new = 0
         self._count = 0
 
     def missed(self, count: int) -> None:
-        """Events that were gone before this log began."""
+        """Count events that were dropped before this log was created."""
         self.lost += count
 
     def adopt(self, kept: int, kept_ms: int) -> None:
-        """Other limits hold from now on; what is over them goes with the next event or look."""
+        """Apply other limits from now on; what exceeds them is dropped with the next event or `trim`."""
         self._kept, self._kept_ms = kept, kept_ms
 
     @property
@@ -74,7 +76,7 @@ class EventLog:
 
     @property
     def count(self) -> int:
-        """How many were ever added: a position to look back from."""
+        """Number of events added in total: a position for `since`."""
         return self._count
 
     @property
@@ -82,7 +84,7 @@ class EventLog:
         return self._entries[-1].event.id if self._entries else None
 
     def add(self, event: Event, *, handed_over: bool = False) -> None:
-        """`handed_over` is for what an earlier process delivered and the store still keeps."""
+        """Append an event. `handed_over`: an earlier process delivered it, and the store still has it."""
         entry = _Entry(event, _Place.DONE if handed_over else _Place.NEW)
         self._entries.append(entry)
         if event.number:
@@ -108,18 +110,18 @@ class EventLog:
             self.lost += 1
 
     def since(self, count: int) -> tuple[Event, ...]:
-        """What was added after a position and is still kept."""
+        """Events added after a position that are still kept."""
         wanted = min(self._count - count, len(self._entries))
         return tuple(entry.event for entry in islice(reversed(self._entries), wanted))[::-1]
 
     def take(self) -> EventBatch:
-        """What is new, for one reply: in order, and not more than fits one."""
+        """Assign new events to one reply, in order, as many as fit."""
         if not self.has_new:
             return EventBatch([], 0)
         return self._hand(self._newest())
 
     def _newest(self) -> list[_Entry]:
-        """The new ones in order. They stand at the end, so this looks at little else."""
+        """The new events in order. They are at the end, so few others are visited."""
         found: list[_Entry] = []
         for entry in reversed(self._entries):
             if len(found) == self._new:
@@ -133,8 +135,8 @@ class EventLog:
         return bool(self._after(event_id))
 
     def take_after(self, event_id: str) -> EventBatch:
-        """Everything kept after an event, whether or not it was handed over before. Unknown ids are placed by their time,
-        which a ULID begins with.
+        """Assign every event after an id, delivered or not. An unknown id is placed by its time, with which a ULID
+        begins.
         """
         return self._hand(self._after(event_id))
 
@@ -157,7 +159,9 @@ class EventLog:
         return batch
 
     def confirm(self, batch: EventBatch) -> dict[str, int]:
-        """It arrived. Returns for each stream the number up to which every event has now been handed over, if that moved."""
+        """The reply was delivered. Return, for each stream whose position moved, the number up to which all events are
+        delivered.
+        """
         entry: _Entry
         for entry in batch._entries:
             entry.place = _Place.DONE
@@ -171,7 +175,7 @@ class EventLog:
         return done
 
     def undo(self, batch: EventBatch) -> None:
-        """It did not arrive: the same events go into the next reply. One that is forgotten by now counts as lost."""
+        """The reply was not delivered: its events go into the next reply. One that was dropped meanwhile counts as lost."""
         self.lost += batch.lost
         kept = set(map(id, self._entries))
         entry: _Entry

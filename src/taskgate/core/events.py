@@ -14,20 +14,6 @@ import msgspec
 
 from taskgate.core.timestamps import iso
 
-# Events: what happened to a caller's work since it last looked, each under its own ULID.
-#
-# Changes of tasks are durable and come from the store's outbox; everything else lives as long as the session. Logs are
-# not events.
-#
-# One conversation's events, and which of them it has been handed: each exactly once while it is kept.
-#
-# Handing over takes three steps. `take` gives everything new to one reply; `confirm` follows when that reply has
-# reached the transport; `undo` when it has not, and then the same events, under the same ids, go into the next reply.
-# What has been handed over is kept a while longer for a caller that asks for everything after an id. What is forgotten
-# before it was handed over is counted, so that a caller can be told.
-#
-# Why a wait ended, and what is pending when it did.
-
 
 class EventKind(StrEnum):
     TASK_CREATED = "task_created"
@@ -61,7 +47,7 @@ SHOWN: Final = frozenset(kind.value for kind in EventKind)
 
 
 class Event(msgspec.Struct, frozen=True):
-    """One event. `number` is its place in the durable `stream` that it came from, or 0 if it lives in memory only."""
+    """One event. `number` is its position in the durable `stream` that it belongs to, or 0 if it is in memory only."""
 
     id: str
     kind: str
@@ -82,7 +68,7 @@ class Event(msgspec.Struct, frozen=True):
 
 
 def by_server(events: tuple[Event, ...]) -> list[dict[str, Any]]:
-    """Events grouped by server, each group in order."""
+    """Group events by server, each group in order."""
     groups: dict[str, list[dict[str, Any]]] = {}
     for event in events:
         groups.setdefault(event.server, []).append(event.shown())

@@ -13,62 +13,57 @@ from typing import Final
 import msgspec
 
 from taskgate.core.tool_class import ToolClass
-from taskgate.mcp.failures import REFUSALS as REFUSALS
-from taskgate.mcp.failures import Executed as Executed
-
-# What the end of an exchange with a server proves about the call: was it executed, and may it be sent again?
-#
-# One pure function, `judge`, for plain calls, tasks and each round of a call that is made in several. The transports
-# say what they saw (`Evidence`); who sends the call acts on the verdict. Sending again is allowed only where non-
-# execution is proven, and then only after the cause was cured, or where the class of the tool allows a repeat.
+from taskgate.mcp.failures import REFUSALS, Executed
 
 
 class Moment(StrEnum):
-    """How far the exchange had come when it ended."""
+    """How far the exchange had progressed when it ended."""
 
     NOT_SENT = "not_sent"
-    """Name resolution, connecting, TLS or the handshake failed, or the server cannot have had the whole request."""
+    """Name resolution, connect, TLS or handshake failed, or the server cannot have received the whole request."""
     SENT = "sent"
-    """The last byte had left, and the connection, the stream or the child ended before any answer."""
+    """The last byte was sent, and the connection, the stream or the process ended before any response."""
     ANSWERED = "answered"
-    """A complete reply came."""
+    """A complete response was received."""
     BROKEN_OFF = "broken_off"
-    """A reply had begun and did not end, or could not be read."""
+    """A response was incomplete or could not be parsed."""
     TIMED_OUT = "timed_out"
-    """The call had all its time."""
+    """The time limit of the call was reached."""
 
 
 class Body(StrEnum):
-    """What came back, as far as it is about this call."""
+    """What was received, as far as it belongs to this call."""
 
     ANSWER = "answer"
-    """A JSON-RPC result or error that carries the id of our request."""
+    """A JSON-RPC result or error with the id of the request."""
     TOO_LARGE = "too_large"
-    """An answer that is longer than what is kept."""
+    """A response that exceeds the size limit."""
     OTHER = "other"
-    """Nothing, or something that does not carry our id."""
+    """Nothing, or content without the id of the request."""
 
 
 class Cure(StrEnum):
     """What must have happened before the same message may be sent again."""
 
     RECONNECT = "reconnect"
-    """A pause and a new connection; as often as time allows, because nothing was sent."""
+    """A pause and a new connection; as often as the time limit allows, because nothing was sent."""
     SESSION = "session"
     """A new session, once."""
     CREDENTIALS = "credentials"
-    """Other credentials, once."""
+    """New credentials, once."""
     WAIT = "wait"
-    """The time that the server asked for has passed, once."""
+    """The delay that the server requested, once."""
     ASK = "ask"
-    """Nothing is proven yet: a ping on the same session tells whether the session is lost."""
+    """Nothing is proven yet: a ping on the same session shows whether the session is lost."""
     REPEAT = "repeat"
-    """Nothing is proven, but the tool is known to be safe to repeat: within the limit on attempts."""
+    """Nothing is proven, but the tool is safe to repeat: within the limit on attempts."""
 
 
 class Evidence(msgspec.Struct, frozen=True):
-    """What a transport saw. `status` is None where there is no HTTP or no reply; `in_session` says that the request named a
-    session; `ping_refused` that a ping on that session, sent afterwards, got the same refusal.
+    """What a transport observed.
+
+    `status` is None without HTTP or without a response. `in_session`: the request named a session. `ping_refused`: a
+    ping that was sent on that session afterwards was refused in the same way.
     """
 
     moment: Moment
@@ -80,7 +75,7 @@ class Evidence(msgspec.Struct, frozen=True):
 
 
 class FailureVerdict(msgspec.Struct, frozen=True):
-    """`executed` is about the whole call; `cure` about the message that was sent last: None means never again."""
+    """`executed` refers to the whole call; `cure` to the last message sent: None means that it must not be sent again."""
 
     executed: Executed
     cure: Cure | None = None
@@ -91,10 +86,10 @@ _CURES: Final = {401: Cure.CREDENTIALS, 429: Cure.WAIT}
 
 
 def judge(evidence: Evidence, *, round_number: int = 1, tool_class: ToolClass = ToolClass.ONCE) -> FailureVerdict:
-    """The verdict for the message that was sent in this round (1 is the first) of a call of this class."""
+    """Return the verdict for the message of this round (the first is 1) of a call to a tool of this class."""
     verdict = _judge_message(evidence, tool_class)
     if round_number > 1 and verdict.executed is Executed.NO:
-        # An earlier round has run, so the call has been executed at least in part.
+        # An earlier round was executed, so the call has been executed at least in part.
         return FailureVerdict(Executed.MAYBE, verdict.cure)
     return verdict
 
@@ -120,7 +115,7 @@ def _cure_of(evidence: Evidence) -> Cure | None:
 
 
 def _judge_bad_request(evidence: Evidence, tool_class: ToolClass) -> FailureVerdict:
-    """Many servers answer 400 to a session that they do not know; others to a call that they did execute."""
+    """Many servers return 400 for an unknown session; others for a call that they did execute."""
     if evidence.ping_refused is None:
         return FailureVerdict(Executed.MAYBE, Cure.ASK)
     if evidence.ping_refused:

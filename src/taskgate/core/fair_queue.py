@@ -14,11 +14,11 @@ from taskgate.core.errors import CallerError
 from taskgate.core.identity.identity import tenant_of
 
 _STALE_ENTRIES: Final = 64
-"""A ranking is compacted when it holds this many entries more than twice its names."""
+"""A ranking is compacted when it has this many entries more than twice the number of its names."""
 
 
 class QueuePlace(StrEnum):
-    """What became of a call that asked for a slot."""
+    """The result of requesting a slot."""
 
     RUNS = "runs"
     WAITS = "waits"
@@ -28,7 +28,7 @@ Rank = tuple[int, ...]
 
 
 class _Ranking:
-    """Names by their rank, in logarithmic time. An entry that was replaced stays in the heap until it comes up or is compacted."""
+    """Names ordered by rank, in logarithmic time. A replaced entry stays in the heap until it is reached or compacted."""
 
     __slots__ = ("_heap", "_ranks")
 
@@ -52,7 +52,7 @@ class _Ranking:
         del self._ranks[name]
 
     def lowest(self) -> tuple[Rank, str]:
-        """The name with the lowest rank. There must be one."""
+        """Return the name with the lowest rank. The ranking must not be empty."""
         while self._ranks.get(self._heap[0][1]) != self._heap[0][0]:
             heapq.heappop(self._heap)
         return self._heap[0]
@@ -70,11 +70,11 @@ def _add(counts: Counter[str], name: str, change: int) -> None:
 
 @dataclass(slots=True)
 class FairQueue:
-    """A free slot goes to the tenant with the fewest running calls, and there to the waiting caller that has the fewest. A caller
-    without a tenant counts as a tenant of its own.
+    """Slots of one server. A free slot goes to the tenant with the fewest running calls, and within it to the waiting
+    caller with the fewest. A caller without a tenant counts as a tenant of its own.
 
-    Among equals the one who was served longest ago comes first, so that no caller can starve another by asking more often. Ten
-    thousand calls may wait, of one caller or of as many: each step takes logarithmic time. A plain object without locks or time:
+    Among equals the one that was served longest ago is first, so a caller cannot starve another by requesting more
+    often. Each step takes logarithmic time, also with ten thousand waiting calls. The object has no locks and no clock:
     one event loop owns it.
     """
 
@@ -83,25 +83,25 @@ class FairQueue:
     max_waiting_per_caller: int = 100
     max_waiting_per_tenant: int = 1000
     running: int = 0
-    """How many calls hold a slot."""
+    """Number of calls that hold a slot."""
     waiting: int = 0
-    """How many calls wait for one."""
+    """Number of calls that wait for a slot."""
     _running: dict[str, int] = field(default_factory=dict)
     _running_of_tenant: Counter[str] = field(default_factory=Counter)
     _waiting: dict[str, OrderedDict[Hashable, None]] = field(default_factory=dict)
-    """The tickets of each waiting caller, the oldest first."""
+    """The tickets of each waiting caller, oldest first."""
     _waiting_of_tenant: Counter[str] = field(default_factory=Counter)
     _since: dict[str, int] = field(default_factory=dict)
-    """Of each waiting caller: when it began to wait or was served last, counted in `_steps`."""
+    """For each waiting caller: when it began to wait or was last served, counted in `_steps`."""
     _steps: Iterator[int] = field(default_factory=itertools.count)
     _callers: dict[str, _Ranking] = field(default_factory=dict)
     """The waiting callers of each tenant."""
     _tenants: _Ranking = field(default_factory=_Ranking)
-    """The tenants with waiting callers, each ranked with the first of them."""
+    """The tenants with waiting callers, each ranked with its first caller."""
 
     def enter(self, caller: str, ticket: Hashable, *, limited: bool = True) -> QueuePlace:
-        """Ask for a slot: run now, or wait to be named by `leave`. Raises `overloaded` where no more may wait, unless the call
-        was accepted before (`limited=False`).
+        """Request a slot: run now, or wait until `leave` returns the ticket. Raises `overloaded` if no more calls may
+        wait, unless the call was accepted before (`limited=False`).
         """
         if self.running < self.slots and not self._waiting:
             self._run(caller)
@@ -120,7 +120,7 @@ class FairQueue:
         return QueuePlace.WAITS
 
     def is_full_for(self, caller: str) -> bool:
-        """Whether a call of this caller could neither run now nor wait."""
+        """Whether a call of this caller could neither run nor wait."""
         if self.running < self.slots and not self._waiting:
             return False
         line = self._waiting.get(caller, ())
@@ -128,7 +128,7 @@ class FairQueue:
         return full or self._waiting_of_tenant[_tenant(caller)] >= self.max_waiting_per_tenant
 
     def leave(self, caller: str) -> list[Hashable]:
-        """A call of this caller has ended. Returns the tickets that run now."""
+        """A call of this caller has ended. Return the tickets that run now."""
         held = self._running.pop(caller, 0)
         if held:
             self.running -= 1
@@ -139,7 +139,7 @@ class FairQueue:
         return self._admit()
 
     def abandon(self, caller: str, ticket: Hashable) -> bool:
-        """A waiting call gave up. False if it was not waiting any more: then it runs, and must `leave`."""
+        """Remove a waiting call. Return False if it no longer waits: then it runs and must `leave`."""
         line = self._waiting.get(caller)
         if line is None or ticket not in line:
             return False
@@ -149,14 +149,14 @@ class FairQueue:
         return True
 
     def run_at_once(self, caller: str) -> None:
-        """A call that runs already takes a slot, even beyond the limit."""
+        """Take a slot for a call that already runs, even beyond the limit."""
         self._run(caller)
 
     def limit_waiting(self, in_all: int, per_caller: int, per_tenant: int) -> None:
         self.max_waiting, self.max_waiting_per_caller, self.max_waiting_per_tenant = in_all, per_caller, per_tenant
 
     def resize(self, slots: int) -> list[Hashable]:
-        """The limit changed. Returns the tickets that run now; calls that already run are left alone."""
+        """Change the number of slots. Return the tickets that run now; running calls are not affected."""
         self.slots = slots
         return self._admit()
 
@@ -183,7 +183,7 @@ class FairQueue:
         return admitted
 
     def _rank(self, caller: str) -> None:
-        """Bring the rank of this caller and of its tenant up to date after any change of either."""
+        """Update the rank of this caller and of its tenant after a change of either."""
         if not self._waiting:
             return
         tenant = _tenant(caller)

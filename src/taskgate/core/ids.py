@@ -8,16 +8,11 @@ from __future__ import annotations
 
 from typing import Final
 
-# Ids of tasks and of everything else Taskgate hands out: a prefix and a ULID.
-#
-# A ULID is 48 bits of milliseconds and 80 random bits in Crockford's base 32. Time and randomness are passed in,
-# because the core has neither. The random part is never counted up: a task id must not be guessable from its neighbour.
-
 TASK_PREFIX: Final = "tg_"
 RANDOM_BYTES: Final = 10
 
 _ALPHABET: Final = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
-# Ten bits at a time: a ULID is made for every task and every event.
+# Ten bits at a time: a ULID is created for every task and every event.
 _PAIRS: Final = tuple(first + second for first in _ALPHABET for second in _ALPHABET)
 _VALUES: Final = {letter: value for value, letter in enumerate(_ALPHABET)}
 _LENGTH: Final = 26
@@ -26,7 +21,7 @@ _MAX_MS: Final = (1 << 48) - 1
 
 
 def ulid(now_ms: int, randomness: bytes) -> str:
-    """26 characters that sort by time."""
+    """Return 26 characters that sort by time."""
     if len(randomness) != RANDOM_BYTES:
         raise ValueError(f"a ULID needs {RANDOM_BYTES} random bytes, not {len(randomness)}")
     if not 0 <= now_ms <= _MAX_MS:
@@ -46,12 +41,12 @@ def new_task_id(now_ms: int, randomness: bytes) -> str:
 
 
 def is_task_id(text: str) -> bool:
-    """Whether this looks like an id of ours. Says nothing about whether such a task exists."""
-    return born_ms(text) is not None
+    """Whether the text has the form of a task id. Such a task need not exist."""
+    return creation_ms(text) is not None
 
 
-def born_ms(text: str) -> int | None:
-    """The millisecond in which an id of ours was made, or None if it is not one."""
+def creation_ms(text: str) -> int | None:
+    """Return the millisecond in which a task id was created, or None if the text is not a task id."""
     if not text.startswith(TASK_PREFIX):
         return None
     body = text[len(TASK_PREFIX) :]
@@ -63,7 +58,7 @@ def is_ulid(text: str) -> bool:
 
 
 def _time_of(body: str) -> int | None:
-    # The first letter holds only three bits: anything above 7 would overflow the 48 bits of time.
+    # The first letter has only three bits: anything above 7 would exceed the 48 bits of time.
     if len(body) != _LENGTH or body[0] > "7" or any(letter not in _VALUES for letter in body):
         return None
     milliseconds = 0

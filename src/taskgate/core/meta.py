@@ -11,16 +11,11 @@ from typing import Any
 
 from taskgate.core.wire import Members, Raw, join, members_of
 
-# Reading and editing `_meta` inside raw params, leaving every other byte alone.
-#
-# Both generations keep cross-cutting facts there: progress tokens, related tasks, the stateless envelope. Editing goes
-# member by member, so vendor keys keep their exact bytes.
-
 META = "_meta"
 
 
 def meta_of(params: Any) -> Mapping[str, Any]:
-    """The decoded `_meta` of decoded params, or an empty mapping."""
+    """Return the decoded `_meta` of decoded params, or an empty mapping."""
     if type(params) is dict:
         meta = params.get(META)
         if type(meta) is dict:
@@ -29,7 +24,7 @@ def meta_of(params: Any) -> Mapping[str, Any]:
 
 
 def with_meta(members: Members, put: Mapping[str, Raw], drop: Iterable[str] = ()) -> Members:
-    """A copy of the params members whose `_meta` has gained and lost some keys; an empty `_meta` disappears."""
+    """Return a copy of the members with keys of `_meta` added and removed; an empty `_meta` is omitted."""
     present = members.get(META)
     meta: Members = members_of(present) if present is not None and bytes(present)[:1] == b"{" else {}
     for key in drop:
@@ -44,7 +39,7 @@ def with_meta(members: Members, put: Mapping[str, Raw], drop: Iterable[str] = ()
 
 
 def insert_first(obj: bytes | Raw, member: bytes) -> bytes:
-    """Put one rendered member (`"key":value`) at the front of a raw object without decoding the rest."""
+    """Insert a rendered member (`"key":value`) at the front of a raw object without decoding the rest."""
     body = bytes(obj).lstrip()
     rest = body[1:].lstrip()
     return b"{" + member + (b"" if rest.startswith(b"}") else b",") + rest

@@ -12,18 +12,12 @@ from typing import Any
 
 from taskgate.core.token_bucket import BucketLevel, TokenBucket, take
 
-# How often progress is passed on, and that it only rises.
-#
-# Each progress token has its own bucket: a burst, then so many a second; what comes in between is held, and the latest
-# wins. The last update before the end is never dropped. A plain object that is told the time; whoever owns the timer
-# calls `due` when told to.
-
 PROGRESS_RATE = TokenBucket(per_second=10.0, burst=20.0)
 
 
 @dataclass(frozen=True, slots=True)
 class ProgressUpdate:
-    """One update. `payload` is whatever belongs to it and passes through."""
+    """One update. `payload` is passed through."""
 
     progress: float
     total: float | None = None
@@ -33,7 +27,7 @@ class ProgressUpdate:
 
 @dataclass(slots=True)
 class ProgressFlow:
-    """The updates of one token, from its request until its end."""
+    """The updates of one token, from its request to its end."""
 
     rate: TokenBucket = PROGRESS_RATE
     _level: BucketLevel | None = None
@@ -44,8 +38,9 @@ class ProgressFlow:
     def offer(self, update: ProgressUpdate, now: float) -> tuple[ProgressUpdate | None, float | None]:
         """Take an update: return what to send now, or when to call `due`.
 
-        MCP requires progress to increase (basic/utilities/progress). A server that repeats a value with a new message violates
-        that, but its message is of use to the caller, as it is over a direct connection: values pass unchanged.
+        MCP requires progress to increase (basic/utilities/progress). A server that repeats a value with a new message
+        violates that, but the message is useful to the caller, as it is over a direct connection: values pass
+        unchanged.
         """
         if self._ended:
             return None, None
@@ -54,7 +49,7 @@ class ProgressFlow:
         return self.due(now)
 
     def due(self, now: float) -> tuple[ProgressUpdate | None, float | None]:
-        """What to send now, if the rate allows it; else the moment at which it will."""
+        """Return what to send now if the rate allows it, else the time at which it will."""
         if self._held is None:
             return None, None
         self._level, wait = take(self.rate, self._level, now)
@@ -64,18 +59,18 @@ class ProgressFlow:
         return held, None
 
     def heartbeat(self, message: str, now: float, step: float = 0.001) -> ProgressUpdate | None:
-        """A sign of life of our own, just above the last value; none while an update waits to be sent or after the end."""
+        """Return an update of the gateway, just above the last value; None while an update is held or after the end."""
         if self._ended or self._held is not None:
             return None
         base = self._highest if self._highest != float("-inf") else 0.0
         update = ProgressUpdate(base + step, None, message)
-        if not update.progress > self._highest:  # so large that a step is lost in it
+        if not update.progress > self._highest:  # the value is so large that adding a step does not change it
             return None
         sent, _ = self.offer(update, now)
-        self._held = None  # a sign of life is not worth holding
+        self._held = None  # a heartbeat is never held back
         return sent
 
     def end(self) -> ProgressUpdate | None:
-        """The request is over: the update that was still held, to be sent before the answer. Nothing comes after it."""
+        """The request has ended: return the held update, to be sent before the response."""
         held, self._held, self._ended = self._held, None, True
         return held

@@ -1,4 +1,4 @@
-"""Whether a gateway should get new requests, and which of them it would refuse."""
+"""Whether a gateway should receive new requests, and which of them it would refuse."""
 
 from __future__ import annotations
 
@@ -9,12 +9,16 @@ class Readiness(msgspec.Struct, frozen=True):
     ready: bool
     """Whether load balancers should send requests here."""
     degraded: tuple[str, ...] = ()
-    """What is refused at the moment; empty if nothing is."""
+    """What is currently refused."""
 
 
 def judge_readiness(*, serving: bool, store_away: bool, shared: bool, passthrough: bool) -> Readiness:
-    """`serving`: started and not draining. `shared`: other gateways use the same store. `passthrough`: plain calls go on without it
-    (`store.unsafe_degraded_passthrough`), so a gateway whose store is away is still the right place for them."""
+    """Judge the readiness of a gateway.
+
+    `serving`: started and not draining. `shared`: other gateways use the same store. `passthrough`: plain calls
+    continue without the store (`store.unsafe_degraded_passthrough`), so a gateway without its store can still serve
+    them.
+    """
     if not store_away:
         return Readiness(serving)
     if not shared:

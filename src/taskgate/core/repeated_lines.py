@@ -1,4 +1,4 @@
-"""Which log lines are left out when one statement writes them over and over."""
+"""Suppression of log lines that one statement writes repeatedly."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from taskgate.core.token_bucket import BucketLevel, TokenBucket, take
 BURST: Final = 50
 PER_SECOND: Final = 1.0
 MOST_SOURCES: Final = 2_000
-"""Sources that are counted separately. The oldest is forgotten when there are more."""
+"""Sources that are counted separately. Beyond it the oldest is dropped."""
 
 
-class LinesLeftOut(NamedTuple):
-    """Lines of one source that were not written: the text and the level of the last one, and how many."""
+class SuppressedLines(NamedTuple):
+    """Suppressed lines of one source: level and text of the last one, and how many."""
 
     level: str
     event: str
@@ -22,32 +22,36 @@ class LinesLeftOut(NamedTuple):
 
 
 class RepeatedLines:
-    """The first `BURST` lines of a source pass, then `PER_SECOND`. Lines that are left out are counted.
+    """Passes the first `BURST` lines of a source, then `PER_SECOND`, and counts suppressed lines.
 
-    A source is what counts as the same line. A plain object without locks or time.
+    Lines of one source count as the same line. The object has no locks and no clock.
     """
 
     __slots__ = ("_left_out", "_levels")
 
     def __init__(self) -> None:
         self._levels: dict[Hashable, BucketLevel] = {}
-        self._left_out: dict[Hashable, LinesLeftOut] = {}
+        self._left_out: dict[Hashable, SuppressedLines] = {}
 
     def passes(self, source: Hashable, level: str, event: str, now: float) -> int | None:
-        """How many lines of this source were left out since the last one that passed; None if this one is left out."""
+        """Number of lines of this source that were suppressed since the last one that passed; None if this line is
+        suppressed.
+        """
         if not self._takes(source, now):
             before = self._left_out.get(source)
-            self._left_out[source] = LinesLeftOut(level, event, 1 if before is None else before.lines + 1)
+            self._left_out[source] = SuppressedLines(level, event, 1 if before is None else before.lines + 1)
             return None
-        told = self._left_out.pop(source, None)
-        return 0 if told is None else told.lines
+        suppressed = self._left_out.pop(source, None)
+        return 0 if suppressed is None else suppressed.lines
 
-    def reports(self, now: float) -> list[LinesLeftOut]:
-        """Of each source that wrote no line since it may again: what was left out. To be asked for about once a second."""
+    def reports(self, now: float) -> list[SuppressedLines]:
+        """For each source that has written no line since its rate allows one again: what was suppressed. To be called
+        about once a second.
+        """
         return [self._left_out.pop(source) for source in list(self._left_out) if self._takes(source, now)]
 
-    def all_reports(self) -> list[LinesLeftOut]:
-        """Everything that was left out and not reported, at the end of the process."""
+    def all_reports(self) -> list[SuppressedLines]:
+        """Everything that was suppressed and not reported, at the end of the process."""
         left_out, self._left_out = list(self._left_out.values()), {}
         return left_out
 

@@ -14,13 +14,6 @@ from functools import lru_cache
 from typing import Final
 from urllib.parse import unquote
 
-# One normal form of a resource's URI, under which rules and lists judge it. What is sent is never rewritten.
-#
-# Many spellings name one resource: `FILE://localhost/a/%62/../c`, `file:/a/c` and `file:///a/c`. The normal form has
-# scheme and host in small letters, addresses in the usual notation, no default port, no user, no empty or local authority
-# in front of a file, no percent-encoding (however often it was applied), no dot segments and no doubled or backward
-# slashes. It says what a lenient server makes of a URI, so it is for judging only.
-
 MAX_URI: Final = 8192
 MAX_HOST: Final = 255
 
@@ -36,7 +29,7 @@ _ENCODED_GLOB: Final = re.compile(r"%(?:2[Aa]|3[Ff]|5[Bb])")
 
 @lru_cache(maxsize=8192)
 def normal_form(uri: str) -> str:
-    """The form under which a URI is judged. Every string has one, and a normal form is its own."""
+    """Return the form by which a URI is judged. Every string has one, and it is idempotent."""
     text = _cleaned(uri)
     scheme = _SCHEME.match(text)
     if scheme is None:
@@ -49,10 +42,10 @@ def normal_form(uri: str) -> str:
 
 
 def is_ambiguous(uri: str) -> bool:
-    """Whether two programs could take this URI for different resources, so that no rule can judge it.
+    """Whether two programs could read this URI as different resources, so that no rule can judge it.
 
-    Too long, encoded over and over, with dot segments behind a `?` or `#`, which are part of the path for programs that
-    only cut off `file://`, or a web address without a host behind two slashes, which browsers look for elsewhere.
+    Too long, encoded repeatedly, with dot segments after a `?` or `#` (part of the path for programs that only strip
+    `file://`), or a web URL without a host after two slashes, which browsers resolve differently.
     """
     text = _cleaned(uri)
     scheme = _SCHEME.match(text)
@@ -64,17 +57,19 @@ def is_ambiguous(uri: str) -> bool:
 
 
 def on_this_host(uri: str) -> str | None:
-    """The normal form of a file of another host for programs that look at its path alone; None if there is no such host."""
+    """Return the normal form of a file on another host as programs read it that use the path only; None if there is no
+    such host.
+    """
     scheme, _, rest = normal_form(uri).partition("://")
     host, slash, path = rest.partition("/")
     return f"file:///{path}" if scheme == "file" and host and slash else None
 
 
 def normal_glob(glob: str) -> str:
-    """A glob over URIs in the same form: `FILE://localhost/a%20b/*` covers what `file:///a b/*` does.
+    """Return a glob over URIs in the same form: `FILE://localhost/a%20b/*` matches what `file:///a b/*` does.
 
-    Only whole segments before the first wildcard are resolved; behind it the glob is decoded and nothing more. An
-    encoded `*`, `?` or `[` is the character itself.
+    Only whole segments before the first wildcard are resolved; the rest of the glob is only decoded. An encoded `*`,
+    `?` or `[` is the literal character.
     """
     text = _ENCODED_GLOB.sub(lambda found: f"[{unquote(found.group())}]", glob)
     wild = re.search(r"[*?\[]", text)
@@ -85,7 +80,7 @@ def normal_glob(glob: str) -> str:
     authority, path, _ = _split(scheme, head) if scheme is not None else (None, "", "")
     if scheme is None or authority is None:
         return (head if scheme is None else scheme.group().lower() + _decoded(head[scheme.end() :])) + rest
-    if not path:  # the wildcard stands in the host
+    if not path:  # the wildcard is in the host
         return head.lower() + rest
     whole, slash, partial = head.rpartition("/")
     return normal_form(whole + slash) + _decoded(partial) + rest
@@ -96,7 +91,7 @@ def _cleaned(uri: str) -> str:
 
 
 def _decoded(text: str) -> str:
-    """Without percent-encoding, also where it was applied more than once."""
+    """Remove percent-encoding, also if it was applied more than once."""
     for _ in range(_ROUNDS):
         plain = unquote(text, errors="replace").translate(_UNSEEN) if "%" in text else text
         if plain == text:
@@ -106,7 +101,7 @@ def _decoded(text: str) -> str:
 
 
 def _split(scheme: re.Match[str], uri: str) -> tuple[str | None, str, str]:
-    """Authority (None where there is no hierarchy; a file always has one), path, and what follows the path."""
+    """Return authority (None without a hierarchy; a file always has one), path, and what follows the path."""
     rest = uri[scheme.end() :]
     end = re.search(r"[?#]", rest)
     before, tail = (rest, "") if end is None else (rest[: end.start()], rest[end.start() :])
@@ -132,7 +127,9 @@ def _host(scheme: str, authority: str) -> str:
 
 
 def _address(host: str) -> str:
-    """An address as it is usually written: `0x7f.1` and `[::ffff:7f00:1]` are 127.0.0.1. A name stays as it is."""
+    """Return an IP address in the usual notation: `0x7f.1` and `[::ffff:7f00:1]` are 127.0.0.1. A name is returned
+    unchanged.
+    """
     if host.startswith("["):
         try:
             address = ipaddress.IPv6Address(host.strip("[]"))
@@ -151,14 +148,14 @@ def _address(host: str) -> str:
 
 
 def _number(part: str) -> int:
-    """As C's `inet_aton` reads it: hexadecimal behind 0x, octal behind 0."""
+    """Parse as C's `inet_aton` does: hexadecimal after 0x, octal after 0."""
     if part.startswith("0x"):
         return int(part, 16) if len(part) > 2 else 0
     return int(part, 8 if part.startswith("0") else 10)
 
 
 def _resolved(path: str) -> str:
-    """Decoded, and without `.`, `..` and empty segments; a slash at the end stays."""
+    """Decode, and remove `.`, `..` and empty segments; a trailing slash is kept."""
     kept: list[str] = []
     parts = _decoded(path).replace("\\", "/").split("/")
     for part in parts:

@@ -16,20 +16,20 @@ _QUICK_BYTES: Final = 16 * 1024
 _QUICK_VALUES: Final = 8_192
 _LARGE_BYTES: Final = 256 * 1024
 TOO_LARGE: Final = f"it has more than {_LARGE_BYTES} bytes or {_QUICK_VALUES} values"
-"""Why a message cannot be read in one go."""
+"""Why a message cannot be parsed at once."""
 
 
 def reads_quickly(body: bytes) -> bool:
-    """Whether a message can be read in one go, within a few milliseconds: it is neither long nor can it hold many values."""
+    """Whether a message can be parsed at once, within a few milliseconds: it is short and cannot have many values."""
     size = len(body)
     if size <= _QUICK_BYTES:
         return True
-    # Each value but the first stands behind a comma or begins an array or object. Those in texts are counted, too.
+    # Each value but the first follows a comma or begins an array or object. Characters in strings are counted as well.
     return size < _LARGE_BYTES and body.count(b",") + body.count(b"{") + body.count(b"[") <= _QUICK_VALUES
 
 
 def message_in_slices(body: bytes, max_depth: int, max_nodes: int) -> Generator[None, None, Message]:
-    """`MessageReader.read` in slices: yields between them and returns the message. Raises what that raises."""
+    """`MessageReader.read` in slices. Raises the same errors."""
     scan = StrictScan(body, max_depth, max_nodes)
     while not scan.step():
         yield
@@ -40,7 +40,9 @@ def message_in_slices(body: bytes, max_depth: int, max_nodes: int) -> Generator[
 
 
 def result_in_slices(body: bytes) -> Generator[None, None, Message | None]:
-    """The response in a body that is deeper or fuller than a message may be, with its result unread. None if it holds no result."""
+    """Return the response in a body that exceeds the limits of a message, with its result not decoded. None if it has
+    no result.
+    """
     scan = StrictScan(body, len(body), len(body))
     while not scan.step():
         yield
@@ -48,7 +50,7 @@ def result_in_slices(body: bytes) -> Generator[None, None, Message | None]:
 
 
 def members_in_slices(body: bytes) -> Generator[None, None, dict[str, Raw]]:
-    """The members of an object of any depth; nothing where it is no object."""
+    """Return the members of an object of any depth; empty if it is not an object."""
     scan = StrictScan(body, len(body), len(body))
     while not scan.step():
         yield
@@ -56,7 +58,7 @@ def members_in_slices(body: bytes) -> Generator[None, None, dict[str, Raw]]:
 
 
 def elements_in_slices(body: bytes) -> Generator[None, None, list[Raw]]:
-    """The elements of an array of any depth; nothing where it is no array."""
+    """Return the elements of an array of any depth; empty if it is not an array."""
     scan = StrictScan(body, len(body), len(body))
     while not scan.step():
         yield
@@ -64,7 +66,7 @@ def elements_in_slices(body: bytes) -> Generator[None, None, list[Raw]]:
 
 
 def finished(slices: Generator[None, None, _Read]) -> _Read:
-    """What the slices return, without a pause between them; for what is small enough to be read in one go."""
+    """Run a generator to its end without pauses and return its value, for small documents."""
     while True:
         try:
             next(slices)
@@ -87,7 +89,7 @@ def batch_in_slices(body: bytes, max_depth: int, max_nodes: int) -> Generator[No
 
 
 def value_in_slices(document: bytes) -> Generator[None, None, Any]:
-    """`wire.parse_strictly` in slices, without limits: for parts of a message that was let in."""
+    """`wire.parse_strictly` in slices, without limits: for parts of an accepted message."""
     scan = StrictScan(document, wire.DEEPEST, sys.maxsize)
     while not scan.step():
         yield

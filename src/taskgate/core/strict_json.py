@@ -14,12 +14,12 @@ Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | Non
 
 
 class AmbiguousJson(ValueError):
-    """JSON that two honest programs could read differently, or that is not JSON at all."""
+    """JSON that two correct programs could read differently, or that is not JSON."""
 
 
 @dataclass(frozen=True, slots=True)
 class JsonLimits:
-    """How deep and how many values one document may have."""
+    """Limits on the depth and the number of values of a document."""
 
     depth: int = 64
     nodes: int = 15_000
@@ -29,7 +29,7 @@ DEFAULT_LIMITS = JsonLimits()
 
 
 def parse_strict(raw: bytes | str, limits: JsonLimits = DEFAULT_LIMITS) -> Json:
-    """Read one JSON document, refusing everything ambiguous."""
+    """Parse a JSON document. Raises AmbiguousJson."""
     try:
         text = raw.decode("utf-8") if isinstance(raw, bytes) else raw
         if text.count("{") > limits.nodes:
@@ -49,15 +49,16 @@ def parse_strict(raw: bytes | str, limits: JsonLimits = DEFAULT_LIMITS) -> Json:
 
 @cache
 def _decoder() -> json.JSONDecoder:
-    """Making one costs more than most documents."""
+    """Cached: creating one costs more than parsing most documents."""
     return json.JSONDecoder(
         object_pairs_hook=_unambiguous_object, parse_constant=_refuse_constant, parse_float=_exact_float
     )
 
 
 def check(value: object, limits: JsonLimits = DEFAULT_LIMITS) -> None:
-    """Refuse a value that was not read by `parse_strict` and breaks its rules. Level by level, so depth cannot exhaust the
-    stack."""
+    """Raise AmbiguousJson if a value that was not parsed by `parse_strict` violates its rules. Works level by level, so
+    depth cannot exhaust the stack.
+    """
     count, depth = 0, 0
     level: list[object] = [value]
     while level:
@@ -80,7 +81,7 @@ _ENCODER: Final = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure
 
 
 def canonical(value: object) -> bytes:
-    """The bytes that stand for a value: keys sorted, no spaces, UTF-8 as it is. Takes values that passed `check`."""
+    """Return the canonical bytes of a value: sorted keys, no spaces, UTF-8. The value must have passed `check`."""
     try:
         return _ENCODER.encode(value).encode("utf-8")
     except UnicodeEncodeError as error:
@@ -140,8 +141,8 @@ def _exact_float(text: str) -> float:
     number = float(text)
     if repr(number) == text:
         return number
-    # 1e400 is infinity here and an error or a big number elsewhere; 0.1000000000000000055 is 0.1 in one language and
-    # itself in another.
+    # 1e400 is infinity here and an error or a big number elsewhere; 0.1000000000000000055 is 0.1 in some languages and
+    # itself in others.
     if number in (float("inf"), float("-inf")) or Decimal(repr(number)) != Decimal(text):
         raise AmbiguousJson("a number does not fit a 64-bit float exactly")
     return number

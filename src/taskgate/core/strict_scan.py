@@ -21,13 +21,13 @@ from typing import Any, Final
 import msgspec
 
 from taskgate.core import wire
-from taskgate.core.hollow import Hollow
+from taskgate.core.placeholders import PlaceholderObject
 from taskgate.core.wire import BeyondLimits, MalformedJson, Message, Raw
 
 SLICE_BYTES: Final = 32 * 1024
 SLICE_TOKENS: Final = 1_000
 _MOST_DIGITS: Final = 4_300
-"""Integers with more digits are refused by the parser for small messages, too."""
+"""The parser for small messages rejects integers with more digits as well."""
 
 _WORD_DIGITS: Final = 18
 _BLANK: Final = (b" ", b"\t", b"\n", b"\r")
@@ -49,17 +49,18 @@ _SIMPLE_MEMBER: Final = re.compile(
     rb'[ \t\n\r]{0,1000}+"([^"\\\x00-\x1f]{0,200}+)"[ ]{0,8}+:[ ]{0,8}+' + _SIMPLE + rb"([,}])"
 )
 _SIMPLE_ELEMENT: Final = re.compile(rb"[ \t\n\r]{0,1000}+" + _SIMPLE + rb"([,\]])")
-"""What most documents mostly consist of, in one go."""
+"""The most common content of documents, matched at once."""
 _PIECE_BYTES: Final = 16 * 1024
-"""How much of a large array or object is decoded in one go."""
+"""How much of a large array or object is decoded at once."""
 _TEXT_BYTES: Final = 256 * 1024
-"""How much of a large string is decoded in one go."""
+"""How much of a large string is decoded at once."""
 
 
 class _LargeValue:
-    """An array or object that is too large to be decoded in one go, as the parts that it consists of.
+    """An array or object that is too large to be decoded at once, as its parts.
 
-    A part is either a piece of its text, from one offset to another, or a large value in it, with the offsets of its key.
+    A part is either a piece of its text, from one offset to another, or a large value in it, with the offsets of its
+    key.
     """
 
     __slots__ = ("is_object", "parts")
@@ -70,41 +71,41 @@ class _LargeValue:
 
 
 _LargeText = list[int]
-"""A string that is too large to be decoded in one go: where its pieces begin, and where the last one ends."""
+"""A string that is too large to be decoded at once: the offsets at which its pieces begin, and the end of the last one."""
 _Large = _LargeValue | _LargeText
 _Parts = Iterator[tuple[int, int, _Large | None]]
 
 
 def _empty(large: _LargeValue) -> tuple[dict[str, Any] | list[Any], _Parts]:
-    """What a large value becomes, still without anything in it, and the parts to fill it with."""
+    """Return the empty value for a large value, and the parts to fill it with."""
     return {} if large.is_object else [], iter(large.parts)
 
 
 class _Container:
-    """An array or object whose end has not been read yet."""
+    """An array or object whose end has not been reached."""
 
     __slots__ = ("begin", "key_span", "keys", "large", "piece_at")
 
     def __init__(self, begin: int, keys: set[bytes] | None, key_span: tuple[int, int]) -> None:
         self.begin = begin
         self.keys = keys
-        """Those of an object so far; None for an array."""
+        """The keys of an object so far; None for an array."""
         self.key_span = key_span
-        """Where its own key stands in the object that it is in; in an array where it begins itself."""
+        """Offsets of its key in the containing object; in an array, its own offset."""
         self.piece_at = begin + 1
-        """Where the text begins that belongs to none of its parts yet."""
+        """Offset of the text that belongs to none of its parts yet."""
         self.large: _LargeValue | None = None
         """Its parts, once it is known to be large."""
 
     def cut(self, end: int) -> None:
-        """What was read up to here becomes a part."""
+        """Make the text up to this offset a part."""
         if self.large is None:
             self.large = _LargeValue(self.keys is not None)
         self.large.parts.append((self.piece_at, end, None))
         self.piece_at = end
 
     def add_large(self, key_span: tuple[int, int], inner: _Large, end: int) -> None:
-        """A large value in it has ended here."""
+        """Add a large value that ends at this offset."""
         self.cut(key_span[0])
         assert self.large is not None
         self.large.parts.append((*key_span, inner))
@@ -112,7 +113,7 @@ class _Container:
 
 
 class StrictScan:
-    """Call `step` until it returns True, then ask for the `message`. Raises MalformedJson where the document is refused."""
+    """Call `step` until it returns True, then use the other methods. Raises MalformedJson if the document is rejected."""
 
     __slots__ = (
         "_at",
@@ -147,18 +148,19 @@ class StrictScan:
         self._decoded = 0
         self._commas = 0
         self._in_string = self._escape_goes_on = False
-        """Whether what was decoded so far ends in a string, and there with the backslash of an escape."""
+        """Whether the decoded part ends in a string, and there with the backslash of an escape."""
         self._at = 0
         self._nodes = 0
         self._has_long_numbers = self._is_object = False
         self._open: list[_Container] = []
         self._root: _LargeValue | None = None
         self._expects = "value"
-        """`value`, `key`, `colon`, `next` (a comma or an end), `first` (a key or an end), `first value`, `string`, `key string`
-        or `end`."""
+        """`value`, `key`, `colon`, `next` (a comma or an end), `first` (a key or an end), `first value`, `string`, `key
+        string` or `end`.
+        """
         self._string_at = 0
         self._text: _LargeText = []
-        """The pieces of the string that is being read, once it is known to be large."""
+        """The pieces of the current string, once it is known to be large."""
         self._key = b""
         self._key_span = (0, 0)
         self._value_at = 0
@@ -166,7 +168,7 @@ class StrictScan:
         self._elements: list[tuple[int, int]] = []
 
     def step(self) -> bool:
-        """Read on for a while. True when the whole document has been read and is in order."""
+        """Scan one slice. Return True when the whole document has been scanned and is valid."""
         if self._decoded < len(self._body):
             self._decode()
             return False
@@ -184,7 +186,7 @@ class StrictScan:
         return "result" in self._spans and "method" not in self._spans and "error" not in self._spans
 
     def response(self) -> Message:
-        """The message that holds a result, which keeps its bytes and is not decoded."""
+        """Return the message with a result, which keeps its bytes and is not decoded."""
         spans = {name: span for name, span in self._spans.items() if name != "result"}
         members = {name: Raw(self._body[begin:end]) for name, (begin, end) in spans.items()}
         message = wire.checked_message(wire.join({**members, "result": _NULL}))
@@ -192,7 +194,7 @@ class StrictScan:
         return msgspec.structs.replace(message, raw_result=Raw(self._body[begin:end]))
 
     def decoded(self) -> Generator[None, None, Any]:
-        """The value of the document: yields between two pieces of it."""
+        """Return the value of the document; yields between pieces."""
         decode = wire.parse_strictly if self._has_long_numbers else wire.parse_checked
         if self._root is None:
             return decode(self._body)
@@ -233,22 +235,22 @@ class StrictScan:
         return "".join(pieces)
 
     def members(self) -> dict[str, Raw]:
-        """The members of the outermost object, each as it stands; nothing where it is no object."""
+        """Return the members of the outermost object as views; empty if it is not an object."""
         view = memoryview(self._body)
         return {name: Raw(view[begin:end]) for name, (begin, end) in self._spans.items()}
 
     def copied_members(self) -> dict[str, Raw]:
-        """The same, for a message that may outlive the document."""
+        """Return copies of the members, for a message that may outlive the document."""
         return {name: Raw(self._body[begin:end]) for name, (begin, end) in self._spans.items()}
 
     def elements(self) -> list[Raw]:
-        """The elements of the outermost array, each as it stands; nothing where it is no array."""
+        """Return the elements of the outermost array as views; empty if it is not an array."""
         view = memoryview(self._body)
         return [Raw(view[begin:end]) for begin, end in self._elements]
 
-    def hollow(self, nonce: str) -> Hollow:
-        """The object without its large members. `nonce` is something that its sender cannot have guessed."""
-        return Hollow(self._body, self._spans, nonce)
+    def with_placeholders(self, nonce: str) -> PlaceholderObject:
+        """Return the object without its large members. Its sender must not be able to guess `nonce`."""
+        return PlaceholderObject(self._body, self._spans, nonce)
 
     def _decode(self) -> None:
         end = min(self._decoded + SLICE_BYTES, len(self._body))
@@ -260,7 +262,7 @@ class StrictScan:
         self._decoded = end
 
     def _count_commas(self, piece: bytes) -> None:
-        """Refuse what must hold too many values: there is one more than there are commas outside of strings."""
+        """Reject a document that must have too many values: there is one more than there are commas outside of strings."""
         if self._escape_goes_on:
             piece = piece[1:]
         if b"\\" in piece:
@@ -277,14 +279,14 @@ class StrictScan:
 
     def _token(self) -> None:
         if self._expects in ("string", "key string"):
-            self._go_on_in_string()
+            self._continue_string()
             return
         if len(self._open) > 1 and self._simple():
             return
         at = self._at = self._after_space()
         byte = self._body[at : at + 1]
         if byte in _BLANK:
-            # Only a slice of a long space has been read.
+            # Only a slice of long whitespace has been scanned.
             return
         match self._expects:
             case "value" | "first value":
@@ -296,16 +298,16 @@ class StrictScan:
                 if byte == b"}" and self._expects == "first":
                     self._close(is_object=True)
                 else:
-                    self._want(byte, b'"')
+                    self._require(byte, b'"')
                     self._string_at, self._expects = at, "key string"
             case "colon":
-                self._want(byte, b":")
+                self._require(byte, b":")
                 self._expects = "value"
             case _:
                 self._after_value(byte)
 
     def _simple(self) -> bool:
-        """Read one short member or element that is no container, with what ends it. False if there is none here."""
+        """Scan one short member or element that is no container, with its delimiter. Return False if there is none here."""
         container = self._open[-1]
         keys = container.keys
         if keys is None:
@@ -327,12 +329,12 @@ class StrictScan:
         return True
 
     def _after_space(self) -> int:
-        """Where the next token begins. Space is read in slices, too: there may be megabytes of it."""
+        """Return the offset of the next token. Whitespace is scanned in slices, because there may be megabytes of it."""
         found = _SPACE.match(self._body, self._at, self._at + SLICE_BYTES)
         assert found is not None
         return found.end()
 
-    def _want(self, byte: bytes, wanted: bytes) -> None:
+    def _require(self, byte: bytes, wanted: bytes) -> None:
         if byte != wanted:
             raise MalformedJson(f"something unexpected at byte {self._at}")
         self._at += 1
@@ -381,8 +383,9 @@ class StrictScan:
         self._value_ended()
 
     def _only_plain_text(self) -> bool:
-        """Skip a slice, or what of it comes before the string's end or before what `_IN_STRING` must judge. Long texts are mostly
-        plain, and searching in bytes is several times as quick as matching."""
+        """Skip a slice, or the part of it before the end of the string or before something that `_IN_STRING` must
+        check. Long texts are mostly plain, and searching in bytes is several times as fast as matching.
+        """
         piece = self._body[self._at : self._at + SLICE_BYTES]
         if b"\\" in piece:
             for escape in _USUAL_ESCAPES:
@@ -391,7 +394,7 @@ class StrictScan:
         self._at += len(piece) if plain < 0 else plain
         return plain < 0 and self._at < len(self._body)
 
-    def _go_on_in_string(self) -> None:
+    def _continue_string(self) -> None:
         if self._at - (self._text[-1] if self._text else self._string_at) > _TEXT_BYTES:
             self._cut_text()
         if self._at - self._string_at > _LONG_STRING and self._only_plain_text():
@@ -414,7 +417,9 @@ class StrictScan:
             raise MalformedJson(f"a string is not in order at byte {at}")
 
     def _cut_text(self) -> None:
-        """A piece of a large string ends here, which is never within an escape, or before the character that this is a byte of."""
+        """End a piece of a large string here, which is never within an escape, or before the character that this byte
+        is part of.
+        """
         cut = self._at
         while self._body[cut] & 0xC0 == 0x80:
             cut -= 1
@@ -444,7 +449,7 @@ class StrictScan:
         self._end_container()
 
     def _key_of(self, value_at: int) -> tuple[int, int]:
-        """Where the key of a value stands that begins there; in an array where the value does."""
+        """Return the offsets of the key of a value that begins here; in an array the offset of the value."""
         named = bool(self._open) and self._open[-1].keys is not None
         return self._key_span if named else (value_at, value_at)
 
@@ -465,7 +470,7 @@ class StrictScan:
         elif byte in (b"}", b"]"):
             self._close(is_object=byte == b"}")
         else:
-            self._want(byte, b",")
+            self._require(byte, b",")
             container = self._open[-1]
             self._expects = "key" if container.keys is not None else "value"
             if self._at - container.piece_at > _PIECE_BYTES:

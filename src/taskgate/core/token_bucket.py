@@ -15,22 +15,21 @@ class TokenBucket:
 
 @dataclass(frozen=True, slots=True)
 class BucketLevel:
-    """How full one caller's bucket was, and when."""
+    """The number of tokens of one caller at a time."""
 
     tokens: float
     at: float
 
 
 def take(bucket: TokenBucket, level: BucketLevel | None, now: float, cost: float = 1.0) -> tuple[BucketLevel, float]:
-    """Take from a bucket, which starts full. Gives its new level and 0, or the unchanged tokens and the seconds to
-    wait.
+    """Take tokens from a bucket, which starts full. Return its new level and 0, or the level and the seconds to wait.
 
-    A clock that runs backwards refills nothing and costs nothing.
+    A clock that runs backwards neither refills nor costs anything.
     """
     if level is None:
         level = BucketLevel(bucket.burst, now)
     tokens = min(bucket.burst, level.tokens + max(0.0, now - level.at) * bucket.per_second)
-    # What costs more than a full bucket goes when it is full, and leaves a debt.
+    # A cost above the burst is allowed when the bucket is full, and leaves a debt.
     missing = min(cost, bucket.burst) - tokens
     if missing <= 0:
         return BucketLevel(tokens - cost, now), 0.0
@@ -38,5 +37,5 @@ def take(bucket: TokenBucket, level: BucketLevel | None, now: float, cost: float
 
 
 def share(limit: int, place: int, among: int) -> int:
-    """The part of a limit that is for one of several gateways: together they have the limit, but never less than one each."""
+    """Return one gateway's part of a limit: all parts add up to the limit, but each is at least one."""
     return max(1, limit // among + (1 if place < limit % among else 0))

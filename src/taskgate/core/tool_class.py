@@ -12,7 +12,7 @@ from typing import Any
 
 
 class ToolClass(StrEnum):
-    """How safe it is to send a call of this tool again without knowing what became of the first one."""
+    """How safe it is to send a call of this tool again if the outcome of the first one is not known."""
 
     READ = "read"
     REPEATABLE = "repeatable"
@@ -24,14 +24,14 @@ class ToolClass(StrEnum):
         return self is not ToolClass.ONCE
 
 
-def fix_class(
+def classify_tool(
     *,
     override: ToolClass | None = None,
     trust_annotations: bool = False,
     annotations: Mapping[str, Any] | None = None,
     key_argument: str | None = None,
 ) -> ToolClass:
-    """The class of one tool: the operator's word first, then trusted hints, then a declared key argument, else
+    """Return the class of a tool: the operator's setting, else trusted annotations, else a declared key argument, else
     `ONCE`.
     """
     if override is not None:

@@ -15,16 +15,11 @@ from typing import Final, TypeVar
 
 from taskgate.core.resource_uri import MAX_URI
 
-# URI templates (RFC 6570) of upstreams: may a URI have been made from one, and what stood in one of its variables?
-#
-# A template is literals and variables in turn. All ways to divide a URI among them are followed at once, as sets of
-# places kept in the bits of an integer, so the cost is the template's length times a few machine words however many
-# variables there are; a regular expression would try the ways one after the other, and there can be more of them than
-# there is time. Expansion and percent-encoding are not checked: a match says "may be".
-
 MAX_TEMPLATE: Final = 4096
 MAX_EFFORT: Final = 100_000
-"""Characters of templates that one search compares, more of them where the URI is long; beyond it no template fits."""
+"""Limit on the template characters that one search compares, weighted by the length of the URI; beyond it no template
+matches.
+"""
 MAX_SUGGESTING: Final = 25_000
 """The same for a list of suggestions, which divides each URI among the variables in both directions."""
 
@@ -35,14 +30,14 @@ _Owner = TypeVar("_Owner")
 
 @dataclass(frozen=True, slots=True)
 class _Variables:
-    """One expression in braces. A plain one does not reach over a slash."""
+    """One expression in braces. A plain one does not match a slash."""
 
     names: tuple[str, ...]
     across: bool
 
 
 class PreparedUri:
-    """A URI prepared for being compared with many templates."""
+    """A URI prepared for comparison with many templates."""
 
     __slots__ = ("_mirrored", "_places", "end", "not_slash", "uri")
 
@@ -56,8 +51,8 @@ class PreparedUri:
         self._mirrored = -1
 
     def flooded_down(self, places: int) -> int:
-        """These places and those before them from which no slash is in the way."""
-        # Bits are mirrored, so that the carry of the flood upwards runs the other way.
+        """These offsets and earlier ones that no slash separates from them."""
+        # Bits are mirrored, so that the carry propagates downwards.
         size = self.end.bit_length()
         if self._mirrored < 0:
             self._mirrored = _mirrored(self.not_slash << 1, size)
@@ -65,12 +60,12 @@ class PreparedUri:
         return _mirrored((((seen & free) + free) ^ free) | seen, size)
 
     def flooded_up(self, places: int) -> int:
-        """These places and those behind them to which no slash is in the way."""
-        # A run of ones is flooded from a place in it to the zero behind it by the carry of one addition.
+        """These offsets and later ones that no slash separates from them."""
+        # The carry of one addition propagates through a run of ones to the zero after it.
         return (((places & self.not_slash) + self.not_slash) ^ self.not_slash) | places
 
     def occurrences(self, literal: str) -> int:
-        """The places at which a literal begins."""
+        """The offsets at which a literal begins."""
         found = (self.end << 1) - 1
         for at, character in enumerate(literal):
             found &= self._places.get(character, 0) >> at
@@ -80,7 +75,7 @@ class PreparedUri:
 
 
 class UriTemplate:
-    """One template, read once. One that is too long to be compared matches only itself."""
+    """A parsed template. One that is too long matches only itself."""
 
     __slots__ = ("_tokens", "head", "tail", "template")
 
@@ -98,27 +93,27 @@ class UriTemplate:
         self.head, self.tail = str(tokens[0]), str(tokens[-1])
 
     def effort(self, uri: str) -> int:
-        """What a comparison costs, in characters of a template beside a short URI."""
+        """The cost of a comparison, in characters of a template compared with a short URI."""
         return len(self.template) * (1 + len(uri) // 1024)
 
     def matches(self, text: PreparedUri) -> bool:
-        """Whether the URI may have been made from this template."""
+        """Whether the URI may be an expansion of this template."""
         return bool(self._forwards(text)[-1] & text.end)
 
     def value_of(self, variable: str, text: PreparedUri) -> str | None:
-        """What stands in the place of a variable; None if the URI does not fit or the variable is not there."""
+        """Return the value of a variable; None if the URI does not match or there is no such variable."""
         at = next((i for i, t in enumerate(self._tokens) if isinstance(t, _Variables) and variable in t.names), None)
         forwards = self._forwards(text)
         if at is None or not forwards[-1] & text.end:
             return None
         backwards = self._backwards(text)
-        # The variables before take as much as they can, as readers of a path expect.
+        # Earlier variables take as much as they can, as readers of a path expect.
         start = (forwards[at] & backwards[at]).bit_length() - 1
         ends = _through(self._tokens[at], text, 1 << start) & backwards[at + 1]
         return text.uri[start : ends.bit_length() - 1]
 
     def values_in(self, variable: str, uris: Iterable[str]) -> Iterator[str]:
-        """What stands in the place of a variable in each of many URIs, within a bounded effort."""
+        """Return the values of a variable in many URIs, within a bounded effort."""
         if not any(isinstance(token, _Variables) and variable in token.names for token in self._tokens):
             return
         alone = self._tokens[1] if len(self._tokens) == 3 else None
@@ -139,14 +134,14 @@ class UriTemplate:
                 yield found
 
     def _forwards(self, text: PreparedUri) -> list[int]:
-        """For each token the places at which it may begin, and at last those at which the template may end."""
+        """For each token the offsets at which it may begin, and finally those at which the template may end."""
         places = [1]
         for token in self._tokens:
             places.append(_through(token, text, places[-1]))
         return places
 
     def _backwards(self, text: PreparedUri) -> list[int]:
-        """For each token the places from which the rest of the template fits the rest of the URI."""
+        """For each token the offsets from which the rest of the template matches the rest of the URI."""
         places = [text.end]
         for token in reversed(self._tokens):
             after = places[-1]
@@ -158,7 +153,7 @@ class UriTemplate:
 
 
 def _through(token: str | _Variables, text: PreparedUri, places: int) -> int:
-    """Where one may stand behind a token, having stood before it at any of these places."""
+    """The offsets after a token that begins at any of these offsets."""
     if not places:
         return 0
     if isinstance(token, str):
@@ -178,7 +173,7 @@ def _mirrored(bits: int, size: int) -> int:
 
 
 def first_matching(templates: Iterable[tuple[UriTemplate, _Owner]], uri: str) -> _Owner | None:
-    """The owner of the first template that the URI may have been made from, within a bounded effort."""
+    """Return the owner of the first template that the URI may be an expansion of, within a bounded effort."""
     if len(uri) > MAX_URI:
         return None
     text: PreparedUri | None = None

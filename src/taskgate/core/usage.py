@@ -15,19 +15,15 @@ import msgspec
 
 from taskgate.core.identity.identity import tenant_of
 
-# Who used what, by day: calls, seconds, bytes and what models cost. Counted in memory, added up in the store.
-#
-# Pure: what a row is, how rows are added up, and how they look as CSV.
-
 OTHERS: Final = "(others)"
-"""Under this name stands what was counted after the table of a round was full."""
+"""Name for usage that was counted after the table of a period was full."""
 GROUPS: Final = ("day", "principal", "tenant", "server", "tool")
 AMOUNTS: Final = ("calls", "errors", "seconds", "bytes_in", "bytes_out", "cost")
 _DAY_MS: Final = 86_400_000
 
 
 class UsageRow(msgspec.Struct, frozen=True):
-    """What one principal did with one tool on one day, in UTC. `cost` is in the currency of the price table."""
+    """The usage of one tool by one principal on one day, in UTC. `cost` is in the currency of the price table."""
 
     day: str
     principal: str
@@ -50,7 +46,7 @@ def day_of(at_ms: int) -> str:
 
 
 def days_before(at_ms: int, days: int) -> str:
-    """The first of so many days that end with the day of this moment."""
+    """Return the first of this many days, the last of which contains this time."""
     return day_of(max(0, at_ms - (days - 1) * _DAY_MS))
 
 
@@ -59,7 +55,7 @@ def with_tenant(row: UsageRow) -> UsageRow:
 
 
 def summed(rows: Iterable[UsageRow], by: tuple[str, ...]) -> list[UsageRow]:
-    """Rows added up by some of `GROUPS`; the others are empty. The most calls first, days in order."""
+    """Add up rows by some of `GROUPS`; the others are empty. Most calls first; days in order."""
     wanted = _checked(by)
     found: dict[tuple[str, ...], UsageRow] = {}
     for row in rows:
@@ -79,17 +75,17 @@ def _checked(by: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def as_csv(rows: Iterable[UsageRow]) -> str:
-    """With a line of headings. Text that a spreadsheet would take for a formula gets a quote in front of it."""
+    """Return CSV with a header line. Text that a spreadsheet would read as a formula is prefixed with a quote."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\r\n")
     writer.writerow((*GROUPS, *AMOUNTS))
     for row in rows:
-        groups = (_harmless(getattr(row, name)) for name in GROUPS)
+        groups = (_csv_safe(getattr(row, name)) for name in GROUPS)
         writer.writerow((*groups, *(_number(getattr(row, name)) for name in AMOUNTS)))
     return out.getvalue()
 
 
-def _harmless(text: str) -> str:
+def _csv_safe(text: str) -> str:
     return f"'{text}" if text[:1] in ("=", "+", "-", "@", "\t", "\r") else text
 
 

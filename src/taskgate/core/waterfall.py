@@ -22,7 +22,7 @@ _ROW: Final = 18
 _LABEL: Final = 330
 _WIDTH: Final = 1200
 _RIGHT: Final = 90
-"""Room at the right for how long a bar took."""
+"""Space on the right for the duration of a bar."""
 _COLOURS: Final = {
     "running": "#8a8a8a",
     "ok": "#2f7d4f",
@@ -33,7 +33,7 @@ _COLOURS: Final = {
 
 
 class Span(msgspec.Struct, gc=False):
-    """One request, or one call to an upstream. `parent` is the number of the request that caused it, or 0."""
+    """One request, or one call to a server. `parent` is the number of the request that caused it, or 0."""
 
     number: int
     parent: int
@@ -43,14 +43,14 @@ class Span(msgspec.Struct, gc=False):
     server: str
     caller: str
     start: float
-    """When it began, in seconds since 1970. That clock can be set meanwhile, so how long it took is measured by another one."""
+    """Start in seconds since 1970. That clock can be set, so the duration is measured with the monotonic clock."""
     began: float = 0.0
-    """The same moment by the monotonic clock."""
+    """Start by the monotonic clock."""
     end: float = 0.0
     state: str = "running"
 
     def over(self, state: str, now: float) -> None:
-        """`now` by the monotonic clock."""
+        """End the span. `now` is by the monotonic clock."""
         self.end = self.start + (now - self.began)
         self.state = state
 
@@ -70,6 +70,8 @@ class Span(msgspec.Struct, gc=False):
 
 
 class Waterfall:
+    """A ring buffer of spans."""
+
     def __init__(self, kept: int = KEPT) -> None:
         self._ring: deque[Span] = deque(maxlen=kept)
         self._numbers = itertools.count(1)
@@ -77,33 +79,33 @@ class Waterfall:
     def begin(
         self, kind: str, method: str, name: str, server: str, caller: str, *, now: float, began: float, parent: int = 0
     ) -> Span:
-        """`now` is the time of day, `began` the same moment by the monotonic clock."""
+        """Add a span. `now` is the time of day, `began` the same moment by the monotonic clock."""
         span = Span(next(self._numbers), parent, kind, method, name, server, caller, now, began)
         self._ring.append(span)
         return span
 
     def latest(self, limit: int = KEPT) -> list[Span]:
-        """The newest spans, oldest of them first."""
+        """Return the newest spans, the oldest of them first."""
         return list(self._ring)[-limit:]
 
 
 class Window(msgspec.Struct, frozen=True):
-    """The time that a drawing shows, in seconds since 1970."""
+    """The displayed period, in seconds since 1970."""
 
     begin: float
     end: float
 
 
 def in_window(spans: Sequence[Span], window: Window, now: float) -> list[Span]:
-    """Those of which something falls into the window."""
+    """Return the spans that overlap the window."""
     return [span for span in spans if span.start <= window.end and (span.end or now) >= window.begin]
 
 
 def svg(spans: Sequence[Span], now: float, window: Window | None = None) -> str:
-    """One bar for each span on a common time axis; calls stand under the request that caused them.
+    """Draw one bar for each span on a common time axis; calls are below the request that caused them.
 
-    Each request's name leads to the drawing of it alone. The attributes say which time lies where, so that a page can let people
-    choose a part of it.
+    The name of each request links to its own diagram. Attributes contain the displayed period, so that a page can let
+    users select a part of it.
     """
     rows = _nested(spans[-DRAWN:])
     height = _ROW * (len(rows) + 1) + 8
@@ -114,7 +116,7 @@ def svg(spans: Sequence[Span], now: float, window: Window | None = None) -> str:
     if not rows:
         return (
             head
-            + f'><text x="8" y="{_ROW}">{"Nothing fits." if window else "Nothing has been asked yet."}</text></svg>'
+            + f'><text x="8" y="{_ROW}">{"No requests in this period." if window else "No requests yet."}</text></svg>'
         )
     shown = window or Window(min(span.start for span, _ in rows), max(span.end or now for span, _ in rows))
     shown = Window(shown.begin, max(shown.end, shown.begin + 0.001))

@@ -24,10 +24,12 @@ Members = dict[str, msgspec.Raw]
 MAX_DEPTH: Final = 64
 MAX_NODES: Final = 100_000
 MAX_BATCH: Final = 100
-"""Messages in one JSON-RPC batch. All of them are begun at once."""
+"""Limit on the messages of one JSON-RPC batch, which are all started at once."""
 COUNTED_BYTES: Final = 1024
 DEEPEST: Final = 256
-"""Beyond every limit that can be set: what was let in, and what we wrapped around it, can always be read again."""
+"""Greater than every configurable limit: an accepted message, and what the gateway wraps around it, can always be
+parsed again.
+"""
 
 _surrogate_escape = re.compile(rb"\\u[dD][89a-fA-F]")
 _members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
@@ -35,7 +37,7 @@ _elements = msgspec.json.Decoder(list[msgspec.Raw]).decode
 _quickly = msgspec.json.Decoder().decode
 encode: Final = msgspec.json.Encoder().encode
 parse_checked: Final[Callable[[bytes], Any]] = _quickly
-"""Decode a document that has been checked before and holds no number that would be rounded."""
+"""Decode a document that was checked before and has no number that would be rounded."""
 
 
 class Kind(Enum):
@@ -45,7 +47,7 @@ class Kind(Enum):
 
 
 class Message(msgspec.Struct):
-    """One JSON-RPC message. `params` is decoded for decisions; the `raw_*` fields are what we relay."""
+    """One JSON-RPC message. `params` is decoded for decisions; the `raw_*` fields are relayed."""
 
     kind: Kind
     id: bytes | None = None
@@ -57,7 +59,7 @@ class Message(msgspec.Struct):
 
 
 class MalformedJson(CallerError):
-    """The bytes are not JSON that we accept from anyone."""
+    """The bytes are not acceptable JSON."""
 
     def __init__(self, reason: str) -> None:
         super().__init__("parse_error", f"The message is not acceptable JSON: {reason}.")
@@ -65,7 +67,7 @@ class MalformedJson(CallerError):
 
 
 class BeyondLimits(MalformedJson):
-    """The bytes are JSON, but deeper or fuller than a message may be."""
+    """The bytes are JSON, but nested deeper or with more values than a message may have."""
 
     def __init__(self, *, depth: int | None = None, nodes: int | None = None) -> None:
         if depth is not None:
@@ -75,7 +77,7 @@ class BeyondLimits(MalformedJson):
 
 
 class InvalidMessage(CallerError):
-    """The bytes are JSON, but not one JSON-RPC 2.0 message."""
+    """The bytes are JSON, but not a JSON-RPC 2.0 message."""
 
     def __init__(self, reason: str, message_id: bytes | None = None) -> None:
         super().__init__("invalid_request", f"This is not a JSON-RPC 2.0 message: {reason}.")
@@ -99,12 +101,12 @@ _strict_decode = json.JSONDecoder(object_pairs_hook=_unique_pairs, parse_constan
 
 
 def parse_strictly(body: bytes, max_depth: int = DEEPEST, max_nodes: int = sys.maxsize) -> Any:
-    """Decode a document, refusing whatever two parsers might read differently.
+    """Decode a document, rejecting everything that two parsers might read differently.
 
-    Limits are for what comes in from outside (see `MessageReader`). Parts of a message that was let in are read again without.
+    Limits apply to messages from peers (see `MessageReader`). Parts of an accepted message are parsed without limits.
 
-    A document that comes out byte for byte as it went in holds no key twice, nor anything else to be read in two ways; that
-    is what most programs write, and it is found out in a tenth of the time.
+    A document that re-encodes to the same bytes has no duplicate key and nothing else that is ambiguous. Most documents
+    are like that, and this check takes a tenth of the time.
     """
     try:
         value = _quickly(body)
@@ -123,8 +125,8 @@ def parse_strictly(body: bytes, max_depth: int = DEEPEST, max_nodes: int = sys.m
 
 
 def _has_more_openings(body: bytes, limit: int) -> bool:
-    """Whether brackets and braces open more often than that, wherever they stand. Long texts are searched, which is quicker than
-    counting in them, and not beyond what is asked.
+    """Whether there are more than `limit` opening brackets and braces, including those in strings. Searching long text
+    is faster than counting, and stops at the limit.
     """
     found = 0
     for opening in (b"{", b"["):
@@ -180,8 +182,8 @@ def _refuse_oversize(value: Any, max_depth: int, max_nodes: int) -> None:
 
 
 class MessageReader:
-    """Reads messages from outside, within limits. One is shared by everyone who hears callers or servers, so that a reload
-    changes the limits for all of them at once.
+    """Parses messages from peers, within limits. All transports share one instance, so a reload changes the limits
+    everywhere.
     """
 
     __slots__ = ("max_depth", "max_nodes")
@@ -194,11 +196,11 @@ class MessageReader:
         self.max_depth, self.max_nodes = max_depth, max_nodes
 
     def read(self, body: bytes) -> Message:
-        """Read one message. Batches are not messages: see `read_batch`."""
+        """Parse one message. For batches use `read_batch`."""
         return _message(parse_strictly(body, self.max_depth, self.max_nodes), body)
 
     def read_response(self, body: bytes) -> Message | None:
-        """The response in a body that should hold one; None if it holds anything else."""
+        """Return the response in a body, or None if the body is anything else."""
         try:
             message = _message(parse_strictly(body, self.max_depth, self.max_nodes), body)
         except CallerError:
@@ -206,7 +208,7 @@ class MessageReader:
         return message if message.kind is Kind.RESPONSE else None
 
     def read_batch(self, body: bytes) -> list[Message]:
-        """Read a JSON-RPC batch, which only the 2025-03-26 revision has."""
+        """Parse a JSON-RPC batch, which only the 2025-03-26 revision has."""
         values = parse_strictly(body, self.max_depth, self.max_nodes)
         if type(values) is not list:
             raise InvalidMessage("a batch is an array")
@@ -215,7 +217,7 @@ class MessageReader:
 
 
 def check_batch(values: Sequence[object]) -> None:
-    """Raises where there is nothing in a batch, or more than one caller may have answered at once."""
+    """Raise InvalidMessage if a batch is empty or exceeds the limit."""
     if not values:
         raise InvalidMessage("a batch may not be empty")
     if len(values) > MAX_BATCH:
@@ -223,7 +225,7 @@ def check_batch(values: Sequence[object]) -> None:
 
 
 def checked_message(body: bytes) -> Message:
-    """A message that has been checked before."""
+    """Parse a message that was checked before."""
     return _message(parse_strictly(body), body)
 
 
@@ -236,10 +238,11 @@ def _message(value: Any, body: bytes) -> Message:
 
 
 def message_of(value: Any, members: Members) -> Message:
-    """The message that a decoded document is; `members` holds the bytes of its members."""
+    """Return the message of a decoded document; `members` has the bytes of its members."""
     if type(value) is not dict:
         raise InvalidMessage("a message is an object")
-    # An id may be echoed if it is a string or an integer. It is known by one spelling, whatever escapes its sender wrote.
+    # An id may be echoed if it is a string or an integer. It is normalized to one spelling, whatever escapes the sender
+    # used.
     message_id = encode(value["id"]) if type(value.get("id")) in (str, int) else None
     if value.get("jsonrpc") != "2.0":
         raise InvalidMessage('"jsonrpc" must be "2.0"', message_id)
@@ -281,15 +284,15 @@ def _is_error_object(error: Any) -> bool:
 
 
 members_of: Final[Callable[[bytes | Raw], Members]] = _members
-"""The members of an object, in order, each as its exact bytes."""
+"""The members of an object, in order, each with its exact bytes."""
 elements_of: Final[Callable[[bytes | Raw], list[Raw]]] = _elements
-"""The elements of an array, each as its exact bytes."""
+"""The elements of an array, each with its exact bytes."""
 join: Final[Callable[[Members], bytes]] = encode
-"""The opposite of `members_of`: every untouched member keeps its bytes."""
+"""The inverse of `members_of`: an unchanged member keeps its bytes."""
 
 
 def raw(value: Any) -> Raw:
-    """A value of our own as raw JSON, to be put beside relayed members."""
+    """Encode a value as raw JSON, to be put beside relayed members."""
     return Raw(encode(value))
 
 

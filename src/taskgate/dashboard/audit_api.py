@@ -8,7 +8,7 @@ import msgspec
 
 from taskgate import __version__, clock
 from taskgate.core.audit.cef import cef_line
-from taskgate.core.audit.chain import Row, Whole, export_line, verify
+from taskgate.core.audit.chain import ChainIntact, Row, export_line, verify
 from taskgate.core.audit.search import AuditFilter
 from taskgate.core.governance.approver import Approver
 from taskgate.core.identity.access import Access
@@ -78,8 +78,8 @@ class Audit:
         number, digest = self._store.audit_head()
         rows = await self._store.audit_rows(max(0, number - VERIFIED - 1), VERIFIED + 1)
         walked = verify(rows[1:], after=rows[0]) if rows and rows[0].number > 1 else verify(rows)
-        whole = isinstance(walked, Whole)
-        wrong = "" if isinstance(walked, Whole) else f"row {walked.number}: {walked.problem}"
+        whole = isinstance(walked, ChainIntact)
+        wrong = "" if isinstance(walked, ChainIntact) else f"row {walked.number}: {walked.problem}"
         return {"rows": number, "head": digest, "whole": whole, "verified": min(number, VERIFIED), "problem": wrong}
 
     def routes(self) -> tuple[Route, ...]:

@@ -133,7 +133,7 @@ class LiveUpdates:
                 yield b":ping\n\n"
 
     def _heard(self, who: Approver) -> set[str]:
-        return {topic for topic, whose in self._last if whose == EVERYBODY or who.may_see_of(whose)}
+        return {topic for topic, whose in self._last if whose == EVERYBODY or who.may_see_data_of(whose)}
 
     def _frame(self, number: int, topics: list[str]) -> bytes:
         data = msgspec.json.encode({"topics": topics})

@@ -70,7 +70,7 @@ class QuestionsApi:
         return [question_row(waiting, who) for waiting in self._visible(who) if waiting.task_id == task_id]
 
     def _visible(self, who: Approver) -> list[Waiting]:
-        return [waiting for waiting in self._inbox.all() if who.may_see_of(waiting.caller)]
+        return [waiting for waiting in self._inbox.all() if who.may_see_data_of(waiting.caller)]
 
     def find(self, who: Approver, question_id: str) -> Waiting | None:
         """A question that this person may answer; any other looks like one that does not exist."""

@@ -35,7 +35,7 @@ class Records:
 
     async def task(self, who: Approver, task_id: str) -> Task | None:
         task = await self._store.get(task_id) if is_task_id(task_id) else None
-        return task if task is not None and who.may_see_of(task.principal) else None
+        return task if task is not None and who.may_see_data_of(task.principal) else None
 
     async def tasks(
         self, who: Approver, wanted: TaskFilter, *, only: str | None, after: str | None = None, limit: int = 50
@@ -83,7 +83,7 @@ class Records:
         return await self._gateway.approvals.grants.revoke(who, grant_id)
 
     async def usage(self, who: Approver, first: str, last: str) -> tuple[UsageRow, ...]:
-        return tuple(row for row in await self._store.usage(first, last) if who.may_see_of(row.principal))
+        return tuple(row for row in await self._store.usage(first, last) if who.may_see_data_of(row.principal))
 
     async def audit_rows(self, who: Approver, after: int, limit: int) -> tuple[list[Row], int]:
         """Rows of so many that follow, and the number of the last that was looked at."""

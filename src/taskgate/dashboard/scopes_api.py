@@ -12,7 +12,7 @@ from taskgate.core.identity.access import Access
 from taskgate.core.identity.caller import Caller
 from taskgate.core.patterns import PatternKind
 from taskgate.core.scoping.scope import check
-from taskgate.core.scoping.session_request import NO_WISH
+from taskgate.core.scoping.session_request import NO_REQUEST
 from taskgate.core.scoping.task_config import TaskConfigError
 from taskgate.core.timestamps import iso
 from taskgate.dashboard.records import Records
@@ -89,7 +89,7 @@ class ScopesApi:
         plan = self._services.plan.value
         if name not in plan.scopes or not self._records.has_scope(who, name):
             raise RequestProblem(404, _NO_SUCH_SCOPE)
-        view = await self._services.lookup.views.view(plan, Caller(scope=name), NO_WISH)
+        view = await self._services.lookup.views.view(plan, Caller(scope=name), NO_REQUEST)
         size = sum(len(entry) for entry in view.listing(EntryKind.TOOL, STATELESS_AUDIENCE))
         left_out = [
             {"what": f"{server}:{tool}", "why": why.reason.value if why is not None else "hidden"}
@@ -155,7 +155,7 @@ class ScopesApi:
         """The scope with its servers, and the reason for each excluded one."""
         plan = self._services.plan.value
         policy = plan.scopes[name]
-        facts = facts_of(self._services.lookup.views.subset(plan, name, NO_WISH))
+        facts = facts_of(self._services.lookup.views.subset(plan, name, NO_REQUEST))
         found: dict[str, Any] = {
             "scope": name,
             "address": "/mcp" if name == plan.default_scope else f"/mcp/{name}",

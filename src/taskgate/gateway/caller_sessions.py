@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from taskgate import clock
 from taskgate.core import wire
-from taskgate.core.generations.stateful import read_opening
+from taskgate.core.generations.stateful import read_initialize
 from taskgate.core.identity.caller import Caller
 from taskgate.core.scoping.scope import FACADE_MODES
 from taskgate.core.scoping.session_request import SessionRequest
@@ -55,7 +55,7 @@ class CallerSessions:
         """
         if self.status.stopping:
             raise shutting_down(message)
-        opening = read_opening(message.params, old_stdio)
+        opening = read_initialize(message.params, old_stdio)
         requested = narrowing.narrowed(SessionRequest.from_meta(_meta(message)))
         subset = self.admit(caller, requested)
         result = await initialize_result(self.lookup, caller.scope, subset.servers, opening.version)

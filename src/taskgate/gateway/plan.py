@@ -13,7 +13,7 @@ from taskgate.core.governance.task_annotation import AnnotationMode
 from taskgate.core.scoping.profile import Profile
 from taskgate.core.scoping.registry import Registry
 from taskgate.core.scoping.scope import ScopePolicy
-from taskgate.core.tool_class import ToolClass, fix_class
+from taskgate.core.tool_class import ToolClass, classify_tool
 from taskgate.gateway.call_settings import CallSettings, ToolTrait
 from taskgate.gateway.features import Features
 from taskgate.gateway.governing import Governing
@@ -78,7 +78,7 @@ class Plan:
 
     def class_of(self, server: str, tool: str, annotations: Mapping[str, Any]) -> ToolClass:
         trait = self.traits.get((server, tool), ToolTrait())
-        return fix_class(
+        return classify_tool(
             override=trait.tool_class,
             trust_annotations=server in self.trusted,
             annotations=annotations,

@@ -31,7 +31,7 @@ _RESOURCE_TYPE = {
 
 
 class BadPolicy(ValueError):
-    """Policies that must not be served. The message lists every problem, each with file and line."""
+    """Policies that must not be served. The message lists every problem with file and line."""
 
     def __init__(self, problems: Sequence[str]) -> None:
         super().__init__("\n".join(problems))
@@ -39,11 +39,11 @@ class BadPolicy(ValueError):
 
 
 class Unjudgeable(ValueError):
-    """A policy erred on this request, so no answer of Cedar's may be believed."""
+    """The evaluation of a policy failed, so the decision of Cedar is not valid."""
 
 
 class CedarEngine:
-    """Prepared policies and the entities they speak about. Made by `load_cedar`."""
+    """Parsed policies and their entities. Created by `load_cedar`."""
 
     def __init__(
         self, sources: Sequence[Statement], policies: Sequence[Mapping[str, Any]], entities: Sequence[Mapping[str, Any]]
@@ -62,7 +62,7 @@ class CedarEngine:
         return self._revision
 
     def evaluate(self, request: PolicyRequest) -> PolicyAnswer:
-        """Forward, else approve, else reject; any error rejects."""
+        """Return forward, else approve, else reject; any error rejects."""
         try:
             asked, entities = self._ask(request), self._entities_for(request)
             forward = self._authorize(asked, checks.FORWARD, entities)
@@ -70,13 +70,13 @@ class CedarEngine:
                 return PolicyAnswer(PolicyVerdict.FORWARD, self._because(forward))
             approve = self._authorize(asked, checks.APPROVE, entities)
         except ValueError as error:
-            return PolicyAnswer(PolicyVerdict.REJECT, f"cannot be judged: {self._placed(str(error))}")
+            return PolicyAnswer(PolicyVerdict.REJECT, f"cannot be judged: {self._with_places(str(error))}")
         if approve.allowed:
             return PolicyAnswer(PolicyVerdict.APPROVE, self._because(approve), self._picked(approve))
         return PolicyAnswer(PolicyVerdict.REJECT, self._because(approve))
 
     def workflows(self) -> Mapping[str, str]:
-        """Every workflow named by `@approval`, with the place of the first policy that names it."""
+        """Return every workflow named by `@approval`, with the place of the first policy that names it."""
         named: dict[str, str] = {}
         for source, policy in zip(self._sources, self._policies, strict=True):
             workflow = policy.get("annotations", {}).get(checks.APPROVAL_ANNOTATION)
@@ -85,7 +85,7 @@ class CedarEngine:
         return named
 
     def contradictions(self, server: str, tool: str, input_schema: Mapping[str, Any]) -> tuple[str, ...]:
-        """Warnings where a policy that can speak about this tool expects other arguments than it declares."""
+        """Return warnings about policies that apply to this tool and expect other arguments than it declares."""
         found: dict[str, None] = {}
         for source, policy in zip(self._sources, self._policies, strict=True):
             named = checks.tools_named(policy)
@@ -98,8 +98,8 @@ class CedarEngine:
         return tuple(found)
 
     def _ask(self, request: PolicyRequest) -> dict[str, Any]:
-        # Every argument must be expressible, but Cedar is only given those that some policy looks at: it reads the
-        # context anew for each step, and that is most of the cost.
+        # Every argument must be expressible, but Cedar only gets those that a policy reads: it parses the context in
+        # each step, which is most of the cost.
         arguments = cedar_record(request.arguments)
         if self._read is not None:
             arguments = {key: value for key, value in arguments.items() if key in self._read}
@@ -168,15 +168,14 @@ class CedarEngine:
         numbers = sorted(_number(reason) for reason in result.diagnostics.reasons)
         return ", ".join(self._sources[n].place for n in numbers) or "no policy permits it"
 
-    def _placed(self, said: str) -> str:
+    def _with_places(self, message: str) -> str:
         for number in reversed(range(len(self._sources))):
-            said = said.replace(f"`policy{number}`", f"at {self._sources[number].place}")
-        return said
+            message = message.replace(f"`policy{number}`", f"at {self._sources[number].place}")
+        return message
 
 
 def load_cedar(files: Iterable[PolicyFile], entities: Sequence[Mapping[str, Any]] = ()) -> CedarEngine:
-    """Parse and check policies. `entities` is the parsed content of the operator's own entities file, if there is
-    one."""
+    """Parse and check policies. `entities` is the parsed content of the operator's entities file, if there is one."""
     problems: list[str] = []
     types = checks.ENTITY_TYPES | {entity["uid"]["type"] for entity in entities}
     sources: list[Statement] = []
@@ -219,7 +218,9 @@ def _read_by_any(policies: Iterable[Mapping[str, Any]]) -> frozenset[str] | None
 
 
 def _caller(request: PolicyRequest) -> dict[str, Any]:
-    """What is known about the caller. What is not known is left out, so a policy that reads it without `has` rejects."""
+    """Return what is known about the caller. Unknown facts are omitted, so a policy that reads one without `has`
+    rejects.
+    """
     caller: dict[str, Any] = {"principal": request.principal, "groups": sorted(request.roles), "token_scopes": []}
     if tenant := tenant_of(request.principal):
         caller["tenant"] = tenant
@@ -228,7 +229,7 @@ def _caller(request: PolicyRequest) -> dict[str, Any]:
         if facts.client_id:
             caller["client_id"] = facts.client_id
         if facts.authenticated_at is not None:
-            # The issuer's clock may be ahead of ours.
+            # The issuer's clock may be ahead.
             caller["authentication_age"] = max(0, request.time.timestamp - facts.authenticated_at)
     return caller
 
@@ -242,5 +243,5 @@ def _uid(uid: Mapping[str, str]) -> tuple[str, str]:
 
 
 def _number(reason: str) -> int:
-    """Policies are numbered by Cedar in the order of the text: `policy0`, `policy1`."""
+    """Cedar numbers policies in the order of the text: `policy0`, `policy1`."""
     return int(reason.removeprefix("policy"))

@@ -35,14 +35,14 @@ _ACCEPTS = {
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """A policy reads `context.arguments.PATH` as something of this type."""
+    """A policy reads `context.arguments.PATH` as a value of this type."""
 
     path: tuple[str, ...]
     type: str
 
 
 def problems(policy: Mapping[str, Any], types: frozenset[str], *, more_attributes: bool) -> Iterator[str]:
-    """Everything about one policy that can never be meant. `types` are the entity types that exist."""
+    """Yield everything in a policy that cannot be intended. `types` are the known entity types."""
     for entity in _entities(policy):
         if entity["type"] not in types:
             yield f"unknown entity type {entity['type']}; known are {', '.join(sorted(types))}"
@@ -57,7 +57,7 @@ def problems(policy: Mapping[str, Any], types: frozenset[str], *, more_attribute
 
 
 def tools_named(policy: Mapping[str, Any]) -> frozenset[str] | None:
-    """The tools a policy limits itself to, as `name` or `server:name`; None when it speaks about all."""
+    """Return the tools that a policy is restricted to, as `name` or `server:name`; None if it applies to all."""
     scope = policy["resource"]
     if scope["op"] == "==":
         return frozenset({scope["entity"]["id"]})
@@ -71,7 +71,7 @@ def tools_named(policy: Mapping[str, Any]) -> frozenset[str] | None:
 
 
 def uses(policy: Mapping[str, Any]) -> Iterator[Use]:
-    """How a policy reads the arguments."""
+    """Yield how a policy reads the arguments."""
     for node in _nodes(policy.get("conditions", [])):
         for expression, type_ in _typed_operands(node):
             path = _path(expression)
@@ -80,7 +80,7 @@ def uses(policy: Mapping[str, Any]) -> Iterator[Use]:
 
 
 def arguments_read(policy: Mapping[str, Any]) -> frozenset[str] | None:
-    """The top-level arguments that a policy looks at, or None when it may look at all of them at once."""
+    """Return the top-level arguments that a policy reads, or None if it may read all of them."""
     read: set[str] = set()
     pending: list[Any] = [policy.get("conditions", [])]
     while pending:
@@ -102,7 +102,7 @@ def arguments_read(policy: Mapping[str, Any]) -> frozenset[str] | None:
 
 
 def contradiction(use: Use, schema: Mapping[str, Any], *, named: bool) -> str | None:
-    """Why a tool with this input schema can hardly send what the policy reads, or None."""
+    """Return why a tool with this input schema is unlikely to send what the policy reads, or None."""
     place = "arguments." + ".".join(use.path)
     current: Mapping[str, Any] = schema
     for key in use.path:
@@ -188,7 +188,7 @@ def _equalities(node: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...] | Non
 
 
 def _path(expression: Mapping[str, Any]) -> tuple[str, ...] | None:
-    """`context.arguments.amount` as a tuple, or None for anything that is not a plain path from a variable."""
+    """Return `context.arguments.amount` as a tuple, or None for anything that is not a plain path from a variable."""
     if "Var" in expression:
         return (expression["Var"],)
     if "." in expression:

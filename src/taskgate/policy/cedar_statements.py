@@ -10,17 +10,12 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-# Cedar text cut into statements with their line numbers, so that an error can say file and line.
-#
-# Cedar's own parser reports neither. Cutting needs only strings, comments and semicolons; everything else is left to
-# that parser.
-
 _TOKEN = re.compile(r'"(?:\\.|[^"\\])*"|//[^\n]*|;|\s+|[^";/\s]+|.', re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
 class PolicyFile:
-    """One file of policies, already read."""
+    """The content of one policy file."""
 
     name: str
     text: str
@@ -40,7 +35,7 @@ class Statement:
 
 
 def statements(source: PolicyFile) -> Iterator[Statement]:
-    """Every statement of a file. A last one without a semicolon is left for the parser to complain about."""
+    """Yield every statement of a file. A last one without a semicolon is left to the parser, which reports it."""
     pieces: list[str] = []
     line, begins = 1, 1
     for token in _TOKEN.findall(source.text):

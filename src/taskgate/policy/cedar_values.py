@@ -18,11 +18,11 @@ _RESERVED = frozenset({"__entity", "__extn", "__expr"})
 
 
 class Inexpressible(ValueError):
-    """An argument that Cedar cannot hold exactly. The message names its place, never its value."""
+    """An argument that Cedar cannot represent exactly. The message names its place, never its value."""
 
 
 def cedar_record(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments as a record in Cedar's JSON form."""
+    """Return the arguments as a record in Cedar's JSON format."""
     return _record(arguments, "arguments")
 
 
@@ -50,7 +50,7 @@ def _record(value: Mapping[str, Any], path: str) -> dict[str, Any]:
 
 
 def _decimal(value: float, path: str) -> dict[str, Any]:
-    # The shortest text that reads back as this float is what the caller wrote, or says the same number.
+    # The shortest text that parses to this float is what the caller wrote, or an equal number.
     exact = Decimal(repr(value))
     if not exact.is_finite():
         raise Inexpressible(f"{path} is not a finite number")

@@ -22,7 +22,7 @@ from types import FrameType
 from typing import Any, Final
 
 from taskgate import clock
-from taskgate.core.repeated_lines import LinesLeftOut, RepeatedLines
+from taskgate.core.repeated_lines import RepeatedLines, SuppressedLines
 from taskgate.core.text.plain_text import visible
 
 LEVELS: Final = {"debug": 10, "info": 20, "warning": 30, "error": 40}
@@ -113,7 +113,7 @@ def _statement(frame: FrameType) -> tuple[Hashable, ...]:
     return frame.f_code, frame.f_lineno
 
 
-def _report(left_out: LinesLeftOut) -> dict[str, Any]:
+def _report(left_out: SuppressedLines) -> dict[str, Any]:
     return {"line": left_out.event, "not_logged": left_out.lines}
 
 

@@ -20,10 +20,10 @@ from taskgate.core.generations.generation import (
     OLD_STDIO_REVISION,
     PROGRESS_TOKEN,
     STATEFUL_REVISIONS,
-    TASK_NEWS,
+    TASK_NOTIFICATIONS,
     Generation,
 )
-from taskgate.core.generations.stateless import unstamp
+from taskgate.core.generations.stateless import remove_envelope
 from taskgate.core.identity.addressees import has_conversation
 from taskgate.core.identity.conversation import SESSION
 from taskgate.core.meta import with_meta
@@ -193,7 +193,7 @@ class StatefulLink:
 
     async def _request(self, request: UpstreamCall) -> Reply:
         number = next_number()
-        members = unstamp(request.params) if request.keep_envelope else request.params
+        members = remove_envelope(request.params) if request.keep_envelope else request.params
         if request.wants_progress:
             members = with_meta(members, {PROGRESS_TOKEN: wire.raw(number)})
         params = wire.join(members) if members else None
@@ -313,7 +313,7 @@ class StatefulLink:
         if message.method == "notifications/cancelled":
             self._requests.cancel((message.params or {}).get("requestId"))
             return
-        if message.method in TASK_NEWS:
+        if message.method in TASK_NOTIFICATIONS:
             # Tasks of the server, whose ids callers do not know. The gateway polls those that belong to its calls.
             return
         if message.method == "notifications/progress":

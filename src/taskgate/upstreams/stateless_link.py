@@ -15,8 +15,8 @@ from taskgate import __version__
 from taskgate.core import wire
 from taskgate.core.errors import TaskgateError, UpstreamError
 from taskgate.core.evidence import Cure, judge
-from taskgate.core.generations.generation import NEWEST_STATELESS, PROGRESS_TOKEN, TASK_NEWS, Generation
-from taskgate.core.generations.stateless import CAPABILITIES, stamp
+from taskgate.core.generations.generation import NEWEST_STATELESS, PROGRESS_TOKEN, TASK_NOTIFICATIONS, Generation
+from taskgate.core.generations.stateless import CAPABILITIES, add_envelope
 from taskgate.core.meta import META, with_meta
 from taskgate.core.wire import Kind, Members, Message, Raw
 from taskgate.mcp.param_headers import encode_header_value
@@ -83,7 +83,7 @@ class StatelessLink:
     async def discover(self, timeout_s: float) -> Message:
         """Send `server/discover` and return the response."""
         number = next_number()
-        members = stamp({}, Raw(b"{}"), _OUR_INFO, None)
+        members = add_envelope({}, Raw(b"{}"), _OUR_INFO, None)
         body = wire.request(b"%d" % number, b'"server/discover"', wire.join(members))
         return await self._wire.request(Flight(number, timeout_s), body, ((b"mcp-method", b"server/discover"),))
 
@@ -239,7 +239,7 @@ class StatelessLink:
             return
 
     def incoming(self, message: Message, flight: Flight | None) -> None:
-        if message.kind is not Kind.NOTIFICATION or message.method in TASK_NEWS:
+        if message.kind is not Kind.NOTIFICATION or message.method in TASK_NOTIFICATIONS:
             # Tasks of the server, whose ids callers do not know. The gateway polls those that belong to its calls.
             return
         if flight is None:
@@ -309,7 +309,7 @@ def description_in(message: Message) -> Mapping[str, Any] | None:
 def _stamp(members: Members, profile: ClientProfile) -> Members:
     """Add the envelope. A stateful caller without a log level receives all messages, as from a stateful server."""
     level = profile.log_level or ("debug" if profile.logs_unasked else None)
-    return stamp(members, wire.raw(profile.capabilities), profile.client_info, level)
+    return add_envelope(members, wire.raw(profile.capabilities), profile.client_info, level)
 
 
 @lru_cache(maxsize=4096)

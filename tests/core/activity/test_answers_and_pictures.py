@@ -184,7 +184,7 @@ def test_the_waterfall_is_bounded_and_draws_calls_under_their_request() -> None:
     shown = request.shown()
     assert (shown["end_ms"], shown["state"], shown["parent"]) == (None, "running", None)
     assert call.shown()["parent"] == request.number
-    assert "Nothing has been asked" in svg([], 0.0)
+    assert "No requests yet" in svg([], 0.0)
     assert DRAWN < 1000
 
 
@@ -210,7 +210,7 @@ def test_a_part_of_the_waterfalls_time_is_drawn_alone() -> None:
     assert '<rect x="330.0" y="21" width="195.0"' in part
     assert "1.0 s</text>" in part
     assert [span.name for span in in_window(ring.latest(), Window(25.0, 26.0), 30.0)] == ["late"]
-    assert "Nothing fits" in svg([], 30.0, window)
+    assert "No requests in this period" in svg([], 30.0, window)
 
 
 @pytest.mark.parametrize(("pattern", "text", "matches"), [(None, "x", True), ("^a", "abc", True), ("^a", "cab", False)])

@@ -57,4 +57,4 @@ def test_who_does_not_tell_sends_an_error_with_the_reason(action: str) -> None:
 
 
 def test_the_form_names_who_asks() -> None:
-    assert roots_form("files")["message"].startswith("files asks which folders")
+    assert roots_form("files")["message"].startswith("files requests the folders")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from taskgate.core.errors import CallerError
-from taskgate.core.generations.stateful import declares_tasks, read_opening, speaks_tasks
+from taskgate.core.generations.stateful import declares_tasks, read_initialize, speaks_tasks
 
 
 @pytest.mark.parametrize(
@@ -21,21 +21,21 @@ from taskgate.core.generations.stateful import declares_tasks, read_opening, spe
     ],
 )
 def test_the_asked_revision_is_taken_if_we_speak_it(asked: str, old_stdio: bool, agreed: str) -> None:
-    opening = read_opening(
+    opening = read_initialize(
         {"protocolVersion": asked, "capabilities": {"x": {}}, "clientInfo": {"name": "n"}}, old_stdio
     )
     assert (opening.version, opening.capabilities, opening.client_info) == (agreed, {"x": {}}, {"name": "n"})
 
 
 def test_missing_parts_become_empty() -> None:
-    opening = read_opening({"protocolVersion": "2025-11-25"})
+    opening = read_initialize({"protocolVersion": "2025-11-25"})
     assert (opening.capabilities, opening.client_info) == ({}, {})
 
 
 @pytest.mark.parametrize("params", [None, {}, {"protocolVersion": 1}])
 def test_an_opening_without_a_revision_is_refused(params: Any) -> None:
     with pytest.raises(CallerError):
-        read_opening(params)
+        read_initialize(params)
 
 
 def test_tasks_exist_in_the_newest_revision_only() -> None:

@@ -16,17 +16,17 @@ from taskgate.core.generations.stateless import (
     LOG_LEVEL,
     TASKS_EXTENSION,
     VERSION,
+    add_envelope,
     cached_privately,
     check_headers,
-    complete,
     has_envelope,
     input_required,
+    mark_complete,
     missing_capability,
     name_header,
     read_envelope,
-    stamp,
+    remove_envelope,
     strip_result,
-    unstamp,
 )
 from taskgate.core.wire import Raw
 
@@ -114,7 +114,7 @@ def test_a_padded_or_encoded_header_is_read_and_one_that_is_not_ascii_is_a_misma
 
 def test_an_envelope_is_stamped_and_taken_off_again() -> None:
     members = wire.members_of(b'{"name":"t","_meta":{"vendor/x":  1}}')
-    stamped = stamp(members, Raw(b"{}"), Raw(b'{"name":"c"}'), "debug")
+    stamped = add_envelope(members, Raw(b"{}"), Raw(b'{"name":"c"}'), "debug")
     meta = json.loads(wire.join(stamped))["_meta"]
     assert meta == {
         "vendor/x": 1,
@@ -123,14 +123,14 @@ def test_an_envelope_is_stamped_and_taken_off_again() -> None:
         CLIENT_INFO: {"name": "c"},
         LOG_LEVEL: "debug",
     }
-    assert json.loads(wire.join(unstamp(stamped))) == {"name": "t", "_meta": {"vendor/x": 1}}
-    assert "_meta" in stamp({}, Raw(b"{}"), None, None)
+    assert json.loads(wire.join(remove_envelope(stamped))) == {"name": "t", "_meta": {"vendor/x": 1}}
+    assert "_meta" in add_envelope({}, Raw(b"{}"), None, None)
 
 
 def test_results_are_marked_complete_once() -> None:
-    assert json.loads(complete(b'{"a":1}')) == {"resultType": "complete", "a": 1}
-    assert complete(b'{"resultType":"task"}') == b'{"resultType":"task"}'
-    nested = json.loads(complete(b'{"a":{"resultType":"x"}}'))
+    assert json.loads(mark_complete(b'{"a":1}')) == {"resultType": "complete", "a": 1}
+    assert mark_complete(b'{"resultType":"task"}') == b'{"resultType":"task"}'
+    nested = json.loads(mark_complete(b'{"a":{"resultType":"x"}}'))
     assert nested == {"resultType": "complete", "a": {"resultType": "x"}}
 
 
@@ -150,10 +150,12 @@ def test_a_stateless_result_loses_what_stateful_callers_do_not_know() -> None:
 
 
 def test_the_stamp_of_a_stateless_server_is_taken_off_and_nothing_else() -> None:
-    stamp = {"io.modelcontextprotocol/serverInfo": {"name": "inner", "version": "1"}}
-    assert json.loads(strip_result(wire.encode({"content": [], "_meta": stamp}), "tools/call")) == {"content": []}
+    add_envelope = {"io.modelcontextprotocol/serverInfo": {"name": "inner", "version": "1"}}
+    assert json.loads(strip_result(wire.encode({"content": [], "_meta": add_envelope}), "tools/call")) == {
+        "content": []
+    }
     kept = {"content": [], "_meta": {"com.example/own": 1}}
-    body = wire.encode({"content": [], "_meta": {**stamp, "com.example/own": 1}})
+    body = wire.encode({"content": [], "_meta": {**add_envelope, "com.example/own": 1}})
     assert json.loads(strip_result(body, "tools/call")) == kept
 
 

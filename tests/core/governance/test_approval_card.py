@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from taskgate.core.governance.approval import Binding, Verdict, Voted, apply, ask
+from taskgate.core.governance.approval import Binding, Verdict, Voted, apply, open_approval
 from taskgate.core.governance.approver import Approver
 from taskgate.core.governance.card import Card, card, excerpt, history_line, show_json
 from taskgate.core.governance.workflow import Workflow
@@ -19,7 +19,7 @@ BINDING = Binding("agent", "reports", "pay_now", "sha256:a", "sha256:d", "r1", 0
 
 
 def made(arguments: Any, **more: Any) -> Card:
-    approval = ask("ap_1", TWO, "rules[2] pay_*", BINDING, 1_000)
+    approval = open_approval("ap_1", TWO, "rules[2] pay_*", BINDING, 1_000)
     voted = apply(approval, TWO, Voted(Approver("ann", frozenset({"approver"})), Verdict.APPROVE, 1_100))
     return card(voted.approval, TWO, arguments, compile_redaction(["token"]), **more)
 

@@ -25,13 +25,13 @@ from taskgate.core.governance.approval import (
     apply,
     approvals_that_count,
     as_of,
-    ask,
     may_decide,
+    open_approval,
 )
 from taskgate.core.governance.approver import APPROVER_ROLE, Approver
 from taskgate.core.governance.decision import Denied, Forward, Gate, NeedsApproval
-from taskgate.core.governance.grants import NoGrant, covering, covers, grant_from, revoke
-from taskgate.core.governance.recheck import Cleared, Present, Stopped, recheck
+from taskgate.core.governance.grants import GrantRefused, covering, covers, grant_from, revoke
+from taskgate.core.governance.recheck import CallAtDispatch, Cleared, Stopped, recheck
 from taskgate.core.governance.workflow import OnTimeout, Workflow
 from taskgate.core.identity.roles import OWNER_ROLES, Permission
 
@@ -47,7 +47,7 @@ PEOPLE = {who.id: who for who in (ANN, BOB, OPERATOR, AGENT)}
 
 
 def opened(workflow: Workflow = WORKFLOW) -> Approval:
-    return ask("ap_1", workflow, "rules[1] delete_*", BINDING, 1_000)
+    return open_approval("ap_1", workflow, "rules[1] delete_*", BINDING, 1_000)
 
 
 def yes(who: Approver, at: int = 1_100) -> Voted:
@@ -66,8 +66,12 @@ def after(approval: Approval, *happenings: ApprovalEvent, workflow: Workflow = W
 
 def test_an_approval_opens_with_the_earlier_deadline() -> None:
     assert opened().binding.expires_at_ms == 2_000
-    assert ask("x", WORKFLOW, "r", replace(BINDING, expires_at_ms=1_500), 1_000).binding.expires_at_ms == 1_500
-    assert ask("x", WORKFLOW, "r", replace(BINDING, expires_at_ms=9_500), 1_000).binding.expires_at_ms == 2_000
+    assert (
+        open_approval("x", WORKFLOW, "r", replace(BINDING, expires_at_ms=1_500), 1_000).binding.expires_at_ms == 1_500
+    )
+    assert (
+        open_approval("x", WORKFLOW, "r", replace(BINDING, expires_at_ms=9_500), 1_000).binding.expires_at_ms == 2_000
+    )
 
 
 def test_one_yes_approves_and_records_who_when_and_why() -> None:
@@ -225,8 +229,8 @@ def test_any_order_of_happenings_gives_one_winner(story: list[ApprovalEvent], wo
 APPROVED = after(opened(), yes(ANN))
 
 
-def present(**changes: object) -> Present:
-    made = Present(
+def present(**changes: object) -> CallAtDispatch:
+    made = CallAtDispatch(
         principal="agent",
         server="files",
         tool="delete_file",
@@ -259,9 +263,9 @@ def test_a_reloaded_policy_that_still_asks_the_same_people_or_nobody_clears_the_
         ({"arguments_digest": "sha256:b"}, "request_drift", "arguments"),
         ({"definition_digest": "sha256:e"}, "request_drift", "definition"),
         ({"decision": Denied(Gate.RULES, "x", "policy_denied")}, "policy_drift", "no longer allows"),
-        ({"decision": NeedsApproval("money", "r")}, "policy_drift", "other people"),
+        ({"decision": NeedsApproval("money", "r")}, "policy_drift", "other approvers"),
         ({"workflow": None}, "policy_drift", "removed"),
-        ({"workflow": TWO}, "policy_drift", "more people"),
+        ({"workflow": TWO}, "policy_drift", "more approvals"),
         ({"approvers": {}}, "policy_drift", "may no longer"),
         ({"approvers": {"ann": Approver("ann")}}, "policy_drift", "may no longer"),
         ({"now_ms": 9_999}, "approval_expired", "expired"),
@@ -351,12 +355,12 @@ def test_a_grant_ends_when_revoked_or_when_its_givers_lose_their_role() -> None:
 
 
 def test_no_grant_comes_from_what_nobody_approved() -> None:
-    with pytest.raises(NoGrant, match="only an approved"):
+    with pytest.raises(GrantRefused, match="only an approved"):
         grant_from(opened(), "gr_1", 1_200)
-    with pytest.raises(NoGrant, match="that long"):
+    with pytest.raises(GrantRefused, match="that long"):
         grant_from(APPROVED, "gr_1", 1_200, for_ms=2_000, longest_ms=1_000)
     unsafe = replace(WORKFLOW, on_timeout=OnTimeout.APPROVE)
-    with pytest.raises(NoGrant, match="silence"):
+    with pytest.raises(GrantRefused, match="timeout"):
         grant_from(as_of(opened(), unsafe, 2_100), "gr_1", 2_100)
 
 
@@ -378,7 +382,7 @@ def test_who_is_a_second_person(who: Approver, own: bool, of_another: bool, anon
 
 def test_what_the_operator_approved_after_logging_in_still_counts_at_dispatch() -> None:
     own = replace(BINDING, principal="operator")
-    asked = ask("ap_1", WORKFLOW, "rules[0]", own, 0)
+    asked = open_approval("ap_1", WORKFLOW, "rules[0]", own, 0)
     standing = {"operator": OPERATOR}
     for who, channel, counts in (
         (replace(OPERATOR, logged_in=True), "page", 1),

@@ -7,13 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.harness.cpu_time import PAUSE_S, least_cpu
 
+from taskgate.core.globs import Glob
 from taskgate.core.governance.decision import Action, Denied, Forward, NeedsApproval, Note
 from taskgate.core.governance.pipeline import EnforcementProfile, Gates, decide, decide_unlisted
 from taskgate.core.governance.rules import Rule, compile_rules
 from taskgate.core.governance.visibility import ExposeMode, Layers, expose
-from taskgate.core.patterns import Glob, Pattern, PatternKind, PatternSet, judged_skeleton
+from taskgate.core.patterns import Pattern, PatternKind, PatternSet, judged_skeleton
 from taskgate.core.resource_uri import MAX_URI, is_ambiguous, normal_form, normal_glob
-from taskgate.core.scoping.registry import ApprovalPolicy, ApprovalWish, Registry, RegistryRecord
+from taskgate.core.scoping.registry import ApprovalDemand, ApprovalPolicy, Registry, RegistryRecord
 from taskgate.core.scoping.scope import ScopePolicy
 from taskgate.core.scoping.subset import compose
 from taskgate.core.text.lookalikes import MAX_NAME, skeleton
@@ -96,7 +97,7 @@ def test_every_list_that_denies_is_asked_for_looks() -> None:
     subset = compose(Registry.build([record]), ScopePolicy("default", default_servers=("*",)))
     assert subset.admits("files", "WIPE")
     assert subset.denies_lookalike("files", "WIPE", TOOL) is not None
-    wishes = {"files": ApprovalPolicy(per_tool=((PatternSet.of(["wipe"]), ApprovalWish.DENY),))}
+    wishes = {"files": ApprovalPolicy(per_tool=((PatternSet.of(["wipe"]), ApprovalDemand.DENY),))}
     assert isinstance(decide_unlisted(gates(records=wishes), TOOL, "files", "WIPE"), Denied)
     assert isinstance(decide_unlisted(gates(records=wishes), TOOL, "files", "wash"), Forward)
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from taskgate.core.patterns import PatternError
+from taskgate.core.globs import PatternError
 from taskgate.core.redaction.difference import MAX_CHANGES, ChangeKind, FieldChange, difference
 from taskgate.core.redaction.fields import HIDDEN, NOTHING_HIDDEN, Redacted, compile_redaction
 

@@ -6,10 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.harness.cpu_time import least_cpu
 
+from taskgate.core.globs import PatternError
 from taskgate.core.governance.decision import Action
 from taskgate.core.governance.glob_index import MAX_SERVERS, RuleIndex
 from taskgate.core.governance.rules import Rule, RuleSet, compile_rules
-from taskgate.core.patterns import Pattern, PatternError, PatternKind
+from taskgate.core.patterns import Pattern, PatternKind
 
 _LETTERS = "abA_-."
 _glob = st.text(alphabet=_LETTERS + "**?[]!", min_size=1, max_size=7)

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from taskgate.core.globs import PatternError
 from taskgate.core.governance import pipeline, rules
 from taskgate.core.governance.decision import (
     Action,
@@ -37,8 +38,8 @@ from taskgate.core.governance.pipeline import (
 from taskgate.core.governance.rules import BadRule, Rule, compile_rules
 from taskgate.core.governance.visibility import ExposeMode, Layers, VisibilityLists, expose
 from taskgate.core.governance.workflow import Workflow
-from taskgate.core.patterns import PatternError, PatternKind, PatternSet
-from taskgate.core.scoping.registry import ApprovalPolicy, ApprovalWish
+from taskgate.core.patterns import PatternKind, PatternSet
+from taskgate.core.scoping.registry import ApprovalDemand, ApprovalPolicy
 
 TOOL, RESOURCE, PROMPT = PatternKind.TOOL, PatternKind.RESOURCE, PatternKind.PROMPT
 EXAMPLE = [
@@ -220,20 +221,20 @@ RULE_ACTIONS = {"read": Action.FORWARD, "delete_x": Action.APPROVE, "drop_x": Ac
 
 
 @pytest.mark.parametrize("name", list(RULE_ACTIONS))
-@pytest.mark.parametrize("wish", list(ApprovalWish))
-def test_the_strictest_of_rule_and_record_wins(name: str, wish: ApprovalWish) -> None:
+@pytest.mark.parametrize("wish", list(ApprovalDemand))
+def test_the_strictest_of_rule_and_record_wins(name: str, wish: ApprovalDemand) -> None:
     plain = strictness(decide(gates(), TOOL, "reports", name))
     tightened = decide(gates(records={"reports": ApprovalPolicy(wish)}), TOOL, "reports", name)
     floor = {
-        ApprovalWish.FORWARD: Strictness.FORWARD,
-        ApprovalWish.APPROVE: Strictness.APPROVE,
-        ApprovalWish.DENY: Strictness.DENY,
+        ApprovalDemand.FORWARD: Strictness.FORWARD,
+        ApprovalDemand.APPROVE: Strictness.APPROVE,
+        ApprovalDemand.DENY: Strictness.DENY,
     }[wish]
     assert strictness(tightened) == max(plain, floor)
 
 
 def test_a_record_may_single_out_tools_and_speaks_for_resources_by_its_default() -> None:
-    wishes = ApprovalPolicy(ApprovalWish.FORWARD, ((PatternSet.of(["write_*"]), ApprovalWish.APPROVE),), "ops")
+    wishes = ApprovalPolicy(ApprovalDemand.FORWARD, ((PatternSet.of(["write_*"]), ApprovalDemand.APPROVE),), "ops")
     made = gates(records={"files": wishes})
     assert decide(made, TOOL, "files", "write_x") == NeedsApproval("ops", "servers.files.approval_policy")
     assert decide(made, TOOL, "files", "read_x") == Forward("defaults")
@@ -293,9 +294,9 @@ def test_development_forwards_and_says_what_production_would_have_done() -> None
         (Forward("defaults"), "forward (defaults)"),
         (Forward("r", Note.WOULD_DENY, "denied by rule"), "forward, WOULD_DENY: denied by rule (r)"),
         (NeedsApproval("ops", "r"), "hold for the approval workflow ops (r)"),
-        (NeedsPolicy("payments", None, "r"), "ask the policy as payments (r)"),
-        (NeedsPolicy("", None, "r"), "ask the policy (r)"),
-        (NeedsPolicy("", None, "r", "ops"), "ask the policy, and at least the approval workflow ops (r)"),
+        (NeedsPolicy("payments", None, "r"), "evaluate the policy as payments (r)"),
+        (NeedsPolicy("", None, "r"), "evaluate the policy (r)"),
+        (NeedsPolicy("", None, "r", "ops"), "evaluate the policy, and hold at least for the approval workflow ops (r)"),
         (Denied(Gate.RULES, "denied by rule", "policy_denied", "r"), "deny at rules: denied by rule (r)"),
         (Denied(Gate.VISIBILITY, "on a deny list", "unknown_tool"), "deny at visibility: on a deny list"),
     ],
@@ -312,8 +313,8 @@ def test_an_unknown_workflow_is_found_before_serving() -> None:
     with pytest.raises(UnknownWorkflow, match=r"payments.cedar:3.*known: money, ops"):
         check_workflows(gates(), {"nope": "payments.cedar:3"})
     with pytest.raises(UnknownWorkflow, match=r"servers.files.approval_policy"):
-        check_workflows(gates(records={"files": ApprovalPolicy(ApprovalWish.APPROVE, workflow="nope")}))
-    check_workflows(gates(records={"files": ApprovalPolicy(ApprovalWish.APPROVE)}))
+        check_workflows(gates(records={"files": ApprovalPolicy(ApprovalDemand.APPROVE, workflow="nope")}))
+    check_workflows(gates(records={"files": ApprovalPolicy(ApprovalDemand.APPROVE)}))
 
 
 names = st.sampled_from(["read", "drop_x", "delete_x", "pay_x", "hidden"])
@@ -321,7 +322,7 @@ patterns = st.lists(st.sampled_from(["*", "drop_*", "p*", "read", "h?dden", "[dp
 made_rules = st.lists(
     st.builds(Rule, st.sampled_from(["*", "drop_*", "pay_*", "r*"]), st.sampled_from(list(Action))), max_size=4
 )
-wishes = st.builds(ApprovalPolicy, st.sampled_from(list(ApprovalWish)))
+wishes = st.builds(ApprovalPolicy, st.sampled_from(list(ApprovalDemand)))
 answers = st.builds(PolicyAnswer, st.sampled_from(list(PolicyVerdict)), st.just("because"))
 
 

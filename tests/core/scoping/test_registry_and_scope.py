@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from taskgate.core.patterns import ALL_TOOLS, PatternError, PatternSet
+from taskgate.core.globs import PatternError
+from taskgate.core.patterns import ALL_TOOLS, PatternSet
 from taskgate.core.scoping.profile import Narrowing, Profile, ProfileError, ResolvedProfile, resolve_profile
 from taskgate.core.scoping.registry import (
+    ApprovalDemand,
     ApprovalPolicy,
-    ApprovalWish,
     Registry,
     RegistryRecord,
     TransportKind,
@@ -68,12 +69,12 @@ def test_the_revision_grows_only_when_something_changed() -> None:
 
 def test_a_records_approval_policy_takes_the_first_match_then_the_default() -> None:
     policy = ApprovalPolicy(
-        ApprovalWish.FORWARD,
-        ((PatternSet.of(["drop_*"]), ApprovalWish.DENY), (PatternSet.of(["d*"]), ApprovalWish.APPROVE)),
+        ApprovalDemand.FORWARD,
+        ((PatternSet.of(["drop_*"]), ApprovalDemand.DENY), (PatternSet.of(["d*"]), ApprovalDemand.APPROVE)),
     )
-    assert policy.for_tool("files", "drop_all") is ApprovalWish.DENY
-    assert policy.for_tool("files", "delete") is ApprovalWish.APPROVE
-    assert policy.for_tool("files", "read") is ApprovalWish.FORWARD
+    assert policy.for_tool("files", "drop_all") is ApprovalDemand.DENY
+    assert policy.for_tool("files", "delete") is ApprovalDemand.APPROVE
+    assert policy.for_tool("files", "read") is ApprovalDemand.FORWARD
 
 
 def test_a_scope_selects_by_id_glob_and_tag() -> None:
@@ -103,8 +104,8 @@ def test_what_is_wrong_with_a_scope_is_said_with_a_suggestion() -> None:
     assert found == {
         "Scope 'work': default_servers has 'file', which allowed_servers does not allow.": True,
         "Scope 'work': there is no server 'file'. Did you mean 'files'?": False,
-        "Scope 'work': no server bears the tag 'locla'. Did you mean 'local'?": False,
-        "Scope 'work': no server bears the tag 'slo'. Did you mean 'slow'?": False,
+        "Scope 'work': no server has the tag 'locla'. Did you mean 'local'?": False,
+        "Scope 'work': no server has the tag 'slo'. Did you mean 'slow'?": False,
         "Scope 'work': it selects no server, so its callers see no tools.": False,
     }
 

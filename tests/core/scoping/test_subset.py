@@ -13,7 +13,7 @@ from taskgate.core.patterns import ALL_TOOLS, NO_PATTERNS, PatternKind, PatternS
 from taskgate.core.scoping import subset as subset_module
 from taskgate.core.scoping.explain import ExplainRow, explain
 from taskgate.core.scoping.profile import Narrowing, ResolvedProfile
-from taskgate.core.scoping.registry import LeftOut, Registry, RegistryRecord
+from taskgate.core.scoping.registry import Registry, RegistryRecord, SkipReason
 from taskgate.core.scoping.scope import ScopePolicy
 from taskgate.core.scoping.session_request import SessionRequest
 from taskgate.core.scoping.subset import Exclusion, NotAllowed, Reason, Subset, compose
@@ -85,9 +85,9 @@ def test_a_server_that_the_scope_names_but_the_registry_lacks_is_no_fault_of_the
     [
         (replace(FILES, allowed_tools=NO_PATTERNS), Reason.DENY_ALL),
         (replace(FILES, enabled=False), Reason.DISABLED),
-        (replace(FILES, left_out=LeftOut.ENV_MISSING, left_out_detail="TOKEN is not set"), Reason.ENV_MISSING),
-        (replace(FILES, left_out=LeftOut.SECRET_MISSING, left_out_detail="${file:x} is gone"), Reason.SECRET_MISSING),
-        (replace(FILES, left_out=LeftOut.BAD_RECORD), Reason.BAD_RECORD),
+        (replace(FILES, left_out=SkipReason.ENV_MISSING, skip_detail="TOKEN is not set"), Reason.ENV_MISSING),
+        (replace(FILES, left_out=SkipReason.SECRET_MISSING, skip_detail="${file:x} is gone"), Reason.SECRET_MISSING),
+        (replace(FILES, left_out=SkipReason.BAD_RECORD), Reason.BAD_RECORD),
     ],
 )
 def test_a_server_in_trouble_falls_out_alone(record: RegistryRecord, reason: Reason) -> None:
@@ -237,7 +237,7 @@ def _a_record() -> RegistryRecord:
         denied_tools=_some(NO_PATTERNS, _SETS),  # type: ignore[arg-type]
         tags=frozenset(chance.sample(["t", "u"], chance.randint(0, 2))),
         enabled=_mostly(True, False),  # type: ignore[arg-type]
-        left_out=_mostly(None, LeftOut.ENV_MISSING),  # type: ignore[arg-type]
+        left_out=_mostly(None, SkipReason.ENV_MISSING),  # type: ignore[arg-type]
     )
 
 
@@ -282,7 +282,7 @@ def test_a_constraint_in_the_registry_never_adds_a_tool(
     record = registry.records[server]
     constraints = {
         "disable": replace(record, enabled=False),
-        "left_out": replace(record, left_out=LeftOut.ENV_MISSING),
+        "left_out": replace(record, left_out=SkipReason.ENV_MISSING),
         "deny": replace(record, denied_tools=record.denied_tools | more),
         "shorten": replace(record, allowed_tools=PatternSet(record.allowed_tools.patterns[1:])),
         "empty": replace(record, allowed_tools=NO_PATTERNS),

@@ -6,7 +6,7 @@ from tests.core.tasks.a_task import NOW, a_task, an_attempt
 from taskgate.core.errors import Executed
 from taskgate.core.tasks.state import TaskState
 from taskgate.core.tasks.task import Outcome, OutcomeKind
-from taskgate.core.tasks.task_audit import entry_of
+from taskgate.core.tasks.task_audit import audit_entry_of
 
 
 def test_the_trail_tells_birth_dispatch_and_every_change_of_state() -> None:
@@ -15,7 +15,7 @@ def test_the_trail_tells_birth_dispatch_and_every_change_of_state() -> None:
     again = replace(sent, last_attempt=an_attempt(number=2))
     done = replace(sent, state=TaskState.COMPLETED, outcome=Outcome(OutcomeKind.RESULT, b"{}"), executed=Executed.YES)
     pairs = [(None, queued), (queued, sent), (sent, again), (sent, done)]
-    entries = [entry_of(before, after, NOW) for before, after in pairs]
+    entries = [audit_entry_of(before, after, NOW) for before, after in pairs]
     assert [(e.event, e.executed, e.outcome) for e in entries if e is not None] == [
         ("task_created", "no", ""),
         ("task_dispatched", "maybe", ""),
@@ -26,14 +26,14 @@ def test_the_trail_tells_birth_dispatch_and_every_change_of_state() -> None:
 
 def test_an_entry_names_the_rules_and_the_set_of_tools_that_the_call_was_judged_by() -> None:
     entries = [
-        entry_of(None, a_task(policy_revision="p1", scope_revision="3-abc"), NOW),
-        entry_of(None, a_task(policy_revision="p1"), NOW),
+        audit_entry_of(None, a_task(policy_revision="p1", scope_revision="3-abc"), NOW),
+        audit_entry_of(None, a_task(policy_revision="p1"), NOW),
     ]
     assert [entry.policy_revision for entry in entries if entry is not None] == ["p1/3-abc", "p1"]
 
 
 def test_progress_is_not_worth_proving() -> None:
-    assert entry_of(a_task(), a_task(status_message="half way"), NOW) is None
+    assert audit_entry_of(a_task(), a_task(status_message="half way"), NOW) is None
 
 
 def test_a_final_entry_gives_the_reason_but_never_the_arguments() -> None:
@@ -44,7 +44,7 @@ def test_a_final_entry_gives_the_reason_but_never_the_arguments() -> None:
         approval_id="ap_1",
         outcome=Outcome(OutcomeKind.ERROR, b"{}", is_error=True),
     )
-    entry = entry_of(a_task(), rejected, NOW)
+    entry = audit_entry_of(a_task(), rejected, NOW)
     assert entry is not None
     assert (entry.event, entry.reason, entry.outcome) == ("task_rejected", "denied", "error")
     assert (entry.arguments, entry.arguments_digest) == (None, "d1")

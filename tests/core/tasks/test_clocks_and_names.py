@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 from tests.core.tasks.a_task import NOW, a_task, an_attempt
 
 from taskgate.core.errors import CallerError
-from taskgate.core.ids import RANDOM_BYTES, born_ms, is_task_id, is_ulid, new_task_id, ulid
+from taskgate.core.ids import RANDOM_BYTES, creation_ms, is_task_id, is_ulid, new_task_id, ulid
 from taskgate.core.tasks.deadlines import (
     Ttl,
     approval_is_over,
     execution_is_over,
-    is_gone,
+    is_expired,
     kept_until_ms,
     may_resend_until_ms,
     read_ttl,
@@ -21,7 +21,7 @@ from taskgate.core.tasks.deadlines import (
 )
 from taskgate.core.tasks.poll_interval import poll_interval_ms
 from taskgate.core.tasks.state import TaskState
-from taskgate.core.tool_class import ToolClass, fix_class
+from taskgate.core.tool_class import ToolClass, classify_tool
 
 
 def test_a_ttl_is_defaulted_kept_or_clamped() -> None:
@@ -41,7 +41,7 @@ def test_a_ttl_that_is_not_a_positive_whole_number_is_the_callers_error(asked: A
 
 def test_an_open_task_is_never_gone() -> None:
     assert kept_until_ms(a_task()) is None
-    assert not is_gone(a_task(), NOW + 10**12)
+    assert not is_expired(a_task(), NOW + 10**12)
 
 
 def test_a_finished_task_is_kept_for_its_ttl_and_at_least_five_minutes_from_its_end() -> None:
@@ -49,10 +49,10 @@ def test_a_finished_task_is_kept_for_its_ttl_and_at_least_five_minutes_from_its_
     assert kept_until_ms(early) == NOW + 600_000
     late = a_task(state=TaskState.COMPLETED, finished_ms=NOW + 900_000)
     assert kept_until_ms(late) == NOW + 1_200_000
-    assert not is_gone(late, NOW + 1_199_999)
-    assert is_gone(late, NOW + 1_200_000)
+    assert not is_expired(late, NOW + 1_199_999)
+    assert is_expired(late, NOW + 1_200_000)
     asked_for_less = a_task(state=TaskState.COMPLETED, finished_ms=NOW + 900_000, keep_result_ms=1)
-    assert is_gone(asked_for_less, NOW + 900_001)
+    assert is_expired(asked_for_less, NOW + 900_001)
 
 
 @pytest.mark.parametrize("state", list(TaskState))
@@ -103,14 +103,14 @@ CLASS_TABLE = [
 def test_the_class_of_a_tool_is_the_operators_word_then_trusted_hints_then_once(
     said: dict[str, Any], expected: ToolClass
 ) -> None:
-    assert fix_class(**said) is expected
+    assert classify_tool(**said) is expected
     assert expected.may_repeat == (expected is not ToolClass.ONCE)
 
 
 def test_the_id_of_a_known_moment() -> None:
     made = new_task_id(1_469_918_176_385, bytes(RANDOM_BYTES))
     assert made == "tg_01ARYZ6S41" + "0" * 16
-    assert born_ms(made) == 1_469_918_176_385
+    assert creation_ms(made) == 1_469_918_176_385
 
 
 @given(st.integers(0, 2**48 - 1), st.binary(min_size=10, max_size=10))
@@ -118,7 +118,7 @@ def test_an_id_tells_when_it_was_made(now_ms: int, randomness: bytes) -> None:
     made = new_task_id(now_ms, randomness)
     assert len(made) == 29
     assert is_task_id(made)
-    assert born_ms(made) == now_ms
+    assert creation_ms(made) == now_ms
 
 
 @given(st.integers(0, 2**48 - 2), st.binary(min_size=10, max_size=10), st.binary(min_size=10, max_size=10))

@@ -92,7 +92,7 @@ def test_refusal_after_send_is_no_proof() -> None:
 
 
 def test_record_of_refusal_after_send_is_not_proof_either() -> None:
-    after = h.apply(RUNNING, h.ErrorCame(b"{}", "full", Executed.NO), NOW)
+    after = h.apply(RUNNING, h.ErrorReceived(b"{}", "full", Executed.NO), NOW)
     assert isinstance(after, Task)
     assert after.executed is Executed.MAYBE
 
@@ -101,12 +101,12 @@ EVENTS = st.sampled_from(
     [
         h.Dispatched(1, "hash", "files"),
         h.AttemptVoided(),
-        h.ErrorCame(b"{}", "no", Executed.NO),
+        h.ErrorReceived(b"{}", "no", Executed.NO),
         h.ContactLost(b"{}", "lost"),
         h.Cancelled(None),
         h.RunRefused(b"{}", "no"),
         h.ApprovalExpired(b"{}"),
-        h.InputAsked(("q",), None, b"s", ends_round=True),
+        h.InputRequested(("q",), None, b"s", ends_round=True),
         h.InputSettled(("q",)),
     ]
 )

@@ -7,7 +7,7 @@ import pytest
 from tests.core.tasks.a_task import NOW, a_task, an_attempt
 
 from taskgate.core.generations.generation import Generation
-from taskgate.core.tasks.endings import after_restore, gave_up_text, outcome_unknown, past_deadline_text
+from taskgate.core.tasks.endings import after_restore, gave_up_text, outcome_unknown_text, past_deadline_text
 from taskgate.core.tasks.recovery import RecoveryAction, ends_at_once, next_action
 from taskgate.core.tasks.state import TERMINAL, TaskState
 from taskgate.core.tasks.task import AttemptState, UpstreamHandle
@@ -142,13 +142,13 @@ def test_unknown_is_said_only_of_calls_that_may_not_be_repeated(state: TaskState
 
 
 def test_the_text_of_an_unknown_outcome_names_tool_server_time_and_reference() -> None:
-    text = outcome_unknown(a_task(state=TaskState.RUNNING, last_attempt=OUT))
+    text = outcome_unknown_text(a_task(state=TaskState.RUNNING, last_attempt=OUT))
     assert text == (
         f"Outcome unknown. Taskgate sent `build` to `reports` at {iso(NOW)} and lost contact before a result arrived. "
         "The call may or may not have taken effect. It was not sent again because this tool is not known to be safe to "
         "repeat. Check the target system before trying again. Ref tg_01JCQ3Z5W00000000000000000, attempt 1."
     )
-    assert iso(NOW) in outcome_unknown(a_task())
+    assert iso(NOW) in outcome_unknown_text(a_task())
 
 
 def test_the_other_sad_texts_name_the_task() -> None:

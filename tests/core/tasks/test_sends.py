@@ -14,8 +14,8 @@ from taskgate.core.tasks.transition import (
     MAX_ATTEMPTS,
     AttemptVoided,
     Dispatched,
-    ErrorCame,
-    InputAsked,
+    ErrorReceived,
+    InputRequested,
     InputSettled,
     MayNotRepeat,
     apply,
@@ -25,11 +25,11 @@ from taskgate.core.tool_class import ToolClass
 
 NOW = 1_000_000
 SENT = Dispatched(1, "hash", "files")
-ASKED = InputAsked(("name",), "Which?", b'"state"', ends_round=True)
+ASKED = InputRequested(("name",), "Which?", b'"state"', ends_round=True)
 ANSWERED = InputSettled(("name",))
 
 
-def moved(task: Task, *events: Dispatched | AttemptVoided | InputAsked | InputSettled) -> Task:
+def moved(task: Task, *events: Dispatched | AttemptVoided | InputRequested | InputSettled) -> Task:
     for event in events:
         after = apply(task, event, NOW)
         assert isinstance(after, Task), after
@@ -81,14 +81,14 @@ def test_after_a_crash_answers_that_were_not_sent_are_sent_and_those_that_were_a
 def test_a_call_that_stopped_between_rounds_was_executed_at_least_in_part() -> None:
     task = moved(a_task(), SENT, ASKED, ANSWERED, SENT, AttemptVoided())
     ending = endings.lost(task, UpstreamError("upstream_unreachable", "No connection."))
-    assert isinstance(ending, ErrorCame)
+    assert isinstance(ending, ErrorReceived)
     assert ending.executed is Executed.MAYBE
 
 
 def test_an_answer_that_was_too_large_is_an_execution_and_not_a_loss() -> None:
     task = moved(a_task(), SENT)
     ending = endings.lost(task, UpstreamError("result_too_large", "Ask for less.", executed=Executed.YES))
-    assert isinstance(ending, ErrorCame)
+    assert isinstance(ending, ErrorReceived)
     assert ending.executed is Executed.YES
 
 

@@ -222,4 +222,4 @@ def test_a_stateless_task_shows_its_progress_while_it_works(total: float | None,
 
 def test_a_task_knows_its_conversation() -> None:
     task = a_task(conversation="laptop")
-    assert (task.asked_in.caller, task.asked_in.name) == ("ann", "laptop")
+    assert (task.conversation_key.caller, task.conversation_key.name) == ("ann", "laptop")

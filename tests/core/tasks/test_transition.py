@@ -8,12 +8,12 @@ from tests.core.tasks.a_task import NOW, a_task, an_attempt
 from taskgate.core.errors import Executed
 from taskgate.core.generations.generation import Generation
 from taskgate.core.tasks import transition as h
-from taskgate.core.tasks.origin import AlreadySent, AskingFirst, born
+from taskgate.core.tasks.origin import AlreadySent, HeldForApproval, create
 from taskgate.core.tasks.projections_stateful import stateful_status, status_message
 from taskgate.core.tasks.projections_stateless import stateless_status
 from taskgate.core.tasks.projections_tools import STATUSES, shown_status
 from taskgate.core.tasks.projections_vendor import vendor_status
-from taskgate.core.tasks.state import BIRTH, MOVES, OPEN, TERMINAL, TaskState, TransitionKind, mermaid
+from taskgate.core.tasks.state import INITIAL_STATES, MOVES, OPEN, TERMINAL, TaskState, TransitionKind, mermaid
 from taskgate.core.tasks.task import AttemptState, OutcomeKind, Task, UpstreamHandle
 from taskgate.core.tasks.task_events import TaskEvent, event_data, event_of
 from taskgate.core.tasks.transition import AlreadyOver, MayNotRepeat, NotPossible, apply
@@ -23,7 +23,7 @@ HANDLE = UpstreamHandle("reports", "up-1", "s-1", Generation.STATEFUL)
 DISPATCHED = h.Dispatched(fence=1, byte_hash="b1", upstream="reports")
 
 EVERY_HAPPENING: list[h.TransitionEvent] = [
-    h.ApprovalAsked("ap_1", NOW + 1000),
+    h.ApprovalRequested("ap_1", NOW + 1000),
     h.ApprovalGranted(NOW + 2000),
     h.ApprovalDenied(b'{"code":1}', "denied"),
     h.ApprovalExpired(b'{"code":2}'),
@@ -33,13 +33,13 @@ EVERY_HAPPENING: list[h.TransitionEvent] = [
     h.UpstreamTaskKnown(HANDLE),
     h.Noted("half way", 0.5, 1.0),
     h.Noted(),
-    h.InputAsked(("q1", "q2"), "two questions", b'"state"'),
-    h.InputAsked(("q2", "q3")),
+    h.InputRequested(("q1", "q2"), "two questions", b'"state"'),
+    h.InputRequested(("q2", "q3")),
     h.InputSettled(("q1",)),
     h.InputSettled(("q1", "q2", "q3"), "answered"),
-    h.ResultCame(b'{"content":[]}'),
-    h.ResultCame(b'{"content":[],"isError":true}', is_error=True),
-    h.ErrorCame(b'{"code":-1}', "broken", Executed.YES),
+    h.ResultReceived(b'{"content":[]}'),
+    h.ResultReceived(b'{"content":[],"isError":true}', is_error=True),
+    h.ErrorReceived(b'{"code":-1}', "broken", Executed.YES),
     h.ContactLost(b'{"code":4}', "unknown"),
     h.Cancelled("changed my mind"),
     h.Cancelled(error=b'{"code":5}'),
@@ -61,7 +61,7 @@ def test_the_table_names_every_state_and_final_states_lead_nowhere() -> None:
 
 
 def test_every_state_can_be_reached() -> None:
-    assert {after for moves in MOVES.values() for after in moves.values()} | set(BIRTH) == set(TaskState)
+    assert {after for moves in MOVES.values() for after in moves.values()} | set(INITIAL_STATES) == set(TaskState)
 
 
 def test_every_open_state_can_be_cancelled() -> None:
@@ -69,7 +69,7 @@ def test_every_open_state_can_be_cancelled() -> None:
 
 
 def test_a_call_that_needs_nobody_runs_to_its_result() -> None:
-    done = moved(a_task(), DISPATCHED, h.ResultCame(b'{"content":[]}'), now=NOW + 5)
+    done = moved(a_task(), DISPATCHED, h.ResultReceived(b'{"content":[]}'), now=NOW + 5)
     assert done.state is TaskState.COMPLETED
     assert done.outcome is not None
     assert done.outcome.body == b'{"content":[]}'
@@ -118,13 +118,16 @@ def test_voiding_without_an_attempt_changes_nothing() -> None:
 
 
 def test_a_denied_task_says_that_the_tool_did_not_run() -> None:
-    denied = moved(a_task(), h.ApprovalAsked("ap_1", NOW + 9), h.ApprovalDenied(b"{}", "denied by ann"))
+    denied = moved(a_task(), h.ApprovalRequested("ap_1", NOW + 9), h.ApprovalDenied(b"{}", "denied by ann"))
     assert (denied.state, denied.executed) == (TaskState.REJECTED, Executed.NO)
 
 
 def test_an_approved_task_may_be_asked_about_again() -> None:
     again = moved(
-        a_task(), h.ApprovalAsked("ap_1", NOW + 9), h.ApprovalGranted(NOW + 90), h.ApprovalAsked("ap_2", NOW + 99)
+        a_task(),
+        h.ApprovalRequested("ap_1", NOW + 9),
+        h.ApprovalGranted(NOW + 90),
+        h.ApprovalRequested("ap_2", NOW + 99),
     )
     assert (again.state, again.approval_id) == (TaskState.AWAITING_APPROVAL, "ap_2")
 
@@ -140,7 +143,7 @@ def test_cancelling_says_whether_the_call_had_left() -> None:
 
 
 def test_questions_come_and_go_and_the_task_runs_on_when_none_is_left() -> None:
-    task = moved(a_task(), DISPATCHED, h.InputAsked(("a", "b"), "who?", b'"s"'), h.InputAsked(("b", "c")))
+    task = moved(a_task(), DISPATCHED, h.InputRequested(("a", "b"), "who?", b'"s"'), h.InputRequested(("b", "c")))
     assert task.question_keys == ("a", "b", "c")
     assert task.request_state == b'"s"'
     task = moved(task, h.InputSettled(("a", "c")))
@@ -166,8 +169,8 @@ def test_the_outcome_of_a_call_that_never_left_is_not_unknown() -> None:
 
 
 def test_a_move_that_is_not_in_the_table_is_refused_by_name() -> None:
-    refusal = apply(a_task(), h.ResultCame(b"{}"), NOW)
-    assert refusal == NotPossible(TaskState.QUEUED, TransitionKind.RESULT_CAME)
+    refusal = apply(a_task(), h.ResultReceived(b"{}"), NOW)
+    assert refusal == NotPossible(TaskState.QUEUED, TransitionKind.RESULT_RECEIVED)
 
 
 def test_a_finished_task_refuses_everything() -> None:
@@ -175,7 +178,7 @@ def test_a_finished_task_refuses_everything() -> None:
     assert all(apply(done, each, NOW) == AlreadyOver(TaskState.CANCELLED) for each in EVERY_HAPPENING)
 
 
-BIRTHS = [None, AlreadySent("b1", "reports", NOW - 50), AskingFirst("ap_1", 1000)]
+BIRTHS = [None, AlreadySent("b1", "reports", NOW - 50), HeldForApproval("ap_1", 1000)]
 
 
 @given(
@@ -184,10 +187,10 @@ BIRTHS = [None, AlreadySent("b1", "reports", NOW - 50), AskingFirst("ap_1", 1000
     st.lists(st.sampled_from(EVERY_HAPPENING), max_size=12),
 )
 def test_any_order_of_happenings_leaves_a_legal_state_and_the_end_is_the_end(
-    birth: AlreadySent | AskingFirst | None, tool_class: ToolClass, events: list[h.TransitionEvent]
+    birth: AlreadySent | HeldForApproval | None, tool_class: ToolClass, events: list[h.TransitionEvent]
 ) -> None:
     draft = a_task(tool_class=tool_class)
-    task = born(draft, birth, now_ms=NOW, owner="node", fence=7)
+    task = create(draft, birth, now_ms=NOW, owner="node", fence=7)
     possible_runs = 1 if task.may_have_been_sent else 0
     for at, event in enumerate(events, start=NOW):
         after = apply(task, event, at)
@@ -226,7 +229,7 @@ def check_shown(before: Task, task: Task) -> None:
 
 
 def test_a_promoted_call_is_born_running_with_its_attempt() -> None:
-    task = born(a_task(), AlreadySent("b1", "reports", NOW - 50), now_ms=NOW, owner="n", fence=7)
+    task = create(a_task(), AlreadySent("b1", "reports", NOW - 50), now_ms=NOW, owner="n", fence=7)
     assert task.state is TaskState.RUNNING
     assert task.last_attempt == an_attempt(fence=7, sent_at_ms=NOW - 50)
     assert task.execution_deadline_ms == NOW - 50 + 60_000
@@ -234,17 +237,17 @@ def test_a_promoted_call_is_born_running_with_its_attempt() -> None:
 
 def test_a_later_round_that_was_out_keeps_the_state_that_it_brought() -> None:
     sent = AlreadySent("b1", "reports", NOW - 50, b'"first"')
-    task = born(a_task(), sent, now_ms=NOW, owner="n", fence=7)
+    task = create(a_task(), sent, now_ms=NOW, owner="n", fence=7)
     assert (task.request_state, task.between_rounds) == (b'"first"', False)
 
 
 def test_a_call_that_nothing_holds_up_is_born_queued() -> None:
-    assert born(a_task(), None, now_ms=NOW, owner="n", fence=7).state is TaskState.QUEUED
+    assert create(a_task(), None, now_ms=NOW, owner="n", fence=7).state is TaskState.QUEUED
 
 
 def test_a_round_ends_once_however_often_it_asks() -> None:
-    once = moved(a_task(), DISPATCHED, h.InputAsked(("a",), ends_round=True))
-    again = moved(once, h.InputAsked(("b",), ends_round=True))
+    once = moved(a_task(), DISPATCHED, h.InputRequested(("a",), ends_round=True))
+    again = moved(once, h.InputRequested(("b",), ends_round=True))
     assert again.question_keys == ("a", "b")
     assert (again.last_attempt, again.unanswered_sends) == (once.last_attempt, 0)
     assert again.last_attempt is not None
@@ -252,7 +255,7 @@ def test_a_round_ends_once_however_often_it_asks() -> None:
 
 
 def test_a_call_that_needs_an_approver_is_born_waiting() -> None:
-    task = born(a_task(), AskingFirst("ap_1", 1000), now_ms=NOW, owner="n", fence=7)
+    task = create(a_task(), HeldForApproval("ap_1", 1000), now_ms=NOW, owner="n", fence=7)
     assert (task.state, task.approval_deadline_ms) == (TaskState.AWAITING_APPROVAL, NOW + 1000)
     assert task.status_message == "Awaiting approval"
 
@@ -263,11 +266,11 @@ def test_events_are_named_as_callers_know_them() -> None:
     assert event_of(None, queued) is TaskEvent.CREATED
     assert event_of(queued, queued) is None
     assert event_of(queued, running) is TaskEvent.STATUS
-    assert event_of(running, moved(running, h.ResultCame(b"{}"))) is TaskEvent.COMPLETED
-    assert event_of(running, moved(running, h.ResultCame(b"{}", is_error=True))) is TaskEvent.FAILED
+    assert event_of(running, moved(running, h.ResultReceived(b"{}"))) is TaskEvent.COMPLETED
+    assert event_of(running, moved(running, h.ResultReceived(b"{}", is_error=True))) is TaskEvent.FAILED
     assert event_of(running, moved(running, h.ContactLost(b"{}", "lost"))) is TaskEvent.FAILED
     assert event_of(queued, moved(queued, h.Cancelled())) is TaskEvent.CANCELLED
-    waiting = moved(queued, h.ApprovalAsked("ap_1", NOW))
+    waiting = moved(queued, h.ApprovalRequested("ap_1", NOW))
     assert event_of(waiting, moved(waiting, h.ApprovalExpired(b"{}"))) is TaskEvent.EXPIRED
 
 

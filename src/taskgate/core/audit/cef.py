@@ -10,11 +10,6 @@ from typing import Final
 
 from taskgate.core.audit.chain import Row
 
-# Finding rows of the audit log, and writing them for other systems: which rows are meant, and one row as a CEF line.
-#
-# CEF is the line format that collectors of security events read. Values come from callers and servers, so everything
-# that has a meaning in CEF, and every line break, is escaped.
-
 _SEVERE: Final = ("denied", "call_denied", "quarantine", "broken", "revoked", "erased")
 _FIELDS: Final = {
     "suser": "principal",
@@ -30,7 +25,7 @@ _LABELS: Final = {"cs1": "scope", "cs2": "server", "cs3": "tool", "cs4": "rule"}
 
 
 def cef_line(row: Row, version: str) -> bytes:
-    """One row for a collector. The hash comes along, so that a line can be found again in the log."""
+    """Return one row as a CEF line. It includes the hash, so that the row can be found in the log."""
     entry = row.entry
     severity = 6 if any(word in entry.event for word in _SEVERE) else 3
     head = "|".join(

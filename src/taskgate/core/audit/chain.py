@@ -22,7 +22,7 @@ CHAIN_BEGAN = "chain_began"
 
 
 class AuditEntry(msgspec.Struct, frozen=True):
-    """One fact worth proving later. Empty strings mean "does not apply"."""
+    """One auditable fact. An empty string means "does not apply"."""
 
     at_ms: int
     event: str
@@ -47,13 +47,13 @@ class AuditEntry(msgspec.Struct, frozen=True):
 
 
 def revisions(policy: str, scope: str) -> str:
-    """By what a call was judged: the rules, and the set of servers and tools that its scope gave."""
+    """Return the revisions by which a call was judged: that of the rules, and that of the scope's servers and tools."""
     return f"{policy}/{scope}" if scope else policy
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """An entry in its place in the chain. Numbers start at 1 and have no gaps."""
+    """An entry at its position in the chain. Numbers start at 1 and have no gaps."""
 
     number: int
     previous: str
@@ -62,7 +62,7 @@ class Row:
 
 
 class Head(NamedTuple):
-    """A row of a chain that stands beside others."""
+    """A row of another chain."""
 
     chain_id: str
     number: int
@@ -70,49 +70,51 @@ class Head(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Whole:
-    """The sequence is unbroken; `head` is the hash to remember somewhere safe."""
+class ChainIntact:
+    """The sequence is unbroken; `head` is the hash to store in a safe place."""
 
     rows: int
     head: str
 
 
 @dataclass(frozen=True, slots=True)
-class Broken:
+class ChainBroken:
     """The first row that does not fit, and why."""
 
     number: int
     problem: str
 
 
-Verified: TypeAlias = Whole | Broken
+Verified: TypeAlias = ChainIntact | ChainBroken
 
 
 def row_bytes(number: int, previous: str, entry: AuditEntry) -> bytes:
-    """The canonical bytes of a row, over which its hash is taken."""
+    """Return the canonical bytes of a row, which its hash covers."""
     return canonical({"format": FORMAT, "number": number, "previous": previous, "entry": _plain(entry)})
 
 
 def next_row(last: Row | None, entry: AuditEntry) -> Row:
-    """The row that records `entry` after `last`."""
+    """Return the row that records `entry` after `last`."""
     number, previous = (1, GENESIS) if last is None else (last.number + 1, last.hash)
     return Row(number, previous, digest_of_bytes(row_bytes(number, previous, entry)), entry)
 
 
 def chain(last: Row | None, entries: Iterable[AuditEntry]) -> Iterator[Row]:
-    """Several rows in a row, for batches."""
+    """Return several consecutive rows, for batches."""
     for entry in entries:
         last = next_row(last, entry)
         yield last
 
 
 def beginning(chain_id: str, heads: Iterable[Head]) -> AuditEntry:
-    """The first entry of a chain beside others: it names where they ended, so that none of them can be cut or lost unseen."""
+    """Return the first entry of an additional chain: it names the heads of the other chains, so that truncation or loss
+    of one is detected.
+    """
     return AuditEntry(0, CHAIN_BEGAN, name=chain_id, kind="chain", arguments=[list(head) for head in heads])
 
 
 def heads_named(entry: AuditEntry) -> tuple[Head, ...]:
-    """The ends of other chains that this entry vouches for. Raises ValueError if it does not say them."""
+    """Return the heads of other chains that this entry names. Raises ValueError if they cannot be parsed."""
     if entry.event != CHAIN_BEGAN:
         return ()
     try:
@@ -122,23 +124,23 @@ def heads_named(entry: AuditEntry) -> tuple[Head, ...]:
 
 
 def verify(rows: Iterable[Row], *, after: Row | None = None) -> Verified:
-    """Walk a sequence from its beginning (or from a row already trusted) and name the first row that does not fit."""
+    """Verify a sequence from its beginning (or from a trusted row) and return the first row that does not fit."""
     number, previous = (0, GENESIS) if after is None else (after.number, after.hash)
     for row in rows:
         if row.number != number + 1:
-            return Broken(number + 1, f"row {number + 1} is missing: the next row found is {row.number}")
+            return ChainBroken(number + 1, f"row {number + 1} is missing: the next row found is {row.number}")
         if row.previous != previous:
-            return Broken(row.number, "it does not continue the row before it")
+            return ChainBroken(row.number, "it does not continue the row before it")
         if digest_of_bytes(row_bytes(row.number, row.previous, row.entry)) != row.hash:
-            return Broken(row.number, "its content was changed after it was written")
+            return ChainBroken(row.number, "its content was changed after it was written")
         number, previous = row.number, row.hash
-    return Whole(number, previous)
+    return ChainIntact(number, previous)
 
 
 def verify_beside(rows: Iterable[Row], named: Mapping[int, str], *, after: Row | None = None) -> Verified:
-    """Walk one of several chains: it must be whole, and hold every row that other chains name, by number and hash.
+    """Verify one of several chains: it must be intact and contain every row that other chains name, by number and hash.
 
-    What was before `after` was forgotten on purpose.
+    Rows up to `after` were deleted by retention.
     """
     cut = after.number if after is not None else 0
     missing = {number: digest for number, digest in named.items() if number > cut}
@@ -150,15 +152,15 @@ def verify_beside(rows: Iterable[Row], named: Mapping[int, str], *, after: Row |
             yield row
 
     found = verify(watched(), after=after)
-    if isinstance(found, Whole) and missing:
-        return Broken(min(missing), "another chain names it as it was, and it is gone or another one")
+    if isinstance(found, ChainIntact) and missing:
+        return ChainBroken(min(missing), "another chain names it as it was, and it is gone or another one")
     return found
 
 
 def export_line(row: Row, chain_id: str = "") -> bytes:
-    """One line of the JSONL export: canonical, so that the hash can be recomputed from the line alone.
+    """Return one line of the JSONL export, in canonical form, so that the hash can be recomputed from the line alone.
 
-    `chain_id` where there are several chains.
+    `chain_id` is set if there are several chains.
     """
     line: dict[str, Any] = {"chain": chain_id} if chain_id else {}
     line |= {
@@ -172,12 +174,12 @@ def export_line(row: Row, chain_id: str = "") -> bytes:
 
 
 def from_export(line: Mapping[str, Any]) -> Row:
-    """A row from a parsed line of the export."""
-    said = line["entry"]
-    unknown = set(said).difference(AuditEntry.__struct_fields__)
+    """Return the row of a parsed line of the export."""
+    stored = line["entry"]
+    unknown = set(stored).difference(AuditEntry.__struct_fields__)
     if unknown:
         raise ValueError(f"the entry has fields this version does not know: {', '.join(sorted(unknown))}")
-    entry = {**said, "hidden": tuple(said["hidden"]), "approvers": tuple(said["approvers"])}
+    entry = {**stored, "hidden": tuple(stored["hidden"]), "approvers": tuple(stored["approvers"])}
     return Row(line["number"], line["previous"], line["hash"], AuditEntry(**entry))
 
 

@@ -8,7 +8,7 @@ from taskgate.core.audit.chain import AuditEntry
 
 
 class AuditFilter(msgspec.Struct, frozen=True):
-    """Empty means any. `text` is looked for in every field, whatever its case."""
+    """Empty fields match any row. `text` is searched in every field, case-insensitively."""
 
     event: str = ""
     caller: str = ""

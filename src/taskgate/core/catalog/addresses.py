@@ -1,10 +1,9 @@
-"""Addresses of interfaces (`ui://`) and skills (`skill://`) that several servers may use for different things.
+"""URIs of interfaces (`ui://`) and skills (`skill://`) that several servers may use for different things.
 
-An address passes unchanged while one server alone uses it. Where several do, each gets a *named* address, which has the
-server in front: `ui://clock/app.html` of the server `b` is `ui://b.taskgate/clock/app.html`. The named form follows
-from server and address alone, so it means the same in every gateway and at any time. An address that was handed out
-unchanged stays that server's: a client may hold it. What a resource is called by its own server is its *own* address;
-rules and pins know it by that.
+A URI is unchanged while only one server uses it. If several do, each gets a *named* URI with the server in front:
+`ui://clock/app.html` of the server `b` is `ui://b.taskgate/clock/app.html`. The named form depends only on server and
+URI, so it means the same in every gateway at any time. A URI that was returned unchanged stays assigned to that server,
+because a client may have stored it. The URI that a server itself uses is its *own* URI; rules and pins use that one.
 """
 
 from __future__ import annotations
@@ -15,40 +14,40 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 SUFFIX: Final = ".taskgate"
-OURS: Final = "ui://taskgate/"
-"""Where the gateway's own interfaces are."""
+OWN_PREFIX: Final = "ui://taskgate/"
+"""Prefix of the gateway's own interfaces."""
 _NAMED: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*://)([A-Za-z0-9_-]+)\.taskgate/(.+)", re.DOTALL)
 _HIERARCHY: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://.")
 
 
 class Address(NamedTuple):
-    """A resource as its own server knows it."""
+    """A resource by the URI of its own server."""
 
     server: str
     uri: str
 
 
 def named_address(server: str, uri: str) -> str:
-    """The address that has its server in front. Only for URIs of the form `scheme://...`."""
+    """Return the URI with its server in front. Only for URIs of the form `scheme://...`."""
     scheme, mark, rest = uri.partition("://")
     return f"{scheme}{mark}{server}{SUFFIX}/{rest}"
 
 
 def read_named(uri: str) -> Address | None:
-    """The server and the own address in a named address; None for any other."""
+    """Return the server and the own URI of a named URI; None for any other."""
     found = _NAMED.fullmatch(uri)
     return Address(found[2], found[1] + found[3]) if found is not None else None
 
 
 def own_address(server: str, uri: str) -> str:
-    """What a server calls the resource that its callers know by `uri`."""
+    """Return the server's own URI of a resource that its callers know as `uri`."""
     found = read_named(uri)
     return found.uri if found is not None and found.server == server else uri
 
 
 def is_reserved(uri: str) -> bool:
-    """Whether the address has a meaning of its own in the gateway, so that no server can be given it unchanged."""
-    return uri.startswith(OURS) or read_named(uri) is not None
+    """Whether the URI has a meaning in the gateway, so that no server can use it unchanged."""
+    return uri.startswith(OWN_PREFIX) or read_named(uri) is not None
 
 
 def can_be_named(uri: str) -> bool:
@@ -56,16 +55,16 @@ def can_be_named(uri: str) -> bool:
 
 
 Overlap = Callable[[str], Iterable[str]]
-"""The addresses at and above an address that mean the same thing or hold it."""
+"""Returns the URIs that overlap with a URI because they are equal to it or contain it."""
 
 
-def itself(address: str) -> tuple[str, ...]:
-    """For resources that stand alone: two overlap if they are equal."""
+def only_itself(address: str) -> tuple[str, ...]:
+    """For separate resources: two overlap if they are equal."""
     return (address,)
 
 
 def folders_above(root: str) -> tuple[str, ...]:
-    """For folders: two overlap if one is in the other."""
+    """For folders: two overlap if one contains the other."""
     scheme, mark, path = root.partition("://")
     parts = path.split("/")
     return tuple(f"{scheme}{mark}{'/'.join(parts[:end])}" for end in range(1, len(parts) + 1))
@@ -73,14 +72,16 @@ def folders_above(root: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Claims:
-    """Which servers use which addresses. `held` is who was given an address unchanged before."""
+    """Which servers use which URIs. `held`: the server to which a URI was assigned unchanged before."""
 
     by_server: Mapping[str, Iterable[str]]
     held: Mapping[str, str]
-    above: Overlap = itself
+    above: Overlap = only_itself
 
     def renamed(self) -> frozenset[Address]:
-        """Those that are shown under their named address, because another server uses or was given an overlapping one."""
+        """Return those that are shown under their named URI, because another server uses or was assigned an overlapping
+        one.
+        """
         at: dict[str, set[str]] = {}
         below: dict[str, set[str]] = {}
         users = [(server, uri) for server, uris in self.by_server.items() for uri in uris]

@@ -1,8 +1,9 @@
-"""MCP Apps (`io.modelcontextprotocol/ui`): the user interface that a tool declares, and whether it is for the model or for apps.
+"""MCP Apps (`io.modelcontextprotocol/ui`): the user interface of a tool, and whether the tool is for the model or for
+apps.
 
-A tool names its interface by an address in `_meta`: `ui.resourceUri`, or one of the older keys `ui/resourceUri` and
-`openai/outputTemplate`. `ui.visibility` says whether the model, apps, or both may call the tool; both if it is missing.
-The older keys for the same are `openai/visibility` and `openai/widgetAccessible`.
+A tool refers to its interface by a URI in `_meta`: `ui.resourceUri`, or one of the older keys `ui/resourceUri` and
+`openai/outputTemplate`. `ui.visibility` lists whether the model, apps, or both may call the tool; the default is both.
+The older keys for it are `openai/visibility` and `openai/widgetAccessible`.
 """
 
 from __future__ import annotations
@@ -33,24 +34,24 @@ def supports_apps(capabilities: Mapping[str, Any]) -> bool:
 
 
 def extension_settings(capabilities: Mapping[str, Any], extension: str) -> Mapping[str, Any] | None:
-    """What a peer declares about an extension; None if it does not declare it."""
+    """Return what a peer declares about an extension; None if it does not declare it."""
     extensions = capabilities.get("extensions")
     settings = extensions.get(extension) if isinstance(extensions, Mapping) else None
     return settings if isinstance(settings, Mapping) else None
 
 
 def ui_addresses(definition: Mapping[str, Any]) -> tuple[str, ...]:
-    """The addresses of a tool's interface, each once. A tool that has several means the same by all of them, or is odd."""
+    """Return the URIs of a tool's interface without duplicates."""
     meta = definition.get(META)
     if not isinstance(meta, Mapping):
         return ()
     ui = meta.get("ui")
     nested = ui.get(RESOURCE_URI) if isinstance(ui, Mapping) else None
     found = (nested, *(meta.get(key) for key in FLAT_KEYS))
-    return tuple(dict.fromkeys(uri for uri in found if isinstance(uri, str) and _usable(uri)))
+    return tuple(dict.fromkeys(uri for uri in found if isinstance(uri, str) and _is_valid(uri)))
 
 
-def _usable(uri: str) -> bool:
+def _is_valid(uri: str) -> bool:
     return uri.startswith(UI_SCHEME) and len(UI_SCHEME) < len(uri) <= _LONGEST
 
 
@@ -77,7 +78,7 @@ def _visibility(meta: Any) -> list[Any] | None:
 
 
 def with_addresses(tool: Members, shown: Mapping[str, str | None]) -> None:
-    """Give a tool's listing the addresses under which a caller finds its interface; None takes an address out."""
+    """Replace the interface URIs of a listed tool by those that the caller uses; None removes one."""
     meta = wire.members_of(tool[META])
     for holder, key in _places(meta):
         members = meta if holder is None else wire.members_of(meta[holder])
@@ -104,7 +105,7 @@ def _places(meta: Members) -> Iterator[tuple[str | None, str]]:
 
 
 def with_interface(tool: Members, uri: str) -> None:
-    """Declare an interface for a tool that has none, in the present and in the older form."""
+    """Declare an interface for a tool that has none, in the current and in the older form."""
     meta = wire.members_of(tool[META]) if META in tool and bytes(tool[META])[:1] == b"{" else {}
     ui = meta.get("ui")
     inner = wire.members_of(ui) if ui is not None and bytes(ui)[:1] == b"{" else {}

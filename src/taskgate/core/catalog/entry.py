@@ -42,7 +42,7 @@ NAMED_BY: Final = {
 
 @dataclass(frozen=True, slots=True)
 class CatalogEntry:
-    """`name` is the upstream's own: a tool's or prompt's name, a resource's URI, a template's URI template."""
+    """`name` is the server's own: the name of a tool or prompt, the URI of a resource, the URI template of a template."""
 
     kind: EntryKind
     server: str
@@ -53,7 +53,7 @@ class CatalogEntry:
 
     @property
     def digest(self) -> str:
-        """The digest of the whole definition, computed once: it costs more than everything else about a call."""
+        """The digest of the whole definition, computed once: it costs more than the rest of a call."""
         known: str | None = self._memo.get("digest")
         if known is None:
             known = self._memo["digest"] = definition_digest(self.definition)
@@ -61,7 +61,7 @@ class CatalogEntry:
 
     @property
     def task_support(self) -> TaskSupport | None:
-        """What the upstream itself says about calling this tool as a task. Looked for once; every call of it asks."""
+        """The `taskSupport` that the server declares for this tool. Computed once, used by every call."""
         if "task_support" not in self._memo:
             self._memo["task_support"] = upstream_support(self.definition)
         found: TaskSupport | None = self._memo["task_support"]
@@ -69,7 +69,7 @@ class CatalogEntry:
 
     @property
     def ui_addresses(self) -> tuple[str, ...]:
-        """Where a tool says its user interface is, as its server writes it."""
+        """The URIs of a tool's user interface, as its server declares them."""
         if "ui" not in self._memo:
             self._memo["ui"] = apps.ui_addresses(self.definition)
         found: tuple[str, ...] = self._memo["ui"]
@@ -77,7 +77,7 @@ class CatalogEntry:
 
     @property
     def is_for_model(self) -> bool:
-        """Whether the server lets a model see the tool."""
+        """Whether the server allows a model to see the tool."""
         if "model" not in self._memo:
             self._memo["model"] = apps.is_for_model(self.definition)
         found: bool = self._memo["model"]
@@ -85,7 +85,7 @@ class CatalogEntry:
 
     @property
     def header_params(self) -> tuple[ParamHeader, ...] | None:
-        """The arguments of a tool that are also sent as headers; None where the declaration breaks the rules."""
+        """The arguments of a tool that are also sent as headers; None if the declaration is invalid."""
         if "headers" not in self._memo:
             try:
                 self._memo["headers"] = param_headers_of(self.input_schema)
@@ -96,7 +96,7 @@ class CatalogEntry:
 
     @property
     def skill(self) -> Skill:
-        """The entry as a skill. Only valid ones are in lists."""
+        """The entry as a skill. Lists have only valid ones."""
         if "skill" not in self._memo:
             self._memo["skill"] = read_skill(self.definition)
         found: Skill = self._memo["skill"]
@@ -113,8 +113,8 @@ class CatalogEntry:
 
 
 def read_entry(kind: EntryKind, server: str, raw: Raw, max_depth: int = wire.DEEPEST) -> CatalogEntry | None:
-    """One entry of a list; None if it has no name or an endless one, or is a skill that breaks the specification. Raises
-    BeyondLimits if it is nested deeper.
+    """Parse one entry of a list; None if it has no name, a name that is too long, or is an invalid skill. Raises
+    BeyondLimits if it is nested too deeply.
     """
     text = bytes(raw)
     definition = wire.parse_strictly(text, max_depth)
@@ -125,13 +125,13 @@ def read_entry(kind: EntryKind, server: str, raw: Raw, max_depth: int = wire.DEE
 
 
 def name_in(kind: EntryKind, definition: Any) -> str | None:
-    """The name or URI that an entry goes by, if it has a usable one."""
+    """Return the name or URI of an entry, if it is valid."""
     name = definition.get(NAMED_BY[kind]) if type(definition) is dict else None
     return name if type(name) is str and 0 < len(name) <= MAX_NAME else None
 
 
 def read_entries(kind: EntryKind, server: str, listed: Raw) -> Iterator[CatalogEntry]:
-    """The usable entries of a list that was kept. One from a server is read by `gateway.catalog.fetch_lists`."""
+    """Return the valid entries of a stored list. Lists from servers are read by `gateway.catalog.fetch_lists`."""
     try:
         elements = _elements(listed)
     except msgspec.MsgspecError:
@@ -141,7 +141,7 @@ def read_entries(kind: EntryKind, server: str, listed: Raw) -> Iterator[CatalogE
 
 
 def skill_fault(raw: Raw) -> str | None:
-    """Which rule an entry of `skills/list` breaks, with the address of the skill; None for a valid one."""
+    """Return which rule an entry of `skills/list` violates, with the URI of the skill; None for a valid one."""
     definition = wire.parse_strictly(bytes(raw))
     return _skill_fault(definition if type(definition) is dict else {})
 

@@ -12,13 +12,13 @@ from taskgate.core import wire
 from taskgate.core.errors import TaskgateError
 
 MARK: Final = b'"uri"'
-"""A result without this hands out no URI: cheap to look for, also in results that nobody would want to parse."""
+"""A result without this has no URI. Cheap to search for, also in results that are too large to parse."""
 MAX_LINKS: Final = 1_000
 MAX_URI: Final = 2_048
 
 
 def uris_in(result: bytes) -> list[str]:
-    """The URIs in the result of `tools/call`, `prompts/get` or `resources/read`; the first thousand of them."""
+    """Return the URIs in the result of `tools/call`, `prompts/get` or `resources/read`; at most a thousand."""
     if MARK not in result:
         return []
     try:
@@ -33,8 +33,8 @@ _A_URI: Final = re.compile(rb'"uri"[ \t\r\n]{0,100}+:[ \t\r\n]{0,100}+("(?:[^"\\
 
 
 def uris_between(result: bytes, begin: int, end: int) -> list[str]:
-    """The URIs whose mark begins in this part of a result that is too large to be read whole. It finds every member `uri`,
-    wherever it stands, so it may find more than `uris_in`.
+    """Return the URIs whose mark begins in this part of a result that is too large to parse. It finds every member
+    `uri` at any place, so it may find more than `uris_in`.
     """
     found: dict[str, None] = {}
     at = result.find(MARK, begin, end + len(MARK) - 1)
@@ -78,7 +78,7 @@ def _list(value: Any) -> list[Any]:
 
 
 def scheme_of(uri: str) -> str | None:
-    """What stands before the colon of a URI or URI template, if it can be the name of a scheme."""
+    """Return the scheme of a URI or URI template, if it has a valid one."""
     scheme, colon, _ = uri.partition(":")
-    usable = scheme.isascii() and scheme[:1].isalpha() and all(c.isalnum() or c in "+-." for c in scheme)
-    return scheme.lower() if colon and usable else None
+    valid = scheme.isascii() and scheme[:1].isalpha() and all(c.isalnum() or c in "+-." for c in scheme)
+    return scheme.lower() if colon and valid else None

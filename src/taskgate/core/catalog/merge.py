@@ -15,25 +15,12 @@ from taskgate.core.catalog.entry import CatalogEntry, EntryKind
 from taskgate.core.catalog.names import NameStyle, NameTable
 from taskgate.core.catalog.own_tool_names import RESERVED_NAMES
 
-# Many upstreams' lists as one catalog: in a fixed order, each entry under one name, nothing lost without a word.
-#
-# Servers come in the order given, entries in their server's own order. Tools and prompts are renamed by the name table;
-# resources keep their URIs, and where two servers offer the same one the first wins. What a caller may see is decided
-# before merging.
-#
-# Pages of a merged list, by cursors that mean nothing to anyone but us.
-#
-# A cursor names a place in one list, which it knows by a digest of all entries. If the list has changed since, the
-# cursor is refused instead of skipping or repeating entries: the caller starts again and gets the new list whole.
-#
-# The URIs that a result hands to its caller: links to resources, embedded resources, and what was read.
-
 MAX_PER_SERVER = 10_000
 
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """One list out of many. `entries` maps the name shown to callers (or the URI) to its entry; `notes` are warnings."""
+    """One list of several. `entries` maps the name shown to callers (or the URI) to its entry; `notes` are warnings."""
 
     entries: Mapping[str, CatalogEntry]
     names: NameTable | None
@@ -50,11 +37,11 @@ def merge(
     prefixes: Mapping[str, str] = MappingProxyType({}),
     address: Callable[[CatalogEntry], str] | None = None,
 ) -> Merged:
-    """Merge the lists of one kind, given per server. `address` is what callers know a resource by."""
+    """Merge the lists of one kind, given per server. `address` returns the URI that callers use for a resource."""
     notes: list[str] = []
     entries = [entry for server, found in listed.items() for entry in _bounded(kind, server, found, per_server, notes)]
     if kind in (EntryKind.TOOL, EntryKind.PROMPT):
-        # The gateway has tools of its own, and no prompts.
+        # The gateway has own tools, but no prompts.
         taken = reserved if kind is EntryKind.TOOL else ()
         names = NameTable.build([(entry.server, entry.name) for entry in entries], style, taken, prefixes)
         notes += [str(collision) for collision in names.refused]
@@ -71,7 +58,7 @@ def _bounded(
         if entry.name in kept:
             notes.append(f"Server {server!r} lists the {kind.value} {entry.name[:80]!r} twice; the first one is used.")
         elif len(kept) >= limit:
-            notes.append(f"Server {server!r} lists more than {limit} {kind.value}s; the rest is left out.")
+            notes.append(f"Server {server!r} lists more than {limit} {kind.value}s; the rest is omitted.")
             break
         else:
             kept[entry.name] = entry

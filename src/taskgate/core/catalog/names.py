@@ -1,10 +1,9 @@
-"""What an upstream's tool or prompt is called towards callers, and how a called name finds its way back.
+"""Names of tools and prompts as callers see them, and the way back from a called name.
 
-A prefixed name is `server__tool` in the characters every client accepts, at most 48 of them; a name that had to be
-changed or cut ends in `_xxxx`, four characters of a digest of the true pair, so it stays the same from run to run. Two
-things that would be called alike, or that look alike to a person or a model, are refused *both*: to serve one of them
-would let the other's server take its calls. Nothing here knows what a tool is or whether a caller may see it. The
-merged catalog builds the table; listing and dispatch both read it.
+A prefixed name is `server__tool` in characters that every client accepts, at most 48 of them. A name that had to be
+changed or cut ends in `_xxxx`, four characters of a digest of the original pair, so it is stable. If two names would be
+equal, or look alike to a reader or a model, *both* are refused: serving one of them would let its server receive the
+calls of the other. The merged catalog builds the table; listing and dispatch both read it.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from types import MappingProxyType
 from typing import assert_never
 
 from taskgate.core.catalog.own_tool_names import RESERVED_NAMES
-from taskgate.core.text.confusables import without_piles
+from taskgate.core.text.confusables import limit_combining_marks
 
 Pair = tuple[str, str]
 
@@ -32,12 +31,12 @@ _FOREIGN = re.compile(r"[^A-Za-z0-9_-]")
 _SUFFIX_LENGTH = 5
 _SERVER_ROOM = 16
 _ALIAS_MAX = 1024
-# Longer names are told apart by what they begin with; nobody reads further.
+# Longer names are compared by their beginning.
 _FOLDED_MAX = 4096
 
 
 class NameStyle(StrEnum):
-    """How a scope names what it shows: with the server in front, or exactly as the upstream does."""
+    """How a scope names tools: with the server as a prefix, or exactly as the server does."""
 
     PREFIXED = "prefixed"
     PLAIN = "plain"
@@ -54,7 +53,7 @@ class CollisionReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Collision:
-    """Pairs that are not served because their names cannot be told apart, or belong to the gateway."""
+    """Pairs that are not served because their names cannot be distinguished, or are reserved."""
 
     wire: str
     pairs: tuple[Pair, ...]
@@ -72,7 +71,7 @@ def _explained(reason: CollisionReason, wire: str) -> str:
         case CollisionReason.CONFUSABLE:
             return f"the names look alike ({wire!r}), so none is served. Rename one of them."
         case CollisionReason.RESERVED:
-            return f"{wire!r} is a name of the gateway's own tools, so it is not served. Use prefixed names."
+            return f"{wire!r} is the name of a tool of the gateway, so it is not served. Use prefixed names."
         case CollisionReason.ALIAS:
             return f"{wire!r} reads as the alias of another tool, so none is served. Rename one of them."
         case _:
@@ -80,7 +79,7 @@ def _explained(reason: CollisionReason, wire: str) -> str:
 
 
 def wire_name(server: str, name: str) -> str:
-    """The prefixed name of one pair: `server__tool`, or a shortened form that ends in a digest of the pair."""
+    """Return the prefixed name of a pair: `server__tool`, or a shortened form that ends in a digest of the pair."""
     clean_server, clean_name = _FOREIGN.sub("_", server) or "_", _FOREIGN.sub("_", name) or "_"
     full = f"{clean_server}{SEPARATOR}{clean_name}"
     faithful = clean_server == server and clean_name == name and _splits_one_way(server)
@@ -93,7 +92,7 @@ def wire_name(server: str, name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class NameTable:
-    """Both directions of naming for one set of tools or prompts. Build it anew when the set changes."""
+    """Both directions of naming for a set of tools or prompts. Build a new one when the set changes."""
 
     style: NameStyle
     to_wire: Mapping[Pair, str]
@@ -108,9 +107,9 @@ class NameTable:
         reserved: Iterable[str] = RESERVED_NAMES,
         prefixes: Mapping[str, str] = MappingProxyType({}),
     ) -> NameTable:
-        """Name every pair, or refuse it together with whatever it would be confused with.
+        """Name every pair, or refuse it together with the pairs it would be confused with.
 
-        `prefixes` holds what stands in front of the names of a server instead of its id.
+        `prefixes` has the prefixes of servers that do not use their id.
         """
         candidate = {pair: _styled(pair, style, prefixes) for pair in dict.fromkeys(entries)}
         refused = tuple(_collisions(candidate, style, frozenset(map(_fold, reserved))))
@@ -119,7 +118,7 @@ class NameTable:
         return cls(style, to_wire, {wire: pair for pair, wire in to_wire.items()}, refused)
 
     def resolve(self, wire: str) -> Pair | None:
-        """The pair a called name stands for: the name we gave, or one of its two aliases. A refused pair has none."""
+        """Return the pair of a called name: the name in the table, or one of its two aliases. A refused pair has none."""
         found = self.from_wire.get(wire)
         if found is not None:
             return found
@@ -144,8 +143,8 @@ def _collisions(candidate: Mapping[Pair, str], style: NameStyle, reserved: froze
     for pair, wire in candidate.items():
         same.setdefault(wire, []).append(pair)
         alike.setdefault(_fold(wire), []).append(pair)
-        # A replaced character hides behind two different digests that names look alike, so the true names are compared as
-        # well. The separator cannot be part of a folded name: what folding drops includes control characters.
+        # Replaced characters and different digests could hide that names look alike, so the original names are compared
+        # as well. A folded name cannot contain the separator: folding removes control characters.
         if changed:
             alike.setdefault(f"{_fold(pair[0])}\0{_fold(pair[1])}", []).append(pair)
     for wire, pairs in same.items():
@@ -163,8 +162,8 @@ def _collisions(candidate: Mapping[Pair, str], style: NameStyle, reserved: froze
 
 
 def _splits_one_way(server: str) -> bool:
-    # `acme_` + `status` and `acme` + `_status` must not meet: a server part may neither hold the separator nor touch
-    # it.
+    # `acme_` + `status` and `acme` + `_status` must not be equal: a server part may neither contain the separator nor
+    # be adjacent to an underscore.
     return SEPARATOR not in server and not server.startswith("_") and not server.endswith("_")
 
 
@@ -174,17 +173,17 @@ def _digest4(server: str, name: str) -> str:
 
 
 def _fold(text: str) -> str:
-    """What a reader makes of a name: letter case, compatibility forms and unseen characters tell nothing apart."""
+    """Letter case, compatibility forms and invisible characters make no difference."""
     if text.isascii() and text.isprintable():
         return text.lower()
-    text = without_piles(text[:_FOLDED_MAX])
-    # Twice, because normalizing can bring forth letters that fold again.
+    text = limit_combining_marks(text[:_FOLDED_MAX])
+    # Twice, because normalizing can produce letters that fold again.
     seen = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text.casefold()).casefold())
     return "".join(c for c in seen if unicodedata.category(c) not in ("Cf", "Cc", "Mn"))
 
 
 def _alias_readings(wire: str) -> Iterator[Pair]:
-    # Both halves of an alias may themselves hold the separator, so every way to cut it is tried; the table decides.
+    # Both halves of an alias may contain the separator, so every split is tried against the table.
     if len(wire) > _ALIAS_MAX:
         return
     if wire.startswith("mcp__"):
@@ -214,5 +213,5 @@ def _unb64(text: str) -> str | None:
         decoded = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True).decode("utf-8")
     except (binascii.Error, ValueError):
         return None
-    # Only the canonical spelling counts, so that one pair has exactly one alias.
+    # Only the canonical spelling counts, so that a pair has exactly one alias.
     return decoded if _b64(decoded) == text else None

@@ -1,16 +1,15 @@
-"""The output schema that a tool is listed with where a notice of the gateway may replace the tool's own output.
+"""The output schema that a tool is listed with if a notice of the gateway may replace the tool's output.
 
-A call that takes long or waits for a person is answered with a notice that names its task; a result beyond its server's
-budget loses its structured content. Clients check structured content against the listed schema and reject what does not
-fit, so the listed schema allows the tool's own output and the notice. The gateway checks a tool's output against the
-tool's own schema.
+A call that takes long or needs approval returns a notice with its task; a result that exceeds its server's limit loses
+its structured content. Clients validate structured content against the listed schema, so the listed schema allows the
+tool's own output and the notice. The gateway validates a tool's output against the tool's own schema.
 
 Two shapes:
 
-- Where the root is a plain object schema it is kept, with its properties, definitions and unknown keywords, because clients build
+- A plain object schema at the root is kept, with its properties, definitions and unknown keywords, because clients generate
   types from them. The notice is declared by `patternProperties` and not as one more property: a property would be a field of the
-  type that a client builds, and would turn a mapping (`additionalProperties` without `properties`) into a record. What the root
-  requires moves into an `anyOf` beside the notice.
+  generated type, and would turn a mapping (`additionalProperties` without `properties`) into a record. The required properties
+  move into an `anyOf` beside the notice.
 - Any other root becomes the first alternative of a union.
 """
 
@@ -20,7 +19,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 NOTICE: Final = "taskgate_notice"
-"""The one member of the structured content of a notice."""
+"""The only member of the structured content of a notice."""
 
 _NOTICE_MEMBER: Final[Mapping[str, Any]] = {
     "description": "Instead of the tool's own output: the call goes on as a task, or its output was too large.",
@@ -48,7 +47,7 @@ _NOT_PLAIN: Final = frozenset(
         *("dependencies", "dependentRequired", "dependentSchemas"),
     )
 )
-"""Keywords at the root that may reject a notice, or that the shape with the root kept would have to merge with."""
+"""Keywords at the root that may reject a notice, or that the first shape would have to merge with."""
 
 _HOISTED: Final = ("$defs", "definitions")
 _ONE: Final = frozenset(
@@ -65,7 +64,7 @@ MAX_DEPTH: Final = 100
 
 
 class _CannotMove(Exception):
-    """The schema has an address of its own (`$id`), so its references would resolve differently in another place."""
+    """The schema has its own base URI (`$id`), so its references would resolve differently in another place."""
 
 
 def task_notice(task_id: str, status: str, message: str) -> dict[str, Any]:
@@ -77,12 +76,14 @@ def cut_notice(original_bytes: int, limit_bytes: int, message: str) -> dict[str,
 
 
 def describes_objects(schema: Any) -> bool:
-    """What the stateful generation demands of an output schema, and the only kind that its clients can read."""
+    """Whether the schema describes objects, as the stateful generation requires."""
     return isinstance(schema, Mapping) and schema.get("type") == "object"
 
 
 def with_notice(schema: Any) -> dict[str, Any] | None:
-    """A schema for a tool's own output and for our notice. None if there is none; then the tool is listed without a schema."""
+    """Return a schema for the tool's own output and for the notice. None if there is none; the tool is then listed
+    without a schema.
+    """
     if not isinstance(schema, Mapping):
         return None
     return _beside_own(schema) if _is_plain_object(schema) else _union(schema)
@@ -109,7 +110,7 @@ def _beside_own(schema: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _union(schema: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Its definitions move to the root under their names, so references to them stay valid; any other local reference is
+    """Definitions move to the root under their names, so references to them stay valid; other local references are
     redirected to the tool's schema in its new place.
     """
     try:
@@ -153,7 +154,7 @@ def _turned(reference: Any) -> Any:
         return reference
     pointer = reference[1:]
     if pointer and not pointer.startswith("/"):
-        # An anchor: found by its name wherever it is.
+        # An anchor is found by its name in any place.
         return reference
     if any(pointer.startswith(f"/{holder}/") for holder in _HOISTED):
         return reference

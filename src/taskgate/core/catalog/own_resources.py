@@ -30,4 +30,4 @@ LISTED: Final = (
     },
 )
 SERVER: Final = "taskgate"
-"""Under which name they are listed where every entry names its server."""
+"""The server name of these resources in lists in which every entry has a server."""

@@ -1,7 +1,7 @@
 """The names of the gateway's own tools.
 
-This is the only list of them: a tool is declared with one of these names, and the same names are reserved, so that no server can
-take the place of a tool of the gateway.
+This is the only list of them: a tool is declared with one of these names, and the same names are reserved, so that no
+server can take the place of a tool of the gateway.
 """
 
 from __future__ import annotations

@@ -32,13 +32,14 @@ class ArgumentKind(Enum):
     OBJECT = "object"
     TEXTS = "array"
     MESSAGE = "message"
-    """Listed as text. A content block in its place is taken too; the schema has no union for it, because several agent frameworks
-    cannot load a tool with one."""
+    """Listed as text. A content block is accepted as well; the schema has no union for it, because several agent
+    frameworks cannot load a tool with one.
+    """
 
 
 class Family(Enum):
-    """Helpers let a caller without tasks follow what it started; the facade is all of MCP as tools; search stands in
-    for a catalog too big to be read; the card shows tasks in the conversation; the tools for skills find and read them.
+    """Helpers let a caller without tasks follow its calls; the facade is all of MCP as tools; search replaces a catalog
+    that is too large to list; the card shows tasks in the conversation; the skill tools find and read skills.
     """
 
     HELPER = "helper"
@@ -75,7 +76,7 @@ class Parameter:
         return schema
 
     def read(self, value: Any) -> Any:
-        """The value, or an error that says what would be right. 5000.0 is a whole number, as in JSON Schema."""
+        """Return the value, or raise an error that states what is valid. 5000.0 is an integer, as in JSON Schema."""
         if type(value) is float and self.kind in (ArgumentKind.WHOLE, ArgumentKind.NUMBER) and math.isfinite(value):
             value = math.ceil(value) if self.kind is ArgumentKind.NUMBER or value.is_integer() else value
         if not self._fits(value):
@@ -142,7 +143,7 @@ class ToolFace:
     reads_only: bool = True
 
     def read(self, arguments: Any) -> dict[str, Any]:
-        """The arguments, checked, with defaults filled in; parameters that were left out and have none are missing."""
+        """Return the checked arguments with defaults filled in; omitted parameters without a default are missing."""
         given: Mapping[str, Any] = {} if arguments is None else arguments
         if type(given) is not dict:
             raise CallerError("invalid_params", "The arguments must be an object.")
@@ -152,7 +153,7 @@ class ToolFace:
                 raise CallerError("invalid_params", self._unknown(name, known))
         read: dict[str, Any] = {}
         for name, parameter in known.items():
-            # Frameworks that build types from the schema send null for what their model left out.
+            # Frameworks that generate types from the schema send null for parameters that the model omitted.
             if name in given and (given[name] is not None or parameter.required):
                 read[name] = parameter.read(given[name])
             elif parameter.required:
@@ -168,7 +169,7 @@ class ToolFace:
         return f"{self.name} has no parameter {name[:80]!r}; it takes {takes}.{hint}"
 
     def rendered(self, audience: Audience, *, interface: str | None = None, only_for_apps: bool = False) -> bytes:
-        """The entry in `tools/list`. `interface`: the address of the user interface that shows its results."""
+        """Return the entry in `tools/list`. `interface`: the URI of the user interface that shows its results."""
         required = [parameter.name for parameter in self.parameters if parameter.required]
         schema: dict[str, Any] = {
             "type": "object",

@@ -19,22 +19,24 @@ MAX_CURSOR = 256
 
 
 class InvalidCursor(CallerError):
-    """A cursor that we did not make, or that belongs to a list which is no more."""
+    """A cursor that the gateway did not issue, or that belongs to an outdated list."""
 
     def __init__(self) -> None:
-        super().__init__("invalid_cursor", "This cursor is not valid (any more). List again from the beginning.")
+        super().__init__(
+            "invalid_cursor", "This cursor is not valid, or the list has changed. List again from the beginning."
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Some entries, and the cursor for the next ones if there are any."""
+    """Some entries, and the cursor of the next page if there is one."""
 
     items: Sequence[bytes]
     next_cursor: str | None
 
 
 def page(items: Sequence[bytes], cursor: Any, size: int) -> Page:
-    """One page of encoded entries. `cursor` is whatever the caller sent, None for the first page."""
+    """Return one page of encoded entries. `cursor` is the caller's value, None for the first page."""
     start = 0 if cursor is None else _place(cursor, items)
     end = start + size
     return Page(items[start:end], _cursor(end, items) if end < len(items) else None)

@@ -29,7 +29,7 @@ class PinMode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Pin:
-    """What was accepted: the digest, and the definition itself so that a later difference can be shown."""
+    """What was accepted: the digest, and the definition, so that a later difference can be shown."""
 
     digest: str
     definition: Mapping[str, Any]
@@ -37,14 +37,14 @@ class Pin:
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """The definition is the one that is pinned (or pinning is off)."""
+    """The definition is the pinned one (or pinning is off)."""
 
     digest: str
 
 
 @dataclass(frozen=True, slots=True)
 class FirstSeen:
-    """Never seen before: pin it. `flags` are worth telling the operator."""
+    """Not seen before: pin it. `flags` are reported to the operator."""
 
     digest: str
     flags: tuple[Flag, ...]
@@ -52,7 +52,7 @@ class FirstSeen:
 
 @dataclass(frozen=True, slots=True)
 class PinChanged:
-    """Not what was pinned. `quarantined` means hide it and refuse calls until a person accepts it."""
+    """Not the pinned definition. `quarantined`: hide the tool and refuse calls until a person accepts it."""
 
     digest: str
     pinned: str
@@ -65,17 +65,19 @@ Pinned: TypeAlias = Accepted | FirstSeen | PinChanged
 
 
 def definition_digest(tool: Mapping[str, Any]) -> str:
-    """The digest of a whole definition: names, texts, both schemas, annotations, icons, `_meta` and unknown fields."""
+    """Return the digest of a whole definition: names, texts, both schemas, annotations, icons, `_meta` and unknown
+    fields.
+    """
     whole = dict(tool)
     try:
         return digest(whole)
     except AmbiguousJson:
-        # A hostile upstream must not escape its pin by sending what has no canonical bytes.
+        # A hostile server must not evade its pin by sending something without canonical bytes.
         return digest_of_bytes(json.dumps(whole, sort_keys=True, separators=(",", ":")).encode())
 
 
 def compare_pin(mode: PinMode, tool: Mapping[str, Any], pin: Pin | None, other_servers: Iterable[str] = ()) -> Pinned:
-    """Compare a tool, as the upstream just described it, with what was pinned."""
+    """Compare the current definition of a tool with the pinned one."""
     now = definition_digest(tool)
     if mode is PinMode.OFF or (pin is not None and pin.digest == now):
         return Accepted(now)

@@ -1,6 +1,6 @@
-"""Under which names pins and the quarantine know what is not a tool: interfaces and skills, by their own addresses.
+"""Keys under which pins and the quarantine store interfaces and skills, by their own URIs.
 
-A tool goes by its name. The prefix of an interface is the one that rules use for resources.
+The key of a tool is its name. The prefix of an interface is the one that rules use for resources.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def skill_key(uri: str) -> str:
 
 
 def kind_of(key: str) -> str:
-    """What a pinned name stands for, in a word for people."""
+    """Return what a key refers to, as a word for the console."""
     if key.startswith(RESOURCE_PREFIX):
         return "interface"
     return "skill" if key.startswith(SKILL_PREFIX) else "tool"

@@ -1,8 +1,8 @@
-"""The content of an interface as a definition: what is pinned of it, and how a change of it is shown to people.
+"""The content of an interface as a definition: what is pinned of it, and how a change is displayed.
 
-A host runs what is at a tool's `ui://` address, so a change there is a change of the tool. The digest covers every byte
-and every setting (content security policy, permissions). Texts are kept for comparing up to a limit; beyond it a change
-shows as another digest and another size.
+A host runs the content of a tool's `ui://` URI, so a change of it is a change of the tool. The digest covers every byte
+and every setting (content security policy, permissions). Texts are stored for comparison up to a limit; beyond it a
+change is shown as another digest and another size.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _TEXT: Final = "text"
 
 
 def content_bytes(content: Mapping[str, Any]) -> bytes | None:
-    """The bytes of one element of `contents`, as text or base64; None if it has neither."""
+    """Return the bytes of one element of `contents`, from text or base64; None if it has neither."""
     text, blob = content.get(_TEXT), content.get("blob")
     if isinstance(text, str):
         return text.encode("utf-8", "surrogatepass")
@@ -41,8 +41,8 @@ def sha256_of(content: bytes) -> str:
 
 
 def content_definition(uri: str, contents: Iterable[Any], listed: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """What is pinned of an interface, from the `contents` that reading it gave, and from its entry in `resources/list` if it has
-    one: hosts take settings from there that the content does not have.
+    """Return what is pinned of an interface: the `contents` that reading it returned, and its entry in `resources/list`
+    if there is one, because hosts take settings from it that the content lacks.
     """
     described = {"uri": uri, "contents": [_described(content) for content in contents]}
     return described if listed is None else {**described, "listed": dict(listed)}
@@ -62,7 +62,7 @@ def _described(content: Any) -> Any:
 
 
 def compare_content(mode: PinMode, definition: Mapping[str, Any], pin: Pin | None) -> Pinned:
-    """Compare what reading an interface gave with what was pinned of it. A program is not searched for suspicious characters."""
+    """Compare the content of an interface with the pinned content. Programs are not searched for deceptive characters."""
     now = definition_digest(definition)
     if mode is PinMode.OFF or (pin is not None and pin.digest == now):
         return Accepted(now)
@@ -72,7 +72,7 @@ def compare_content(mode: PinMode, definition: Mapping[str, Any], pin: Pin | Non
 
 
 def content_difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> Difference:
-    """As for tools, but of long texts only the lines that differ."""
+    """As for tools, but of long texts only the changed lines."""
     found = difference(dict(before), dict(after))
     return replace(found, changes=tuple(_shortened(change) for change in found.changes))
 
@@ -114,5 +114,5 @@ def _bounded(value: Any) -> Any:
 
 
 def changed_definition(digest: str, content_digest: str) -> str:
-    """The digest of a tool whose interface is not what was pinned: people who agreed to the tool agreed to another one."""
+    """Return the digest of a tool whose interface is not the pinned one: approvals were given for another tool."""
     return sha256_of(f"{digest} {content_digest}".encode())

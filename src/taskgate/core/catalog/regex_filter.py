@@ -11,7 +11,7 @@ _SIZE_LIMIT: Final = 1 << 20
 
 
 class RegexFilter:
-    """Matches anywhere in a name, like most tools that take an expression; without one, everything passes."""
+    """Matches anywhere in a name; without a pattern everything passes."""
 
     __slots__ = ("_validator",)
 
@@ -22,7 +22,7 @@ class RegexFilter:
         if len(pattern) > MAX_PATTERN:
             raise CallerError("invalid_params", f'"{name}" may have at most {MAX_PATTERN} characters.')
         try:
-            # Loaded when first needed, because an idle gateway should not carry it.
+            # Imported on first use, to keep an idle gateway small.
             import jsonschema_rs
 
             options = jsonschema_rs.RegexOptions(size_limit=_SIZE_LIMIT, dfa_size_limit=_SIZE_LIMIT)

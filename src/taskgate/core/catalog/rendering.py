@@ -16,11 +16,13 @@ from taskgate.core.wire import Members, Raw
 
 
 class Audience(NamedTuple):
+    """The properties of a caller that lists depend on."""
+
     generation: Generation
     speaks_tasks: bool = True
-    """Whether its revision has tasks at all: before 2025-11-25 nothing may be said about them."""
+    """Whether its revision has tasks: before 2025-11-25 lists must not mention them."""
     task_aware: bool = False
-    """Whether it declared that it knows tasks. Fixed for a session: what one call does changes nothing that is shown."""
+    """Whether it declared tasks. Fixed for a session."""
     renders_apps: bool = False
     """Whether its session declared MCP Apps. Lists of stateless callers do not depend on what a request declares."""
 
@@ -38,11 +40,12 @@ def render(
     interfaces: Mapping[str, str | None] = MappingProxyType({}),
     card: str | None = None,
 ) -> bytes:
-    """The entry as a caller sees it. Tools and prompts are renamed; a URI is only replaced where several servers use it.
+    """Return the entry as a caller sees it. Tools and prompts are renamed; a URI is replaced only if several servers
+    use it.
 
-    With `notices` a tool's result may be replaced by a notice of ours, and its output schema says so. `interfaces` has the
-    addresses of user interfaces that this caller is shown another address for, or none. `card` is the address of the gateway's own
-    interface, for a tool that has none itself.
+    `notices`: a notice of the gateway may replace the tool's result, and the output schema allows it. `interfaces` has
+    the URIs of user interfaces that have another URI for this caller, or none. `card` is the URI of the gateway's own
+    interface, for a tool without one.
     """
     if entry.kind not in (EntryKind.TOOL, EntryKind.PROMPT):
         return bytes(entry.raw) if wire_name == entry.name else _readdressed(entry, wire_name)
@@ -54,7 +57,7 @@ def render(
             apps.with_addresses(members, interfaces)
         if card is not None:
             apps.with_interface(members, card)
-        _tell_of_tasks(members, support, audience)
+        _set_task_support(members, support, audience)
         if "outputSchema" in members:
             _fit_output_schema(members, entry.definition["outputSchema"], audience, notices)
     return wire.join(members)
@@ -64,7 +67,7 @@ def _readdressed(entry: CatalogEntry, shown: str) -> bytes:
     return wire.join({**wire.members_of(entry.raw), NAMED_BY[entry.kind]: wire.raw(shown)})
 
 
-def _tell_of_tasks(members: Members, support: TaskSupport | None, audience: Audience) -> None:
+def _set_task_support(members: Members, support: TaskSupport | None, audience: Audience) -> None:
     if audience.generation is Generation.STATELESS:
         members.pop("execution", None)
     elif not audience.speaks_tasks:
@@ -79,8 +82,8 @@ def _tell_of_tasks(members: Members, support: TaskSupport | None, audience: Audi
 
 
 def _fit_output_schema(members: Members, schema: Any, audience: Audience, notices: bool) -> None:
-    """A stateful client that is shown an output schema of another type than object loses the whole list, so there such a schema
-    is left out, and the tool's output is what its text says.
+    """A stateful client rejects the whole list if an output schema has another type than object. Such a schema is
+    omitted, and the output of the tool is its text.
     """
     if audience.generation is Generation.STATEFUL and not describes_objects(schema):
         del members["outputSchema"]

@@ -32,9 +32,9 @@ MAX_PARTS: Final = 1500
 MAX_PATTERNS: Final = 100
 MAX_DEPTH: Final = 64
 BUDGET: Final = 2_000_000
-"""Units of `schema_work` that one check may cost: about 20 ms, during which nobody else is served."""
+"""Limit on the units of `schema_work` of one check: about 20 ms, during which the event loop is blocked."""
 MAX_EXPLAINED: Final = 64 * 1024
-"""Bytes. Finding out which part of a value does not fit takes many times as long as finding out that one does not."""
+"""Bytes. Finding the part of a value that is invalid takes many times as long as detecting that it is invalid."""
 
 _BACKTRACK_LIMIT: Final = 500
 _REGEX_BYTES: Final = 1 << 16
@@ -43,14 +43,14 @@ _SELF: Final = "taskgate:schema"
 
 
 class UnusableSchema(UpstreamError):
-    """A tool's schema cannot be used for checking."""
+    """A tool's schema cannot be used for validation."""
 
     def __init__(self, problem: str) -> None:
         super().__init__("unusable_schema", f"The tool's schema cannot be used: {problem}.")
 
 
 class InvalidArguments(CallerError):
-    """The arguments do not fit the tool's schema. Nothing was sent."""
+    """The arguments violate the tool's schema. Nothing was sent."""
 
     def __init__(self, tool: str, violations: tuple[Violation, ...]) -> None:
         listed = "; ".join(str(violation) for violation in violations)
@@ -61,7 +61,7 @@ class InvalidArguments(CallerError):
 
 
 class InvalidOutput(UpstreamError):
-    """The tool ran, and its structured output does not fit its own schema."""
+    """The tool ran, and its structured output violates its own schema."""
 
     def __init__(self, tool: str, violations: tuple[Violation, ...]) -> None:
         listed = "; ".join(str(violation) for violation in violations)
@@ -75,7 +75,7 @@ class InvalidOutput(UpstreamError):
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """One thing that does not fit: where, in the form of a JSON pointer, and why."""
+    """One violation: where, as a JSON pointer, and why."""
 
     path: str
     reason: str
@@ -90,7 +90,7 @@ class SchemaCheck:
     __slots__ = ("_dialect", "_schema", "_weight", "_work", "fits_whole", "without_looking")
 
     def __init__(self, schema: Mapping[str, Any], work: SchemaWork) -> None:
-        # Loaded when first needed, because an idle gateway should not carry it.
+        # Imported on first use, to keep an idle gateway small.
         import jsonschema_rs
 
         kind = jsonschema_rs.validator_for if "$schema" in schema else jsonschema_rs.Draft202012Validator
@@ -98,20 +98,20 @@ class SchemaCheck:
         validator = _compiled(jsonschema_rs, kind, schema)
         self._dialect = type(validator)
         self.fits_whole: Callable[[Any], bool] = validator.is_valid
-        """Whether a value fits. To be asked only where the work is bounded: see `without_looking`."""
+        """Whether a value is valid. Call it only if the work is bounded: see `without_looking`."""
         self._work = work
         self._weight: Weight | None = None
-        """Of the heaviest place in any value; None if that depends on how deep the value is."""
+        """The weight of the heaviest place in any value; None if it depends on the depth of the value."""
         with suppress(TooMuchWork):
             self._weight = self._work.heaviest(MAX_DEPTH)
         weight = self._weight or Weight(BUDGET)
         heaviest = weight.objects + weight.arrays + weight.values + weight.characters
         self.without_looking = BUDGET // max(1, heaviest)
-        """So many bytes can be checked whatever is in them."""
+        """Number of bytes that can be checked regardless of content."""
 
     @classmethod
     def compile(cls, schema: Any) -> SchemaCheck:
-        """Make a schema ready. Raises UnusableSchema."""
+        """Compile a schema. Raises UnusableSchema."""
         _refuse_hostile(schema)
         try:
             work = SchemaWork(schema)
@@ -122,9 +122,10 @@ class SchemaCheck:
         return cls(schema, work)
 
     def violations(self, value: Any, text: bytes | None = None) -> tuple[Violation, ...]:
-        """The first thing that does not fit; nothing if all does. Raises UnusableSchema where it would take too long.
+        """Return the first violation; empty if the value is valid. Raises UnusableSchema if the check would take too
+        long.
 
-        `text` is the JSON text that the value was read from, or any that holds it: its size bounds the work.
+        `text` is the JSON text of the value, or a text that contains it: its size bounds the work.
         """
         if text is None:
             text = json.dumps(value).encode()
@@ -138,7 +139,7 @@ class SchemaCheck:
         return (Violation(_pointer(place), reason[:300]),)
 
     def explainer(self, plain: Mapping[str, Any]) -> Explainer:
-        """Says why a value does not fit keywords without inner schemas; for the fault finder."""
+        """Return a function that returns why a value violates keywords without inner schemas; for the fault finder."""
         if not plain:
             return lambda _: None
         import jsonschema_rs
@@ -155,7 +156,7 @@ class SchemaCheck:
         return explain
 
     def fits(self, pointer: str, value: Any) -> bool:
-        """Whether a value fits one part of the schema; for the fault finder."""
+        """Whether a value is valid for one part of the schema; for the fault finder."""
         import jsonschema_rs
 
         if pointer == "#":
@@ -181,7 +182,7 @@ class SchemaCheck:
 
 
 def _compiled(library: Any, kind: Any, schema: Mapping[str, Any]) -> Any:
-    """The validator. Its patterns backtrack only where the linear engine cannot read them."""
+    """Return the validator. Its patterns use backtracking only if the linear engine does not support them."""
     linear = library.RegexOptions(size_limit=_REGEX_BYTES, dfa_size_limit=_REGEX_BYTES)
     for options in (linear, _backtracking(library)):
         try:
@@ -220,7 +221,7 @@ def _refuse_hostile(schema: Any) -> None:
 
 
 def _depth(value: Any) -> int:
-    """How deep a value is nested, at most MAX_DEPTH; so much also where it is too large to be looked through."""
+    """Return the depth of a value, at most MAX_DEPTH; MAX_DEPTH if it is too large to be traversed."""
     level, depth, seen = [value], 0, 0
     while level and depth < MAX_DEPTH:
         seen += len(level)

@@ -20,7 +20,7 @@ MAX_STEPS: Final = 3000
 MAX_TRIES: Final = 20
 UNKNOWN_PLACE: Final = "it does not fit (where was not looked for: there is too much of it)"
 
-# Keywords that judge a value without judging what is in it.
+# Keywords that apply to a value but not to its content.
 _PLAIN: Final = frozenset({
     "type", "enum", "const", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf",
     "minLength", "maxLength", "pattern", "minItems", "maxItems", "uniqueItems",
@@ -38,21 +38,21 @@ Explainer = Callable[[Any], str | None]
 
 
 class Judge(Protocol):
-    """The validator, asked about one keyword or one part at a time."""
+    """The validator, for one keyword or one part at a time."""
 
     def explainer(self, plain: Mapping[str, Any]) -> Explainer:
-        """Says why a value does not fit a schema without inner schemas; None if it does."""
+        """Return a function that returns why a value violates a schema without inner schemas; None if it does not."""
 
     def fits(self, pointer: str, value: Any) -> bool:
-        """Whether a value fits the part of the schema at a pointer."""
+        """Whether a value is valid for the part of the schema at a pointer."""
 
 
 class OutOfSteps(Exception):
-    """The fault was not found in time."""
+    """The fault was not found within the limit."""
 
 
 class FaultFinder:
-    """Looks for the first fault of one value."""
+    """Finds the first fault of one value."""
 
     __slots__ = ("_judge", "_plain", "_steps", "_tries", "_work")
 
@@ -63,7 +63,7 @@ class FaultFinder:
         self._steps, self._tries = MAX_STEPS, MAX_TRIES
 
     def find(self, schema: Any, value: Any) -> tuple[_Place, str]:
-        """The place and the reason; an unknown place if it takes too long."""
+        """Return the place and the reason; an unknown place if it takes too long."""
         try:
             return self._find(schema, "#", value, ()) or ((), "it does not fit")
         except (OutOfSteps, RecursionError):
@@ -87,7 +87,7 @@ class FaultFinder:
         return self._alternatives(schema, pointer, value, place)
 
     def _plain_part(self, schema: Mapping[str, Any]) -> Explainer:
-        """What can be judged of a part without its inner schemas."""
+        """Return the check of a part without its inner schemas."""
         known = self._plain.get(id(schema))
         if known is None:
             plain = {word: schema[word] for word in schema if word in _PLAIN}
@@ -102,7 +102,7 @@ class FaultFinder:
     def _inner(
         self, schema: Mapping[str, Any], pointer: str, value: Any
     ) -> Iterator[tuple[Any, str, Any, _Step | None]]:
-        """Subschemas that must fit: each with where it stands, the value it judges and the step to it."""
+        """Subschemas that must be valid: each with its pointer, the value it applies to and the step to it."""
         for word in REFERENCES:
             target = schema.get(word)
             if isinstance(target, str):
@@ -122,7 +122,7 @@ class FaultFinder:
     def _alternatives(
         self, schema: Mapping[str, Any], pointer: str, value: Any, place: _Place
     ) -> tuple[_Place, str] | None:
-        """Nothing else is wrong: if the part as a whole does not fit, it is one of its alternatives."""
+        """Nothing else is wrong: if the part as a whole is invalid, the cause is one of its alternatives."""
         words = [word for word in schema if word in _ALTERNATIVES]
         if not words:
             return None

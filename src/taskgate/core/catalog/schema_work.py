@@ -1,9 +1,9 @@
-"""How much work a JSON schema makes of a value, before any of it is done.
+"""An upper bound for the cost of applying a JSON schema to a value, computed before it is applied.
 
 A few hundred bytes can cost hours: `allOf` with two references to the next definition doubles with each definition, a
-schema that applies itself twice to a property doubles with each level of the value, and a pattern or an `enum` of
-objects is paid for by every character or element. Here the most that can come together in one place is counted, level
-by level, weighed, and multiplied by how many places the value has. One unit is about ten nanoseconds.
+schema that applies itself twice to a property doubles with each level of the value, and the cost of a pattern or of an
+`enum` of objects multiplies with every character or element. The maximum that can apply to one place is counted level
+by level, weighted, and multiplied by the number of places of the value. One unit is about ten nanoseconds.
 """
 
 from __future__ import annotations
@@ -18,32 +18,32 @@ MAX_TOGETHER: Final = 10_000
 MAX_COUNTING: Final = 30_000
 REFERENCES: Final = ("$ref", "$dynamicRef", "$recursiveRef")
 
-# Keywords that judge the very same value again.
+# Keywords that apply to the same value again.
 _SAME_VALUE_LISTS: Final = ("allOf", "anyOf", "oneOf")
 _SAME_VALUE: Final = ("not", "if", "then", "else")
-# Keywords that judge any member, or any element.
+# Keywords that apply to any member, or any element.
 _ANY_MEMBER: Final = ("additionalProperties", "unevaluatedProperties", "propertyNames")
 _ANY_ELEMENT: Final = ("items", "contains", "additionalItems", "unevaluatedItems")
 _ANY: Final = ""
 _AGAIN: Final = frozenset({*_SAME_VALUE_LISTS, *_SAME_VALUE, "dependentSchemas", *REFERENCES})
 _INSIDE: Final = frozenset({*_ANY_MEMBER, *_ANY_ELEMENT, "properties", "patternProperties", "prefixItems"})
 
-# What a judgement costs, as measured with the validator, rounded up.
+# The measured cost of one application with the validator, rounded up.
 _JUDGEMENT, _REQUIRED, _PROPERTY, _PATTERN_KEY, _LISTED_VALUE, _UNIQUE = 4, 7, 2, 3, 30, 40
 _LINEAR_CHARACTER, _COUNTED_CHARACTER, _BACKTRACKING_CHARACTER = 2, 220, 400
 _COUNTED: Final = re.compile(r"\{\d{2,}|\{\d*,\d{2,}")
-# Look-around, references back, atomic and possessive forms: what the linear engine cannot read.
+# Look-around, back-references, atomic and possessive forms: what the linear engine does not support.
 _BACKTRACKING: Final = re.compile(r"\(\?(?!:)|\\[1-9kGKZ]|[*+?}]\+")
 _UNBOUNDED: Final = re.compile(r"[*+|]|,\}")
 
 
 class TooMuchWork(Exception):
-    """The schema would take too long, or for ever."""
+    """Applying the schema would take too long, or never end."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """How large a value is: at most this many objects, arrays, values of any kind, and characters."""
+    """The size of a value: at most this many objects, arrays, values of any kind, and characters."""
 
     objects: int
     arrays: int
@@ -52,14 +52,14 @@ class Shape:
 
     @classmethod
     def of_text(cls, text: bytes) -> Shape:
-        """A bound from the JSON text alone; brackets and commas inside strings only make it larger."""
+        """Return a bound from the JSON text alone; brackets and commas inside strings only increase it."""
         objects, arrays = text.count(b"{"), text.count(b"[")
         return cls(objects, arrays, objects + arrays + text.count(b",") + 1, len(text))
 
 
 @dataclass(frozen=True, slots=True)
 class Weight:
-    """What one place costs: each object there, each array, each value of any kind, and each character of it."""
+    """The cost of one place: per object, per array, per value of any kind, and per character."""
 
     objects: int = 0
     arrays: int = 0
@@ -78,7 +78,7 @@ class Weight:
         return Weight(self.objects * times, self.arrays * times, self.values * times, self.characters * times)
 
     def __or__(self, other: Weight) -> Weight:
-        """The larger of both in each regard."""
+        """The maximum of both in each component."""
         return Weight(
             max(self.objects, other.objects),
             max(self.arrays, other.arrays),
@@ -87,7 +87,7 @@ class Weight:
         )
 
     def of(self, shape: Shape) -> int:
-        """The most that a value of this shape can cost where no place is heavier than this."""
+        """The maximum cost of a value of this shape if no place is heavier than this."""
         return (
             self.objects * shape.objects
             + self.arrays * shape.arrays
@@ -97,7 +97,7 @@ class Weight:
 
 
 class SchemaWork:
-    """Counts for one schema. What was counted is remembered."""
+    """Counts for one schema. Results are cached."""
 
     def __init__(self, root: Mapping[str, Any]) -> None:
         self._root = root
@@ -114,7 +114,7 @@ class SchemaWork:
         self._too_much: TooMuchWork | None = None
 
     def heaviest(self, depth: int) -> Weight:
-        """The heaviest place within this many levels of a value. Raises TooMuchWork."""
+        """Return the weight of the heaviest place within this many levels of a value. Raises TooMuchWork."""
         while len(self._levels) < depth and self._frontier and self._too_much is None:
             self._count_level()
         if len(self._levels) < depth and self._too_much is not None:
@@ -134,7 +134,7 @@ class SchemaWork:
         self._levels.append(heaviest)
 
     def _groups_below(self) -> list[list[Mapping[str, Any]]]:
-        """What comes together at each place one level down, unless the very same came together somewhere before."""
+        """The parts that apply together at each place one level down, unless the same group was counted before."""
         found: list[list[Mapping[str, Any]]] = []
         for group in self._frontier:
             if all(map(_INSIDE.isdisjoint, group)):
@@ -171,7 +171,7 @@ class SchemaWork:
         return known
 
     def _applied_together(self, part: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-        """This part and all that judge the same value with it, each as often as it does."""
+        """This part and all that apply to the same value with it, each as often as it does."""
         if _AGAIN.isdisjoint(part):
             return [part]
         key = id(part)
@@ -201,7 +201,7 @@ class SchemaWork:
                 yield self.referred(target)
 
     def referred(self, target: str) -> Any:
-        """What a reference into this schema points to, or None."""
+        """Return the target of a reference into this schema, or None."""
         if not target.startswith("#/"):
             return self._root if target == "#" else self._anchors.get(target[1:])
         found: Any = self._root
@@ -221,7 +221,7 @@ _CHAIN: Final = "its references form too long a chain"
 
 
 def parts_of(schema: Any) -> Iterator[Mapping[str, Any]]:
-    """Every object in the schema, whether it is a schema itself or not: to look at too many does no harm."""
+    """Every object in the schema, whether it is a schema or not: visiting too many does no harm."""
     waiting = [schema]
     while waiting:
         item = waiting.pop()
@@ -231,7 +231,7 @@ def parts_of(schema: Any) -> Iterator[Mapping[str, Any]]:
 
 
 def inner_values(item: Any) -> Iterator[Any]:
-    """The values that a JSON value holds."""
+    """The values that a JSON value contains."""
     if isinstance(item, dict):
         yield from item.values()
     elif isinstance(item, list):
@@ -274,7 +274,7 @@ def _members(part: Mapping[str, Any], keyword: str) -> Mapping[str, Any]:
 
 
 def _by_place(together: list[Mapping[str, Any]]) -> Iterator[list[Any]]:
-    """The parts that come together at each place one level down. What judges any member joins every named one."""
+    """The parts that apply together at each place one level down. Keywords for any member apply to every named one."""
     named: dict[str, list[Any]] = {_ANY: []}
     element: list[Any] = []
     anywhere: list[Any] = []

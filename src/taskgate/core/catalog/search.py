@@ -24,7 +24,8 @@ MAX_RESULTS = 100
 _NAME_WEIGHT, _KEY_WEIGHT, _TITLE_WEIGHT, _ARGUMENT_WEIGHT, _DESCRIPTION_WEIGHT = 4.0, 1.0, 3.0, 1.5, 1.0
 _SATURATION, _LENGTH_PENALTY = 1.2, 0.5
 _MAX_DESCRIPTION = 4096
-# A word in more documents than this only weighs what rarer words have found; alone it yields its best documents.
+# A word in more documents than this only adds to the score of documents that rarer words have found; alone it yields
+# its best documents.
 _COMMON = 800
 _EXPANSIONS = 8
 _REMEMBERED_WORDS = 4096
@@ -34,7 +35,7 @@ _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+|[^\W\d_a-zA-Z]+")
 
 @dataclass(frozen=True, slots=True)
 class SearchDocument:
-    """What is searched of one tool. `key` is what the finder gives back: the name shown to callers."""
+    """The searchable texts of one tool. `key` is what a search returns: the name shown to callers."""
 
     key: str
     name: str
@@ -81,10 +82,10 @@ class SearchIndex:
         return cls(tuple(document.key for document in listed), postings, vocabulary, by_length, names)
 
     def search(self, query: str, limit: int = 10) -> list[Hit]:
-        """The best matches, best first; ties in the order of their keys."""
+        """Return the best matches, best first; ties in the order of their keys."""
         words = words_of(query[:MAX_QUERY])[:MAX_WORDS]
         scores = self._scores(words)
-        # Whoever types a whole name means that tool.
+        # A query that is a whole name refers to that tool.
         for at in self.names.get(" ".join(words), ()):
             scores[at] = scores.get(at, 0.0) + 100.0
         return self._best(scores, max(0, min(limit, MAX_RESULTS)))
@@ -120,7 +121,7 @@ class SearchIndex:
         return known
 
     def _expand(self, word: str) -> tuple[tuple[str, float], ...]:
-        """The word itself, words that begin with it, and, where it is unknown, words that are nearly it."""
+        """The word itself, words that begin with it, and, if it is unknown, words that are spelled similarly."""
         terms: dict[str, float] = {word: 1.0} if word in self.postings else {}
         if len(word) >= 3:
             at = bisect_left(self.vocabulary, word)
@@ -128,7 +129,7 @@ class SearchIndex:
                 if longer.startswith(word):
                     terms.setdefault(longer, 0.6)
         if not terms and len(word) >= 4:
-            # Loaded when first needed: most gateways never search, and all of them would carry it.
+            # Imported on first use: most gateways never search.
             from rapidfuzz import process
             from rapidfuzz.distance import OSA
 
@@ -145,7 +146,7 @@ class SearchIndex:
 
 
 def words_of(text: str) -> list[str]:
-    """The words of a name or a sentence: `readFile`, `read_file` and `Read files` have the same two."""
+    """Return the words of a name or a sentence: `readFile`, `read_file` and `Read files` have the same two."""
     plain = text if text.isascii() else unicodedata.normalize("NFKC", text)
     return [_stem(word) for word in (_PLAIN_WORD if plain.islower() else _WORD).findall(plain)]
 
@@ -167,7 +168,7 @@ def _weights(document: SearchDocument, name: list[str], key: list[str]) -> dict[
         (_KEY_WEIGHT, key),
         (_TITLE_WEIGHT, words_of(document.title)),
         (_ARGUMENT_WEIGHT, words_of(" ".join(document.arguments))),
-        # In a sentence capitals tell nothing about where a word ends.
+        # In a sentence, capital letters do not mark word boundaries.
         (_DESCRIPTION_WEIGHT, words_of(document.description[:_MAX_DESCRIPTION].lower())),
     )
     for weight, words in fields:
@@ -193,5 +194,5 @@ def _postings(counted: list[dict[str, float]]) -> dict[str, dict[int, float]]:
 def _scaled(posting: dict[int, float], total: int) -> dict[int, float]:
     rarity = math.log(1 + (total - len(posting) + 0.5) / (len(posting) + 0.5))
     scaled = {at: impact * rarity for at, impact in posting.items()}
-    # Of a common word the best documents come first, because only they are looked at.
+    # For a common word the best documents are first, because only those are visited.
     return dict(sorted(scaled.items(), key=lambda item: (-item[1], item[0]))) if len(scaled) > _COMMON else scaled

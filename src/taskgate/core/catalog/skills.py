@@ -1,8 +1,8 @@
-"""Skills (`io.modelcontextprotocol/skills`, SEP-2640): what a server says about one, and whether a file is what it said.
+"""Skills (`io.modelcontextprotocol/skills`, SEP-2640): entries of `skills/list`, and the check of files against them.
 
-An entry names the skill's `SKILL.md`, its frontmatter, and every file of its folder with size and digest; or `dynamic`
-in the place of the files, for a skill whose content is made anew for each reader. An entry that breaks the rules is not
-handed on, because clients refuse a whole listing for it.
+An entry has the URI of `SKILL.md`, its frontmatter, and every file of its folder with size and digest; or `dynamic` in
+place of the files, for a skill whose content is generated for each reader. An invalid entry is not passed on, because
+clients reject a whole list for it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ DIRECTORY_MIME: Final = "inode/directory"
 MARKDOWN: Final = "text/markdown"
 DYNAMIC: Final = "dynamic"
 ORIGIN: Final = "taskgate/server"
-"""Under which key of `_meta` an entry says which server its skill is of."""
+"""Key of `_meta` in an entry for the server of the skill."""
 _DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}")
 _TYPES: Final = {
     ".md": MARKDOWN,
@@ -44,7 +44,7 @@ _TYPES: Final = {
 
 
 class InvalidSkill(ValueError):
-    """An entry that breaks the rules of the specification; the message says which."""
+    """An entry that violates the specification; the message names the rule."""
 
 
 class SkillFile(NamedTuple):
@@ -55,7 +55,7 @@ class SkillFile(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Skill:
-    """`files` is None where the content is dynamic."""
+    """`files` is None for dynamic content."""
 
     uri: str
     name: str
@@ -64,12 +64,12 @@ class Skill:
 
     @property
     def root(self) -> str:
-        """The address of its folder."""
+        """The URI of its folder."""
         return self.uri.removesuffix(SKILL_FILE)
 
     @property
     def size(self) -> int | None:
-        """Of its SKILL.md."""
+        """The size of its SKILL.md."""
         return next((file.size for file in self.files or () if file.uri == self.uri), None)
 
 
@@ -83,7 +83,7 @@ def reads_directories(capabilities: Mapping[str, Any]) -> bool:
 
 
 def read_skill(entry: Mapping[str, Any]) -> Skill:
-    """Read one entry of `skills/list`. Raises InvalidSkill."""
+    """Parse one entry of `skills/list`. Raises InvalidSkill."""
     uri, frontmatter = entry.get("uri"), entry.get("frontmatter")
     if not isinstance(uri, str) or "://" not in uri or not uri.endswith(SKILL_FILE):
         raise InvalidSkill("its uri is not that of a SKILL.md")
@@ -94,7 +94,7 @@ def read_skill(entry: Mapping[str, Any]) -> Skill:
         raise InvalidSkill("its frontmatter has no name or no description")
     root = uri.removesuffix(SKILL_FILE)
     if not name or root.partition("://")[2].rpartition("/")[2] != name:
-        raise InvalidSkill("its folder is not called like the skill")
+        raise InvalidSkill("its folder does not have the name of the skill")
     return Skill(uri, name, description, _files(entry.get("resources"), uri, root))
 
 
@@ -125,7 +125,7 @@ def _file(resource: Any, root: str) -> SkillFile:
 
 
 def mismatch(file: SkillFile, content: bytes) -> str | None:
-    """How a file differs from what its entry says; None if it does not."""
+    """Return how a file differs from its entry; None if it does not."""
     if len(content) != file.size:
         return f"it has {len(content)} bytes instead of {file.size}"
     digest = sha256_of(content)
@@ -133,7 +133,7 @@ def mismatch(file: SkillFile, content: bytes) -> str | None:
 
 
 def readdressed_entry(raw: Raw, address: Callable[[str], str], origin: str | None) -> bytes:
-    """An entry with the addresses that callers know its files by. Digests stay: they are of the files' bytes."""
+    """Return an entry with the URIs that callers use. Digests are unchanged: they cover the bytes of the files."""
     members = wire.members_of(raw)
     members["uri"] = _readdressed(members["uri"], address)
     if bytes(members["resources"])[:1] == b"[":
@@ -153,7 +153,7 @@ def _readdressed(uri: Raw, address: Callable[[str], str]) -> Raw:
 
 
 def skill_resource(skill: Skill, shown: str) -> dict[str, Any]:
-    """A skill as a plain resource, for callers without the extension."""
+    """Return a skill as a plain resource, for callers without the extension."""
     resource: dict[str, Any] = {
         "uri": shown,
         "name": skill.name,
@@ -164,7 +164,7 @@ def skill_resource(skill: Skill, shown: str) -> dict[str, Any]:
 
 
 def children(files: Iterable[SkillFile], folder: str) -> list[dict[str, Any]] | None:
-    """What is directly in a folder, by the files that a skill lists; None if there is no such folder."""
+    """Return the direct content of a folder, by the files that a skill lists; None if there is no such folder."""
     inside = [file for file in files if folder in folders_above(file.uri)[:-1]]
     found: dict[str, dict[str, Any]] = {}
     for file in inside:

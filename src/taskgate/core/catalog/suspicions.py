@@ -19,7 +19,7 @@ SLICE = 65_536
 
 
 class FlagKind(StrEnum):
-    """Why a definition deserves a second look."""
+    """Why a definition needs review."""
 
     ZERO_WIDTH = "zero_width"
     BIDI = "bidi"
@@ -40,7 +40,7 @@ class Flag:
 
 
 def suspicions(tool: Mapping[str, Any], other_servers: Iterable[str] = ()) -> tuple[Flag, ...]:
-    """Everything about a definition that a person should look at before trusting it."""
+    """Return everything in a definition that a person should review before trusting it."""
     others = _references(other_servers)
     flags: list[Flag] = []
     total = 0
@@ -57,13 +57,13 @@ def suspicions(tool: Mapping[str, Any], other_servers: Iterable[str] = ()) -> tu
 
 
 def slices_of(text: str) -> Iterator[str]:
-    """A long text in pieces, each of which takes a built-in function about a millisecond."""
+    """Split a long text into pieces that a built-in function processes in about a millisecond."""
     for start in range(0, len(text), SLICE):
         yield text[start : start + SLICE]
 
 
 def kinds_of(text: str) -> dict[str, None]:
-    """The characters that occur in a text, in the order of their first one."""
+    """Return the distinct characters of a text, in order."""
     kinds: dict[str, None] = {}
     for part in slices_of(text):
         kinds.update(dict.fromkeys(part))
@@ -71,7 +71,7 @@ def kinds_of(text: str) -> dict[str, None]:
 
 
 def deceptive_characters(text: str) -> tuple[str, ...]:
-    """The kinds of deceiving characters in a text, each as `U+200B ZERO WIDTH SPACE`, without repeats."""
+    """Return the deceptive characters of a text, each as `U+200B ZERO WIDTH SPACE`, without duplicates."""
     if text.isascii():
         return ()
     found = (character for character in kinds_of(text) if character_flag(character) is not None)
@@ -87,11 +87,11 @@ def _look(path: str, text: str, others: re.Pattern[str] | None) -> Iterator[Flag
         yield Flag(kind, path, f"U+{ord(character):04X}")
     found = others.search(text) if others is not None else None
     if found is not None:
-        yield Flag(FlagKind.OTHER_SERVER, path, f"speaks of {found.group(0)!r}")
+        yield Flag(FlagKind.OTHER_SERVER, path, f"mentions {found.group(0)!r}")
 
 
 def character_flag(character: str) -> FlagKind | None:
-    """Why one character deceives the eye, or None for an honest one."""
+    """Return why a character is deceptive, or None."""
     code = ord(character)
     if code < 0x20:
         return None if character in "\t\n\r" else FlagKind.CONTROL
@@ -103,7 +103,7 @@ def character_flag(character: str) -> FlagKind | None:
         return FlagKind.TAG
     if code in (0x061C, 0x200E, 0x200F) or 0x202A <= code <= 0x202E or 0x2066 <= code <= 0x2069:
         return FlagKind.BIDI
-    # Soft hyphens, joiners, fillers, variation selectors and the like take part in no visible glyph of their own.
+    # Soft hyphens, joiners, fillers, variation selectors and the like have no visible glyph of their own.
     if unicodedata.category(character) == "Cf" or code in (0x034F, 0x115F, 0x1160, 0x3164, 0xFFA0):
         return FlagKind.ZERO_WIDTH
     if 0xFE00 <= code <= 0xFE0E or 0xE0100 <= code <= 0xE01EF:
@@ -112,7 +112,7 @@ def character_flag(character: str) -> FlagKind | None:
 
 
 def _references(names: Iterable[str]) -> re.Pattern[str] | None:
-    """Other servers' names (or their tools' shown names) as whole words. Very short names would match by accident."""
+    """Names of other servers (or of their tools) as whole words. Very short names would match accidentally."""
     words = sorted({re.escape(name) for name in names if len(name) >= 3}, key=len, reverse=True)
     return re.compile(rf"(?<!\w)(?:{'|'.join(words)})(?!\w)", re.IGNORECASE) if words else None
 

@@ -1,7 +1,8 @@
-"""Which tools have the gateway's own interface, the task card: it shows a call that became a task, where the conversation is.
+"""Which tools have the gateway's own interface, the task card, which shows a call that became a task in the
+conversation.
 
-A host opens an interface for every call of a tool that declares one, before it knows how the call ends. So the card is
-declared where calls are likely to become tasks, and asks to be closed again when a call was answered as any other.
+A host opens an interface for every call of a tool that declares one, before the call ends. The card is therefore
+declared for tools whose calls are likely to become tasks, and closes itself if a call returned a result directly.
 """
 
 from __future__ import annotations
@@ -25,10 +26,11 @@ class TaskCard(StrEnum):
 
 
 def has_card(mode: TaskCard, audience: Audience, *, held: bool, promotable: bool, takes_long: bool) -> bool:
-    """Whether a tool without an interface of its own is listed with the card.
+    """Whether a tool without its own interface is listed with the card.
 
-    `held`: its calls may wait for people. `promotable`: a call that takes long becomes a task. `takes_long`: its server says that
-    it can, or one did. A session says whether its host renders apps; lists of stateless callers must not depend on that.
+    `held`: its calls may need approval. `promotable`: a call that takes long becomes a task. `takes_long`: its server
+    declares that it can, or one did. A session declares whether its host renders apps; lists of stateless callers must
+    not depend on that.
     """
     stateful = audience.generation is Generation.STATEFUL
     if mode is TaskCard.OFF or (stateful and not audience.renders_apps):

@@ -6,14 +6,9 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any
 
-# Two tables over the same four facts: what the gates decided, what the upstream can do, whether the caller knows
-# tasks, and the operator's `annotation_mode`. `auto` is kind to callers that do not know tasks, `strict` is the plain
-# matrix for everyone, `dual` shows `optional` to all. Nothing is logged here: `annotation_line` makes the sentence, the
-# gateway writes it.
-
 
 class TaskSupport(StrEnum):
-    """MCP's three values. Absent on the wire means forbidden."""
+    """MCP's three values. A missing value means forbidden."""
 
     FORBIDDEN = "forbidden"
     OPTIONAL = "optional"
@@ -21,17 +16,17 @@ class TaskSupport(StrEnum):
 
 
 def upstream_support(tool: Mapping[str, Any]) -> TaskSupport | None:
-    """What the upstream says about a tool: `execution.taskSupport` first, then `annotations.taskSupport`."""
+    """Return what the server declares for a tool: `execution.taskSupport` first, then `annotations.taskSupport`."""
     for holder in (tool.get("execution"), tool.get("annotations")):
         if isinstance(holder, Mapping):
-            said = holder.get("taskSupport")
-            if isinstance(said, str) and said in TaskSupport.__members__.values():
-                return TaskSupport(said)
+            declared = holder.get("taskSupport")
+            if isinstance(declared, str) and declared in TaskSupport.__members__.values():
+                return TaskSupport(declared)
     return None
 
 
 def annotated(tool: Mapping[str, Any], support: TaskSupport) -> dict[str, Any]:
-    """A copy of the tool that shows `support` in both places; every other field is kept as it came."""
+    """Return a copy of the tool with `support` in both places; other fields are unchanged."""
     made = dict(tool)
     for holder in ("execution", "annotations"):
         before = tool.get(holder)
@@ -40,8 +35,7 @@ def annotated(tool: Mapping[str, Any], support: TaskSupport) -> dict[str, Any]:
 
 
 def supports_tasks(capabilities: Mapping[str, Any]) -> bool:
-    """Whether an upstream's capabilities say that `tools/call` may be a task, in MCP's spelling or the older flat
-    one."""
+    """Whether a server's capabilities allow `tools/call` as a task, in MCP's form or the older flat one."""
     requests = _at(capabilities, "tasks", "requests")
     if not isinstance(requests, Mapping):
         return False
@@ -50,7 +44,7 @@ def supports_tasks(capabilities: Mapping[str, Any]) -> bool:
 
 
 def sends_task_status(capabilities: Mapping[str, Any]) -> bool:
-    """Whether an upstream announces status notifications for tasks."""
+    """Whether a server sends status notifications for tasks."""
     return _at(capabilities, "notifications", "tasks", "status") is True
 
 

@@ -20,10 +20,10 @@ _encode = msgspec.json.Encoder().encode
 
 
 def truncate_result(raw: bytes, max_bytes: int) -> bytes:
-    """A tool result within its limit: as it came if it fits, else cut, with a marker a model can read.
+    """Return a tool result within its limit: unchanged if it fits, else cut, with a note that a model can read.
 
     Small fields are kept, then structured content if it fits, then content blocks from the front; the text block at the
-    limit is cut between two characters. Limits below 1 KiB count as 1 KiB, because the marker needs its place.
+    limit is cut between two characters. Limits below 1 KiB count as 1 KiB, because the note needs space.
     """
     if len(raw) <= max(max_bytes, MIN_OUTPUT_BYTES):
         return raw
@@ -41,9 +41,9 @@ def truncate_result(raw: bytes, max_bytes: int) -> bytes:
 
 
 class CutResult:
-    """What of a result passes, decided by sizes alone: whoever has it in pieces need not have decoded it.
+    """Which parts of a result are kept, decided by sizes alone, so that the result need not be decoded.
 
-    `last` is the content block at the limit; `finish` wants its members, because a part of its text may pass.
+    `last` is the content block at the limit; `finish` needs its members, because part of its text may be kept.
     """
 
     __slots__ = ("_dropped", "_kept", "_limit", "_passing", "_room", "_size", "last")
@@ -68,7 +68,7 @@ class CutResult:
                 self._kept[name] = members[name]
                 self._room -= size
             elif name == "structuredContent" or (len(self._dropped) < 6 and name.isidentifier() and name.isascii()):
-                # Others could burst the marker's place.
+                # Other names could exceed the space of the note.
                 self._dropped.append(name[:32])
 
     def _take_blocks(self, blocks: Sequence[msgspec.Raw]) -> None:
@@ -86,7 +86,7 @@ class CutResult:
 
 
 def _cut_text(block: Mapping[str, msgspec.Raw], room: int) -> msgspec.Raw | None:
-    """The block with as much of its text as there is room for; None if it is no text or nothing of it fits."""
+    """Return the block with as much of its text as fits; None if it is not text or nothing fits."""
     text = memoryview(block.get("text", b""))
     if bytes(block.get("type", b"")) != b'"text"' or bytes(text[:1]) != b'"':
         return None
@@ -101,14 +101,14 @@ _LOOK_BYTES: Final = 4096
 
 
 def cut_string(string: bytes | memoryview, size: int) -> bytes:
-    """A JSON string, cut between two of its characters so that no more than `size` bytes are left. It is not decoded."""
+    """Cut a JSON string between two characters so that at most `size` bytes are left. It is not decoded."""
     if len(string) <= size:
         return bytes(string)
     end = max(1, size - 1)
     text = bytes(string[: end + _LONGEST_ESCAPE])
     while end > 1 and text[end] & 0xC0 == 0x80:
         end -= 1
-    # Escapes that begin further in front end before the cut.
+    # Escapes that begin further ahead end before the cut.
     at = max(1, end - _LONGEST_ESCAPE)
     at += _is_escaped(text, at)
     while at < end:
@@ -122,7 +122,7 @@ def cut_string(string: bytes | memoryview, size: int) -> bytes:
 
 
 def _is_escaped(text: bytes, at: int) -> bool:
-    """Whether the byte is the second one of an escape: an odd number of backslashes stands in front of it."""
+    """Whether the byte is the second one of an escape: it follows an odd number of backslashes."""
     begin = at
     while begin > 1:
         look = text[max(1, begin - _LOOK_BYTES) : begin]
@@ -145,6 +145,6 @@ def _marked(
         meta = {}
     content = [*blocks, msgspec.Raw(_encode({"type": "text", "text": text}))]
     if "structuredContent" in dropped:
-        # A client that was promised structured output would throw away a result without any.
+        # A client with an output schema would reject a result without structured content.
         kept["structuredContent"] = msgspec.Raw(_encode(cut_notice(size, limit, "The output was too large.")))
     return _encode({"content": content, **kept, "_meta": {**meta, TRUNCATED_META: note}})

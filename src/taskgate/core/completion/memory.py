@@ -13,23 +13,11 @@ from typing import Any
 
 from taskgate.core.redaction.looks_secret import looks_secret
 
-# Whether a value looks like a secret. Asked before a value is remembered as a suggestion; when in doubt, it is not
-# remembered.
-#
-# This is a guard for a convenience, not a classifier: it may take an odd file name for a key, and that costs a
-# suggestion. It must not take a key for a file name.
-#
-# What each caller has used before, as suggestions for the same caller only.
-#
-# Values that look like secrets are never taken up. Everything is bounded, and the least recently used goes first. A
-# plain object without clock or lock: it is told the time, and one event loop owns it. It is not stored: a restart
-# forgets.
-
 MAX_LEARNED = 256
 
 
 def worth_learning(argument: str, value: str) -> bool:
-    """Whether a value may be remembered: short, on one line, visible, and not secret-looking."""
+    """Whether a value may be stored: short, one line, visible, and not like a secret."""
     return (
         0 < len(value) <= MAX_LEARNED
         and value.isprintable()
@@ -54,7 +42,7 @@ class CompletionPlace:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """How often and when a value was used last, and which other arguments it came with then."""
+    """How often and when a value was last used, and with which other arguments."""
 
     times: int
     last: float
@@ -66,13 +54,13 @@ _Places = OrderedDict[CompletionPlace, OrderedDict[str, Usage]]
 
 @dataclass(slots=True)
 class UsageMemory:
-    """The memory of all callers. Switched off, it learns nothing and forgets what it knew."""
+    """The values of all callers. If disabled, it stores nothing and drops what it had."""
 
     enabled: bool = True
     _callers: OrderedDict[str, _Places] = field(default_factory=OrderedDict)
 
     def learn(self, caller: str, server: str, name: str, arguments: Mapping[str, Any], now: float) -> None:
-        """Remember the plain values of one call's arguments."""
+        """Store the plain values of the arguments of one call."""
         if not self.enabled:
             return
         plain = _learnable(arguments)
@@ -81,18 +69,18 @@ class UsageMemory:
             self._note(caller, CompletionPlace(server, name, argument), value, beside - {(argument, value)}, now)
 
     def used(self, caller: str, place: CompletionPlace) -> Mapping[str, Usage]:
-        """The values this caller used there."""
+        """Return the values that this caller used there."""
         return self._callers.get(caller, OrderedDict()).get(place, {})
 
     def forget(self, caller: str | None = None) -> None:
-        """Forget one caller, or everyone."""
+        """Drop the values of one caller, or of all."""
         if caller is None:
             self._callers.clear()
         else:
             self._callers.pop(caller, None)
 
     def switch(self, enabled: bool) -> None:
-        """Switch learning on or off."""
+        """Enable or disable."""
         self.enabled = enabled
         if not enabled:
             self.forget()

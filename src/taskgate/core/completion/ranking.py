@@ -25,7 +25,7 @@ _LAST = chr(0x10FFFF)
 
 
 class Match(IntEnum):
-    """How well a candidate fits what was typed; smaller is better."""
+    """How well a candidate matches the typed text; smaller is better."""
 
     EXACT = 0
     PREFIX = 1
@@ -35,7 +35,7 @@ class Match(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """Suggestions, best first; how many there are in all; whether some are not shown."""
+    """Suggestions, best first; their total number; whether some are omitted."""
 
     values: tuple[str, ...]
     total: int
@@ -48,24 +48,24 @@ class Completion:
 
 @dataclass(frozen=True, slots=True)
 class CandidateIndex:
-    """The candidates of one place, sorted without regard to case."""
+    """The candidates of one argument, sorted case-insensitively."""
 
     values: tuple[str, ...]
     folded: tuple[str, ...]
-    # All of them in one text, and where each begins: to look inside a hundred thousand values is then one search.
+    # All candidates in one text, and their offsets: searching inside a hundred thousand values is then one search.
     text: str
     starts: tuple[int, ...]
 
     @classmethod
     def build(cls, values: Iterable[str]) -> CandidateIndex:
-        """Index candidates, dropping repetitions."""
+        """Index candidates, without duplicates."""
         pairs = sorted((value.casefold(), value) for value in dict.fromkeys(values) if value)
         folded = tuple(fold for fold, _ in pairs)
         starts = tuple(accumulate((len(fold) + 1 for fold in folded), initial=0))
         return cls(tuple(value for _, value in pairs), folded, "\n".join(folded), starts)
 
     def matches(self, typed: str, enough: int = MAX_VALUES) -> dict[str, Match]:
-        """Candidates that fit, the best kinds first; weaker kinds are tried until there are enough."""
+        """Return matching candidates, best kinds first; weaker kinds are tried until there are enough."""
         wanted = typed[:MAX_TYPED].casefold()
         low, high = bisect_left(self.folded, wanted), bisect_left(self.folded, wanted + _LAST)
         found = dict.fromkeys(self.values[low:high], Match.PREFIX)
@@ -89,9 +89,8 @@ class CandidateIndex:
             place = self.text.find(wanted, self.starts[at + 1])
 
     def _nearly(self, wanted: str, limit: int) -> list[int]:
-        # What is typed is the beginning of a value, so it is compared with beginnings; and a slip is hardly ever in the
-        # first letter, unless the first two changed places.
-        # Loaded when first needed, because an idle gateway should not carry it.
+        # Typed text is a prefix of a value, so it is compared with prefixes; and a typing error is rarely in the first
+        # letter, unless the first two are swapped. Imported on first use, to keep an idle gateway small.
         from rapidfuzz import process
         from rapidfuzz.distance import OSA
 
@@ -114,7 +113,9 @@ def complete(
     given: Mapping[str, str] | None = None,
     limit: int = MAX_VALUES,
 ) -> Completion:
-    """Suggest values for what was typed. `used` are this caller's own, `given` the arguments already filled in."""
+    """Return suggestions for the typed text. `used` are the caller's own values, `given` the arguments already filled
+    in.
+    """
     used = used or {}
     own, offered = CandidateIndex.build(used).matches(typed), index.matches(typed)
     beside = frozenset((given or {}).items())
@@ -127,7 +128,7 @@ def complete(
 def merge_with_upstream(
     ours: Completion, upstream: Sequence[str], total: int | None = None, has_more: bool = False, limit: int = MAX_VALUES
 ) -> Completion:
-    """The upstream's suggestions first, because it knows its own; ours after them, none twice."""
+    """Put the server's suggestions first and add ours, without duplicates."""
     theirs = tuple(dict.fromkeys(upstream))
     values = tuple(dict.fromkeys((*theirs, *ours.values)))[:limit]
     both = len(set(theirs) & set(ours.values))
@@ -136,7 +137,9 @@ def merge_with_upstream(
 
 
 def _merged_by_match(own: list[tuple[Match, str]], offered: Mapping[str, Match], limit: int) -> list[str]:
-    """Used values before unused ones of the same kind of match. `offered` is in the order of its kinds, save the exact."""
+    """Used values before unused ones of the same kind of match. `offered` is ordered by kind, except for the exact
+    match.
+    """
     mine = {value for _, value in own}
     ranked: list[str] = []
     for kind in Match:
@@ -158,7 +161,7 @@ def _first(offered: Mapping[str, Match], kind: Match, without: set[str], count: 
 
 
 def _usage_score(usage: Usage, beside: frozenset[tuple[str, str]], now: float) -> float:
-    """Used with the same other arguments weighs most; frequency counts by its logarithm and fades within weeks."""
+    """Use with the same other arguments weighs most; frequency counts logarithmically and decays within weeks."""
     context = len(usage.beside & beside)
     age = max(0.0, now - usage.last)
     return 3.0 * context + math.log1p(usage.times) * math.pow(0.5, age / _HALF_LIFE_S)

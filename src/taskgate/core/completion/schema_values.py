@@ -10,24 +10,14 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-# Values that a tool's own schema offers for one of its arguments.
-#
-# Enumerations, constants, examples, defaults and booleans, also behind local references and alternatives. Names and
-# URIs come from the catalog, used values from `memory`; joining and ordering them is `rank`'s work. Schemas come from
-# upstreams, so the walk is bounded.
-#
-# Which suggestions come first: those that begin as typed, then those that hold it, then those that nearly do.
-#
-# Within a kind of match, values used with the same other arguments come first, then those used often and lately, then
-# the rest in order. The candidates of one place are indexed once and asked many times. At most a hundred values are
-# given, as MCP demands.
-
 MAX_CANDIDATES = 10_000
 _MAX_STEPS = 500
 
 
 def values_from_schema(schema: Any, argument: str) -> tuple[str, ...]:
-    """Everything the input schema suggests for an argument, in its order. A dotted name reaches into objects."""
+    """Return everything that the input schema suggests for an argument, in order. A dotted name refers to nested
+    objects.
+    """
     steps = _Steps(schema)
     parts: list[Any] = [schema]
     for name in argument.split(".") if not _has_property(schema, argument) else [argument]:
@@ -55,7 +45,7 @@ def _text(value: Any) -> str | None:
 
 
 class _Steps:
-    """Walks one schema and counts, because references may lead in circles."""
+    """Walks one schema and counts steps, because references may be circular."""
 
     def __init__(self, root: Any) -> None:
         self.root = root
@@ -83,7 +73,7 @@ class _Steps:
                 yield from self.values(part["items"])
 
     def parts(self, schema: Any) -> Iterator[Mapping[str, Any]]:
-        """The schema itself and whatever it is composed of."""
+        """The schema itself and the schemas it is composed of."""
         waiting = [schema]
         while waiting and self.left > 0:
             part = waiting.pop(0)
@@ -98,7 +88,7 @@ class _Steps:
                 waiting += alternatives if isinstance(alternatives, list) else []
 
     def referred(self, reference: str) -> Any:
-        """What a local reference points to; remote ones are never followed."""
+        """Return the target of a local reference; remote references are never followed."""
         if not reference.startswith("#/"):
             return None
         found = self.root

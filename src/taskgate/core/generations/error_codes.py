@@ -12,19 +12,15 @@ from taskgate.core import wire
 from taskgate.core.errors import Executed, TaskgateError
 from taskgate.core.generations.generation import Generation
 
-# Which number an error of ours bears on the wire, per generation.
-#
-# The stable name is `error_type`; numbers follow the negotiated revision. 2026-07-28 reserves -32020 to -32099 for
-# itself, so our own kinds use general numbers there and keep an older number, if they had one, as `legacy_code` in the
-# data.
-
 
 class Code(NamedTuple):
+    """The codes of one error type."""
+
     stateful: int
     stateless: int
     legacy: int | None = None
     status: int = 200
-    """The HTTP status where the whole answer is this error (stateless only, and overload in both)."""
+    """The HTTP status if the whole response is this error (stateless only; `overloaded` in both)."""
 
 
 CODES: Final[dict[str, Code]] = {
@@ -105,7 +101,7 @@ def code_of(error_type: str) -> Code:
 
 
 def error_data(error: TaskgateError, correlation_id: str, executed: Executed | None) -> dict[str, Any]:
-    """The `data` member that every error of ours carries. Without `executed`, nothing is stated about the call."""
+    """Build the `data` member of an error. Without `executed`, nothing is stated about the call."""
     data: dict[str, Any] = {"error_type": error.error_type}
     if error.gate is not None:
         data["gate"] = error.gate
@@ -128,7 +124,7 @@ def error_object(
     seed_task_codes: bool = False,
     legacy_numbers: bool = False,
 ) -> bytes:
-    """The JSON-RPC error object for an error of ours. Older numbers, where asked for, are for stateful callers only."""
+    """Build the JSON-RPC error object. Former codes, if requested, are for stateful callers only."""
     data = error_data(error, correlation_id, executed)
     code = code_of(error.error_type)
     number = code.stateful if generation is Generation.STATEFUL else code.stateless

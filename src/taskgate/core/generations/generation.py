@@ -15,7 +15,7 @@ class Generation(Enum):
     STATEFUL = "stateful"
     STATELESS = "stateless"
 
-    # Links are looked up by it in every call, and members are single objects.
+    # Links are looked up by it in every call, and members are singletons.
     __hash__ = object.__hash__
 
     @property
@@ -30,15 +30,15 @@ NEWEST_STATELESS: Final = "2026-07-28"
 STATELESS_REVISIONS: Final = (NEWEST_STATELESS,)
 
 IMMEDIATE_RESPONSE: Final = "io.modelcontextprotocol/model-immediate-response"
-"""Under which key of `_meta` a task handle has a text for the model."""
+"""Key of `_meta` for a text for the model in a task handle."""
 RELATED_TASK: Final = "io.modelcontextprotocol/related-task"
-TASK_NEWS: Final = frozenset({"notifications/tasks/status", "notifications/tasks"})
-"""What a server tells about its own tasks, in either generation."""
+TASK_NOTIFICATIONS: Final = frozenset({"notifications/tasks/status", "notifications/tasks"})
+"""Notifications of a server about its own tasks, in either generation."""
 PROGRESS_TOKEN: Final = "progressToken"
 
 
 def generation_of(revision: str) -> Generation | None:
-    """The generation a revision belongs to, or None for one that we do not speak."""
+    """Return the generation of a revision, or None for an unsupported one."""
     if revision in STATELESS_REVISIONS:
         return Generation.STATELESS
     if revision in STATEFUL_REVISIONS or revision == OLD_STDIO_REVISION:

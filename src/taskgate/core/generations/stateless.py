@@ -17,10 +17,6 @@ from taskgate.core.meta import META, insert_first, meta_of, with_meta
 from taskgate.core.wire import Members, Raw
 from taskgate.mcp.param_headers import decode_header_value
 
-# The 2026-07-28 generation: the envelope on each request, its header checks, and its shape of results.
-#
-# Pure translation only. Sections cited are those of the 2026-07-28 specification.
-
 VERSION: Final = "io.modelcontextprotocol/protocolVersion"
 CAPABILITIES: Final = "io.modelcontextprotocol/clientCapabilities"
 CLIENT_INFO: Final = "io.modelcontextprotocol/clientInfo"
@@ -54,14 +50,14 @@ _NAMED_BY: Final = {
 
 
 class Envelope(msgspec.Struct, frozen=True):
-    """What a stateless request says about its sender. Capabilities hold for this request only."""
+    """What a stateless request declares about its sender. Capabilities apply to this request only."""
 
     version: str
     capabilities: Mapping[str, Any]
     client_info: Mapping[str, Any] | None
     log_level: str | None
     wants_tasks: bool
-    """The caller declared the tasks extension."""
+    """Whether the caller declared the tasks extension."""
 
 
 def has_envelope(params: Any) -> bool:
@@ -69,9 +65,9 @@ def has_envelope(params: Any) -> bool:
 
 
 def read_envelope(params: Any, header: bytes | None = None) -> Envelope:
-    """Read and check the envelope, or say what is missing (basic/index: required keys).
+    """Parse and check the envelope (basic/index: required keys). Raises CallerError.
 
-    A header that names another revision than the body is a mismatch before it is an unknown revision.
+    A header with another revision than the body is reported as a mismatch even if the revision is unknown.
     """
     meta = params.get(META) if type(params) is dict else None
     version = meta.get(VERSION) if type(meta) is dict else None
@@ -109,7 +105,7 @@ def missing_capability(required: Mapping[str, Any], why: str) -> CallerError:
 
 
 def name_header(method: str, params: Any) -> str | None:
-    """What `Mcp-Name` must say for this request, or None where the header does not apply."""
+    """Return the required value of `Mcp-Name`, or None if the header does not apply."""
     key = _NAMED_BY.get(method)
     if key is None or type(params) is not dict:
         return None
@@ -120,7 +116,7 @@ def name_header(method: str, params: Any) -> str | None:
 def check_headers(
     method: str, params: Any, version: str, headers: Mapping[bytes, bytes], *, is_request: bool = True
 ) -> None:
-    """Headers must repeat what the body says (transports: a server that reads the body MUST compare)."""
+    """Compare the headers with the body (transports: a server that reads the body MUST compare). Raises CallerError."""
     key = _NAMED_BY.get(method)
     named = params.get(key) if key is not None and type(params) is dict else None
     if (
@@ -129,7 +125,7 @@ def check_headers(
         and headers.get(b"mcp-method") == method.encode("utf-8")
         and (type(named) is not str or headers.get(b"mcp-name") == named.encode("utf-8"))
     ):
-        # As nearly every client writes them. What is written in another way is looked at one by one.
+        # The spelling of nearly every client. Other spellings are compared one by one.
         return
     _must_match("MCP-Protocol-Version", headers.get(b"mcp-protocol-version"), version)
     if not is_request:
@@ -149,10 +145,10 @@ def _must_match(header: str, seen: bytes | None, expected: str) -> None:
         raise CallerError("header_mismatch", f"The header {header} does not match the message body.")
 
 
-def stamp(
+def add_envelope(
     members: Members, capabilities: Raw, client_info: Raw | None, log_level: str | None, version: str = NEWEST_STATELESS
 ) -> Members:
-    """Give params the envelope that a stateless upstream expects."""
+    """Add the envelope that a stateless server expects to params."""
     put = {VERSION: wire.raw(version), CAPABILITIES: capabilities}
     if client_info is not None:
         put[CLIENT_INFO] = client_info
@@ -161,13 +157,13 @@ def stamp(
     return with_meta(members, put)
 
 
-def unstamp(members: Members) -> Members:
-    """Take the envelope away again, for an upstream of the stateful generation."""
+def remove_envelope(members: Members) -> Members:
+    """Remove the envelope, for a server of the stateful generation."""
     return with_meta(members, {}, drop=ENVELOPE_KEYS)
 
 
-def complete(result: bytes | Raw) -> bytes:
-    """Mark a result as complete, unless it says already what it is."""
+def mark_complete(result: bytes | Raw) -> bytes:
+    """Mark a result as complete, unless it has a `resultType`."""
     body = bytes(result)
     if b'"resultType"' in body and "resultType" in wire.members_of(body):
         return body
@@ -175,7 +171,7 @@ def complete(result: bytes | Raw) -> bytes:
 
 
 def cached_privately(result: bytes, ttl_ms: int = 0) -> bytes:
-    """Add the cache fields that list-like results must carry; private, because our lists are filtered per caller."""
+    """Add the cache fields that list-like results must have; private, because lists are filtered per caller."""
     members = wire.members_of(result)
     members.setdefault("resultType", Raw(b'"complete"'))
     members["ttlMs"] = members.get("ttlMs", wire.raw(ttl_ms))
@@ -184,7 +180,7 @@ def cached_privately(result: bytes, ttl_ms: int = 0) -> bytes:
 
 
 def strip_result(result: bytes | Raw, method: str) -> bytes:
-    """A stateless result as a stateful caller expects it: also without the stamp by which the server names itself."""
+    """Convert a stateless result for a stateful caller; `serverInfo` is removed as well."""
     members = wire.members_of(result)
     members.pop("resultType", None)
     if META in members and SERVER_INFO.encode() in bytes(members[META]):
@@ -199,7 +195,7 @@ def strip_result(result: bytes | Raw, method: str) -> bytes:
 
 
 def _put_into_text(members: Members, structured: Raw) -> None:
-    """Stateful callers know structured content that is an object, and refuse a result with any other: they are told in a text."""
+    """Stateful callers reject structured content that is not an object: put it into a text block."""
     content = members.get("content")
     if content is None or bytes(content).replace(b" ", b"") == b"[]":
         text = {"type": "text", "text": bytes(structured).decode("utf-8")}
@@ -207,7 +203,7 @@ def _put_into_text(members: Members, structured: Raw) -> None:
 
 
 def input_required(requests: Mapping[str, Raw], state: str | None) -> bytes:
-    """The result that hands questions to a stateless caller (MRTR)."""
+    """Build the result that returns questions to a stateless caller (MRTR)."""
     result: dict[str, Any] = {"resultType": "input_required"}
     if requests:
         result["inputRequests"] = dict(requests)

@@ -13,16 +13,17 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TypeAlias, assert_never
 
+from taskgate.core.globs import Glob
 from taskgate.core.governance.approver import Approver
 from taskgate.core.governance.workflow import OnTimeout, Workflow
 from taskgate.core.identity.roles import Permission, groups_in
-from taskgate.core.patterns import Glob, PatternKind
+from taskgate.core.patterns import PatternKind
 
 ROLE_PREFIX = "role:"
 GROUP_PREFIX = "group:"
 MAX_REASON_LENGTH = 2_000
 PAGE_CHANNEL = "page"
-"""The channel of a decision made on our own pages, by somebody who logged in there."""
+"""The channel of a decision made on the gateway's own pages, by a person who logged in there."""
 APPROVAL_REJECTED = "approval_rejected"
 APPROVAL_EXPIRED = "approval_expired"
 CANCELLED = "the call was cancelled"
@@ -30,7 +31,7 @@ CANCELLED = "the call was cancelled"
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """Everything the people agreed to. If any of it differs at dispatch, they did not agree to that call."""
+    """Everything that was approved. If any of it differs at dispatch, that call was not approved."""
 
     principal: str
     server: str
@@ -44,7 +45,7 @@ class Binding:
 
 
 class State(StrEnum):
-    """Where an approval stands. Only `open` and `approved` can still change."""
+    """The state of an approval. Only `open` and `approved` can change."""
 
     OPEN = "open"
     APPROVED = "approved"
@@ -56,7 +57,7 @@ class State(StrEnum):
 
 
 class Verdict(StrEnum):
-    """What a person can say."""
+    """A vote."""
 
     APPROVE = "approve"
     DENY = "deny"
@@ -64,7 +65,7 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Vote:
-    """One person's recorded word."""
+    """The recorded vote of one person."""
 
     approver: str
     verdict: Verdict
@@ -75,8 +76,9 @@ class Vote:
 
 @dataclass(frozen=True, slots=True)
 class Approval:
-    """One held call. `decided_at_ms` and `reason` are set once it left `open`; `error_type` is what its caller is
-    told."""
+    """One held call. `decided_at_ms` and `reason` are set once it is no longer `open`; `error_type` is returned to the
+    caller.
+    """
 
     id: str
     workflow: str
@@ -90,12 +92,14 @@ class Approval:
     valid_until_ms: int | None = None
     error_type: str = ""
     unvalidated: str = ""
-    """Why the arguments were not checked against the tool's input schema; empty if they were, or there is nothing to check."""
+    """Why the arguments were not validated against the tool's input schema; empty if they were, or if there is no
+    schema.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class Voted:
-    """A person said yes or no through some channel."""
+    """A person approved or denied through a channel."""
 
     by: Approver
     verdict: Verdict
@@ -106,14 +110,14 @@ class Voted:
 
 @dataclass(frozen=True, slots=True)
 class TimePassed:
-    """Somebody looked at the clock: a sweep, a read, a dispatch."""
+    """The time of a sweep, a read or a dispatch."""
 
     at_ms: int
 
 
 @dataclass(frozen=True, slots=True)
 class Withdrawn:
-    """The caller gave up, or the operator cancelled the call."""
+    """The caller or the operator cancelled the call."""
 
     at_ms: int
     reason: str = CANCELLED
@@ -121,7 +125,7 @@ class Withdrawn:
 
 @dataclass(frozen=True, slots=True)
 class Drifted:
-    """What was agreed to no longer is what would be sent. `error_type` is `policy_drift` or `request_drift`."""
+    """What was approved is no longer what would be sent. `error_type` is `policy_drift` or `request_drift`."""
 
     at_ms: int
     error_type: str
@@ -130,7 +134,7 @@ class Drifted:
 
 @dataclass(frozen=True, slots=True)
 class CallDispatched:
-    """The call this approval was given for is about to be sent."""
+    """The approved call is about to be sent."""
 
     at_ms: int
 
@@ -139,7 +143,7 @@ ApprovalEvent: TypeAlias = Voted | TimePassed | Withdrawn | Drifted | CallDispat
 
 
 class Refusal(StrEnum):
-    """Why a event changed nothing."""
+    """Why an event changed nothing."""
 
     ALREADY_DECIDED = "already_decided"
     ALREADY_VOTED = "already_voted"
@@ -153,7 +157,7 @@ class Refusal(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """The next value. `ended` is true when this event took the approval out of `open`."""
+    """The next value. `ended`: this event ended the state `open`."""
 
     approval: Approval
     ended: bool
@@ -161,7 +165,7 @@ class Changed:
 
 @dataclass(frozen=True, slots=True)
 class DecisionRefused:
-    """Nothing changed. `approval` is what it is, or what the passing of time made of it: store that."""
+    """The event was refused. `approval` is the current value, after the effect of time: store it."""
 
     why: Refusal
     approval: Approval
@@ -170,10 +174,10 @@ class DecisionRefused:
 Outcome: TypeAlias = Changed | DecisionRefused
 
 
-def ask(
+def open_approval(
     approval_id: str, workflow: Workflow, rule: str, binding: Binding, now_ms: int, *, unvalidated: str = ""
 ) -> Approval:
-    """Open an approval; its deadline is the earlier of the workflow's timeout and what the binding allows."""
+    """Open an approval; its deadline is the earlier of the workflow's timeout and that of the binding."""
     deadline = now_ms + workflow.timeout_ms
     if binding.expires_at_ms > 0:
         deadline = min(deadline, binding.expires_at_ms)
@@ -182,7 +186,7 @@ def ask(
 
 
 def apply(approval: Approval, workflow: Workflow, event: ApprovalEvent) -> Outcome:
-    """What an event makes of an approval."""
+    """Return the effect of an event on an approval."""
     current = as_of(approval, workflow, event.at_ms)
     aged = current is not approval
     outcome = _apply_now(current, workflow, event)
@@ -196,9 +200,9 @@ def apply(approval: Approval, workflow: Workflow, event: ApprovalEvent) -> Outco
 
 
 def as_of(approval: Approval, workflow: Workflow, now_ms: int) -> Approval:
-    """The approval as the clock has made it; the same object if time changed nothing."""
+    """Return the approval at this time; the same object if time changed nothing."""
     if approval.state is State.OPEN and now_ms >= approval.binding.expires_at_ms:
-        approval = _by_silence(approval, workflow)
+        approval = _by_timeout(approval, workflow)
     if approval.state is State.APPROVED and approval.valid_until_ms is not None and now_ms >= approval.valid_until_ms:
         return replace(
             approval, state=State.EXPIRED, error_type=APPROVAL_EXPIRED, reason="the approval was not used in time"
@@ -207,7 +211,9 @@ def as_of(approval: Approval, workflow: Workflow, now_ms: int) -> Approval:
 
 
 def may_decide(workflow: Workflow, binding: Binding, who: Approver) -> Refusal | None:
-    """The one place that says whether a person may decide on a call, for every way in and channel."""
+    """Return why a person may not decide on a call, or None. The only definition of that, for every transport and
+    channel.
+    """
     if not workflow.self_approval and not who.is_second_person(binding.principal):
         return Refusal.OWN_CALL
     if not who.may(Permission.DECIDE):
@@ -218,7 +224,7 @@ def may_decide(workflow: Workflow, binding: Binding, who: Approver) -> Refusal |
 
 
 def approvals_that_count(approval: Approval, workflow: Workflow, standing: Mapping[str, Approver]) -> int:
-    """How many different people who may decide *today* have said yes."""
+    """Return how many different people who may decide *now* have approved."""
     yes = {vote.approver: vote.channel for vote in approval.votes if vote.verdict is Verdict.APPROVE}
     known = (
         replace(standing[person], logged_in=channel == PAGE_CHANNEL)
@@ -229,7 +235,7 @@ def approvals_that_count(approval: Approval, workflow: Workflow, standing: Mappi
 
 
 def count_people(workflow: Workflow, binding: Binding, approvers: Iterable[Approver]) -> int:
-    """How many different people among these may decide on a call; somebody with two names counts once."""
+    """Return how many different people among these may decide on a call; a person with two names counts once."""
     return len({who.person for who in approvers if may_decide(workflow, binding, who) is None})
 
 
@@ -251,22 +257,22 @@ def _apply_now(approval: Approval, workflow: Workflow, event: ApprovalEvent) -> 
             assert_never(event)
 
 
-def _by_silence(approval: Approval, workflow: Workflow) -> Approval:
+def _by_timeout(approval: Approval, workflow: Workflow) -> Approval:
     at = approval.binding.expires_at_ms
     if workflow.on_timeout is OnTimeout.APPROVE:
-        reason = "nobody answered in time, and this workflow approves by silence"
+        reason = "no decision in time, and this workflow approves on timeout"
         return _ended(approval, State.APPROVED, at, reason, valid_until_ms=at + workflow.decision_valid_ms)
-    return _ended(approval, State.EXPIRED, at, "nobody decided in time", error_type=APPROVAL_EXPIRED)
+    return _ended(approval, State.EXPIRED, at, "no decision in time", error_type=APPROVAL_EXPIRED)
 
 
 def _vote(approval: Approval, workflow: Workflow, voted: Voted) -> Outcome:
-    # Permission first: a stranger must not learn from the answer how an approval ended.
+    # Check the permission first: an unauthorized person must not learn how an approval ended.
     refusal = may_decide(workflow, approval.binding, voted.by)
     if refusal is not None:
         return DecisionRefused(refusal, approval)
     if approval.state is not State.OPEN:
         return DecisionRefused(Refusal.ALREADY_DECIDED, approval)
-    if voted.verdict is Verdict.APPROVE and any(voted.by.is_also(vote.approver) for vote in approval.votes):
+    if voted.verdict is Verdict.APPROVE and any(voted.by.is_known_as(vote.approver) for vote in approval.votes):
         return DecisionRefused(Refusal.ALREADY_VOTED, approval)
     if voted.verdict is Verdict.APPROVE and not _is_fresh(workflow, voted):
         return DecisionRefused(Refusal.LOGIN_TOO_OLD, approval)

@@ -19,36 +19,38 @@ class Approver:
     id: str
     roles: frozenset[str] = frozenset()
     may_call: bool = True
-    """Whether the same credential opens `/mcp`, so that an agent may hold it."""
+    """Whether the same credential opens `/mcp`, so that an agent may have it."""
     logged_in: bool = False
-    """Identified by a login on our own pages rather than by a token or a channel."""
+    """Identified by a login on the gateway's own pages and not by a token or a channel."""
     authenticated_at: int | None = None
-    """When they last logged in, in seconds since 1970, as far as that is known."""
+    """Time of the last login, in seconds since 1970, if known."""
     identities: frozenset[str] = frozenset()
-    """Every name under which the same person is known (`people` in the configuration); empty if only this one."""
+    """All names of the same person (`people` in the configuration); empty if there is only this one."""
 
-    def is_also(self, principal: str) -> bool:
-        """Whether this person is known by that name, too."""
+    def is_known_as(self, principal: str) -> bool:
+        """Whether this is one of the person's names."""
         return principal == self.id or principal in self.identities
 
     def owns_account_of(self, principal: str, operators_own: frozenset[str]) -> bool:
-        """Whether an account that is connected for this principal is this person's own. No role stands in for that: with the
-        account of another person the calls of the principal would run under that person's name. `operators_own`: principals of
-        callers without an identity, whose person is the operator.
+        """Whether an account that is connected for this principal is this person's own. No role replaces that: with
+        another person's account, the calls of the principal would run under that person's name. `operators_own`:
+        principals of callers without an identity, whose person is the operator.
         """
-        return self.is_also(principal) or (self.id == OPERATOR and principal in operators_own)
+        return self.is_known_as(principal) or (self.id == OPERATOR and principal in operators_own)
 
     def reaches(self, principal: str) -> bool:
-        """Whether this principal is of the same tenant. Who belongs to no tenant under any name reaches everybody."""
+        """Whether this principal is in the same tenant. A person without a tenant reaches all principals."""
         own = {tenant_of(name) for name in (self.id, *self.identities)} - {""}
         return not own or tenant_of(principal) in own
 
-    def may_see_of(self, principal: str) -> bool:
-        """Whether what is this principal's may be shown to this person: within the tenant, by role or as their own."""
+    def may_see_data_of(self, principal: str) -> bool:
+        """Whether data of this principal may be shown to this person: within the tenant, by role or as their own."""
         return self.reaches(principal) and (principal == self.id or self.may(Permission.SEE))
 
     def logged_in_since(self, max_age_s: int, now_ms: int) -> bool:
-        """Whether they proved who they are on our pages within that time. One in the future means that a clock was set back."""
+        """Whether they logged in on the gateway's pages within that time. A time in the future means that a clock was
+        set back.
+        """
         if self.authenticated_at is None:
             return False
         return -CLOCK_SKEW_MS <= now_ms - self.authenticated_at * 1000 <= max_age_s * 1000
@@ -59,12 +61,13 @@ class Approver:
         return min(self.identities | {self.id})
 
     def is_second_person(self, requester: str) -> bool:
-        """Whether this is somebody other than whoever asked for the call. The one place that says so.
+        """Whether this is a different person than the requester. The only definition of that.
 
-        The operator's own login always is. A credential that may call is never one for its own calls, nor for anonymous ones:
-        it could have been left out. The operator's token is not handed to agents, so it counts for anonymous calls.
+        The operator's own login always is. A credential that may call is never a second person for its own calls, nor
+        for anonymous ones: the caller could have omitted it. The operator's token is not given to agents, so it counts
+        for anonymous calls.
         """
-        if requester != self.id and self.is_also(requester):
+        if requester != self.id and self.is_known_as(requester):
             return False
         if self.id == OPERATOR:
             return self.logged_in or requester != OPERATOR
@@ -73,5 +76,7 @@ class Approver:
         return requester != ANONYMOUS or not self.may_call
 
     def may(self, permission: Permission) -> bool:
-        """Whether one of their roles allows it. Who may not even see only gets what is meant for themselves."""
+        """Whether one of their roles allows it. Without the permission to see, a person only gets what is addressed to
+        them.
+        """
         return allows(self.roles, permission)

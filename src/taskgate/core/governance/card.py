@@ -1,9 +1,8 @@
-"""What an approver gets to see, as one value that every channel renders in its own way.
+"""What an approver sees, as one value that every channel renders in its own way.
 
-The card holds the exact arguments as text with hidden fields marked, who asked, which rule asked for a person, what
-differs from the last approved call of the same tool, and the history. Characters that can deceive the eye are listed. A
-channel that must shorten the arguments says so and links to the full view; it never offers to approve what it did not
-show.
+The card has the exact arguments as text with hidden fields marked, the caller, the rule that requires approval, the
+differences from the last approved call of the same tool, and the votes. Deceptive characters are listed. A channel that
+shortens the arguments must link to the full view, and must not offer to approve what it did not show.
 """
 
 from __future__ import annotations
@@ -20,13 +19,13 @@ from taskgate.core.redaction.difference import Difference, difference
 from taskgate.core.redaction.fields import Redaction
 
 LONGEST_CHANGE: Final = 4_000
-"""So many characters of one changed value are shown."""
+"""Maximum number of characters of one changed value."""
 _ENCODER: Final = json.JSONEncoder(ensure_ascii=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """One approval, ready to be shown."""
+    """One approval, ready for display."""
 
     approval_id: str
     state: State
@@ -48,17 +47,17 @@ class Card:
     reason: str
     url: str | None
     unvalidated: str = ""
-    """Why the arguments were not checked against the tool's input schema; empty if they were."""
+    """Why the arguments were not validated against the tool's input schema; empty if they were."""
 
     @property
     def approvals_given(self) -> int:
-        """How many people have said yes so far."""
+        """Number of approvals so far."""
         return sum(1 for vote in self.votes if vote.verdict is Verdict.APPROVE)
 
 
 @dataclass(frozen=True, slots=True)
 class Excerpt:
-    """Text cut to a channel's limit. `left_out` counts the characters that are not shown."""
+    """Text cut to a channel's limit. `left_out` is the number of omitted characters."""
 
     text: str
     left_out: int
@@ -73,7 +72,7 @@ def card(
     last_approved: Any | None = None,
     url: str | None = None,
 ) -> Card:
-    """Make the card. `last_approved` are the arguments of the last approved call of this tool, if there was one."""
+    """Build the card. `last_approved` are the arguments of the last approved call of this tool, if there was one."""
     shown = redaction.redact(arguments)
     text = _text(shown.value)
     bound = approval.binding
@@ -102,7 +101,7 @@ def card(
 
 
 def _bounded(found: Difference) -> Difference:
-    """Large values by their beginning: the whole of what is asked for stands in the arguments."""
+    """Large values by their beginning: the arguments are shown completely elsewhere on the card."""
     changes = (replace(one, before=_beginning(one.before), after=_beginning(one.after)) for one in found.changes)
     return replace(found, changes=tuple(changes))
 
@@ -121,25 +120,25 @@ def _beginning(value: Any) -> Any:
 
 
 def show_json(value: Any) -> str:
-    """Indented JSON in which every character that prints nothing, or turns text around, is visible as an escape."""
+    """Return indented JSON in which every invisible character, or one that changes the direction of text, is escaped."""
     return _visible_text(_text(value))
 
 
 def _visible_text(text: str) -> str:
-    # Each kind of character is judged once, however long the text, and no slice of it keeps other threads waiting for long.
+    # Each distinct character is checked once, however long the text, and no slice blocks other threads for long.
     hidden = {ord(kind): shown for kind in kinds_of(text) if (shown := _visible(kind)) != kind}
     return "".join(part.translate(hidden) for part in slices_of(text)) if hidden else text
 
 
 def excerpt(text: str, limit: int) -> Excerpt:
-    """At most `limit` characters from the beginning, and how many were left out."""
+    """Return at most `limit` characters from the beginning, and how many were omitted."""
     if len(text) <= limit:
         return Excerpt(text, 0)
     return Excerpt(text[:limit], len(text) - limit)
 
 
 def history_line(votes: Sequence[Vote]) -> str:
-    """Who said what, in one line."""
+    """Return the votes in one line."""
     return ", ".join(f"{vote.approver}: {vote.verdict.value}" for vote in votes)
 
 

@@ -8,7 +8,7 @@ from typing import TypeAlias, assert_never
 
 
 class Gate(StrEnum):
-    """Which stage spoke."""
+    """The stage that decided."""
 
     VISIBILITY = "visibility"
     RULES = "rules"
@@ -17,7 +17,7 @@ class Gate(StrEnum):
 
 
 class Action(StrEnum):
-    """What a rule, a record or the defaults may ask for."""
+    """What a rule, a record or the defaults may require."""
 
     FORWARD = "forward"
     APPROVE = "approve"
@@ -26,7 +26,7 @@ class Action(StrEnum):
 
 
 class Strictness(IntEnum):
-    """The order in which answers narrow. A later stage may move up, never down."""
+    """The order of decisions. A later stage may only be stricter."""
 
     FORWARD = 0
     POLICY = 1
@@ -35,7 +35,7 @@ class Strictness(IntEnum):
 
 
 class Note(StrEnum):
-    """What production would have done where development let it pass."""
+    """What the production profile would have done with a call that the development profile forwarded."""
 
     WOULD_DENY = "WOULD_DENY"
     WOULD_HOLD = "WOULD_HOLD"
@@ -52,7 +52,7 @@ class Forward:
 
 @dataclass(frozen=True, slots=True)
 class NeedsApproval:
-    """Hold it until the workflow's people have agreed. `reason` is the operator's note for approvers."""
+    """Hold it until the workflow's approvers have approved. `reason` is the operator's note for approvers."""
 
     workflow: str
     rule: str
@@ -61,7 +61,7 @@ class NeedsApproval:
 
 @dataclass(frozen=True, slots=True)
 class NeedsPolicy:
-    """Ask the policy engine. `at_least_approve` names the workflow that must agree even if the policy says forward."""
+    """Evaluate the policy. `at_least_approve` is the workflow that must approve even if the policy forwards."""
 
     policy_id: str
     workflow: str | None
@@ -85,7 +85,7 @@ Settled: TypeAlias = Forward | NeedsApproval | Denied
 
 
 def strictness(decision: Decision) -> Strictness:
-    """Where a decision stands in the order of narrowing."""
+    """Return the strictness of a decision."""
     match decision:
         case Forward():
             return Strictness.FORWARD
@@ -100,7 +100,7 @@ def strictness(decision: Decision) -> Strictness:
 
 
 def action_of(decision: Decision) -> Action:
-    """The action a decision amounts to, as the annotation matrix and the log lines name it."""
+    """Return the action of a decision, as the annotation matrix and log messages name it."""
     match decision:
         case Forward():
             return Action.FORWARD
@@ -115,16 +115,16 @@ def action_of(decision: Decision) -> Action:
 
 
 def describe(decision: Decision) -> str:
-    """The decision in one line, for operators: logs and `taskgate policy test`. Callers never see it."""
+    """Return the decision in one line, for operators: logs and `taskgate policy test`. Callers never see it."""
     match decision:
         case Forward(rule, note, reason):
             return f"forward ({rule})" if note is None else f"forward, {note.value}: {reason} ({rule})"
         case NeedsApproval(workflow, rule, _):
             return f"hold for the approval workflow {workflow} ({rule})"
         case NeedsPolicy(policy_id, _, rule, None):
-            return f"ask the policy{f' as {policy_id}' if policy_id else ''} ({rule})"
+            return f"evaluate the policy{f' as {policy_id}' if policy_id else ''} ({rule})"
         case NeedsPolicy(_, _, rule, workflow):
-            return f"ask the policy, and at least the approval workflow {workflow} ({rule})"
+            return f"evaluate the policy, and hold at least for the approval workflow {workflow} ({rule})"
         case Denied(gate, reason, _, rule):
             return f"deny at {gate.value}: {reason}{f' ({rule})' if rule else ''}"
         case _:

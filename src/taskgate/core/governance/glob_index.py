@@ -11,10 +11,11 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
-from taskgate.core.patterns import Glob, Pattern, PatternKind
+from taskgate.core.globs import Glob
+from taskgate.core.patterns import Pattern, PatternKind
 
-NEVER: Final = 1 << 30
-# Servers come from the registry, so this is more than any gateway has; it only ends what would grow without end.
+NO_MATCH: Final = 1 << 30
+# Servers come from the registry, so no gateway reaches this; it only bounds the cache.
 MAX_SERVERS: Final = 10_000
 
 _Truth = Callable[[str], bool]
@@ -22,12 +23,12 @@ _LITERAL_HEAD: Final = re.compile(r"[^*?\[]*")
 
 
 class GlobIndex:
-    """Numbered globs; smaller numbers come first."""
+    """Numbered globs; smaller numbers have precedence."""
 
     __slots__ = ("_all", "_exact", "_head_lengths", "_heads", "_inside", "_tail_lengths", "_tails")
 
     def __init__(self, globs: Iterable[tuple[int, Glob]]) -> None:
-        self._all = NEVER
+        self._all = NO_MATCH
         self._exact: dict[str, int] = {}
         self._heads: dict[str, list[tuple[int, _Truth | None]]] = {}
         self._tails: dict[str, int] = {}
@@ -52,14 +53,14 @@ class GlobIndex:
         else:
             self._inside.append((number, glob.needle, glob.matches))
 
-    def first(self, name: str, before: int = NEVER) -> int:
-        """The smallest number whose glob covers the name, if it is smaller than `before`; else `before`."""
-        best = min(before, self._all, self._exact.get(name, NEVER))
+    def first(self, name: str, before: int = NO_MATCH) -> int:
+        """Return the smallest number whose glob matches the name, if it is smaller than `before`; else `before`."""
+        best = min(before, self._all, self._exact.get(name, NO_MATCH))
         size = len(name)
         for length in self._tail_lengths:
             if length > size:
                 break
-            best = min(best, self._tails.get(name[size - length :], NEVER))
+            best = min(best, self._tails.get(name[size - length :], NO_MATCH))
         for length in self._head_lengths:
             if length > size:
                 break
@@ -102,9 +103,9 @@ class RuleIndex:
         self._of_server: dict[tuple[PatternKind, str], GlobIndex | None] = {}
 
     def first(self, kind: PatternKind, server: str, name: str) -> int:
-        """The number of the first pattern that covers the name of that server, or NEVER."""
+        """Return the number of the first pattern that matches the name of that server, or NO_MATCH."""
         general = self._everywhere.get(kind)
-        best = general.first(name) if general is not None else NEVER
+        best = general.first(name) if general is not None else NO_MATCH
         if not self._named and not self._limited:
             return best
         key = (kind, server)

@@ -21,23 +21,17 @@ from taskgate.core.governance.approver import Approver
 from taskgate.core.governance.workflow import Workflow
 from taskgate.core.identity.identity import tenant_of
 
-# Standing permissions: "approve this tool, or exactly these arguments, for this scope for an hour".
-#
-# A grant is born from an approval that people really gave, is bound to the tool's definition, and covers only callers
-# of the same scope and tenant (and, unless said otherwise, the same principal). It never widens: a denied tool stays
-# denied, and a workflow that the grant was not given under is asked as usual.
-
 MAX_GRANT_MS = 24 * 3_600_000
 DEFAULT_GRANT_MS = 3_600_000
 
 
-class NoGrant(ValueError):
-    """A grant that cannot be given; the message says why."""
+class GrantRefused(ValueError):
+    """A grant that cannot be given; the message has the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """One standing permission. `arguments_digest` None covers any arguments, `principal` None the whole scope."""
+    """One standing grant. `arguments_digest` None covers any arguments, `principal` None the whole scope."""
 
     id: str
     workflow: str
@@ -54,7 +48,7 @@ class Grant:
     revoked_at_ms: int | None = None
     revoked_by: str = ""
     tenant: str = ""
-    """Of whoever the approved call was from: the whole scope means those of the same tenant."""
+    """The tenant of the caller of the approved call: the whole scope means callers of the same tenant."""
 
 
 def grant_from(
@@ -67,14 +61,14 @@ def grant_from(
     exact_arguments: bool = False,
     whole_scope: bool = False,
 ) -> Grant:
-    """A grant from an approval that has just been given by as many people as its workflow asks for."""
+    """Return a grant from an approval that was just given by as many people as its workflow requires."""
     if approval.state not in (State.APPROVED, State.USED):
-        raise NoGrant("only an approved call can be turned into a grant")
+        raise GrantRefused("only an approved call can be turned into a grant")
     if not 0 < for_ms <= min(longest_ms, MAX_GRANT_MS):
-        raise NoGrant("a grant may not last that long")
+        raise GrantRefused("a grant may not last that long")
     people = tuple(dict.fromkeys(vote.approver for vote in approval.votes if vote.verdict is Verdict.APPROVE))
     if not people:
-        raise NoGrant("nobody approved this call; silence gives no grant")
+        raise GrantRefused("no person approved this call; a timeout gives no grant")
     bound = approval.binding
     return Grant(
         id=grant_id,
@@ -94,7 +88,7 @@ def grant_from(
 
 
 def covers(grant: Grant, workflow: Workflow, wanted: Binding, approvers: Mapping[str, Approver], now_ms: int) -> bool:
-    """Whether the grant answers for this call under this workflow, with the people of today."""
+    """Whether the grant covers this call under this workflow, with the current approvers."""
     return (
         grant.revoked_at_ms is None
         and grant.granted_at_ms <= now_ms < grant.until_ms
@@ -114,18 +108,18 @@ def _is_for(grant: Grant, principal: str) -> bool:
 def covering(
     grants: Iterable[Grant], workflow: Workflow, wanted: Binding, approvers: Mapping[str, Approver], now_ms: int
 ) -> Grant | None:
-    """The first grant that answers for this call."""
+    """Return the first grant that covers this call."""
     return next((grant for grant in grants if covers(grant, workflow, wanted, approvers, now_ms)), None)
 
 
 def revoke(grant: Grant, by: str, now_ms: int) -> Grant:
-    """End a grant now; revoking twice keeps the first."""
+    """Revoke a grant now; a second revocation changes nothing."""
     if grant.revoked_at_ms is not None:
         return grant
     return replace(grant, revoked_at_ms=now_ms, revoked_by=by)
 
 
 def _people_still_count(grant: Grant, workflow: Workflow, wanted: Binding, approvers: Mapping[str, Approver]) -> bool:
-    # Judged against *this* requester: nobody's grant may let them run their own call.
+    # Judged for *this* requester: a person's grant must not permit their own call.
     known = (approvers[person] for person in grant.granted_by if person in approvers)
     return count_people(workflow, wanted, known) >= workflow.approvals_needed

@@ -31,7 +31,7 @@ from taskgate.core.governance.visibility import EVERYTHING_VISIBLE, Layer
 from taskgate.core.governance.workflow import DEFAULT_WORKFLOW, Workflow
 from taskgate.core.patterns import PatternKind, judged_skeleton
 from taskgate.core.resource_uri import is_ambiguous, on_this_host
-from taskgate.core.scoping.registry import ApprovalPolicy, ApprovalWish
+from taskgate.core.scoping.registry import ApprovalDemand, ApprovalPolicy
 from taskgate.core.text.lookalikes import skeletons
 
 UNKNOWN = "unknown_tool"
@@ -39,14 +39,14 @@ REFUSED = "policy_denied"
 
 
 class EnforcementProfile(StrEnum):
-    """Production enforces; development forwards what rules, policy and approval would stop, and says so."""
+    """Production enforces; development forwards what rules, policy and approval would stop, and logs it."""
 
     PRODUCTION = "production"
     DEVELOPMENT = "development"
 
 
 class PolicyVerdict(StrEnum):
-    """What a policy engine can answer."""
+    """The results of a policy engine."""
 
     FORWARD = "forward"
     APPROVE = "approve"
@@ -55,8 +55,7 @@ class PolicyVerdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PolicyAnswer:
-    """The engine's answer. `workflows` are those picked by the policies that asked for approval; `reason` is for the
-    log."""
+    """The result of the engine. `workflows` are those of the policies that require approval; `reason` is for the log."""
 
     verdict: PolicyVerdict
     reason: str
@@ -71,7 +70,7 @@ class UnknownWorkflow(ValueError):
 class Gates:
     """Everything a decision needs, compiled for one configuration revision and one scope.
 
-    The memory of answers is the only thing that changes; share a `RuleSet` between the gates of several scopes.
+    Only the cache of decisions changes; gates of several scopes share a `RuleSet`.
     """
 
     revision: str
@@ -86,10 +85,10 @@ class Gates:
 def decide(
     gates: Gates, kind: PatternKind, server: str, name: str, *, quarantined: Collection[tuple[str, str]] = ()
 ) -> Decision:
-    """May this name be used, and how? The same answer serves the list and the call.
+    """Return whether and how this name may be used. Lists and calls use the same decision.
 
-    `quarantined` holds the (server, name) pairs whose definition or content changed and was not yet accepted; a resource is among
-    them by its `resource_key`.
+    `quarantined` has the (server, name) pairs whose definition or content changed and is not accepted yet; a resource
+    is in it by its `resource_key`.
     """
     if quarantined and kind is not PatternKind.PROMPT and (server, _quarantine_name(kind, name)) in quarantined:
         return Denied(Gate.VISIBILITY, "its definition changed and is not accepted yet", UNKNOWN)
@@ -112,11 +111,12 @@ def decide_unlisted(
     quarantined: Collection[tuple[str, str]] = (),
     withheld: Collection[str] = (),
 ) -> Decision:
-    """May a name be used that its server did not list? Like `decide`, and never less strict than for what it looks like.
+    """Return whether a name may be used that its server did not list. Never less strict than for names that it looks
+    like.
 
-    A server may answer to `DROP_X`, ` drop_x` or `drop＿x` as it does to `drop_x`, and to many spellings of one URI; of a
-    file on another host it may look at the path alone.
-    `withheld` holds the skeletons (`patterns.judged_skeleton`) of what the server lists and this caller may not use.
+    A server may accept `DROP_X`, ` drop_x` or `drop＿x` for `drop_x`, and many spellings of one URI; of a file on
+    another host it may use only the path. `withheld` has the skeletons (`patterns.judged_skeleton`) of listed names
+    that this caller may not use.
     """
     exact = decide(gates, kind, server, name, quarantined=quarantined)
     if isinstance(exact, Denied):
@@ -150,13 +150,13 @@ def _by_looks(gates: Gates, kind: PatternKind, server: str, name: str) -> Decisi
     if hidden is not None:
         return Denied(Gate.VISIBILITY, hidden, UNKNOWN)
     record = gates.records.get(server)
-    wish = _wish(record, kind, server, name, lookalike=True)
+    demand = _demand(record, kind, server, name, lookalike=True)
     matched = gates.rules.match_lookalike(kind, server, name)
-    return _enforce_any(gates, _tighten(_by_rule(matched), record, wish, server))
+    return _enforce_any(gates, _tighten(_by_rule(matched), record, demand, server))
 
 
 def conclude(gates: Gates, asked: NeedsPolicy, answer: PolicyAnswer) -> Settled:
-    """The final word once the policy engine has answered."""
+    """Return the final decision from the result of the policy engine."""
     match answer.verdict:
         case PolicyVerdict.REJECT:
             return _enforce(gates, Denied(Gate.POLICY, answer.reason, REFUSED, asked.rule))
@@ -171,16 +171,18 @@ def conclude(gates: Gates, asked: NeedsPolicy, answer: PolicyAnswer) -> Settled:
 
 
 def listed(decision: Decision) -> bool:
-    """Whether a name with this decision appears in lists (annotation mode `strict` also shows what rules deny)."""
+    """Whether a name with this decision is listed (annotation mode `strict` also lists what rules deny)."""
     return not isinstance(decision, Denied)
 
 
 def check_workflows(gates: Gates, from_policies: Mapping[str, str] | None = None) -> None:
-    """Refuse a configuration that names an unknown workflow; `from_policies` maps a name to the place that uses it."""
+    """Raise UnknownWorkflow if the configuration names an unknown workflow; `from_policies` maps a name to the place
+    that uses it.
+    """
     named = dict(gates.rules.workflows())
-    for server, wishes in gates.records.items():
-        if wishes.workflow is not None:
-            named.setdefault(wishes.workflow, f"servers.{server}.approval_policy")
+    for server, record in gates.records.items():
+        if record.workflow is not None:
+            named.setdefault(record.workflow, f"servers.{server}.approval_policy")
     for workflow, where in (from_policies or {}).items():
         named.setdefault(workflow, where)
     for workflow, where in named.items():
@@ -190,13 +192,13 @@ def check_workflows(gates: Gates, from_policies: Mapping[str, str] | None = None
 
 
 def workflow_named(gates: Gates, name: str) -> Workflow:
-    """The workflow of that name; the built-in one when `approval` does not define `default` itself."""
+    """Return the workflow of that name; the built-in one if `approval` does not define `default`."""
     found = gates.workflows.get(name)
     return found if found is not None else Workflow(name)
 
 
 def open_gates(revision: str = "0") -> Gates:
-    """Gates without any rule: everything is forwarded."""
+    """Return gates without any rule: everything is forwarded."""
     return Gates(revision, compile_rules(()))
 
 
@@ -205,18 +207,20 @@ def _decide_afresh(gates: Gates, kind: PatternKind, server: str, name: str) -> D
     if hidden is not None:
         return Denied(Gate.VISIBILITY, hidden, UNKNOWN)
     matched, record = gates.rules.match(kind, server, name), gates.records.get(server)
-    wish = _wish(record, kind, server, name, lookalike=False)
-    return _enforce_any(gates, _tighten(_by_rule(matched), record, wish, server))
+    demand = _demand(record, kind, server, name, lookalike=False)
+    return _enforce_any(gates, _tighten(_by_rule(matched), record, demand, server))
 
 
 def _severity(decision: Decision) -> tuple[Strictness, bool]:
-    """How strict a decision is; what development only notes is stricter than nothing."""
+    """The strictness of a decision; a note of the development profile is stricter than none."""
     return strictness(decision), isinstance(decision, Forward) and decision.note is not None
 
 
-def _wish(record: ApprovalPolicy | None, kind: PatternKind, server: str, name: str, *, lookalike: bool) -> ApprovalWish:
+def _demand(
+    record: ApprovalPolicy | None, kind: PatternKind, server: str, name: str, *, lookalike: bool
+) -> ApprovalDemand:
     if record is None:
-        return ApprovalWish.FORWARD
+        return ApprovalDemand.FORWARD
     if kind is not PatternKind.TOOL:
         return record.default
     return record.for_lookalike(server, name) if lookalike else record.for_tool(server, name)
@@ -236,20 +240,20 @@ def _by_rule(matched: Matched) -> Decision:
             assert_never(matched.action)
 
 
-def _tighten(decision: Decision, wishes: ApprovalPolicy | None, wish: ApprovalWish, server: str) -> Decision:
-    """Apply what a server's own record demands: it can tighten a rule, never loosen one."""
-    if wishes is None or isinstance(decision, Denied):
+def _tighten(decision: Decision, record: ApprovalPolicy | None, demand: ApprovalDemand, server: str) -> Decision:
+    """Apply what a server's own record requires: it can restrict a rule, never relax it."""
+    if record is None or isinstance(decision, Denied):
         return decision
     label = f"servers.{server}.approval_policy"
-    match wish:
-        case ApprovalWish.FORWARD:
+    match demand:
+        case ApprovalDemand.FORWARD:
             return decision
-        case ApprovalWish.DENY:
+        case ApprovalDemand.DENY:
             return Denied(Gate.RULES, "denied by the server's record", REFUSED, label)
-        case ApprovalWish.APPROVE:
-            return _at_least_approve(decision, wishes.workflow or DEFAULT_WORKFLOW, label)
+        case ApprovalDemand.APPROVE:
+            return _at_least_approve(decision, record.workflow or DEFAULT_WORKFLOW, label)
         case _:
-            assert_never(wish)
+            assert_never(demand)
 
 
 def _at_least_approve(decision: Forward | NeedsPolicy | NeedsApproval, workflow: str, label: str) -> Decision:
@@ -283,7 +287,7 @@ def _enforce(gates: Gates, decision: Settled) -> Settled:
 
 
 def _approval_by_policy(gates: Gates, asked: NeedsPolicy, answer: PolicyAnswer) -> Settled:
-    """Several policies may pick several workflows: the one that needs the most people is asked."""
+    """If several policies name several workflows, the one with the most approvals is used."""
     picked: list[str] = list(answer.workflows) or [asked.workflow or DEFAULT_WORKFLOW]
     if asked.at_least_approve is not None:
         picked.append(asked.at_least_approve)

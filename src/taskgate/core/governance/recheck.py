@@ -21,20 +21,15 @@ from taskgate.core.governance.approver import Approver
 from taskgate.core.governance.decision import Denied, NeedsApproval, Settled
 from taskgate.core.governance.workflow import OnTimeout, Workflow
 
-# The recheck before a byte goes upstream: is what people agreed to still what would be sent, and would they still be
-# asked?
-#
-# Called in the transaction that records the intent to dispatch. Everything in the binding is compared with the present;
-# a policy that was reloaded meanwhile is asked again, and people who lost the right to decide no longer count.
-
 POLICY_DRIFT = "policy_drift"
 REQUEST_DRIFT = "request_drift"
 
 
 @dataclass(frozen=True, slots=True)
-class Present:
-    """How things stand at dispatch. `decision` is the gates' answer under the policy of now, with the actual
-    arguments."""
+class CallAtDispatch:
+    """The call as it would be sent now. `decision` is the gates' decision under the current policy, with the actual
+    arguments.
+    """
 
     principal: str
     server: str
@@ -55,7 +50,7 @@ class Cleared:
 
 @dataclass(frozen=True, slots=True)
 class Stopped:
-    """Do not send a byte. `reason` is safe for the caller; it names no rule and no argument."""
+    """Do not send a byte. `reason` may be shown to the caller; it names no rule and no argument."""
 
     error_type: str
     reason: str
@@ -64,8 +59,8 @@ class Stopped:
 Recheck: TypeAlias = Cleared | Stopped
 
 
-def recheck(approval: Approval, present: Present) -> Recheck:
-    """Whether the approved call may be dispatched now."""
+def recheck(approval: Approval, present: CallAtDispatch) -> Recheck:
+    """Return whether the approved call may be sent now."""
     workflow = present.workflow if present.workflow is not None else Workflow(approval.workflow)
     current = as_of(approval, workflow, present.now_ms)
     if current.state is not State.APPROVED:
@@ -76,7 +71,7 @@ def recheck(approval: Approval, present: Present) -> Recheck:
     return _by_policy(current, present)
 
 
-def _what_changed(approval: Approval, present: Present) -> str | None:
+def _what_changed(approval: Approval, present: CallAtDispatch) -> str | None:
     bound = approval.binding
     pairs = (
         ("caller", bound.principal, present.principal),
@@ -88,23 +83,23 @@ def _what_changed(approval: Approval, present: Present) -> str | None:
     return next((what for what, then, now in pairs if then != now), None)
 
 
-def _by_policy(approval: Approval, present: Present) -> Recheck:
+def _by_policy(approval: Approval, present: CallAtDispatch) -> Recheck:
     if isinstance(present.decision, Denied):
         return Stopped(POLICY_DRIFT, "The policy changed after the call was approved and no longer allows it.")
     if isinstance(present.decision, NeedsApproval) and present.decision.workflow != approval.workflow:
-        return Stopped(POLICY_DRIFT, "The policy changed after the call was approved and now asks other people.")
+        return Stopped(POLICY_DRIFT, "The policy changed after the call was approved and now requires other approvers.")
     if present.workflow is None:
         return Stopped(POLICY_DRIFT, "The approval workflow was removed after the call was approved.")
-    if _approved_by_silence(approval):
+    if _approved_by_timeout(approval):
         if present.workflow.on_timeout is OnTimeout.APPROVE:
             return Cleared()
-        return Stopped(POLICY_DRIFT, "The approval workflow no longer approves by silence.")
+        return Stopped(POLICY_DRIFT, "The approval workflow no longer approves on timeout.")
     if approvals_that_count(approval, present.workflow, present.approvers) < present.workflow.approvals_needed:
         return Stopped(
-            POLICY_DRIFT, "Somebody who approved the call may no longer do so, or more people must agree now."
+            POLICY_DRIFT, "A person who approved the call may no longer do so, or more approvals are required now."
         )
     return Cleared()
 
 
-def _approved_by_silence(approval: Approval) -> bool:
+def _approved_by_timeout(approval: Approval) -> bool:
     return approval.decided_at_ms == approval.binding.expires_at_ms

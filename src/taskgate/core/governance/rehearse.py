@@ -1,9 +1,9 @@
-"""What a changed set of rules would have said about calls that were recorded.
+"""Evaluate a changed set of rules on recorded calls.
 
-It decides with the functions that a call goes through (`compose`, `decide`, `conclude`), on what was recorded. Where
-the answer hangs on something that was not recorded, or was redacted, the answer is "cannot tell": nothing is guessed.
-Standing grants are no part of a set of rules: a call that one of them let through counts as held before, and as held
-after if a person must agree.
+It decides with the functions that a call goes through (`compose`, `decide`, `conclude`), on what was recorded. If the
+decision depends on something that was not recorded, or was redacted, the result is "cannot tell": nothing is guessed.
+Standing grants are not part of a set of rules: a call that a grant covered counts as held before, and as held after if
+it needs approval.
 """
 
 from __future__ import annotations
@@ -20,18 +20,19 @@ from taskgate.core.governance.pipeline import UNKNOWN, Gates, PolicyAnswer, conc
 from taskgate.core.patterns import PatternKind
 from taskgate.core.scoping.registry import Registry
 from taskgate.core.scoping.scope import ScopePolicy
-from taskgate.core.scoping.session_request import NO_WISH, SessionRequest
+from taskgate.core.scoping.session_request import NO_REQUEST, SessionRequest
 from taskgate.core.scoping.subset import Subset, compose
 
 CANNOT_TELL: Final = "cannot tell"
 NOT_RECORDED: Final = "not recorded"
 EXAMPLES: Final = 200
-"""Changed calls that a rehearsal shows one by one; the others are counted."""
+"""Changed calls that a rehearsal lists individually; the others are counted."""
 
 
 class RecordedCall(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One call as the gates saw it. `before` is what the rules said then; `count` is above 1 only where nothing but the number of
-    calls was kept."""
+    """One call as the gates judged it. `before` is the decision at that time; `count` is above 1 only if nothing but
+    the number of calls was recorded.
+    """
 
     at_ms: int
     principal: str = ""
@@ -43,19 +44,19 @@ class RecordedCall(msgspec.Struct, frozen=True, omit_defaults=True):
     before: Action = Action.FORWARD
     rule: str = ""
     arguments: str | None = None
-    """JSON text, redacted; None if it was not kept."""
+    """JSON text, redacted; None if it was not recorded."""
     hidden: tuple[str, ...] = ()
-    """What was redacted in the arguments."""
+    """Redacted paths of the arguments."""
     unread: str = ""
     """Why there are no arguments."""
     ambiguous: str = ""
-    """Why the arguments cannot be judged: such a call is refused wherever its arguments matter."""
+    """Why the arguments cannot be judged: such a call is refused if its arguments matter."""
     listed: bool = True
     """Whether its server had listed it."""
     asked_servers: bool = False
-    """Whether its session had asked for this server, which need not be one of the scope's own."""
+    """Whether its session had requested this server, which need not be a default server of the scope."""
     temporary: bool = False
-    """Whether its scope was handed over at run time, and so is in no configuration."""
+    """Whether its scope was created at run time and is not in the configuration."""
     count: int = 1
 
 
@@ -64,7 +65,7 @@ AskPolicy = Callable[[NeedsPolicy, RecordedCall], PolicyAnswer]
 
 @dataclass(frozen=True, slots=True)
 class RuleBook:
-    """What decides: a configuration's gates, servers and scopes, and the policy engine that its rules may ask."""
+    """The gates, servers and scopes of a configuration, and the policy engine that its rules may use."""
 
     gates: Gates
     registry: Registry
@@ -73,19 +74,19 @@ class RuleBook:
     _subsets: dict[tuple[str, str], Subset] = field(default_factory=dict, repr=False)
 
     def admits(self, call: RecordedCall) -> bool:
-        """Whether the scope of the call has what it names."""
+        """Whether the scope of the call includes what it names."""
         asked = call.server if call.asked_servers else ""
         subset = self._subsets.get((call.scope, asked))
         if subset is None:
             policy = self.scopes.get(call.scope) or ScopePolicy(call.scope, enabled=False)
-            wish = SessionRequest(((asked,),)) if asked else NO_WISH
+            wish = SessionRequest(((asked,),)) if asked else NO_REQUEST
             subset = self._subsets[call.scope, asked] = compose(self.registry, policy, wish, asking=False)
         return subset.admits_kind(call.server, call.name, call.kind)
 
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """What would have become of one call; `after` is None if that cannot be told."""
+    """The decision about one call; `after` is None if it cannot be determined."""
 
     call: RecordedCall
     after: Action | None
@@ -102,11 +103,11 @@ class Judged:
 
 
 def judge(book: RuleBook, call: RecordedCall) -> Judged:
-    """What these rules say about one recorded call."""
+    """Return the decision of these rules about one recorded call."""
     if not call.server:
         return Judged(call, None, "", NOT_RECORDED)
     if call.temporary:
-        return Judged(call, None, "", "its scope was handed over at run time and is in no configuration")
+        return Judged(call, None, "", "its scope was created at run time and is not in the configuration")
     if not book.admits(call):
         return _settled(call, Denied(Gate.VISIBILITY, f"not in the scope {call.scope}", UNKNOWN))
     decision = _by_name(book.gates, call)
@@ -118,7 +119,8 @@ def judge(book: RuleBook, call: RecordedCall) -> Judged:
 def _by_name(gates: Gates, call: RecordedCall) -> Decision | None:
     if call.listed:
         return decide(gates, call.kind, call.server, call.name)
-    # What the server listed then is not recorded. A refusal needs none of it; anything else might have become one.
+    # What the server listed at that time is not recorded. A refusal does not depend on it; any other decision might
+    # have been a refusal.
     decision = decide_unlisted(gates, call.kind, call.server, call.name)
     return decision if isinstance(decision, Denied) else None
 
@@ -143,13 +145,13 @@ def _settled(call: RecordedCall, decision: Decision) -> Judged:
 
 @dataclass(slots=True)
 class Rehearsal:
-    """What became of all recorded calls: how many of each kind, and the first of those that change."""
+    """The results of all recorded calls: numbers, and the first changed calls."""
 
     calls: int = 0
     outcomes: Counter[tuple[str, str]] = field(default_factory=Counter)
-    """How many calls, by what was said before and what would be said."""
+    """Number of calls, by the decision before and after."""
     tools: Counter[tuple[str, str, str, str, str]] = field(default_factory=Counter)
-    """Changed and untold calls by server, name, before, after and why."""
+    """Changed and undetermined calls by server, name, before, after and reason."""
     examples: list[Judged] = field(default_factory=list)
 
     def add(self, judged: Judged) -> None:
@@ -167,15 +169,15 @@ class Rehearsal:
         return sum(count for (before, after), count in self.outcomes.items() if after not in (before, CANNOT_TELL))
 
     @property
-    def untold(self) -> int:
+    def undetermined(self) -> int:
         return sum(count for (_, after), count in self.outcomes.items() if after == CANNOT_TELL)
 
     def rows(self) -> dict[str, Any]:
-        """For JSON: everything that the page and the command show."""
+        """Return everything that the page and the command show, for JSON."""
         return {
             "calls": self.calls,
             "changed": self.changed,
-            "cannot_tell": self.untold,
+            "cannot_tell": self.undetermined,
             "outcomes": [
                 {"before": before, "after": after, "calls": count}
                 for (before, after), count in sorted(self.outcomes.items())
@@ -206,7 +208,7 @@ def example_row(judged: Judged) -> dict[str, Any]:
 
 
 def rehearse(book: RuleBook, calls: Iterable[RecordedCall], into: Rehearsal | None = None) -> Rehearsal:
-    """Judge every call. `into` goes on with a rehearsal that has seen other calls, so that they need not be held all at once."""
+    """Judge every call. `into` continues a rehearsal, so that not all calls must be in memory at once."""
     rehearsal = into if into is not None else Rehearsal()
     for call in calls:
         rehearsal.add(judge(book, call))

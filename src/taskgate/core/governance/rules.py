@@ -9,23 +9,24 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from taskgate.core.globs import Glob, PatternError
 from taskgate.core.governance.decision import Action
-from taskgate.core.governance.glob_index import NEVER, RuleIndex
-from taskgate.core.patterns import Glob, Pattern, PatternError, PatternKind, PatternSet, judged_skeleton
+from taskgate.core.governance.glob_index import NO_MATCH, RuleIndex
+from taskgate.core.patterns import Pattern, PatternKind, PatternSet, judged_skeleton
 from taskgate.core.resource_uri import normal_form
 
-# A caller may invent names where unlisted tools are let through, so remembered answers are bounded.
+# A caller may invent names if unlisted tools are allowed, so the cache is bounded.
 MAX_REMEMBERED = 50_000
 DEFAULT_RULE = "defaults"
 
 
 class BadRule(ValueError):
-    """A rule that cannot be read or contradicts itself; the message begins with its place in the configuration."""
+    """A rule that is invalid or contradicts itself; the message begins with its place in the configuration."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One rule as the operator wrote it."""
+    """One rule as configured."""
 
     match: str
     action: Action
@@ -38,7 +39,7 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Matched:
-    """The rule that speaks for a name. `label` is for logs, the audit trail and the approver."""
+    """The rule that applies to a name. `label` is for logs, the audit log and the approver."""
 
     action: Action
     workflow: str | None
@@ -55,8 +56,7 @@ class _CompiledRule:
 
 
 class RuleSet:
-    """Compiled rules with a memory of the answers given. Immutable in meaning: make a new one for a new
-    configuration."""
+    """Compiled rules with a cache of results. Create a new one for a new configuration."""
 
     __slots__ = ("_answers", "_default", "_forced", "_forced_answers", "_index", "_lookalikes", "_rules")
 
@@ -70,7 +70,7 @@ class RuleSet:
         self._forced_answers: dict[tuple[str, str], bool] = {}
 
     def match(self, kind: PatternKind, server: str, name: str) -> Matched:
-        """The first rule that covers the name, else the defaults."""
+        """Return the first rule that matches the name, else the defaults."""
         key = (kind, server, name)
         found = self._answers.get(key)
         if found is None:
@@ -81,7 +81,7 @@ class RuleSet:
         return found
 
     def forced(self, server: str, name: str) -> bool:
-        """Whether `force_required` demands that this tool be called as a task."""
+        """Whether `force_required` requires that this tool is called as a task."""
         key = (server, name)
         found = self._forced_answers.get(key)
         if found is None:
@@ -92,7 +92,7 @@ class RuleSet:
         return found
 
     def workflows(self) -> dict[str, str]:
-        """Every workflow that a rule names, with the label of the first rule that does."""
+        """Return every workflow that a rule names, with the label of the first rule that does."""
         named: dict[str, str] = {}
         for matched in (*(rule.matched for rule in self._rules), self._default):
             if matched.workflow is not None:
@@ -100,7 +100,7 @@ class RuleSet:
         return named
 
     def described(self) -> list[dict[str, str]]:
-        """Every rule in order, and what happens where none matches, for people. `rule` is the label that decisions carry."""
+        """Return every rule in order, and the default, for display. `rule` is the label that decisions have."""
         rows = [(rule.pattern.text, rule.server or "", rule.matched) for rule in self._rules]
         return [
             {
@@ -116,7 +116,7 @@ class RuleSet:
         ]
 
     def match_lookalike(self, kind: PatternKind, server: str, name: str) -> Matched:
-        """The first rule that covers a name which looks like this one, else the defaults. Not remembered."""
+        """Return the first rule that matches a name which looks like this one, else the defaults. Not cached."""
         if self._lookalikes is None:
             rules = [(rule.pattern, rule.server) for rule in self._rules]
             self._lookalikes = RuleIndex(rules, lambda pattern: pattern.name.lookalike)
@@ -127,7 +127,7 @@ class RuleSet:
         return self._numbered(self._index.first(kind, server, judged))
 
     def _numbered(self, number: int) -> Matched:
-        return self._default if number == NEVER else self._rules[number].matched
+        return self._default if number == NO_MATCH else self._rules[number].matched
 
 
 def compile_rules(
@@ -138,7 +138,7 @@ def compile_rules(
     default_policy_id: str | None = None,
     force_required: Iterable[str] = (),
 ) -> RuleSet:
-    """Compile rules in order; a bad glob or a rule that contradicts itself is an error that names its place."""
+    """Compile rules in order. Raises BadRule for an invalid glob or a rule that contradicts itself."""
     compiled = [_compile(index, rule) for index, rule in enumerate(rules)]
     _check(Rule("*", default, approval=default_workflow, policy_id=default_policy_id), "governance.defaults")
     return RuleSet(
@@ -149,7 +149,9 @@ def compile_rules(
 
 
 def unreachable(rules: Sequence[tuple[int, Pattern, str | None]]) -> dict[int, int]:
-    """Of numbered patterns, each for one server or for all, those that never decide, with the earlier one that covers each."""
+    """Return the numbers of patterns, each for one server or for all, that never apply, with the earlier one that
+    covers each.
+    """
     found: dict[int, int] = {}
     for place, (number, pattern, server) in enumerate(rules):
         earlier = rules[:place]
@@ -163,7 +165,7 @@ def unreachable(rules: Sequence[tuple[int, Pattern, str | None]]) -> dict[int, i
 def _covers(wide: Pattern, limit: str | None, narrow: Pattern, server: str | None) -> bool:
     if wide.kind is not narrow.kind or not wide.name.covers(narrow.name):
         return False
-    # Where a rule names one server, that server alone counts.
+    # If a rule names one server, only that server counts.
     only = Glob.compile(server) if server is not None and narrow.server.matches(server) else narrow.server
     return wide.server.covers(only) and (limit is None or (only.literal and only.text == limit))
 

@@ -9,12 +9,12 @@ from typing import Final
 import msgspec
 
 ALWAYS_APPROVED: Final = 5
-"""So many times yes and never no, before it is suggested to ask less."""
+"""Number of approvals without a denial after which fewer approvals are suggested."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToolHistory:
-    """What is known of one tool over some days: how people decided about it, and how it was called without being asked about."""
+    """The history of one tool over some days: decisions of approvers, and calls that needed no approval."""
 
     server: str
     tool: str
@@ -23,7 +23,7 @@ class ToolHistory:
     expired: int = 0
     forwarded: int = 0
     risky: bool = False
-    """Its server says that it destroys something, or the operator that it may run only once."""
+    """Its server declares it destructive, or the operator declares that it may run only once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,11 +34,11 @@ class Suggestion:
     tool: str
     why: str
     rule: str
-    """A line for `governance.rules` that would do it."""
+    """A line for `governance.rules` with the suggestion."""
 
 
 def suggest(histories: Iterable[ToolHistory]) -> tuple[Suggestion, ...]:
-    """Ask less where the answer was always yes, and more where something risky was never asked about."""
+    """Suggest fewer approvals where all were granted, and approvals for risky tools that need none."""
     return tuple(found for history in histories if (found := _suggestion(history)) is not None)
 
 
@@ -48,7 +48,7 @@ def _suggestion(history: ToolHistory) -> Suggestion | None:
         why = f"approved {history.approved} times, never denied"
         return Suggestion("less", history.server, history.tool, why, _rule(history, "forward"))
     if history.risky and history.forwarded and not asked:
-        why = f"ran {history.forwarded} times without being asked about, though it is risky"
+        why = f"ran {history.forwarded} times without approval, although it is risky"
         return Suggestion("more", history.server, history.tool, why, _rule(history, "approve"))
     return None
 
@@ -58,6 +58,6 @@ def _rule(history: ToolHistory, action: str) -> str:
 
 
 def _quoted(text: str) -> str:
-    """As a YAML string in double quotes, which JSON strings are, with nothing in it that a glob would read."""
+    """Return a YAML string in double quotes (JSON strings are valid YAML), with glob characters escaped."""
     escaped = "".join(f"[{letter}]" if letter in "*?[" else letter for letter in text)
     return msgspec.json.encode(escaped).decode()

@@ -23,7 +23,7 @@ class AnnotationMode(StrEnum):
 
 
 class TaskCheck(StrEnum):
-    """Whether a call obeys what its tool shows."""
+    """Whether a call conforms to what its tool shows."""
 
     SYNC = "sync"
     TASK = "task"
@@ -40,7 +40,7 @@ def shown_support(
     task_aware: bool = True,
     forced: bool = False,
 ) -> TaskSupport | None:
-    """The value a tool shows to this caller, or None when it is not listed at all."""
+    """Return the value that a tool shows to this caller, or None if it is not listed."""
     match mode:
         case AnnotationMode.STRICT:
             return _strict(action, upstream_tasks, upstream_support, forced)
@@ -57,14 +57,14 @@ def shown_support(
 
 
 def check_task(shown: TaskSupport, *, task_present: bool) -> TaskCheck:
-    """Whether a call with or without `task` obeys what the tool showed to this caller."""
+    """Return whether a call with or without `task` conforms to what the tool showed to this caller."""
     if task_present:
         return TaskCheck.TASK_FORBIDDEN if shown is TaskSupport.FORBIDDEN else TaskCheck.TASK
     return TaskCheck.TASK_REQUIRED if shown is TaskSupport.REQUIRED else TaskCheck.SYNC
 
 
 def annotation_line(tool: str, shown: TaskSupport | None, action: Action, *, upstream_tasks: bool, forced: bool) -> str:
-    """The log sentence for one tool."""
+    """Return the log message for one tool."""
     facts = [f"yaml_action={action.value}"]
     if action is Action.FORWARD:
         facts.append(f"upstream_tasks={'true' if upstream_tasks else 'false'}")

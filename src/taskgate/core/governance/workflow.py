@@ -9,7 +9,7 @@ DEFAULT_WORKFLOW = "default"
 
 
 class OnTimeout(StrEnum):
-    """What silence means. Approving by silence must be spelt `unsafe_on_timeout: approve` in the configuration."""
+    """What happens without a decision. Approval on timeout must be configured as `unsafe_on_timeout: approve`."""
 
     DENY = "deny"
     APPROVE = "approve"
@@ -17,7 +17,7 @@ class OnTimeout(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Workflow:
-    """Who is asked, how many must agree, and for how long. Channels are named here and configured elsewhere."""
+    """Who is asked, how many must approve, and for how long. Channels are named here and configured elsewhere."""
 
     name: str
     timeout_ms: int = 600_000
@@ -29,4 +29,4 @@ class Workflow:
     channels: tuple[str, ...] = ("inbox",)
     decision_valid_ms: int = 900_000
     max_auth_age_s: int | None = None
-    """How long ago an approver may have logged in; None: it does not matter."""
+    """Maximum age of an approver's login; None: no limit."""

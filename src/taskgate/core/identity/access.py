@@ -63,7 +63,7 @@ class AccessRefusal(StrEnum):
 
     @property
     def is_failed_authentication(self) -> bool:
-        """Whether a credential was shown that proves no identity. Such attempts are counted by address."""
+        """Whether the credential proves no identity. Such attempts are counted by address."""
         return self in _FAILED
 
 
@@ -95,7 +95,7 @@ class TargetScope:
     """Its identifier as an OAuth resource: the address at which it is served."""
     requirement: Requirement = NO_REQUIREMENT
     handed_over_by: str | None = None
-    """The principal that handed over a temporary scope; None for a scope of the configuration."""
+    """The principal that created a temporary scope; None for a scope of the configuration."""
 
 
 def decide(
@@ -106,11 +106,11 @@ def decide(
     *,
     anonymous: bool,
 ) -> AccessRefusal | None:
-    """None if the request is authorized.
+    """Return None if the request is authorized, else the reason.
 
-    `scope` is needed for class `call`. `gateway_audiences` are the audiences of a token for the gateway as a whole. `anonymous`
-    means that the route also serves callers without a credential; whether the gateway has such callers at all was decided when
-    the identity was resolved.
+    `scope` is required for class `call`. `gateway_audiences` are the audiences of a token for the gateway as a whole.
+    `anonymous`: the route also serves callers without a credential; whether the gateway has such callers was decided
+    when the identity was resolved.
     """
     if access is Access.PUBLIC:
         return None
@@ -142,8 +142,9 @@ def _may_call(identity: Identity, scope: TargetScope) -> AccessRefusal | None:
 
 
 def _is_open_to(identity: Identity, scope: TargetScope) -> bool:
-    """A credential that is bound to a scope opens that one only. A temporary scope opens for its own token, and for operators of
-    the tenant that handed it over."""
+    """A credential that is bound to a scope opens only that one. A temporary scope opens for its own token, and for
+    operators of the tenant that created it.
+    """
     if identity.scope is not None:
         return identity.scope == scope.name
     if scope.handed_over_by is None:

@@ -5,23 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-# Who is calling, as far as any decision needs to know, and in which conversation: events, questions and lists are kept
-# by it.
-#
-# A conversation is one client's talk with us: a session of the stateful generation, or what a stateless client calls
-# itself in `_meta["taskgate/client"]`. A principal may hold several at once; what one of them caused is told to that
-# one, and to the others only after it has ended. Callers without an identity have one conversation each, which is all
-# that they are known by.
-
 ANONYMOUS: Final = "anonymous"
 OPERATOR: Final = "operator"
 ANONYMOUS_LIMIT: Final = "address:"
-"""How the limit key of every caller without an identity begins; no principal's name does."""
+"""Prefix of the limit key of callers without an identity; no principal's name has it."""
 
 
 @dataclass(frozen=True, slots=True)
 class CredentialFacts:
-    """What an issuer's token said about its holder, for policies to judge by. Kept with a task, which is judged again later."""
+    """Facts about the holder of an issuer's token, for policies. Stored with a task, which is judged again later."""
 
     oauth_scopes: frozenset[str] = frozenset()
     client_id: str = ""
@@ -31,17 +23,17 @@ class CredentialFacts:
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """A principal with its roles, working in one scope."""
+    """A principal with its roles, in one scope."""
 
     principal: str = ANONYMOUS
     roles: frozenset[str] = frozenset()
     scope: str = "default"
     place: str = ""
-    """Where its client stands on this machine, if that matters to servers; empty for everybody who is not behind a bridge."""
+    """The local directory of the client, if it matters to servers; empty for callers that do not use the bridge."""
     address: str = ""
-    """Of callers without an identity: where they come from, as far as limits tell them apart."""
+    """For callers without an identity: the address by which limits distinguish them."""
     facts: CredentialFacts | None = None
-    """None for whoever has no token of an issuer."""
+    """None without a token of an issuer."""
 
     @property
     def anonymous(self) -> bool:
@@ -49,5 +41,5 @@ class Caller:
 
     @property
     def limit_key(self) -> str:
-        """Under which name limits are kept: never by session or client name, which cost nothing to invent."""
+        """Key of limits: never a session or client name, which a caller can choose freely."""
         return f"{ANONYMOUS_LIMIT}{self.address}" if self.anonymous else self.principal

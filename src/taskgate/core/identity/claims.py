@@ -14,45 +14,40 @@ from typing import Any, Final
 from taskgate.core.identity.identity import Identity, claim_at, principal_name
 from taskgate.core.identity.roles import GATEWAY_ROLES
 
-# What the claims of a token must say before they are believed, and which identity they make.
-#
-# Only claims whose signature was verified, or that the issuer itself reported, come here. Every refusal names its
-# reason in words that may be shown to whoever sent the token; none repeats a value out of it.
-
 MAX_SUBJECT: Final = 255
-MAX_WORDS: Final = 500
+MAX_STRINGS: Final = 500
 FAR_FUTURE: Final = 2**53
 _TENANT: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,62}[A-Za-z0-9])?\Z", re.ASCII)
 
 
 class TokenRefused(Exception):
-    """A token that is not believed. The message says why."""
+    """A token that is not accepted. The message has the reason."""
 
 
 class TokenExpired(TokenRefused):
-    """A token that was good and has expired."""
+    """A token that was valid and has expired."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClaimRules:
-    """What one issuer's tokens must hold, and where its facts stand."""
+    """Requirements for the tokens of one issuer, and the names of its claims."""
 
     issuer: str
     audiences: frozenset[str] | None = None
-    """Accepted audiences; None: the resource of the scope that is asked for, and nothing else."""
+    """Accepted audiences; None: only the resource of the requested scope."""
     skew_s: int = 60
     required: tuple[tuple[str, frozenset[str]], ...] = ()
     groups: str = "groups"
     tenant: str | None = None
     scopes: str = "scope"
     roles: tuple[tuple[str, frozenset[str]], ...] = ()
-    """Roles of this gateway, each with the groups that give it."""
+    """Roles of this gateway, each with the groups that have it."""
 
 
 def identity_in(claims: Mapping[str, Any], rules: ClaimRules, now: float) -> tuple[Identity, float]:
-    """The identity, and until when it is good. Raises TokenRefused."""
+    """Return the identity and its expiry. Raises TokenRefused."""
     if claims.get("iss") != rules.issuer:
-        raise TokenRefused("it was issued by somebody else")
+        raise TokenRefused("it was issued by another issuer")
     expires = _in_time(claims, rules.skew_s, now)
     audiences = _audiences(claims)
     if rules.audiences is not None:
@@ -62,16 +57,16 @@ def identity_in(claims: Mapping[str, Any], rules: ClaimRules, now: float) -> tup
     for path, wanted in rules.required:
         found = claim_at(claims, path)
         if not any(_as_word(each) in wanted for each in (found if isinstance(found, list) else [found])):
-            raise TokenRefused("it lacks a claim that is required here")
+            raise TokenRefused("it lacks a required claim")
     tenant = _tenant(claims, rules.tenant)
     client = claims.get("client_id", claims.get("azp"))
     return (
         Identity(
             principal_name(tenant, f"{rules.issuer}#{_subject(claims)}"),
-            _roles(words_in(claim_at(claims, rules.groups)), rules.roles),
+            _roles(strings_in(claim_at(claims, rules.groups)), rules.roles),
             tenant=tenant,
             audiences=None if rules.audiences is not None else audiences,
-            oauth_scopes=frozenset(words_in(claim_at(claims, rules.scopes), split=True)),
+            oauth_scopes=frozenset(strings_in(claim_at(claims, rules.scopes), split=True)),
             client_id=client if isinstance(client, str) else "",
             authenticated_at=_whole(claims.get("auth_time")),
             claims=claims,
@@ -81,31 +76,31 @@ def identity_in(claims: Mapping[str, Any], rules: ClaimRules, now: float) -> tup
 
 
 def _roles(groups: tuple[str, ...], given: tuple[tuple[str, frozenset[str]], ...]) -> frozenset[str]:
-    """Groups, and the roles that they give. A group that happens to be called like a role of ours gives none."""
+    """Groups, and the roles that they give. A group that is named like a role of the gateway gives none."""
     earned = {role for role, by in given if by & set(groups)}
     return frozenset(earned | {group for group in groups if group not in GATEWAY_ROLES})
 
 
-def words_in(value: Any, *, split: bool = False) -> tuple[str, ...]:
-    """The words of a claim that holds one or several. OAuth writes several into one text, with spaces between."""
+def strings_in(value: Any, *, split: bool = False) -> tuple[str, ...]:
+    """Return the strings of a claim that has one or several. OAuth writes several into one string, separated by spaces."""
     if isinstance(value, str):
         found = value.split() if split else [value]
     elif isinstance(value, list):
         found = [each for each in value if isinstance(each, str)]
     else:
         return ()
-    if len(found) > MAX_WORDS:
-        raise TokenRefused(f"one of its claims names more than {MAX_WORDS} things")
+    if len(found) > MAX_STRINGS:
+        raise TokenRefused(f"one of its claims has more than {MAX_STRINGS} values")
     return tuple(found)
 
 
 def _in_time(claims: Mapping[str, Any], skew_s: int, now: float) -> float:
     expires = _whole(claims.get("exp"))
     if expires is None:
-        raise TokenRefused("it does not say until when it is good")
+        raise TokenRefused("it has no expiry")
     if now >= expires + skew_s:
         raise TokenExpired("it has expired")
-    for name, fault in (("nbf", "it is not good yet"), ("iat", "it was issued in the future")):
+    for name, fault in (("nbf", "it is not valid yet"), ("iat", "it was issued in the future")):
         if name in claims:
             moment = _whole(claims[name])
             if moment is None:
@@ -119,8 +114,8 @@ def _audiences(claims: Mapping[str, Any]) -> frozenset[str]:
     value = claims.get("aud")
     found = [value] if isinstance(value, str) else value
     if not isinstance(found, list) or not found or not all(isinstance(each, str) for each in found):
-        raise TokenRefused("it does not say for whom it was issued")
-    if len(found) > MAX_WORDS:
+        raise TokenRefused("it has no audience")
+    if len(found) > MAX_STRINGS:
         raise TokenRefused("it was issued for too many audiences")
     return frozenset(found)
 
@@ -133,7 +128,7 @@ def _subject(claims: Mapping[str, Any]) -> str:
 
 
 def _tenant(claims: Mapping[str, Any], path: str | None) -> str:
-    """Where tenants are told apart a token without one belongs nowhere."""
+    """If tenants are configured, a token without a tenant is refused."""
     if path is None:
         return ""
     tenant = claim_at(claims, path)
@@ -143,7 +138,7 @@ def _tenant(claims: Mapping[str, Any], path: str | None) -> str:
 
 
 def _whole(value: Any) -> int | None:
-    """A moment in whole seconds. Fractions are allowed by the standard; nonsense is None."""
+    """Return a time in whole seconds. The standard allows fractions; invalid values are None."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
     return int(value) if 0 <= value < FAR_FUTURE else None

@@ -11,22 +11,24 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 _BETWEEN: Final = "\x1f"
-"""Stands in no principal's name, nor in that of a conversation."""
+"""Occurs neither in the name of a principal nor in that of a conversation."""
 SESSION: Final = "session:"
-"""How the name of a stateful session's conversation begins."""
-EVERY: Final = "*"
-"""What may concern any conversation of a caller."""
+"""Prefix of the conversation name of a stateful session."""
+ALL_CONVERSATIONS: Final = "*"
+"""Addresses all conversations of a caller."""
 
 
 class ConversationKey(NamedTuple):
+    """Identifies a conversation."""
+
     caller: str
-    """The principal, or for callers without an identity the conversation itself."""
+    """The principal, or the conversation itself for callers without an identity."""
     name: str = ""
-    """Which of the principal's conversations; empty for the one of all its stateless calls that do not name their client."""
+    """The conversation of the principal; empty for stateless calls that do not name their client."""
 
     @property
     def stream(self) -> str:
-        """Under which name its events are stored."""
+        """Key of its stored events."""
         return f"{self.caller}{_BETWEEN}{self.name}" if self.name else self.caller
 
     @property
@@ -40,5 +42,5 @@ def conversation_of(stream: str) -> ConversationKey:
 
 
 def streams_between(caller: str) -> tuple[str, str]:
-    """The names of all streams of a caller's named conversations are greater than the first and less than the second."""
+    """Return an exclusive lower and upper bound of the stream keys of a caller's named conversations."""
     return caller + _BETWEEN, caller + chr(ord(_BETWEEN) + 1)

@@ -9,20 +9,18 @@ from typing import Any, Final
 from taskgate.core.identity.caller import ANONYMOUS, CredentialFacts
 from taskgate.core.identity.roles import Permission, allows
 
-# An identity: what a verified credential says about whoever holds it, and what a scope may require of it.
-
 TENANT_MARK: Final = "/"
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Whoever a request comes from. Nothing behind the entrance asks how somebody was identified."""
+    """The identity of a request. Code behind the authentication does not depend on how it was established."""
 
     principal: str = ANONYMOUS
     roles: frozenset[str] = frozenset()
-    """Roles of a token and groups of an issuer alike; Cedar sees them as the caller's parents."""
+    """Roles of a token and groups of an issuer; Cedar sees them as the caller's parents."""
     scope: str | None = None
-    """The only scope that it opens."""
+    """The only scope that the credential opens."""
     may_call: bool = True
     tenant: str = ""
     audiences: frozenset[str] | None = None
@@ -30,7 +28,7 @@ class Identity:
     oauth_scopes: frozenset[str] = frozenset()
     client_id: str = ""
     authenticated_at: int | None = None
-    """When the person behind it logged in, in seconds since 1970, if the issuer says so."""
+    """When the person logged in, in seconds since 1970, if the issuer states it."""
     claims: Mapping[str, Any] = field(default_factory=dict, hash=False, compare=False)
 
     @property
@@ -39,7 +37,7 @@ class Identity:
 
     @property
     def facts(self) -> CredentialFacts | None:
-        """For policies, beside the roles; None for a credential that no issuer made."""
+        """Facts for policies, in addition to the roles; None for a credential that no issuer issued."""
         if not self.claims:
             return None
         return CredentialFacts(self.oauth_scopes, self.client_id, self.authenticated_at)
@@ -49,18 +47,18 @@ class Identity:
         return allows(self.roles, Permission.ACT)
 
 
-NOBODY: Final = Identity()
+ANONYMOUS_IDENTITY: Final = Identity()
 
 
 def principal_name(tenant: str, name: str) -> str:
-    """A principal's name begins with its tenant, so that every row that carries a principal keeps tenants apart."""
+    """Return the name of a principal. It begins with the tenant, so every row with a principal separates tenants."""
     return f"{tenant}{TENANT_MARK}{name}" if tenant else name
 
 
 def tenant_of(principal: str) -> str:
-    """The tenant that a principal belongs to; empty for those of no tenant.
+    """Return the tenant of a principal; empty if it has none.
 
-    Issuers are addresses, whose first slash follows a colon; names of tokens and tenants hold neither.
+    Issuers are URLs, whose first slash follows a colon; names of tokens and tenants have neither.
     """
     before, mark, _ = principal.partition(TENANT_MARK)
     return before if mark and ":" not in before else ""
@@ -68,7 +66,7 @@ def tenant_of(principal: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Requirement:
-    """What a scope requires of who uses it. Groups: any of them; OAuth scopes: all; claims: each with one of its values."""
+    """What a scope requires of an identity. Groups: any of them; OAuth scopes: all; claims: each with one of its values."""
 
     groups: frozenset[str] = frozenset()
     oauth_scopes: frozenset[str] = frozenset()
@@ -88,7 +86,7 @@ NO_REQUIREMENT: Final = Requirement()
 
 
 def claim_at(claims: Mapping[str, Any], path: str) -> Any:
-    """The value of a claim by its name or, where there is no such name, by a path such as `realm_access.roles`."""
+    """Return the value of a claim by its name or, if there is none, by a path such as `realm_access.roles`."""
     if path in claims:
         return claims[path]
     value: Any = claims

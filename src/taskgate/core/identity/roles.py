@@ -12,21 +12,16 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Final
 
-# Roles of people at the gateway, and what each may do. Everything that a page, the API or a command does asks here.
-#
-# A role is a word among the roles of a token, or earned from groups by `auth.jwt[].roles`. Other words are groups: they
-# matter to Cedar, to `scopes.NAME.require` and to the approvers of a workflow, and open nothing by themselves.
-
 
 class Permission(StrEnum):
-    """One kind of thing that somebody may do with the gateway, apart from calling tools."""
+    """A kind of action at the gateway, apart from calling tools."""
 
     SEE = "see"
-    """Look at approvals, tasks, questions, grants, servers and definitions."""
+    """View approvals, tasks, questions, grants, servers and definitions."""
     DECIDE = "decide"
-    """Approve and deny calls, and end standing grants. A workflow may name fewer people."""
+    """Approve and deny calls, and revoke standing grants. A workflow may restrict who decides."""
     ACT = "act"
-    """Step into running work: cancel tasks, answer for callers, accept definitions, hand over scopes for a time."""
+    """Intervene in running work: cancel tasks, answer for callers, accept definitions, create temporary scopes."""
     CONFIGURE = "configure"
     """Change who and what the gateway trusts: revoke tokens, end other people's sessions, export and erase data."""
 
@@ -52,7 +47,7 @@ PERMISSIONS: Final[Mapping[str, frozenset[Permission]]] = MappingProxyType(
 )
 GATEWAY_ROLES: Final = frozenset(PERMISSIONS)
 OWNER_ROLES: Final = frozenset({Role.OPERATOR.value, Role.ADMIN.value})
-"""Of whoever started the gateway: there is nobody above them."""
+"""Roles of the user who started the gateway."""
 
 
 def allows(roles: Iterable[str], permission: Permission) -> bool:
@@ -61,5 +56,5 @@ def allows(roles: Iterable[str], permission: Permission) -> bool:
 
 
 def groups_in(roles: Iterable[str]) -> frozenset[str]:
-    """What is left of the words of a token when the gateway's own roles are taken out."""
+    """Return the groups among the roles of a token."""
     return frozenset(roles) - GATEWAY_ROLES

@@ -14,23 +14,10 @@ from taskgate.core.errors import CallerError
 from taskgate.core.questions.question import Answer
 from taskgate.core.redaction.looks_secret import looks_secret
 
-# Is this an answer to that question? Forms are checked against the schema that the server asked with.
-#
-# Everything here is decided from values; nothing is fetched, so a schema that points elsewhere is refused, not
-# followed.
-#
-# Roots as a form: how a caller that cannot be asked natively says which folders a server may work in.
-#
-# The tools and blocks of the facade know two kinds of question, and a third would break whoever reads them strictly. So
-# a server that asks for roots is shown as one that asks for a form, and the filled-in form becomes the roots that it
-# gets.
-#
-# How a question that waits in an inbox can end. The inbox moves by this table, and the diagrams are drawn from it.
-
 ACTIONS: Final = ("accept", "decline", "cancel")
 MAX_SCHEMA_BYTES: Final = 64 * 1024
 _SIZE_LIMIT: Final = 1 << 20
-"""Linear in time, whatever the pattern: a server's pattern must not be able to hang us."""
+"""Limits regular expressions to linear time: a server's pattern must not block the gateway."""
 
 
 def _fetch_nothing(uri: str) -> Any:
@@ -38,7 +25,7 @@ def _fetch_nothing(uri: str) -> Any:
 
 
 def elicitation_answer(params: Mapping[str, Any], action: str, content: Any) -> Answer:
-    """The result to send to the server, or an error that says what is wrong with the answer."""
+    """Return the result for the server. Raises CallerError if the answer is invalid."""
     if action != "accept":
         if content is not None:
             raise CallerError("invalid_params", f'"content" belongs to action accept only, not to {action}.')
@@ -58,10 +45,10 @@ def elicitation_answer(params: Mapping[str, Any], action: str, content: Any) -> 
 
 
 def form_problem(schema: Any, content: Mapping[str, Any]) -> str | None:
-    """What is wrong with a filled-in form, or None. A schema that cannot be used asks for nothing."""
+    """Return what is wrong with a completed form, or None. An unusable schema requires nothing."""
     if type(schema) is not dict or len(wire.encode(schema)) > MAX_SCHEMA_BYTES:
         return None
-    # Loaded when first needed, because an idle gateway should not carry it.
+    # Imported on first use, to keep an idle gateway small.
     import jsonschema_rs
 
     patterns = jsonschema_rs.RegexOptions(size_limit=_SIZE_LIMIT, dfa_size_limit=_SIZE_LIMIT)
@@ -78,7 +65,7 @@ def form_problem(schema: Any, content: Mapping[str, Any]) -> str | None:
 
 
 def sampling_answer(role: str, content: Any, model: str, stop_reason: str | None) -> Answer:
-    """A message as the protocol writes it; plain text is taken as a text block."""
+    """Build a message of the protocol; plain text becomes a text block."""
     if type(content) is str:
         content = {"type": "text", "text": content}
     blocks = content if type(content) is list else [content]
@@ -93,7 +80,7 @@ def sampling_answer(role: str, content: Any, model: str, stop_reason: str | None
 
 
 def secret_fields(params: Mapping[str, Any]) -> list[str]:
-    """Fields of a form that seem to ask for a secret. Forms must not: secrets belong on a page of the server's own."""
+    """Return fields of a form that seem to request a secret. Forms must not: secrets belong on a page of the server."""
     schema = params.get("requestedSchema")
     properties = schema.get("properties") if type(schema) is dict else None
     if type(properties) is not dict:

@@ -9,7 +9,7 @@ from taskgate.core.questions.question import ROOTS, SAMPLE
 
 
 def can_answer(capabilities: Mapping[str, Any], method: str, params: Mapping[str, Any]) -> bool:
-    """Did the caller declare what this question needs?"""
+    """Whether the caller declared the capability that this question needs."""
     if method == ROOTS:
         return isinstance(capabilities.get("roots"), Mapping)
     if method == SAMPLE:
@@ -26,7 +26,9 @@ def can_answer(capabilities: Mapping[str, Any], method: str, params: Mapping[str
 
 
 def with_inbox(capabilities: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What may be declared for a caller that has an inbox: forms, pages, plain sampling and roots, on top of its own."""
+    """Return the capabilities to declare for a caller with an inbox: forms, URLs, plain sampling and roots, in addition
+    to its own.
+    """
     elicitation, sampling, roots = (capabilities.get(name) for name in ("elicitation", "sampling", "roots"))
     forms = isinstance(elicitation, Mapping) and "form" in elicitation and "url" in elicitation
     if forms and sampling is not None and isinstance(roots, Mapping):
@@ -41,7 +43,7 @@ def with_inbox(capabilities: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def with_models(capabilities: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What may be declared where a model answers for a caller that cannot: sampling, with tools."""
+    """Return the capabilities to declare if a model answers for the caller: sampling, with tools."""
     if isinstance(capabilities.get("sampling"), Mapping) and "tools" in capabilities["sampling"]:
         return capabilities
     sampling = capabilities.get("sampling")

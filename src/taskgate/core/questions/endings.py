@@ -18,26 +18,34 @@ class Ending(StrEnum):
     REJECTED = "rejected"
 
 
-class How(NamedTuple):
+class EndingEffect(NamedTuple):
+    """The cause of an ending, and what the server receives."""
+
     cause: str
-    told: str
-    """What the server gets."""
+    response: str
+    """What the server receives."""
 
 
 _ENDS_FOR_ALL: Final = {
-    Ending.EXPIRED: How("Timeout reached (default 10 min)", "Error sent to final server"),
-    Ending.REJECTED: How("Final server disconnects, or the call ends", "Error (server gone)"),
+    Ending.EXPIRED: EndingEffect("Timeout reached (default 10 min)", "Error sent to final server"),
+    Ending.REJECTED: EndingEffect("Final server disconnects, or the call ends", "Error (server gone)"),
 }
-ENDINGS: Final[Mapping[str, Mapping[Ending, How]]] = {
+ENDINGS: Final[Mapping[str, Mapping[Ending, EndingEffect]]] = {
     ELICIT: {
-        Ending.ACCEPTED: How("Client calls respond_to_elicitation(action: accept)", "Response sent to final server"),
-        Ending.DECLINED: How("Client calls respond_to_elicitation(action: decline)", "Response sent to final server"),
-        Ending.CANCELLED: How("Client calls respond_to_elicitation(action: cancel)", "Response sent to final server"),
+        Ending.ACCEPTED: EndingEffect(
+            "Client calls respond_to_elicitation(action: accept)", "Response sent to final server"
+        ),
+        Ending.DECLINED: EndingEffect(
+            "Client calls respond_to_elicitation(action: decline)", "Response sent to final server"
+        ),
+        Ending.CANCELLED: EndingEffect(
+            "Client calls respond_to_elicitation(action: cancel)", "Response sent to final server"
+        ),
         **_ENDS_FOR_ALL,
     },
     SAMPLE: {
-        Ending.COMPLETED: How("Client calls respond_to_sampling", "Response sent to final server"),
-        Ending.CANCELLED: How("Client calls cancel_sampling_request", "Error sent to final server"),
+        Ending.COMPLETED: EndingEffect("Client calls respond_to_sampling", "Response sent to final server"),
+        Ending.CANCELLED: EndingEffect("Client calls cancel_sampling_request", "Error sent to final server"),
         **_ENDS_FOR_ALL,
     },
 }
@@ -46,8 +54,8 @@ BY_ACTION: Final = {"accept": Ending.ACCEPTED, "decline": Ending.DECLINED, "canc
 
 def mermaid(method: str) -> str:
     lines = ["stateDiagram-v2", f"    [*] --> pending : Final server sends {method}", ""]
-    lines += [f"    pending --> {ending} : {how.cause}" for ending, how in ENDINGS[method].items()]
-    lines += ["", *(f"    {ending} --> [*] : {how.told}" for ending, how in ENDINGS[method].items())]
+    lines += [f"    pending --> {ending} : {effect.cause}" for ending, effect in ENDINGS[method].items()]
+    lines += ["", *(f"    {ending} --> [*] : {effect.response}" for ending, effect in ENDINGS[method].items())]
     if method == ELICIT:
         lines += [
             "",

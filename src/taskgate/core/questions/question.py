@@ -16,28 +16,30 @@ ELICIT: Final = "elicitation/create"
 SAMPLE: Final = "sampling/createMessage"
 ROOTS: Final = "roots/list"
 NO_STATE: Final = b"null"
-"""Kept with the questions of a stateless server that gave us nothing to keep: the call can be continued all the same."""
+"""Stored with the questions of a stateless server that sent no `requestState`: the call can still be continued."""
 QUESTION_METHODS: Final = frozenset({ELICIT, SAMPLE, ROOTS})
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """One question from one server. `params` are the server's own bytes."""
+    """One question of a server. `params` are the server's own bytes."""
 
     method: str
     params: Raw | None
     server: str
     related_task: str | None = None
     key: str | None = None
-    """The name under which a stateless server asked it."""
+    """The key of the question in the result of a stateless server."""
     restored: bool = False
-    """It was asked before a restart of ours, and whoever is concerned has been told."""
+    """It was asked before a restart of the gateway, and subscribers have been notified."""
     shown_as: str | None = None
-    """The id under which its caller saw it before there was a task."""
+    """The id under which the caller saw it before there was a task."""
     own: bool = False
-    """The gateway itself asks, about this server; an address in it is a page of the gateway."""
+    """The gateway itself asks, about this server; a URL in it is a page of the gateway."""
     shared: bool = False
-    """Several calls were open where it came from: it is put to one of them, and nothing claims that this one caused it."""
+    """Several calls were open at the server: the question is assigned to one of them, without a claim that this one
+    caused it.
+    """
 
     def decoded(self) -> dict[str, Any]:
         value = wire.parse_strictly(bytes(self.params)) if self.params is not None else {}
@@ -45,18 +47,18 @@ class Question:
 
     @property
     def is_url(self) -> bool:
-        """Whether somebody is to open an address, rather than to fill in a form."""
+        """Whether it asks to open a URL and not to complete a form."""
         return self.method == ELICIT and self.decoded().get("mode") == "url"
 
     @property
     def is_list(self) -> bool:
-        """Whether it is the vendor's list form, which asks for pages of ours. It is no form that anybody could fill in."""
+        """Whether it is the vendor's list form, which requests pages of the gateway and cannot be completed as a form."""
         return self.method == ELICIT and type(self.decoded().get("elicitations")) is list
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A result, or a JSON-RPC error object, as raw bytes. Exactly one is set."""
+    """A result or a JSON-RPC error object, as raw bytes. Exactly one is set."""
 
     result: bytes | None = None
     error: bytes | None = None
@@ -68,9 +70,9 @@ CANCELLED: Final = Answer(result=b'{"action":"cancel"}')
 
 
 def accepted(answer: Answer) -> bool:
-    """Whether an elicitation got a yes."""
-    said = wire.parse_strictly(answer.result) if answer.result is not None else None
-    return type(said) is dict and said.get("action") == "accept"
+    """Whether an elicitation was accepted."""
+    result = wire.parse_strictly(answer.result) if answer.result is not None else None
+    return type(result) is dict and result.get("action") == "accept"
 
 
 def no_list_form() -> Answer:
@@ -78,7 +80,7 @@ def no_list_form() -> Answer:
 
 
 def unanswered(method: str) -> Answer:
-    """Nobody answered in time. Only an elicitation has a result that says so."""
+    """Return the answer on a timeout. Only an elicitation has a result for it."""
     if method == ELICIT:
         return CANCELLED
     return Answer(error=wire.encode({"code": -32603, "message": "The question was not answered in time."}))
@@ -92,16 +94,16 @@ _NOT_SUPPORTED: Final = {
 
 
 def not_supported(method: str) -> Answer:
-    """Refuse a request in place of a client that did not declare the capability for it.
+    """Return the refusal for a client that did not declare the required capability.
 
-    Servers get the code and the text that the Python SDK's client returns without a callback, so that what they do about it is the
-    same as over a direct connection.
+    Code and text are those of the Python SDK's client without a callback, so that servers behave as over a direct
+    connection.
     """
     return Answer(error=wire.encode({"code": -32600, "message": _NOT_SUPPORTED.get(method, f"{method} not supported")}))
 
 
 def bare_params(params: Raw | None, drop: tuple[str, ...] = ()) -> Raw:
-    """Params as they travel inside a stateless result: without `_meta`, `task` and whatever else is named."""
+    """Return params as they are embedded in a stateless result: without `_meta`, `task` and the given keys."""
     if params is None:
         return Raw(b"{}")
     members = wire.members_of(params)

@@ -42,21 +42,21 @@ _SCHEMA: Final[Mapping[str, Any]] = {
 
 
 def roots_form(server: str) -> dict[str, Any]:
-    """The question in words and with a schema, as an elicitation would ask it."""
-    message = f"{server} asks which folders it may work in (roots). An empty list says: none."
+    """Build the question as an elicitation with a message and a schema."""
+    message = f"{server} requests the folders it may work in (roots). An empty list means none."
     return {"mode": "form", "message": message, "requestedSchema": _SCHEMA}
 
 
 def roots_answer(action: str, content: Any, reason: str | None = None) -> Answer:
-    """What the server gets: the roots, or the error that says that it will not be told."""
+    """Build the server's answer: the roots, or an error if the caller declined."""
     if action != "accept":
         if content is not None:
             raise CallerError("invalid_params", f'"content" belongs to action accept only, not to {action}.')
-        return Answer(error=wire.encode({"code": -1, "message": reason or "The caller does not tell its roots."}))
+        return Answer(error=wire.encode({"code": -1, "message": reason or "The caller declined to provide roots."}))
     roots = content.get("roots") if type(content) is dict and set(content) == {"roots"} else None
     if type(roots) is not list:
         raise CallerError(
-            "invalid_params", 'To accept, give "content": {"roots": ["file:///a/folder"]}; an empty list says none.'
+            "invalid_params", 'To accept, give "content": {"roots": ["file:///a/folder"]}; an empty list means none.'
         )
     if len(roots) > MAX_ROOTS:
         raise CallerError("invalid_params", f"At most {MAX_ROOTS} roots can be given. Nothing was sent.")
@@ -64,13 +64,13 @@ def roots_answer(action: str, content: Any, reason: str | None = None) -> Answer
 
 
 def _root(given: Any, number: int) -> dict[str, Any]:
-    """One root as the protocol writes it; a bare address is enough."""
+    """Build one root; a plain URI is enough."""
     root = {"uri": given} if type(given) is str else given
     fits = type(root) is dict and set(root) <= {"uri", "name"} and all(type(value) is str for value in root.values())
     address = root.get("uri", "") if fits else ""
     if not address.startswith(_SCHEME) or len(address) > MAX_ADDRESS:
         raise CallerError(
             "invalid_params",
-            f"roots.{number}: a root is a file:// address, or an object with such a uri and a name. Nothing was sent.",
+            f"roots.{number}: a root is a file:// URI, or an object with such a uri and a name. Nothing was sent.",
         )
     return dict(root)

@@ -13,18 +13,12 @@ from typing import Any
 
 from taskgate.core.redaction.fields import NOTHING_HIDDEN, Redaction
 
-# What changed between two JSON values, said so that a person can judge it: two calls' arguments, or two tool
-# definitions.
-#
-# The answer is a list of changes by path, in a stable order. Values that redaction hides are compared but not shown:
-# the approver learns that a hidden value changed, never what it is. No text diff and no rendering happens here.
-
 MAX_CHANGES = 500
 MAX_DEPTH = 100
 
 
 class ChangeKind(StrEnum):
-    """How one place differs."""
+    """How a value differs."""
 
     ADDED = "added"
     REMOVED = "removed"
@@ -33,7 +27,7 @@ class ChangeKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class FieldChange:
-    """One place that differs. `before` and `after` are redacted; None where there is nothing on that side."""
+    """One difference. `before` and `after` are redacted; None if there is no value on that side."""
 
     path: str
     kind: ChangeKind
@@ -44,7 +38,7 @@ class FieldChange:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """All changes, or the first of them when there are too many to show (`left_out` counts the rest)."""
+    """All changes, or the first of them if there are too many (`left_out` is the number of the others)."""
 
     changes: tuple[FieldChange, ...]
     left_out: int = 0
@@ -54,7 +48,7 @@ class Difference:
 
 
 def difference(before: Any, after: Any, redaction: Redaction = NOTHING_HIDDEN) -> Difference:
-    """Everything that differs between two JSON values, as exact values: `1`, `1.0`, `true` and `"1"` all differ."""
+    """Return everything that differs between two JSON values, compared exactly: `1`, `1.0`, `true` and `"1"` all differ."""
     changes: list[FieldChange] = []
     left_out = 0
     for path, kind, old, new in _walk((), before, after):

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from taskgate.core.patterns import Glob, PatternError
+from taskgate.core.globs import Glob, PatternError
 from taskgate.core.text.confusables import fold
 
 HIDDEN = "[hidden]"
@@ -19,14 +19,16 @@ _NOWHERE: _Places = frozenset()
 
 @dataclass(frozen=True, slots=True)
 class Redacted:
-    """A copy safe to show, and the paths of what is missing from it."""
+    """A copy that is safe to show, and the paths of the hidden values."""
 
     value: Any
     hidden: tuple[str, ...]
 
 
 class Redaction:
-    """Compiled `redact_fields`. A place is a path and how many of its segments lie behind; what follows it is worked out once."""
+    """Compiled `redact_fields`. A place is a path and the number of its matched segments; the places that follow it are
+    precomputed.
+    """
 
     __slots__ = ("_ends", "_follows", "_paths")
 
@@ -40,9 +42,9 @@ class Redaction:
         }
 
     def redact(self, value: Any, *, under: Iterable[str] = ()) -> Redacted:
-        """Copy `value` with every matching field replaced by `[hidden]`. The original is never changed.
+        """Return a copy of `value` with every matching field replaced by `[hidden]`.
 
-        `under` is the path (keys from the top) at which the value sits in its document.
+        `under` is the path (keys from the top) of the value in its document.
         """
         if not self._paths:
             return Redacted(value, ())
@@ -55,7 +57,7 @@ class Redaction:
     def _reach(self, path: Iterable[str]) -> _Places:
         places: _Places = frozenset().union(*(self._settled(index, 0) for index in range(len(self._paths))))
         for key in path:
-            # A number may be a place in a list, and lists are walked through.
+            # A number may be an index of a list, and lists are traversed.
             places = self._step(places, key) | (places if key.isdigit() else _NOWHERE)
             if self._done(places):
                 break
@@ -98,7 +100,7 @@ class Redaction:
         return frozenset(reached)
 
     def _settled(self, path: int, at: int) -> _Places:
-        """Standing before `**` also means standing behind it."""
+        """A place before `**` is also a place after it."""
         places = {(path, at)}
         while at < len(self._paths[path]) and self._paths[path][at] is _ANY_DEPTH:
             at += 1
@@ -111,14 +113,14 @@ class Redaction:
 
 @dataclass(frozen=True, slots=True)
 class _Walk:
-    """One redaction under way: what was hidden, and where keys led that came before. Documents repeat their keys."""
+    """One redaction in progress: hidden paths, and cached steps, because documents repeat their keys."""
 
     hidden: list[str]
     steps: dict[tuple[_Places, str], _Places]
 
 
 def compile_redaction(fields: Iterable[str]) -> Redaction:
-    """Compile `redact_fields`; an empty segment or a bad glob is a PatternError that quotes the entry."""
+    """Compile `redact_fields`. Raises PatternError for an empty segment or an invalid glob."""
     return Redaction(tuple(_compile_path(text) for text in fields))
 
 

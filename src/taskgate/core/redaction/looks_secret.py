@@ -26,7 +26,7 @@ _DENSE = re.compile(r"[A-Za-z0-9+/=_-]{20,}")
 
 
 def looks_secret(argument: str, value: str) -> bool:
-    """Whether a value, or the name of the argument it was given for, speaks of a secret."""
+    """Whether a value, or the name of its argument, looks like that of a secret."""
     return (
         _SECRET_NAME.search(_WORDS.sub(" ", argument)) is not None
         or _SECRET_NAME.search(argument) is not None
@@ -37,7 +37,7 @@ def looks_secret(argument: str, value: str) -> bool:
 
 
 def _looks_random(value: str) -> bool:
-    """Long runs without spaces that mix letters and digits, or capitals and small letters, as no word does."""
+    """Long runs without spaces that mix letters and digits, or upper and lower case, as no word does."""
     for run in _DENSE.findall(value):
         if len(run) >= 32 and _HEXADECIMAL.fullmatch(run):
             return True

@@ -11,9 +11,9 @@ from taskgate.core.redaction.fields import HIDDEN
 from taskgate.core.text.confusables import fold
 
 SHORTEST_IN_TEXT = 6
-"""Shorter values are hidden only where they stand alone: within a text they cannot be told from its own words."""
+"""Shorter values are hidden only as a whole value: inside a text they cannot be distinguished from ordinary words."""
 LONGEST_NEEDLE = 24
-"""Messages cut what they quote, so this much of the beginning of a longer value gives it away."""
+"""Messages truncate what they quote, so this much of the beginning of a longer value is removed as well."""
 _SECRET_NAMES = (
     *("secret", "token", "password", "passwd", "passphrase", "key", "authorization", "credential", "cookie", "bearer"),
     *("private", "sha256"),
@@ -22,25 +22,25 @@ _SECRET_MAPS = frozenset({"headers", "env"})
 
 
 class SecretValues:
-    """What a configuration holds that nobody may see: values that came from references, and fields with secret names."""
+    """Secrets of a configuration: values that came from references, and fields with secret names."""
 
     __slots__ = ("_needles", "values")
 
     def __init__(self, values: Iterable[str]) -> None:
         self.values = frozenset(value for value in values if value)
         forms = {form for value in self.values for form in (value, json.dumps(value)[1:-1], quote(value, safe=""))}
-        # The longest first, so that a value that is part of another does not leave the rest of that one standing.
+        # Longest first, so that removing a value that is part of another does not leave the rest of the longer one.
         long_enough = (form for form in forms if len(form) >= SHORTEST_IN_TEXT)
         self._needles = tuple(sorted(long_enough, key=lambda form: (-len(form), form)))
 
     def text(self, text: str) -> str:
-        """The text without any of the values, or the beginning of one that was cut."""
+        """Return the text without any of the values, or the beginning of a truncated one."""
         for needle in self._needles:
             text = _without(text, needle)
         return text
 
     def shown(self, value: Any, name: str = "") -> Any:
-        """Plain data, fit to be shown, of a configuration or a part of it that stands under the key `name`."""
+        """Return plain data that is safe to show, of a configuration or of the part of it under the key `name`."""
         if isinstance(value, Mapping):
             hide_all = name in _SECRET_MAPS
             return {str(key): HIDDEN if hide_all else self.shown(item, str(key)) for key, item in value.items()}
@@ -56,7 +56,7 @@ class SecretValues:
 
 
 def has_secret_name(name: str) -> bool:
-    """Whether a field of this name is likely to hold a secret."""
+    """Whether a field with this name is likely to hold a secret."""
     folded = fold(name)
     return any(word in folded for word in _SECRET_NAMES)
 
@@ -74,7 +74,7 @@ def _without(text: str, needle: str) -> str:
 
 
 def _without_user(text: str) -> str:
-    """Addresses may hold a password between the scheme and the host."""
+    """URLs may have a password between the scheme and the host."""
     scheme, mark, rest = text.partition("://")
     before, at, after = rest.partition("@")
     return f"{scheme}://{HIDDEN}@{after}" if mark and at and "/" not in before else text

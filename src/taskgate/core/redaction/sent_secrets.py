@@ -1,9 +1,8 @@
 """Secrets that were sent to a server, and their removal from what the server returns about failures.
 
-A server that fails may quote the request: the header `Authorization`, a variable of its environment, an argument of its
-program. `configured_secrets` and `header_secrets` list what counts as a secret among the things that were sent;
-`SentSecrets` removes them from text and from JSON, also where they were encoded on the way: escaped in JSON, HTML or a
-URL, or within base64.
+A server that fails may quote the request: the header `Authorization`, an environment variable, a command-line argument.
+`configured_secrets` and `header_secrets` list the secrets among what was sent; `SentSecrets` removes them from text and
+from JSON, also if they were encoded: escaped in JSON, HTML or a URL, or within base64.
 """
 
 from __future__ import annotations
@@ -25,9 +24,9 @@ from taskgate.core.redaction.looks_secret import looks_secret
 from taskgate.core.redaction.secret_values import has_secret_name
 
 SHORTEST: Final = 12
-"""Shorter values are left alone: within a text they cannot be told from ordinary words."""
+"""Shorter values are kept: inside a text they cannot be distinguished from ordinary words."""
 BEGINNING: Final = 24
-"""Servers cut what they quote, so this much of the beginning of a longer secret is removed as well."""
+"""Servers truncate what they quote, so this much of the beginning of a longer secret is removed as well."""
 _STEP_BYTES: Final = 64 * 1024
 
 # Characters that no usual encoding changes.
@@ -42,9 +41,8 @@ def _escaped_as(characters: str, form: str) -> Callable[[str], str]:
     return lambda text: text.translate(table)
 
 
-# How servers write a text into another one: as it is, into JSON (Python, PHP, .NET, Gson and Go each escape other
-# characters), into a URL, into HTML. Each works character by character, so the beginning of a secret becomes the beginning of
-# its encoded form.
+# How servers embed a text in another: unchanged, in JSON (Python, PHP, .NET, Gson and Go each escape other characters),
+# in a URL, in HTML. Each works per character, so the beginning of a secret becomes the beginning of its encoded form.
 _ENCODINGS: Final[tuple[Callable[[str], str], ...]] = (
     str,
     lambda text: json.dumps(text)[1:-1],
@@ -63,11 +61,11 @@ _ENCODINGS: Final[tuple[Callable[[str], str], ...]] = (
 
 @dataclass(frozen=True, slots=True)
 class _Needle:
-    """One secret in all its forms. A text without `mark` holds none of them."""
+    """One secret in all its forms. A text without `mark` contains none of them."""
 
     mark: str
     forms: Mapping[str, frozenset[str]]
-    """By the beginning that gives it away: the whole forms that begin so."""
+    """The complete forms, by the beginning that identifies them."""
 
     @classmethod
     def of(cls, secret: str) -> _Needle:
@@ -96,7 +94,7 @@ class SentSecrets:
         found = {secret for secret in secrets if len(secret) >= SHORTEST}
         if within_base64:
             found |= {form for secret in found for form in _base64_forms(secret)}
-        # Longer ones first, so that a secret that is part of another one does not leave the rest of that one behind.
+        # Longest first, so that removing a secret that is part of another does not leave the rest of the longer one.
         self._needles = tuple(map(_Needle.of, sorted(found, key=lambda secret: (-len(secret), secret))))
 
     def __bool__(self) -> bool:
@@ -145,7 +143,9 @@ class SentSecrets:
 
 
 def _telling(secret: str) -> int:
-    """How much of a secret's beginning gives it away. The first part of a JSON web token is the same for all of an issuer."""
+    """Length of the prefix that identifies a secret. The first part of a JSON web token is the same for all tokens of
+    an issuer.
+    """
     header, dot, _ = secret.partition(".")
     return len(header) + 1 + BEGINNING if dot and header.startswith("eyJ") else BEGINNING
 
@@ -164,7 +164,7 @@ def _without(text: str, beginning: str, wholes: Iterable[str]) -> str:
 
 
 def _common(text: str, at: int, least: int, whole: str) -> int:
-    """How many characters of `whole` stand at this place of the text, of which the first `least` do."""
+    """Length of the prefix of `whole` at this offset of the text, which is at least `least`."""
     low, high = least, len(whole)
     while low < high:
         middle = (low + high + 1) // 2
@@ -176,7 +176,7 @@ def _common(text: str, at: int, least: int, whole: str) -> int:
 
 
 def _base64_forms(secret: str) -> Iterator[str]:
-    """What base64 makes of a secret wherever it begins in the encoded text; without the characters that its neighbours share."""
+    """The base64 forms of a secret for each alignment, without the characters that depend on its neighbours."""
     data = secret.encode()
     for before in range(3):
         encoded = base64.b64encode(bytes(before) + data).decode()
@@ -187,7 +187,6 @@ def _base64_forms(secret: str) -> Iterator[str]:
 
 _URL_SAFE: Final = {ord("+"): "-", ord("/"): "_"}
 
-# Which of the things that are sent to a server are secrets.
 
 _PLAIN_HEADERS: Final = frozenset(
     {"accept", "accept-charset", "accept-encoding", "accept-language", "cache-control", "content-type", "date", "from"}
@@ -199,7 +198,7 @@ _HEADER: Final = re.compile(r"([A-Za-z][\w-]*)\s*:\s*(.+)", re.DOTALL)
 
 
 def header_secrets(name: str, value: str) -> Iterator[str]:
-    """The secrets in a header: its value, or the credentials in it. Headers that never grant access hold none."""
+    """Return the secrets in a header: its value, or the credentials in it. Headers that never grant access have none."""
     folded = name.lower()
     if folded in _PLAIN_HEADERS:
         return
@@ -227,7 +226,7 @@ def _basic_credentials(encoded: str) -> Iterator[str]:
 def configured_secrets(
     *, url: str, headers: Mapping[str, str], env: Mapping[str, str], args: Iterable[str], referenced: Collection[str]
 ) -> frozenset[str]:
-    """The secrets in a server's entry of the configuration. `referenced`: what stands there by reference (`${...}`)."""
+    """Return the secrets in the configuration of a server. `referenced`: values from references (`${...}`)."""
     found: set[str] = set()
     for name, value in headers.items():
         found.update(header_secrets(name, value))
@@ -257,13 +256,13 @@ def _parts(value: str) -> Iterator[str]:
 
 
 def _passwords(place: str) -> Iterator[str]:
-    """The name and password in an address such as postgresql://name:password@host."""
+    """The name and password in a URL such as postgresql://name:password@host."""
     for found in re.finditer(r"://([^/\s@]*:([^/\s@]+))@", place):
         yield from found.groups()
 
 
 def _named_values(url: str, args: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """The arguments of an address and of a program, each with the name under which it is given, as far as it has one."""
+    """The query parameters of a URL and the arguments of a program, each with its name if it has one."""
     try:
         yield from parse_qsl(urlsplit(url).query)
     except ValueError:

@@ -13,7 +13,7 @@ END_TURN, MAX_TOKENS, STOP_SEQUENCE, TOOL_USE = "endTurn", "maxTokens", "stopSeq
 
 @dataclass(frozen=True, slots=True)
 class SamplingAnswer:
-    """What a provider gives back. `model` is the vendor's own name for what answered."""
+    """The answer of a provider. `model` is the vendor's own name of the model."""
 
     content: tuple[Text | ToolUse, ...]
     model: str
@@ -23,7 +23,7 @@ class SamplingAnswer:
 
 
 def as_result(answer: SamplingAnswer, model: Model) -> dict[str, Any]:
-    """The result for the server that asked, with what it cost in `_meta`."""
+    """Build the result for the server, with the cost in `_meta`."""
     blocks = [_block(block) for block in answer.content] or [{"type": "text", "text": ""}]
     cost = price(model, answer.tokens_in, answer.tokens_out)
     return {
@@ -42,5 +42,5 @@ def _block(block: Text | ToolUse) -> dict[str, Any]:
 
 
 def price(model: Model, tokens_in: int, tokens_out: int) -> float:
-    """What so many tokens cost with a model."""
+    """Return the price of this many tokens."""
     return (tokens_in * model.input_price + tokens_out * model.output_price) / 1_000_000

@@ -6,23 +6,9 @@ from enum import StrEnum
 
 from taskgate.core.errors import Executed, TaskgateError
 
-# What can go wrong when a model is asked on a server's behalf. The names are stable; `legacy_code` is an older
-# numbering.
-#
-# A sampling request as values: who said what to whom, and how the answer should be made.
-#
-# `read_request` makes these out of what a server sent; providers translate them into their vendor's form. No vendor's
-# form, and no wire form, is known here.
-#
-# Reads what a server sent as `sampling/createMessage`.
-#
-# Lenient where older servers differ (a bare string as content, a `system` role, a boolean `includeContext`, which is
-# not used at all); strict where a provider would fail later with words of its own: pairing of tool uses and results,
-# roles, ranges.
-
 
 class SamplingProblem(StrEnum):
-    """The kinds of trouble."""
+    """The kinds of errors."""
 
     INVALID_REQUEST = "invalid_sampling_request"
     INVALID_PREFERENCES = "invalid_model_preferences"
@@ -44,7 +30,7 @@ _LEGACY_CODES = {
 
 
 class SamplingError(TaskgateError):
-    """Answered to the server that asked. Never holds a key, an address or a provider's own words."""
+    """Returned to the server. Never has a key, an address or a message of the provider."""
 
     def __init__(
         self,

@@ -30,16 +30,16 @@ MAX_TOKENS = 1_000_000
 
 
 def read_request(params: Mapping[str, Any], default_max_tokens: int = 1024) -> SamplingRequest:
-    """Read the parameters of `sampling/createMessage`. Raises SamplingError."""
+    """Parse the params of `sampling/createMessage`. Raises SamplingError."""
     listed = params.get("messages")
     if not isinstance(listed, list) or not listed or len(listed) > MAX_MESSAGES:
         raise _refusal(f"messages must be an array of 1 to {MAX_MESSAGES} messages")
-    spoken = [_message(at, message) for at, message in enumerate(listed)]
+    parsed = [_message(at, message) for at, message in enumerate(listed)]
     system = [_string(params, "systemPrompt", "")]
     system += [
-        "\n".join(b.text for b in content if isinstance(b, Text)) for role, content in spoken if role == "system"
+        "\n".join(b.text for b in content if isinstance(b, Text)) for role, content in parsed if role == "system"
     ]
-    messages = tuple(SamplingMessage(role, content) for role, content in spoken if role != "system")
+    messages = tuple(SamplingMessage(role, content) for role, content in parsed if role != "system")
     if not messages:
         raise _refusal("there is no message of a user or an assistant")
     _check_pairing(messages)
@@ -56,7 +56,7 @@ def read_request(params: Mapping[str, Any], default_max_tokens: int = 1024) -> S
 
 
 def read_preferences(given: Any) -> Preferences:
-    """Read `modelPreferences`. Raises SamplingError."""
+    """Parse `modelPreferences`. Raises SamplingError."""
     if given is None:
         return Preferences()
     if not isinstance(given, Mapping):
@@ -119,21 +119,21 @@ def _plain_block(where: str, block: Any) -> Text | Image | Audio:
         return Text(resource["text"])
     if kind == "resource_link":
         return Text(_string(block, "uri"))
-    raise _refusal(f"{where} holds content of a kind that cannot be used")
+    raise _refusal(f"{where} has content of an unsupported type")
 
 
 def _check_pairing(messages: Sequence[SamplingMessage]) -> None:
-    """Results stand alone in a user message and answer exactly the tool uses before them (client/sampling, tools)."""
+    """Results are alone in a user message and answer exactly the tool uses before them (client/sampling, tools)."""
     open_uses: set[str] = set()
     for message in messages:
         results = [block for block in message.content if isinstance(block, ToolResult)]
         uses = [block.id for block in message.content if isinstance(block, ToolUse)]
         if results and (message.role != "user" or len(results) != len(message.content)):
-            raise _refusal("tool results may only stand in a user message that holds nothing else")
+            raise _refusal("tool results may only be in a user message without other content")
         if sorted(result.tool_use_id for result in results) != sorted(open_uses):
             raise _refusal("every tool use must be answered by a tool result in the next message, and by nothing else")
         if uses and message.role != "assistant":
-            raise _refusal("a tool use may only stand in a message of the assistant")
+            raise _refusal("a tool use may only be in a message of the assistant")
         if len(set(uses)) != len(uses):
             raise _refusal("two tool uses of one message have the same id")
         open_uses = set(uses)

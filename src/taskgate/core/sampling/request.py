@@ -31,7 +31,7 @@ class Audio:
 
 @dataclass(frozen=True, slots=True)
 class ToolUse:
-    """The model asked for a tool."""
+    """The model requests a tool."""
 
     id: str
     name: str
@@ -40,7 +40,7 @@ class ToolUse:
 
 @dataclass(frozen=True, slots=True)
 class ToolResult:
-    """What the tool answered."""
+    """The result of the tool."""
 
     tool_use_id: str
     content: tuple[Text | Image | Audio, ...]
@@ -58,7 +58,7 @@ class SamplingMessage:
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """A tool the model may ask for. The server runs it, not we."""
+    """A tool that the model may request. The server runs it, not the gateway."""
 
     name: str
     description: str
@@ -67,7 +67,7 @@ class Tool:
 
 @dataclass(frozen=True, slots=True)
 class Preferences:
-    """What the server would like: hints in order, and three priorities from 0 to 1."""
+    """The server's preferences: hints in order, and three priorities from 0 to 1."""
 
     hints: tuple[str, ...] = ()
     cost: float = 0.0
@@ -89,7 +89,7 @@ class SamplingRequest:
     preferences: Preferences = Preferences()
 
     def needs(self, kind: type[Block]) -> bool:
-        """Whether the conversation holds a block of this kind, also inside tool results."""
+        """Whether the conversation has a block of this type, also inside tool results."""
         return any(
             isinstance(block, kind)
             or (isinstance(block, ToolResult) and any(isinstance(i, kind) for i in block.content))

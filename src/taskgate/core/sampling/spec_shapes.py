@@ -11,32 +11,30 @@ from typing import Any, Final
 from taskgate.core import wire
 from taskgate.core.wire import Raw
 
-# Older servers' shapes of `sampling/createMessage`, turned into those of the specification before anybody is asked.
-#
-# A client that follows the specification refuses a `system` role, a bare string as content, a resource among the
-# content and a request without `maxTokens`. What is in order already passes unchanged, byte for byte.
-
 DEFAULT_MAX_TOKENS: Final = 1024
 
 
 def spec_shapes(params: Raw | None) -> Raw | None:
+    """Return the params in the forms of the specification; unchanged if they conform."""
     given = wire.parse_strictly(bytes(params)) if params is not None else None
     if params is None or type(given) is not dict or type(given.get("messages")) is not list:
         return params
     changed: dict[str, Any] = {}
     messages = [_message(message) for message in given["messages"]]
-    said = [_text_of(message) for message in messages if _is_system(message)]
+    system = [_text_of(message) for message in messages if _is_system(message)]
     kept = [message for message in messages if not _is_system(message)]
     if kept != given["messages"]:
         changed["messages"] = kept
-    if any(said):
+    if any(system):
         first = given.get("systemPrompt")
-        changed["systemPrompt"] = "\n\n".join([*([first] if type(first) is str and first else []), *filter(None, said)])
+        changed["systemPrompt"] = "\n\n".join(
+            [*([first] if type(first) is str and first else []), *filter(None, system)]
+        )
     if given.get("maxTokens") is None:
         changed["maxTokens"] = DEFAULT_MAX_TOKENS
     members = wire.members_of(params)
     if type(given.get("includeContext")) is bool:
-        # A yes or no: whose context is meant is not said, and none is what a caller may be asked for without a word.
+        # A boolean does not name a context, and a caller may only be asked for none without its consent.
         del members["includeContext"]
     elif not changed:
         return params

@@ -32,7 +32,7 @@ class SpendLimits:
     requests_per_minute: int | None = None
 
     def part(self, among: int) -> SpendLimits:
-        """What each of several gateways may spend that keep books of their own. A request a minute is left to each of them."""
+        """Return the limits of each of several gateways that count separately. At least one request per minute remains."""
         tokens, money, requests = self.tokens_per_hour, self.money_per_hour, self.requests_per_minute
         return SpendLimits(
             None if tokens is None else tokens // among,
@@ -43,7 +43,7 @@ class SpendLimits:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """What a request will cost at most. `money` is in the currency of the price table."""
+    """The maximum cost of a request. `money` is in the currency of the price table."""
 
     tokens_in: int
     tokens_out: int
@@ -56,7 +56,7 @@ class Estimate:
 
 @dataclass(slots=True, eq=False)
 class Spending:
-    """One request in the books, at its estimate until it is settled."""
+    """One recorded request, at its estimate until it is settled."""
 
     at: float
     tokens: int
@@ -65,19 +65,19 @@ class Spending:
 
 @dataclass(slots=True)
 class SpendLedger:
-    """The books of all servers, or of all tenants."""
+    """The spending of all servers, or of all tenants."""
 
     limits: SpendLimits
     whose: str = "This server's"
-    """For the words of a refusal."""
+    """Owner of the limit, for error messages."""
     _spent: dict[str, list[Spending]] = field(default_factory=dict)
 
     def adopt(self, limits: SpendLimits) -> None:
-        """Other limits hold from now on; what was spent stays in the books."""
+        """Apply other limits from now on; what was spent still counts."""
         self.limits = limits
 
     def reserve(self, who: str, estimate: Estimate, now: float) -> Spending:
-        """Enter a request, or raise: `sampling_rate_limited` or `sampling_budget_exceeded`, with the time to wait."""
+        """Record a request, or raise `sampling_rate_limited` or `sampling_budget_exceeded` with the time to wait."""
         spent = self._spent[who] = [entry for entry in self._spent.get(who, ()) if entry.at > now - _HOUR_S]
         self._check_rate([entry for entry in spent if entry.at > now - _MINUTE_S], now)
         limits = self.limits
@@ -88,15 +88,15 @@ class SpendLedger:
         return entry
 
     def withdraw(self, who: str, entry: Spending) -> None:
-        """Take a request out of the books again that others have refused."""
+        """Remove a request that another ledger refused."""
         self._spent[who].remove(entry)
 
     def settle(self, entry: Spending, tokens: int, money: float) -> None:
-        """Put what it really cost in place of the estimate; zero for a request that never left."""
+        """Replace the estimate by the actual cost; zero for a request that was never sent."""
         entry.tokens, entry.money = max(0, tokens), max(0.0, money)
 
     def spent(self, who: str, now: float) -> tuple[int, float]:
-        """Tokens and money of the last hour."""
+        """Return tokens and money of the last hour."""
         recent = [entry for entry in self._spent.get(who, ()) if entry.at > now - _HOUR_S]
         return sum(entry.tokens for entry in recent), sum(entry.money for entry in recent)
 
@@ -125,7 +125,7 @@ class SpendLedger:
 
 
 def _until_free(over: float, spent: Iterable[tuple[float, float]], now: float) -> float | None:
-    """When enough of the hour has passed; None if it never will, because the request alone is too large."""
+    """Seconds until enough of the hour has passed; None if the request alone exceeds the limit."""
     for at, amount in sorted(spent):
         over -= amount
         if over <= 1e-9:
@@ -134,7 +134,7 @@ def _until_free(over: float, spent: Iterable[tuple[float, float]], now: float) -
 
 
 def estimate(request: SamplingRequest, model: Model) -> Estimate:
-    """An upper guess without a tokenizer: characters for text, a flat sum for an image or a sound."""
+    """Return an upper estimate without a tokenizer: by characters for text, a flat amount for an image or audio."""
     blocks = [block for message in request.messages for block in message.content]
     tokens_in = math.ceil(len(request.system) / _CHARACTERS_PER_TOKEN) + 4 * len(request.messages)
     tokens_in += sum(_tokens(block) for block in blocks)

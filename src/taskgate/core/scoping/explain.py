@@ -13,7 +13,7 @@ from taskgate.core.scoping.subset import Exclusion, Subset
 
 @dataclass(frozen=True, slots=True)
 class ExplainRow:
-    """One line: a server (no tool) or a tool. `reason` is empty where it is seen."""
+    """One row: a server (no tool) or a tool. `reason` is empty if it is included."""
 
     server: str
     tool: str
@@ -23,7 +23,7 @@ class ExplainRow:
 
 
 def explain(subset: Subset, tools: Mapping[str, Iterable[str]] | None = None) -> tuple[ExplainRow, ...]:
-    """Rows for all servers of the registry, and under each server that is seen its tools as far as they are given."""
+    """Return rows for all servers of the registry, and for each included server its tools as far as they are given."""
     return tuple(_rows(subset, tools or {}))
 
 

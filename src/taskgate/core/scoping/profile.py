@@ -12,13 +12,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from taskgate.core.errors import CallerError
-from taskgate.core.patterns import NO_PATTERNS, Glob, PatternSet
+from taskgate.core.globs import Glob
+from taskgate.core.patterns import NO_PATTERNS, PatternSet
 
 MAX_PROFILE_DEPTH = 16
 
 
 class ProfileError(CallerError):
-    """A profile that is not there, or that extends itself."""
+    """A profile that does not exist, or that extends itself."""
 
     def __init__(self, error_type: str, message: str) -> None:
         super().__init__(error_type, message)
@@ -26,7 +27,7 @@ class ProfileError(CallerError):
 
 @dataclass(frozen=True, slots=True)
 class Narrowing:
-    """Constraints that one scope puts on top of a profile. Every field can only take away."""
+    """Restrictions of one scope on top of a profile."""
 
     servers: tuple[str, ...] | None = None
     exclude_servers: tuple[str, ...] = ()
@@ -36,7 +37,7 @@ class Narrowing:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """One profile as it is written down."""
+    """One profile as configured."""
 
     name: str
     extends: tuple[str, ...] = ()
@@ -49,7 +50,7 @@ class Profile:
 
 @dataclass(frozen=True, slots=True)
 class ResolvedProfile:
-    """A profile with everything it extends folded in. A tool must pass every allow list and no deny list."""
+    """A profile merged with all profiles that it extends. A tool must pass every allow list and no deny list."""
 
     name: str
     servers: tuple[str, ...] = ()
@@ -60,7 +61,7 @@ class ResolvedProfile:
     tool_denylist: PatternSet = NO_PATTERNS
 
     def narrowed(self, by: Narrowing) -> ResolvedProfile:
-        """The same profile under one more set of constraints."""
+        """Return the profile with one more set of restrictions."""
         return replace(
             self,
             keep_servers=self.keep_servers if by.servers is None else (*self.keep_servers, by.servers),
@@ -70,21 +71,21 @@ class ResolvedProfile:
         )
 
     def keeps(self, server: str) -> bool:
-        """Whether the profile's constraints leave that server in; whether it selects it is another question."""
+        """Whether the restrictions permit that server; whether the profile selects it is a separate question."""
         if any(Glob.compile(text).matches(server) for text in self.exclude_servers):
             return False
         return all(any(Glob.compile(text).matches(server) for text in kept) for kept in self.keep_servers)
 
 
 def resolve_profile(profiles: Mapping[str, Profile], name: str) -> ResolvedProfile:
-    """The flat form of one profile. Raises ProfileError for an unknown name or a circle."""
+    """Return the flat form of a profile. Raises ProfileError for an unknown name or a cycle."""
     return _resolved(profiles, name, ())
 
 
 def _resolved(profiles: Mapping[str, Profile], name: str, path: tuple[str, ...]) -> ResolvedProfile:
     if name in path:
         circle = " -> ".join((*path[path.index(name) :], name))
-        raise ProfileError("profile_cycle", f"Profiles extend each other in a circle: {circle}. Remove one 'extends'.")
+        raise ProfileError("profile_cycle", f"Profiles extend each other in a cycle: {circle}. Remove one 'extends'.")
     if len(path) >= MAX_PROFILE_DEPTH:
         raise ProfileError("profile_too_deep", f"Profile {path[0]!r} extends more than {MAX_PROFILE_DEPTH} levels.")
     profile = profiles.get(name)

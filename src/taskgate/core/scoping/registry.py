@@ -13,7 +13,7 @@ from taskgate.core.patterns import ALL_TOOLS, NO_PATTERNS, PatternSet
 MAX_SERVER_ID = 64
 
 _SERVER_ID = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9-])?")
-# Words that already mean something before the colon of a pattern, or in an audit line.
+# Words with a meaning before the colon of a pattern, or in an audit line.
 _RESERVED_IDS = frozenset({"tool", "resource", "prompt", "taskgate", "gateway", "mcp"})
 
 
@@ -24,16 +24,18 @@ class TransportKind(StrEnum):
     HTTP = "http"
 
 
-class LeftOut(StrEnum):
-    """Why a record that is in the registry cannot be used at all."""
+class SkipReason(StrEnum):
+    """Why a record of the registry cannot be used."""
 
     ENV_MISSING = "env_missing"
     SECRET_MISSING = "secret_missing"
     BAD_RECORD = "bad_record"
 
 
-class ApprovalWish(StrEnum):
-    """What a record asks for on top of the rules. The strictest of rule and record wins, so a record only tightens."""
+class ApprovalDemand(StrEnum):
+    """What a record requires in addition to the rules. The stricter of rule and record applies, so a record only
+    restricts.
+    """
 
     FORWARD = "forward"
     APPROVE = "approve"
@@ -42,7 +44,7 @@ class ApprovalWish(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ServerBudgets:
-    """How much one server may take. None (written as 0 or left out) means the gateway's own default."""
+    """Limits of one server. None (written as 0 or omitted) means the gateway's default."""
 
     tool_timeout_ms: int | None = None
     max_concurrency: int | None = None
@@ -51,24 +53,24 @@ class ServerBudgets:
 
 @dataclass(frozen=True, slots=True)
 class ApprovalPolicy:
-    """A record's own approval wishes: the first matching entry of `per_tool`, else the default."""
+    """The approval requirements of a record: the first matching entry of `per_tool`, else the default."""
 
-    default: ApprovalWish = ApprovalWish.FORWARD
-    per_tool: tuple[tuple[PatternSet, ApprovalWish], ...] = ()
+    default: ApprovalDemand = ApprovalDemand.FORWARD
+    per_tool: tuple[tuple[PatternSet, ApprovalDemand], ...] = ()
     workflow: str | None = None
 
-    def for_tool(self, server: str, tool: str) -> ApprovalWish:
-        """What this record asks for when that tool is called."""
+    def for_tool(self, server: str, tool: str) -> ApprovalDemand:
+        """Return what this record requires for calls of that tool."""
         return next((ask for patterns, ask in self.per_tool if patterns.matches(server, tool)), self.default)
 
-    def for_lookalike(self, server: str, tool: str) -> ApprovalWish:
-        """What this record asks for when a tool is called that looks like this one."""
-        return next((ask for patterns, ask in self.per_tool if patterns.resembled_by(server, tool)), self.default)
+    def for_lookalike(self, server: str, tool: str) -> ApprovalDemand:
+        """Return what this record requires for calls of a tool that looks like this one."""
+        return next((ask for patterns, ask in self.per_tool if patterns.matches_lookalike(server, tool)), self.default)
 
 
 @dataclass(frozen=True, slots=True)
 class RegistryRecord:
-    """One server as the platform sees it. An empty `allowed_tools` denies every tool."""
+    """One server as the platform defines it. An empty `allowed_tools` denies every tool."""
 
     id: str
     transport: TransportKind = TransportKind.HTTP
@@ -80,13 +82,13 @@ class RegistryRecord:
     tags: frozenset[str] = frozenset()
     namespace: str = ""
     enabled: bool = True
-    left_out: LeftOut | None = None
-    left_out_detail: str = ""
+    left_out: SkipReason | None = None
+    skip_detail: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class RegistryProblem:
-    """A record that could not be taken up. The others are not affected."""
+    """A record that could not be registered. Others are not affected."""
 
     server: str
     message: str
@@ -94,7 +96,7 @@ class RegistryProblem:
 
 @dataclass(frozen=True, slots=True)
 class Registry:
-    """All usable records, in the order they were given."""
+    """All valid records, in their order."""
 
     records: Mapping[str, RegistryRecord]
     revision: int = 1
@@ -102,7 +104,7 @@ class Registry:
 
     @classmethod
     def build(cls, records: Iterable[RegistryRecord], revision: int = 1) -> Registry:
-        """Take up every good record; report ill-named ones and the later of two that are called alike."""
+        """Register every valid record; report invalid ids and the later of two records with equal or similar ids."""
         kept: dict[str, RegistryRecord] = {}
         folded: dict[str, str] = {}
         problems: list[RegistryProblem] = []
@@ -117,19 +119,19 @@ class Registry:
         return cls(kept, revision, tuple(problems))
 
     def replaced_by(self, records: Iterable[RegistryRecord]) -> Registry:
-        """The next snapshot, or this one if nothing changed, so that reloads of the same file are quiet."""
+        """Return the next snapshot, or this one if nothing changed, so that a reload of the same file has no effect."""
         fresh = Registry.build(records, self.revision + 1)
         same = list(fresh.records.items()) == list(self.records.items()) and fresh.problems == self.problems
         return self if same else fresh
 
     @property
     def tags(self) -> frozenset[str]:
-        """Every tag that some server bears."""
+        """The tags of all servers."""
         return frozenset().union(*(record.tags for record in self.records.values()))
 
 
 def problem_of_server_id(server: str) -> str | None:
-    """What is wrong with a server's id, in a sentence, or None. Ids are parts of tool names, patterns and addresses."""
+    """Return what is wrong with a server id, as a sentence, or None. Ids are parts of tool names, patterns and URLs."""
     if not _SERVER_ID.fullmatch(server) or "__" in server:
         return (
             f"The server id {server[:80]!r} cannot be used: take letters, digits, '-', '.' and single '_', "

@@ -14,13 +14,14 @@ from enum import StrEnum
 from typing import Final
 
 from taskgate.core.catalog.names import NameStyle
-from taskgate.core.patterns import NO_PATTERNS, Glob, PatternSet
+from taskgate.core.globs import Glob
+from taskgate.core.patterns import NO_PATTERNS, PatternSet
 from taskgate.core.scoping.profile import ResolvedProfile
 from taskgate.core.scoping.registry import Registry
 
 
 class ScopeMode(StrEnum):
-    """What a scope shows: the tools themselves, the facade tools, both, or a search over the tools."""
+    """What a scope lists: the tools themselves, the facade tools, both, or a search over the tools."""
 
     DIRECT = "direct"
     FACADE = "facade"
@@ -41,7 +42,7 @@ class HelperTools(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ScopePolicy:
-    """One scope. Server lists hold ids or globs; without `allowed_servers` the default servers are the limit."""
+    """One scope. Server lists have ids or globs; without `allowed_servers` the default servers are the limit."""
 
     name: str = "default"
     default_servers: tuple[str, ...] = ()
@@ -61,10 +62,10 @@ class ScopePolicy:
         return self.mode in FACADE_MODES or self.helper_tools is not HelperTools.NEVER
 
     def selected(self, registry: Registry) -> tuple[str, ...]:
-        """The default servers, in the registry's order: those listed or tagged, within the profile's where there is
-        one.
+        """Return the default servers in the order of the registry: those listed or tagged, within the profile's if
+        there is one.
 
-        A scope that has a profile and lists nothing itself takes the profile's selection.
+        A scope with a profile that lists nothing itself uses the profile's selection.
         """
         own = _picked(registry, self.default_servers, self.tags)
         if self.profile is None:
@@ -75,20 +76,20 @@ class ScopePolicy:
         return bundle
 
     def ceiling(self, registry: Registry) -> tuple[str, ...]:
-        """Every server that a session of this scope may ask for."""
+        """Return every server that a session of this scope may request."""
         if self.allowed_servers is None:
             return self.selected(registry)
         return _picked(registry, self.allowed_servers, ())
 
     def named_servers(self) -> tuple[str, ...]:
-        """The servers that the scope or its profile names one by one, whether or not they exist."""
+        """Return the servers that the scope or its profile names individually, whether or not they exist."""
         lists = (self.default_servers, self.allowed_servers or (), self.profile.servers if self.profile else ())
         return tuple(dict.fromkeys(text for names in lists for text in names if Glob.compile(text).literal))
 
 
 @dataclass(frozen=True, slots=True)
 class ScopeProblem:
-    """Something wrong with a scope. A fatal problem keeps the scope from being served; the others are warnings."""
+    """A problem of a scope. A scope with a fatal problem is not served; others are warnings."""
 
     scope: str
     message: str
@@ -96,7 +97,7 @@ class ScopeProblem:
 
 
 def check(scope: ScopePolicy, registry: Registry) -> tuple[ScopeProblem, ...]:
-    """Everything that is wrong with a scope against the registry as it is now."""
+    """Return all problems of a scope with the current registry."""
     return tuple(
         ScopeProblem(scope.name, f"Scope {scope.name!r}: {message}", fatal)
         for message, fatal in _problems(scope, registry)
@@ -115,7 +116,7 @@ def _problems(scope: ScopePolicy, registry: Registry) -> Iterator[tuple[str, boo
             yield f"there is no server {server!r}.{_near(server, registry.records)}", False
     for tag in (*scope.tags, *(scope.profile.tags if scope.profile else ())):
         if tag not in registry.tags:
-            yield f"no server bears the tag {tag!r}.{_near(tag, registry.tags)}", False
+            yield f"no server has the tag {tag!r}.{_near(tag, registry.tags)}", False
     if scope.enabled and not scope.selected(registry):
         yield "it selects no server, so its callers see no tools.", False
 

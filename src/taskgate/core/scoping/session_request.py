@@ -15,13 +15,8 @@ from typing import Any, Final
 from urllib.parse import parse_qsl
 
 from taskgate.core.errors import CallerError
-from taskgate.core.patterns import NO_PATTERNS, Glob, PatternSet
-
-# What one session asks for within its scope: fewer servers, fewer tools. The innermost of the three layers.
-#
-# A request comes as text in a query string, in headers or in `_meta`; all three are read here, within limits, because
-# they come from the caller. A tool list holds patterns, and denials written `-pattern`. Several sources narrow
-# together. What a request may not do is decided in `subset.compose`.
+from taskgate.core.globs import Glob
+from taskgate.core.patterns import NO_PATTERNS, PatternSet
 
 MAX_ENTRIES = 200
 MAX_TEXT = 8192
@@ -31,7 +26,7 @@ SERVERS_META, TOOLS_META = "taskgate/servers", "taskgate/tools"
 
 
 class RequestError(CallerError):
-    """A session's request that cannot be read."""
+    """A session request that cannot be parsed."""
 
     def __init__(self, message: str) -> None:
         super().__init__("bad_scope_request", message)
@@ -39,7 +34,7 @@ class RequestError(CallerError):
 
 @dataclass(frozen=True, slots=True)
 class SessionRequest:
-    """One session's wishes. Each list narrows; no `server_lists` means that it asks for none in particular."""
+    """The request of one session. Each list restricts; without `server_lists` all servers of the scope are requested."""
 
     server_lists: tuple[tuple[str, ...], ...] = ()
     tool_allowlists: tuple[PatternSet, ...] = ()
@@ -49,7 +44,7 @@ class SessionRequest:
     def parse(
         cls, servers: str | Sequence[Any] | None = None, tools: str | Sequence[Any] | None = None
     ) -> SessionRequest:
-        """Read both lists, each a comma list or a list of strings. Raises RequestError or PatternError."""
+        """Parse both lists, each comma-separated or a list of strings. Raises RequestError or PatternError."""
         wanted = () if servers is None else (_entries(servers, "servers"),)
         for server in chain(*wanted):
             Glob.compile(server)
@@ -58,13 +53,13 @@ class SessionRequest:
         entries = _entries(tools, "tools")
         allowed = tuple(entry for entry in entries if not entry.startswith("-"))
         denied = PatternSet.of(entry[1:] for entry in entries if entry.startswith("-"))
-        # A list of denials alone takes away from everything; an empty list asks for nothing.
+        # A list of denials alone restricts everything; an empty list requests nothing.
         constrains = bool(allowed) or not entries
         return cls(wanted, (PatternSet.of(allowed),) if constrains else (), denied)
 
     @classmethod
     def from_query(cls, query: str) -> SessionRequest:
-        """Read `servers=a,b&tools=glob,-glob`; other parameters are not ours."""
+        """Parse `servers=a,b&tools=glob,-glob`; other parameters are ignored."""
         if len(query) > MAX_TEXT:
             raise RequestError(f"The query string is longer than {MAX_TEXT} characters.")
         try:
@@ -77,36 +72,36 @@ class SessionRequest:
     def from_pairs(
         cls, pairs: Sequence[tuple[str, str]], servers: str = SERVERS_HEADER, tools: str = TOOLS_HEADER
     ) -> SessionRequest:
-        """Read headers (names in lower case) or parameters; a name given several times narrows several times."""
+        """Parse headers (names in lower case) or parameters; a name that occurs several times restricts several times."""
         found = [cls.parse(servers=value) for name, value in pairs if name == servers]
         found += [cls.parse(tools=value) for name, value in pairs if name == tools]
         return reduce(cls.narrowed, found, cls())
 
     @classmethod
     def from_meta(cls, meta: Mapping[str, Any]) -> SessionRequest:
-        """Read the two `taskgate/` keys of a request's `_meta`: comma lists or arrays of strings."""
+        """Parse the two `taskgate/` keys of a request's `_meta`: comma-separated lists or arrays of strings."""
         return cls.parse(_listable(meta, SERVERS_META), _listable(meta, TOOLS_META))
 
     def named_servers(self) -> tuple[str, ...]:
-        """The servers asked for one by one, not by a glob."""
+        """The servers that are requested by name and not by a glob."""
         return tuple(dict.fromkeys(text for text in chain(*self.server_lists) if Glob.compile(text).literal))
 
     def asks_for(self, server: str) -> bool:
-        """Whether every list of servers has this one."""
+        """Whether every list of servers includes this one."""
         return all(any(Glob.compile(text).matches(server) for text in names) for names in self.server_lists)
 
     def narrowed(self, other: SessionRequest) -> SessionRequest:
-        """Both requests at once: only servers that both ask for, only tools that pass both."""
+        """Combine both requests: only servers that both request, only tools that pass both."""
         both = SessionRequest(
             tuple(dict.fromkeys(self.server_lists + other.server_lists)),
             tuple(dict.fromkeys(self.tool_allowlists + other.tool_allowlists)),
             self.tool_denylist | other.tool_denylist,
         )
-        return NO_WISH if both == NO_WISH else both
+        return NO_REQUEST if both == NO_REQUEST else both
 
 
-NO_WISH: Final = SessionRequest()
-"""Who wishes for nothing in particular. There is only one of it, so that the many who do are recognized at a glance."""
+NO_REQUEST: Final = SessionRequest()
+"""No restriction. A singleton, so that the common case is recognized by identity."""
 
 
 def _listable(meta: Mapping[str, Any], key: str) -> str | Sequence[Any] | None:

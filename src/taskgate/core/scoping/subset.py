@@ -13,19 +13,20 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from taskgate.core.errors import CallerError
-from taskgate.core.patterns import ALL_TOOLS, NO_PATTERNS, AnyOf, PatternKind, PatternSet
+from taskgate.core.globs import AnyOf
+from taskgate.core.patterns import ALL_TOOLS, NO_PATTERNS, PatternKind, PatternSet
 from taskgate.core.scoping.registry import Registry, RegistryRecord
 from taskgate.core.scoping.scope import ScopePolicy
 from taskgate.core.scoping.session_request import SessionRequest
 
-# A caller may guess names for ever; remembering the answers stops here, answering does not.
+# A caller may guess names without limit; beyond this number results are not cached.
 MAX_REMEMBERED = 5_000  # of one server
 
 _EVERYTHING, _NOTHING = ALL_TOOLS.for_server(""), NO_PATTERNS.for_server("")
 
 
 class Reason(StrEnum):
-    """Why a server or a tool is not in the subset."""
+    """Why a server or a tool is excluded."""
 
     UNKNOWN_SERVER = "unknown_server"
     NOT_ALLOWED = "not_allowed"
@@ -44,7 +45,7 @@ class Reason(StrEnum):
 
 
 class NotAllowed(CallerError):
-    """A session asked for servers beyond its scope."""
+    """A session requested servers beyond its scope."""
 
     def __init__(self, scope: str, servers: Iterable[str]) -> None:
         asked = sorted(servers)
@@ -59,7 +60,7 @@ class NotAllowed(CallerError):
 
 @dataclass(frozen=True, slots=True)
 class Exclusion:
-    """One line of the decision log. `subject` is a server's id, or `server:tool`."""
+    """One line of the decision log. `subject` is the id of a server, or `server:tool`."""
 
     subject: str
     reason: Reason
@@ -68,7 +69,7 @@ class Exclusion:
 
 @dataclass(frozen=True, slots=True)
 class ToolFilter:
-    """One list that tools must pass (`allow`) or must not match. `origin` tells people where it is written."""
+    """One list that tools must pass (`allow`) or must not match. `origin` names where it is configured."""
 
     origin: str
     patterns: PatternSet
@@ -83,7 +84,7 @@ class ServerFilter:
     layers: tuple[ToolFilter, ...]
 
     def passing(self, names: Iterable[str], kind: PatternKind = PatternKind.TOOL) -> list[str]:
-        """Those names that pass every list: in all that allow, in none that denies."""
+        """Return the names that pass every list: in all that allow, in none that denies."""
         passing = list(names)
         denied = _NOTHING
         for layer in self.layers:
@@ -96,7 +97,7 @@ class ServerFilter:
         return [name for name in passing if name not in vetoed] if vetoed else passing
 
     def explain(self, name: str, kind: PatternKind = PatternKind.TOOL) -> Exclusion | None:
-        """The first list that keeps this name out, a denial before any other; None if none does."""
+        """Return the first list that excludes this name, denials first; None if none does."""
         subject = f"{self.server}:{name}"
         for layer in self.layers:
             if not layer.allow and layer.patterns.matches(self.server, name, kind):
@@ -107,14 +108,14 @@ class ServerFilter:
         return None
 
     def denies_lookalike(self, name: str, kind: PatternKind = PatternKind.TOOL) -> Exclusion | None:
-        """The first list that denies a name which looks like this one."""
+        """Return the first list that denies a name that looks like this one."""
         for layer in self.layers:
-            if not layer.allow and layer.patterns.resembled_by(self.server, name, kind):
+            if not layer.allow and layer.patterns.matches_lookalike(self.server, name, kind):
                 return Exclusion(f"{self.server}:{name}", Reason.TOOL_DENIED, f"looks like what {layer.origin} denies")
         return None
 
     def _test(self, layer: ToolFilter, kind: PatternKind) -> AnyOf:
-        # A list of tools says nothing about resources and prompts unless it names some, or names nothing at all.
+        # A list of tools does not restrict resources and prompts unless it names some, or is empty.
         patterns = layer.patterns.patterns
         silent = kind is not PatternKind.TOOL and patterns and all(pattern.kind is not kind for pattern in patterns)
         if layer.allow and silent:
@@ -124,7 +125,7 @@ class ServerFilter:
 
 @dataclass(frozen=True, slots=True)
 class Subset:
-    """What one session sees. `revision` names the decision and is recorded with each call."""
+    """What one session sees. `revision` identifies the decision and is recorded with each call."""
 
     scope: str
     servers: tuple[str, ...]
@@ -134,13 +135,13 @@ class Subset:
     _known: dict[str, dict[str, bool]] = field(default_factory=dict, compare=False, repr=False)
 
     def admits(self, server: str, tool: str) -> bool:
-        """Whether this session sees that tool. The first answer is computed, later ones are looked up."""
+        """Whether this session sees that tool. The result is cached."""
         known = self._known.get(server)
         answer = known.get(tool) if known is not None else None
         return bool(self.admitted(server, (tool,))) if answer is None else answer
 
     def admitted(self, server: str, tools: Sequence[str]) -> list[str]:
-        """Those of a server's tools that this session sees, in their order. The answers are remembered for `admits`."""
+        """Return the tools of a server that this session sees, in order. The results are cached for `admits`."""
         found = self.filters.get(server)
         if found is None:
             return []
@@ -157,12 +158,14 @@ class Subset:
         return found is not None and bool(found.passing((name,), kind))
 
     def denies_lookalike(self, server: str, name: str, kind: PatternKind) -> Exclusion | None:
-        """The list that denies a name of that server which looks like this one, or None. For names nobody listed."""
+        """Return the list that denies a name of that server that looks like this one, or None. For names that no server
+        listed.
+        """
         found = self.filters.get(server)
         return found.denies_lookalike(name, kind) if found is not None else None
 
     def explain(self, server: str, name: str, kind: PatternKind = PatternKind.TOOL) -> Exclusion | None:
-        """Why this session does not see that tool, or None if it does."""
+        """Return why this session does not see that tool, or None if it does."""
         found = self.filters.get(server)
         if found is not None:
             return found.explain(name, kind)
@@ -170,7 +173,7 @@ class Subset:
         return known or Exclusion(server, Reason.UNKNOWN_SERVER, "no such server in the registry")
 
     def after_listing(self, failures: Mapping[str, Exclusion]) -> Subset:
-        """The same subset with the servers noted whose listing failed. They stay callable; they just showed nothing."""
+        """Return the subset with notes about servers whose listing failed. They remain callable."""
         noted = tuple(line for server, line in failures.items() if server in self.filters)
         return replace(self, log=self.log + noted) if noted else self
 
@@ -178,11 +181,10 @@ class Subset:
 def compose(
     registry: Registry, scope: ScopePolicy, request: SessionRequest | None = None, *, asking: bool = True
 ) -> Subset:
-    """The effective subset of one session, and the reason for everything that is not in it.
+    """Return the effective subset of a session, and the reason for every exclusion.
 
-    With `asking`, servers requested by name beyond the scope's limit raise NotAllowed. After a reload, when nobody asks
-    anew, the caller passes False and they are left out instead: registry and scope may have shrunk under an open
-    session.
+    With `asking`, servers that are requested by name beyond the scope's limit raise NotAllowed. After a reload the
+    caller passes False and they are excluded instead, because registry and scope may have shrunk under an open session.
     """
     wish = request or SessionRequest()
     ceiling = frozenset(scope.ceiling(registry)) if scope.enabled else frozenset()
@@ -204,8 +206,7 @@ def compose(
 
 def _refuse_beyond(scope: ScopePolicy, ceiling: frozenset[str], wish: SessionRequest) -> None:
     named = frozenset(scope.named_servers()) if scope.enabled else frozenset()
-    # A server that the scope names but the registry lacks is not a fault of the caller: it is left out, with its
-    # reason.
+    # A server that the scope names but the registry lacks is not the caller's fault: it is excluded, with its reason.
     beyond = [server for server in wish.named_servers() if server not in ceiling and server not in named]
     if beyond:
         raise NotAllowed(scope.name, beyond)
@@ -226,7 +227,7 @@ def _exclusion(
     if not wish.asks_for(server):
         return Exclusion(server, Reason.NOT_REQUESTED, "the session asked for other servers")
     if record.left_out is not None:
-        return Exclusion(server, Reason(record.left_out.value), record.left_out_detail)
+        return Exclusion(server, Reason(record.left_out.value), record.skip_detail)
     if not record.enabled:
         return Exclusion(server, Reason.DISABLED, "this server is switched off")
     return None
@@ -268,6 +269,6 @@ def _unknown(registry: Registry, scope: ScopePolicy, wish: SessionRequest) -> li
 
 
 def _revision(registry: Registry, scope: ScopePolicy, wish: SessionRequest) -> str:
-    # Equal inputs have equal texts; the digest only has to tell decisions apart in an audit log.
+    # Equal inputs have equal texts; the digest only distinguishes decisions in an audit log.
     text = repr((scope, wish))
     return f"{registry.revision}-{hashlib.sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()[:12]}"

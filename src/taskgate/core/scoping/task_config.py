@@ -1,8 +1,8 @@
-"""Reads a scope out of a flat map of strings with `mcp.*` keys, as task schedulers keep it beside a task and hand it over.
+"""Parse a scope from a flat map of strings with `mcp.*` keys, as task schedulers store it with a task.
 
-Lists are JSON arrays or comma lists, switches are `"true"` and `"false"`. Scoping is off unless `mcp.enabled` says
-`"true"`: such a map gives a scope that shows nothing. Every mistake is reported at once, naming its key. Other keys of
-the map are not ours.
+Lists are JSON arrays or comma-separated, switches are `"true"` and `"false"`. Scoping is off unless `mcp.enabled` is
+`"true"`: such a map gives a scope that shows nothing. All problems are reported at once, each with its key. Other keys
+of the map are ignored.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from typing import Any, TypeVar
 
 from taskgate.core.catalog.names import NameStyle
 from taskgate.core.errors import CallerError
-from taskgate.core.patterns import Glob, PatternError, PatternSet
+from taskgate.core.globs import Glob, PatternError
+from taskgate.core.patterns import PatternSet
 from taskgate.core.scoping.profile import Narrowing, Profile, ProfileError, ResolvedProfile, resolve_profile
 from taskgate.core.scoping.scope import HelperTools, ScopeMode, ScopePolicy
 
@@ -43,7 +44,7 @@ _OVERRIDE_KEYS = ("servers", "exclude_servers", "tool_allowlist", "tool_denylist
 
 
 class TaskConfigError(CallerError):
-    """A map that cannot be turned into a scope, with every problem found in it."""
+    """A map that cannot be parsed as a scope, with all problems."""
 
     def __init__(self, problems: list[str]) -> None:
         super().__init__("bad_task_config", " ".join(problems), data={"problems": problems})
@@ -54,7 +55,7 @@ def scope_from_task_config(
     name: str = "task",
     profiles: Mapping[str, Profile] | None = None,
 ) -> ScopePolicy:
-    """The scope that a map of strings describes. Raises TaskConfigError."""
+    """Return the scope that a map of strings describes. Raises TaskConfigError."""
     reader = _Reader(config)
     reader.refuse_unknown_keys()
     allowed = reader.servers("mcp.allowed_server_ids")
@@ -79,7 +80,7 @@ def scope_from_task_config(
 
 
 class _Reader:
-    """Reads one key after the other and collects what is wrong, so that a person mends the map in one go."""
+    """Parses keys and collects all problems, so that they can be fixed at once."""
 
     def __init__(self, config: Mapping[str, str]) -> None:
         self.config = config
@@ -135,7 +136,7 @@ class _Reader:
 
     def strings(self, key: str, value: Any) -> tuple[str, ...] | None:
         if not isinstance(value, list) or not all(isinstance(entry, str) for entry in value):
-            self.problems.append(f"{key} must be a JSON array of strings, or words with commas between them.")
+            self.problems.append(f"{key} must be a JSON array of strings, or a comma-separated list.")
             return None
         return tuple(dict.fromkeys(value))
 

@@ -15,15 +15,15 @@ from taskgate.core.tasks.transition import (
     ApprovalGranted,
     Cancelled,
     ContactLost,
-    ErrorCame,
+    ErrorReceived,
     RunRefused,
     TransitionEvent,
 )
 from taskgate.core.timestamps import iso
 
 
-def outcome_unknown(task: Task) -> str:
-    """What a caller reads when a call that may not be repeated was lost on the way."""
+def outcome_unknown_text(task: Task) -> str:
+    """Message for a call that may not be repeated and whose connection was lost."""
     attempt = task.last_attempt
     sent = iso(attempt.sent_at_ms if attempt is not None else task.updated_ms)
     return (
@@ -35,7 +35,7 @@ def outcome_unknown(task: Task) -> str:
 
 
 def gave_up_text(task: Task) -> str:
-    """What a caller reads when a repeatable call was tried as often as is allowed."""
+    """Message for a repeatable call that reached the limit on attempts."""
     return (
         f"Taskgate sent `{task.tool}` to `{task.server}` {_times(task.times_sent)} and never got a result. "
         "The tool is known to be safe to repeat, so you may try again. "
@@ -48,7 +48,7 @@ def _times(count: int) -> str:
 
 
 def past_deadline_text(task: Task) -> str:
-    """What a caller reads when a run took longer than its budget."""
+    """Message for a run that exceeded its time budget."""
     seconds = task.execution_budget_ms / 1000
     return (
         f"`{task.tool}` on `{task.server}` did not finish within {seconds:g} s and was cancelled. "
@@ -56,8 +56,8 @@ def past_deadline_text(task: Task) -> str:
     )
 
 
-def stopped_between_rounds(task: Task, why: str) -> str:
-    """What a caller reads when a call could not go on after its questions were answered."""
+def stopped_between_rounds_text(task: Task, why: str) -> str:
+    """Message for a call that could not continue after its questions were answered."""
     return (
         f"`{task.tool}` on `{task.server}` had begun, asked for input, and could not be continued with the answers: {why} "
         f"What it did before it asked may have taken effect. Ref {task.id}."
@@ -65,7 +65,7 @@ def stopped_between_rounds(task: Task, why: str) -> str:
 
 
 def restored_text(task: Task) -> str:
-    """What a caller reads whose call waited in a store that was put back from a backup."""
+    """Message for a call that was pending in a store that was restored from a backup."""
     return (
         f"Outcome unknown. Taskgate found its store older than it had left it, as after a restored backup. `{task.tool}` on "
         f"`{task.server}` may have run since the backup was made, so it was not sent. Check the target system before trying "
@@ -73,21 +73,23 @@ def restored_text(task: Task) -> str:
     )
 
 
-def by_error(task: Task, error: TaskgateError) -> ErrorCame:
-    """The run failed with an error of ours. Where an attempt may have reached the tool, a later refusal proves nothing."""
+def by_error(task: Task, error: TaskgateError) -> ErrorReceived:
+    """The run failed with an error of the gateway. If an attempt may have reached the tool, a later refusal proves
+    nothing.
+    """
     executed = error.executed
     if executed is Executed.NO and task.may_have_been_sent:
         executed = Executed.MAYBE
-    return ErrorCame(
+    return ErrorReceived(
         error_object(error, task.generation, task.correlation_id or task.id, executed), error.message, executed
     )
 
 
-def refused(task: Task, error: TaskgateError) -> RunRefused | ErrorCame:
-    """A rule, the policy or a changed fact forbids to send the call, or to send it again.
+def refused(task: Task, error: TaskgateError) -> RunRefused | ErrorReceived:
+    """A rule, the policy or a changed fact forbids sending the call, or sending it again.
 
-    A task that was sent before, or that has asked its person something, is past the states in which a run can be refused: it
-    fails, and what was sent before may have taken effect.
+    A run can no longer be refused if the task was sent before or has requested input: it fails, and what was sent
+    before may have taken effect.
     """
     if task.between_rounds:
         return between_rounds(task, error)
@@ -100,20 +102,20 @@ def refused(task: Task, error: TaskgateError) -> RunRefused | ErrorCame:
 
 
 def unknown(task: Task) -> ContactLost:
-    """The call was out and may not be repeated, and nothing tells what became of it."""
-    text = outcome_unknown(task)
+    """The call was in flight and may not be repeated, and its outcome is not known."""
+    text = outcome_unknown_text(task)
     error = UpstreamError("outcome_unknown", text, executed=Executed.MAYBE, data=_about(task))
     return ContactLost(_object(task, error), text)
 
 
-def gave_up(task: Task) -> ErrorCame:
-    """The call may be repeated, and was, as often as is allowed."""
+def gave_up(task: Task) -> ErrorReceived:
+    """The call may be repeated, and the limit on attempts is reached."""
     text = gave_up_text(task)
     return by_error(task, UpstreamError("upstream_unreachable", text, executed=Executed.MAYBE, data=_about(task)))
 
 
-def lost(task: Task, error: UpstreamError) -> ErrorCame | ContactLost:
-    """The call will not be sent again: what its last failure means, by what is known about it."""
+def lost(task: Task, error: UpstreamError) -> ErrorReceived | ContactLost:
+    """The call is not sent again: derive the end from what its last failure proves."""
     if not task.may_have_been_sent or error.executed is Executed.YES:
         return by_error(task, error)
     if task.between_rounds:
@@ -123,20 +125,20 @@ def lost(task: Task, error: UpstreamError) -> ErrorCame | ContactLost:
     return gave_up(task) if task.tool_class.may_repeat else unknown(task)
 
 
-def between_rounds(task: Task, error: TaskgateError) -> ErrorCame:
-    """The server answered what it was sent with questions, and the answers to them were not executed: done in part."""
-    text = stopped_between_rounds(task, error.message)
+def between_rounds(task: Task, error: TaskgateError) -> ErrorReceived:
+    """The server responded with questions, and the answers were not executed: the call was executed in part."""
+    text = stopped_between_rounds_text(task, error.message)
     return by_error(task, UpstreamError(error.error_type, text, executed=Executed.MAYBE, data=_about(task)))
 
 
-def after_restore(task: Task) -> ErrorCame:
-    """The store was put back from a backup, and the call may have run since that was made."""
+def after_restore(task: Task) -> ErrorReceived:
+    """The store was restored from a backup, and the call may have run after the backup was made."""
     text = restored_text(task)
     return by_error(task, UpstreamError("outcome_unknown", text, executed=Executed.MAYBE, data=_about(task)))
 
 
-def past_deadline(task: Task) -> ErrorCame | ContactLost:
-    """The run took longer than its budget: unknown for a call that may not be repeated, failed for the others."""
+def past_deadline(task: Task) -> ErrorReceived | ContactLost:
+    """The run exceeded its budget: unknown for a call that may not be repeated, failed for others."""
     text = past_deadline_text(task)
     executed = Executed.MAYBE if task.may_have_been_sent else Executed.NO
     error = UpstreamError("upstream_timeout", text, executed=executed, data=_about(task))
@@ -144,14 +146,14 @@ def past_deadline(task: Task) -> ErrorCame | ContactLost:
 
 
 def after_approval(task: Task, approval: Approval) -> TransitionEvent | None:
-    """What an approval that has just changed means for its task; None while it is open or when it was spent by a run."""
+    """Return the event that a changed approval causes for its task; None while it is open or if it was used by a run."""
     match approval.state:
         case State.APPROVED:
             until = approval.valid_until_ms if approval.valid_until_ms is not None else approval.binding.expires_at_ms
             return ApprovalGranted(until)
         case State.DENIED:
-            said = f": {approval.reason}" if approval.reason else "."
-            text = f"The call was denied{said}"
+            suffix = f": {approval.reason}" if approval.reason else "."
+            text = f"The call was denied{suffix}"
             error = CallerError("approval_rejected", text, gate="approval", data=_about(task))
             return ApprovalDenied(_object(task, error), text)
         case State.EXPIRED:

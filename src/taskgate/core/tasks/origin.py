@@ -14,16 +14,11 @@ from msgspec.structs import replace
 from taskgate.core.tasks.state import TaskState
 from taskgate.core.tasks.task import AWAITING_APPROVAL, Attempt, Task
 
-# How a task comes into the world: the three ways a call becomes one.
-#
-# The gateway describes the call as a `Task` without times or owner; the store fills those in by its own clock, inside
-# the transaction that makes the task durable. Nothing has been sent yet, except for a promoted call, which was in
-# flight before.
-
 
 class AlreadySent(msgspec.Struct, frozen=True):
-    """A call that was in flight when it was promoted: when and where to its bytes went. `request_state`: they were a later round
-    of the call, which brought the answers to an earlier one and this state of the server.
+    """A call that was in flight when it was promoted: when and to which server it was sent.
+
+    `request_state`: the message was a later round, with the answers to an earlier round and this state of the server.
     """
 
     byte_hash: str
@@ -32,20 +27,20 @@ class AlreadySent(msgspec.Struct, frozen=True):
     request_state: bytes | None = None
 
 
-class AskingFirst(msgspec.Struct, frozen=True):
-    """A call that an approver must agree to."""
+class HeldForApproval(msgspec.Struct, frozen=True):
+    """A call that needs an approval first."""
 
     approval_id: str
     approval_timeout_ms: int
 
 
-Birth = AlreadySent | AskingFirst | None
+TaskOrigin = AlreadySent | HeldForApproval | None
 
 
-def born(draft: Task, how: Birth, *, now_ms: int, owner: str, fence: int) -> Task:
-    """The first durable value of a task."""
+def create(draft: Task, origin: TaskOrigin, *, now_ms: int, owner: str, fence: int) -> Task:
+    """Return the first durable value of a task."""
     task = replace(draft, created_ms=now_ms, updated_ms=now_ms, owner=owner, fence=fence, revision=1)
-    match how:
+    match origin:
         case AlreadySent(byte_hash, upstream, sent_at_ms, request_state):
             attempt = Attempt(1, fence, byte_hash, upstream, sent_at_ms)
             deadline = sent_at_ms + task.execution_budget_ms
@@ -58,7 +53,7 @@ def born(draft: Task, how: Birth, *, now_ms: int, owner: str, fence: int) -> Tas
                 execution_deadline_ms=deadline,
                 request_state=request_state,
             )
-        case AskingFirst(approval_id, approval_timeout_ms):
+        case HeldForApproval(approval_id, approval_timeout_ms):
             return replace(
                 task,
                 state=TaskState.AWAITING_APPROVAL,
@@ -69,4 +64,4 @@ def born(draft: Task, how: Birth, *, now_ms: int, owner: str, fence: int) -> Tas
         case None:
             return replace(task, state=TaskState.QUEUED)
         case _:
-            assert_never(how)
+            assert_never(origin)

@@ -22,7 +22,7 @@ def poll_interval_ms(
     fastest_ms: int = FASTEST_MS,
     fastest_for_approval_ms: int = FASTEST_FOR_APPROVAL_MS,
 ) -> int:
-    """The interval for one task when `open_tasks` tasks are open in the whole gateway."""
+    """Return the interval for one task while `open_tasks` tasks are open in the whole gateway."""
     shared = open_tasks * 1_000 // POLLS_PER_SECOND
     floor = fastest_for_approval_ms if state is TaskState.AWAITING_APPROVAL else fastest_ms
     return max(floor, min(shared, SLOWEST_MS))

@@ -13,15 +13,9 @@ from taskgate.core.tasks.state import TaskState
 from taskgate.core.tasks.task import Task
 from taskgate.core.timestamps import iso
 
-# How a task looks to a caller of the stateful generation (2025-11-25, tasks in core).
-#
-# The `Task` object of that revision, plus the extra keys callers of this gateway know from the approval design:
-# `toolName` in lists, and the flat twin of the task in the create result. `tasks/result` bytes are not made here: they
-# are relayed as stored.
-
 
 def stateful_status(task: Task) -> str:
-    """The revision's five words. A result that says `isError` counts as failed."""
+    """One of the five statuses of the revision. A result with `isError` counts as failed."""
     match task.state:
         case TaskState.QUEUED | TaskState.APPROVED | TaskState.RUNNING:
             return "working"
@@ -38,7 +32,7 @@ def stateful_status(task: Task) -> str:
 
 
 def stateful_task(task: Task, poll_ms: int) -> dict[str, Any]:
-    """`Task`: the answer to tasks/get and tasks/cancel, and the params of the status notification."""
+    """Build `Task`: the result of tasks/get and tasks/cancel, and the params of the status notification."""
     shown: dict[str, Any] = {"taskId": task.id, "status": stateful_status(task)}
     message = status_message(task)
     if message is not None:
@@ -58,9 +52,10 @@ def status_message(task: Task) -> str | None:
 
 
 def stateful_create_result(task: Task, poll_ms: int) -> dict[str, Any]:
-    """CreateTaskResult: the full task, and its main members again at the top for callers that look there.
+    """Build CreateTaskResult: the full task, and its main members once more at the top level for clients that read them
+    there.
 
-    A new task starts in `working` (2025-11-25, tasks, "Task Status Lifecycle"), also when an approver will be asked.
+    A new task starts as `working` (2025-11-25, tasks, "Task Status Lifecycle"), also if it needs an approval.
     """
     inner = {**stateful_task(task, poll_ms), "status": "working"}
     repeated = ("taskId", "status", "statusMessage", "pollInterval")
@@ -68,5 +63,5 @@ def stateful_create_result(task: Task, poll_ms: int) -> dict[str, Any]:
 
 
 def stateful_list_row(task: Task, poll_ms: int) -> dict[str, Any]:
-    """One entry of tasks/list."""
+    """Build one entry of tasks/list."""
     return {**stateful_task(task, poll_ms), "toolName": task.wire_name}

@@ -17,14 +17,6 @@ from taskgate.core.tasks.state import TaskState
 from taskgate.core.tasks.task import Task
 from taskgate.core.timestamps import iso
 
-# How a task looks to a caller of the stateless generation (2026-07-28 with the extension
-# io.modelcontextprotocol/tasks).
-#
-# Flat objects with `ttlMs` and `pollIntervalMs` and no key of our own: the conformance suite refuses those. The
-# extension has no progress notifications for tasks, so the numbers of one that runs travel in `_meta`, where anybody
-# may put what is theirs. Waiting for *our* approver is `working` here, because `input_required` must list questions the
-# caller can answer. A result with `isError` is a completed task. Stored bytes are embedded as they are.
-
 PROGRESS: Final = "taskgate/progress"
 
 
@@ -59,16 +51,16 @@ def stateless_task(task: Task, poll_ms: int) -> dict[str, Any]:
 
 
 def stateless_create_result(task: Task, poll_ms: int) -> dict[str, Any]:
-    """The answer to a tools/call that became a task."""
+    """Build the result of a tools/call that became a task."""
     return {"resultType": "task", **stateless_task(task, poll_ms)}
 
 
 def stateless_detailed(
     task: Task, poll_ms: int, *, outcome: bytes | None = None, questions: Mapping[str, bytes] | None = None
 ) -> dict[str, Any]:
-    """`DetailedTask`: with the result, the error or the open questions inlined.
+    """Build `DetailedTask`, with the result, the error or the open questions inlined.
 
-    `outcome` is the stored body (read from its spill file if need be), `questions` the raw requests by key.
+    `outcome` is the stored body (read from its spill file if there is one), `questions` are the raw requests by key.
     """
     shown = stateless_task(task, poll_ms)
     match shown["status"]:
@@ -87,5 +79,5 @@ def stateless_detailed(
 def stateless_get_result(
     task: Task, poll_ms: int, *, outcome: bytes | None = None, questions: Mapping[str, bytes] | None = None
 ) -> dict[str, Any]:
-    """The answer to tasks/get; the params of notifications/tasks are the same without `resultType`."""
+    """Build the result of tasks/get; the params of notifications/tasks are the same without `resultType`."""
     return {"resultType": "complete", **stateless_detailed(task, poll_ms, outcome=outcome, questions=questions)}

@@ -9,22 +9,17 @@ from __future__ import annotations
 from typing import Any, Final, assert_never
 
 from taskgate.core import wire
-from taskgate.core.tasks.deadlines import is_gone
+from taskgate.core.tasks.deadlines import is_expired
 from taskgate.core.tasks.state import TaskState
 from taskgate.core.tasks.task import Task
 from taskgate.core.timestamps import iso
-
-# How a task looks in the replies of the helper and facade tools: snake_case, five plain words.
-#
-# Callers here know no MCP tasks. A task stays `working` through approvals and questions; `waiting_for` says for whom.
-# What is no longer kept is `expired`.
 
 MAX_SHOWN_ARGUMENTS: Final = 4_096
 STATUSES: Final = ("working", "completed", "failed", "cancelled", "expired")
 
 
 def shown_status(task: Task, now_ms: int) -> str:
-    if is_gone(task, now_ms):
+    if is_expired(task, now_ms):
         return "expired"
     match task.state:
         case TaskState.COMPLETED:
@@ -48,10 +43,10 @@ def shown_status(task: Task, now_ms: int) -> str:
 
 
 def states_shown_as(word: str) -> frozenset[TaskState]:
-    """The states to look for when a caller filters by one of the words; an unknown word finds nothing.
+    """Return the states to query when a caller filters by a status; none for an unknown status.
 
-    A completed task whose result is an error is shown as failed, so both words look among the completed ones too, and
-    the caller of this function keeps the rows whose `status` is the word.
+    A completed task whose result is an error is shown as failed, so both statuses include the completed state, and the
+    caller of this function filters the rows by `status`.
     """
     return frozenset(_STATES_BY_WORD.get(word, ()))
 
@@ -67,7 +62,7 @@ _STATES_BY_WORD: Final = {
     "completed": (TaskState.COMPLETED,),
     "failed": (TaskState.COMPLETED, TaskState.FAILED, TaskState.REJECTED, TaskState.OUTCOME_UNKNOWN),
     "cancelled": (TaskState.CANCELLED,),
-    # Whatever ended long enough ago is shown as expired.
+    # A task that ended long ago is shown as expired.
     "expired": (
         TaskState.COMPLETED,
         TaskState.FAILED,
@@ -80,7 +75,7 @@ _STATES_BY_WORD: Final = {
 
 
 def proxy_task(task: Task, now_ms: int) -> dict[str, Any]:
-    """The object in the reply that tells a caller its call became a task."""
+    """Build the object in the reply to a call that became a task."""
     return {
         "task_id": task.id,
         "status": shown_status(task, now_ms),
@@ -91,7 +86,7 @@ def proxy_task(task: Task, now_ms: int) -> dict[str, Any]:
 
 
 def shown_task(task: Task, now_ms: int) -> dict[str, Any]:
-    """The object in the replies of `get_task` and `list_tasks`."""
+    """Build the object in the replies of `get_task` and `list_tasks`."""
     shown = {
         "task_id": task.id,
         "status": shown_status(task, now_ms),
@@ -116,14 +111,14 @@ def shown_task(task: Task, now_ms: int) -> dict[str, Any]:
         shown["waiting_for"] = "input"
     if task.outcome is not None and task.outcome.is_error:
         shown["is_error"] = True
-        shown["error"] = task.status_message or "The tool answered with an error; get_task_result shows it."
+        shown["error"] = task.status_message or "The tool returned an error; call get_task_result to see it."
     if task.state.is_terminal and task.executed is not None:
         shown["executed"] = task.executed.value
     return shown
 
 
 def _shown_arguments(task: Task) -> Any:
-    """What the call was asked with, by which its caller tells it from others; None where it is too long to show."""
+    """The arguments of the call, by which a caller distinguishes its tasks; None if they are too long."""
     if not task.arguments or len(task.arguments) > MAX_SHOWN_ARGUMENTS:
         return None
     return wire.parse_strictly(task.arguments)

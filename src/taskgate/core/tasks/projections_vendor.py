@@ -16,17 +16,13 @@ from taskgate.core.tasks.task import OutcomeKind, Task
 from taskgate.core.timestamps import iso
 from taskgate.core.wire import Raw
 
-# How a task looks to callers of the vendor methods (`tasks/create` and its relatives): whole numbers for times,
-# `pending`.
-#
-# Only served where the operator switched those methods on. Everything else about the task is the same.
-
-
 TOOL_FAILED_CODE: Final = -32000
 
 
 def vendor_status(task: Task) -> str:
-    """`pending` until something moves; then as on the stateful wire, where waiting counts as working."""
+    """`pending` until the call is dispatched or held; then as in the stateful generation, with `input_required` as
+    `working`.
+    """
     if task.state is TaskState.QUEUED:
         return "pending"
     word = stateful_status(task)
@@ -38,7 +34,7 @@ def vendor_created(task: Task) -> dict[str, Any]:
 
 
 def vendor_task(task: Task, outcome: bytes | None) -> dict[str, Any]:
-    """With the outcome inline, once there is one; MCP's other members beside, which these callers pass over."""
+    """Build the task with its outcome inlined, and the members of MCP, which these callers ignore."""
     shown: dict[str, Any] = {
         **vendor_created(task),
         "action": task.wire_name,
@@ -52,8 +48,9 @@ def vendor_task(task: Task, outcome: bytes | None) -> dict[str, Any]:
 
 
 def vendor_outcome(task: Task, outcome: bytes | None) -> dict[str, Any]:
-    """`result` or `error` as these callers expect it inside a task. A tool that reported an error gives both: its result as it is,
-    and an error, because the task is `failed`."""
+    """Build `result` or `error` for the inside of a task. If the tool reported an error there are both: the unchanged
+    result, and an error, because the task is `failed`.
+    """
     if task.outcome is None or outcome is None:
         return {}
     if task.outcome.kind is not OutcomeKind.RESULT:
@@ -66,7 +63,7 @@ def vendor_outcome(task: Task, outcome: bytes | None) -> dict[str, Any]:
 
 
 def vendor_result(task: Task, outcome: bytes) -> bytes:
-    """The tool's own result, as MCP wants it, and the same again in the form of these callers."""
+    """Build the tool's result as MCP requires it, with the form of these callers beside it."""
     return wire.join(
         {
             **wire.members_of(outcome),

@@ -1,4 +1,4 @@
-"""What a gateway does with an open task that it takes over: after a restart, or from another gateway that stopped."""
+"""What a gateway does with an open task that it takes over, after a restart or from another gateway that stopped."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from taskgate.core.tasks.state import TaskState
 from taskgate.core.tasks.task import Task
 from taskgate.core.tasks.transition import (
     ContactLost,
-    ErrorCame,
+    ErrorReceived,
     TransitionEvent,
     may_send,
 )
 
 
 class RecoveryAction(StrEnum):
-    """The next owner's move."""
+    """The action of the new owner."""
 
     RUN = "run"
     KEEP_WAITING_FOR_APPROVAL = "keep_waiting_for_approval"
@@ -47,7 +47,9 @@ _AFTER_WITHDRAWAL: Final = {
 
 
 def ends_at_once(task: Task, now_ms: int, *, restored: bool = False) -> TransitionEvent | None:
-    """What ends a task that its next owner can only end; None for one that it runs, follows, asks about or leaves alone."""
+    """Return the event that ends a task which its new owner can only end; None for a task that continues or needs no
+    action.
+    """
     match next_action(task, now_ms, restored=restored):
         case RecoveryAction.LEAVE_TO_A_PERSON:
             return after_restore(task)
@@ -57,15 +59,17 @@ def ends_at_once(task: Task, now_ms: int, *, restored: bool = False) -> Transiti
             return None
 
 
-def contact_lost(task: Task) -> ErrorCame | ContactLost:
-    """The gateway that had sent the call is gone, and with it the answer."""
+def contact_lost(task: Task) -> ErrorReceived | ContactLost:
+    """The gateway that had sent the call stopped, and the response is lost."""
     text = f"Contact with {task.server} was lost."
     return lost(task, UpstreamError("upstream_unreachable", text, executed=Executed.MAYBE))
 
 
 def next_action(task: Task, now_ms: int, *, restored: bool = False) -> RecoveryAction:
-    """The row of the recovery table that fits this task. In a store that was put back from a backup nothing that may run only
-    once is run: it may have run after the backup was made.
+    """Return the action for this task.
+
+    In a store that was restored from a backup, a call that may run only once is not run: it may have run after the
+    backup was made.
     """
     if restored and _may_be_outdated(task):
         return RecoveryAction.LEAVE_TO_A_PERSON
@@ -85,7 +89,9 @@ def next_action(task: Task, now_ms: int, *, restored: bool = False) -> RecoveryA
 
 
 def _may_be_outdated(task: Task) -> bool:
-    """Whether something after the backup may forbid to go on with the task: it may have run, or its approval been denied."""
+    """Whether something after the backup may forbid continuing: the call may have run, or its approval may have been
+    denied.
+    """
     if task.state.is_terminal or task.upstream_handle is not None:
         return False
     return not task.tool_class.may_repeat or task.state in (TaskState.AWAITING_APPROVAL, TaskState.APPROVED)
@@ -109,7 +115,7 @@ def _by_attempt(task: Task, now_ms: int) -> RecoveryAction:
 
 
 def _by_class(task: Task, now_ms: int) -> RecoveryAction:
-    """The call is out, or may be, and nothing tells us what became of it."""
+    """The call is or may be in flight, and its outcome is not known."""
     if task.times_unanswered == 0:
         return RecoveryAction.RESEND
     if not task.tool_class.may_repeat:
@@ -120,9 +126,7 @@ def _by_class(task: Task, now_ms: int) -> RecoveryAction:
 
 
 def _by_question(task: Task, now_ms: int) -> RecoveryAction:
-    """A stateless upstream does not mind who brings the answer; a stateful one lost its open request with our
-    process.
-    """
+    """A stateless server accepts the answer from any process; a stateful one lost its open request with the old process."""
     handle = task.upstream_handle
     if task.request_state is not None or (handle is not None and handle.generation is Generation.STATELESS):
         return RecoveryAction.KEEP_WAITING_FOR_INPUT

@@ -13,7 +13,7 @@ from typing import Final
 
 
 class TaskState(StrEnum):
-    """Where a task stands. The last six are final."""
+    """The state of a task. The last six are final."""
 
     QUEUED = "queued"
     AWAITING_APPROVAL = "awaiting_approval"
@@ -33,9 +33,9 @@ class TaskState(StrEnum):
 
 
 class TransitionKind(StrEnum):
-    """The names of what can happen to a task, as the table and the diagrams use them."""
+    """The kinds of events that change a task, as the table and the diagrams name them."""
 
-    APPROVAL_ASKED = "approval_asked"
+    APPROVAL_REQUESTED = "approval_requested"
     APPROVAL_GRANTED = "approval_granted"
     APPROVAL_DENIED = "approval_denied"
     APPROVAL_EXPIRED = "approval_expired"
@@ -44,11 +44,11 @@ class TransitionKind(StrEnum):
     ATTEMPT_VOIDED = "attempt_voided"
     UPSTREAM_TASK_KNOWN = "upstream_task_known"
     NOTED = "noted"
-    INPUT_ASKED = "input_asked"
+    INPUT_REQUESTED = "input_requested"
     INPUT_PARTLY_SETTLED = "input_partly_settled"
     INPUT_SETTLED = "input_settled"
-    RESULT_CAME = "result_came"
-    ERROR_CAME = "error_came"
+    RESULT_RECEIVED = "result_received"
+    ERROR_RECEIVED = "error_received"
     CONTACT_LOST = "contact_lost"
     CANCELLED = "cancelled"
 
@@ -66,8 +66,8 @@ TERMINAL: Final = frozenset(
 
 OPEN: Final = frozenset(TaskState) - TERMINAL
 
-# A task is born in one of these: `running` is for a call that was already in flight when it became a task.
-BIRTH: Final = (TaskState.QUEUED, TaskState.AWAITING_APPROVAL, TaskState.RUNNING)
+# The initial state. `running` is for a call that was already in flight when it became a task.
+INITIAL_STATES: Final = (TaskState.QUEUED, TaskState.AWAITING_APPROVAL, TaskState.RUNNING)
 
 _S = TaskState
 _H = TransitionKind
@@ -75,13 +75,13 @@ _H = TransitionKind
 MOVES: Final[Mapping[TaskState, Mapping[TransitionKind, TaskState]]] = MappingProxyType(
     {
         _S.QUEUED: {
-            _H.APPROVAL_ASKED: _S.AWAITING_APPROVAL,
+            _H.APPROVAL_REQUESTED: _S.AWAITING_APPROVAL,
             _H.REFUSED: _S.REJECTED,
             _H.DISPATCHED: _S.RUNNING,
             _H.NOTED: _S.QUEUED,
-            # The gateway itself asks before anything is sent: an account must be connected first.
-            _H.INPUT_ASKED: _S.INPUT_REQUIRED,
-            _H.ERROR_CAME: _S.FAILED,
+            # The gateway requests input before anything is sent: an account must be connected first.
+            _H.INPUT_REQUESTED: _S.INPUT_REQUIRED,
+            _H.ERROR_RECEIVED: _S.FAILED,
             _H.CANCELLED: _S.CANCELLED,
         },
         _S.AWAITING_APPROVAL: {
@@ -90,41 +90,41 @@ MOVES: Final[Mapping[TaskState, Mapping[TransitionKind, TaskState]]] = MappingPr
             _H.APPROVAL_EXPIRED: _S.EXPIRED,
             _H.REFUSED: _S.REJECTED,
             _H.NOTED: _S.AWAITING_APPROVAL,
-            _H.ERROR_CAME: _S.FAILED,
+            _H.ERROR_RECEIVED: _S.FAILED,
             _H.CANCELLED: _S.CANCELLED,
         },
         _S.APPROVED: {
-            # Something changed since the decision: a person must look again.
-            _H.APPROVAL_ASKED: _S.AWAITING_APPROVAL,
-            # A decision stays good for a while only; nobody came to fetch the run.
+            # Something changed since the decision: an approver must decide again.
+            _H.APPROVAL_REQUESTED: _S.AWAITING_APPROVAL,
+            # An approval is valid for a limited time; the run was not requested within it.
             _H.APPROVAL_EXPIRED: _S.EXPIRED,
             _H.REFUSED: _S.REJECTED,
             _H.DISPATCHED: _S.RUNNING,
             _H.NOTED: _S.APPROVED,
-            _H.INPUT_ASKED: _S.INPUT_REQUIRED,
-            _H.ERROR_CAME: _S.FAILED,
+            _H.INPUT_REQUESTED: _S.INPUT_REQUIRED,
+            _H.ERROR_RECEIVED: _S.FAILED,
             _H.CANCELLED: _S.CANCELLED,
         },
         _S.RUNNING: {
-            # A further attempt; `transition` refuses it where sending again is not safe.
+            # A further attempt; `transition` refuses it if sending again is not safe.
             _H.DISPATCHED: _S.RUNNING,
             _H.ATTEMPT_VOIDED: _S.RUNNING,
             _H.UPSTREAM_TASK_KNOWN: _S.RUNNING,
             _H.NOTED: _S.RUNNING,
-            _H.INPUT_ASKED: _S.INPUT_REQUIRED,
-            _H.RESULT_CAME: _S.COMPLETED,
-            _H.ERROR_CAME: _S.FAILED,
+            _H.INPUT_REQUESTED: _S.INPUT_REQUIRED,
+            _H.RESULT_RECEIVED: _S.COMPLETED,
+            _H.ERROR_RECEIVED: _S.FAILED,
             _H.CONTACT_LOST: _S.OUTCOME_UNKNOWN,
             _H.CANCELLED: _S.CANCELLED,
         },
         _S.INPUT_REQUIRED: {
             _H.UPSTREAM_TASK_KNOWN: _S.INPUT_REQUIRED,
             _H.NOTED: _S.INPUT_REQUIRED,
-            _H.INPUT_ASKED: _S.INPUT_REQUIRED,
+            _H.INPUT_REQUESTED: _S.INPUT_REQUIRED,
             _H.INPUT_PARTLY_SETTLED: _S.INPUT_REQUIRED,
             _H.INPUT_SETTLED: _S.RUNNING,
-            _H.RESULT_CAME: _S.COMPLETED,
-            _H.ERROR_CAME: _S.FAILED,
+            _H.RESULT_RECEIVED: _S.COMPLETED,
+            _H.ERROR_RECEIVED: _S.FAILED,
             _H.CONTACT_LOST: _S.OUTCOME_UNKNOWN,
             _H.CANCELLED: _S.CANCELLED,
         },
@@ -134,9 +134,9 @@ MOVES: Final[Mapping[TaskState, Mapping[TransitionKind, TaskState]]] = MappingPr
 
 
 def mermaid() -> str:
-    """The table as a mermaid state diagram; notes that leave the state as it is are left out to keep it readable."""
+    """Return the table as a Mermaid state diagram, without notes that leave the state unchanged."""
     lines = ["stateDiagram-v2"]
-    lines += [f"    [*] --> {state}" for state in BIRTH]
+    lines += [f"    [*] --> {state}" for state in INITIAL_STATES]
     for state in TaskState:
         reached: dict[TaskState, list[str]] = {}
         for kind, after in MOVES[state].items():

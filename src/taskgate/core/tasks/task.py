@@ -15,11 +15,11 @@ from taskgate.core.tasks.state import TaskState
 from taskgate.core.tool_class import ToolClass
 
 AWAITING_APPROVAL: Final = "Awaiting approval"
-"""The status message of a task that waits for people."""
+"""The status message of a task that waits for an approval."""
 
 
 class RunOn(StrEnum):
-    """What starts the run of a task. Anything but `ONCE_ALLOWED` matters only for tasks that waited for an approver."""
+    """What starts the run of a task. Values other than `ONCE_ALLOWED` matter only for tasks that waited for an approval."""
 
     ONCE_ALLOWED = "once_allowed"
     DEMAND = "demand"
@@ -27,7 +27,7 @@ class RunOn(StrEnum):
 
 
 class AttemptState(StrEnum):
-    """What is known about one try to send a call."""
+    """What is known about an attempt to send a call."""
 
     DISPATCHING = "dispatching"
     VOID = "void"
@@ -35,8 +35,10 @@ class AttemptState(StrEnum):
 
 
 class Attempt(msgspec.Struct, frozen=True):
-    """One try to send a call upstream. `VOID` means: proven not to have been executed; `ANSWERED`: the server had its say, with
-    the result or with questions that begin another round.
+    """One attempt to send a call to a server.
+
+    `VOID`: proven not to have been executed. `ANSWERED`: the server returned a result, or questions that start another
+    round.
     """
 
     number: int
@@ -48,7 +50,7 @@ class Attempt(msgspec.Struct, frozen=True):
 
 
 class UpstreamHandle(msgspec.Struct, frozen=True):
-    """The task an upstream made of our call, with everything needed to ask for it again after a restart."""
+    """The task that a server created for a call, with everything needed to poll it after a restart."""
 
     upstream: str
     task_id: str
@@ -62,9 +64,9 @@ class OutcomeKind(StrEnum):
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """How a task ended: the exact bytes of a result or of a JSON-RPC error object, here or in a file beside the store.
+    """How a task ended: the exact bytes of a result or of a JSON-RPC error object.
 
-    `body` is None while the bytes live in the spill file named by `spill`; the store's `result_bytes` reads them.
+    `body` is None if the bytes are in the spill file named by `spill`; `result_bytes` of the store reads them.
     """
 
     kind: OutcomeKind
@@ -75,38 +77,38 @@ class Outcome(msgspec.Struct, frozen=True):
 
 
 class Task(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The durable record of one call. Most of its members mostly have their default, and are then not written down."""
+    """The durable record of one call. Members that have their default value are not stored."""
 
     id: str
-    # Who the task belongs to, for good: never a session.
+    # The owner of the task: never a session.
     principal: str
-    # Under which name lists and events are kept: the principal, or for anonymous callers their conversation.
+    # Key of lists and events: the principal, or the conversation of an anonymous caller.
     caller: str
-    # Which of the principal's conversations asked for it, and is told of it while it lasts.
+    # The conversation of the principal that made the call and gets its events while it is open.
     conversation: str = ""
-    # Under which name limits are kept: the principal, or for anonymous callers their address; empty means the same as `caller`.
+    # Key of limits: the principal, or the address of an anonymous caller; empty means the same as `caller`.
     limited_as: str = ""
     scope: str
-    # What its caller's token said; None for callers without a token of an issuer, and for tasks of older versions.
+    # Facts from the caller's token; None for callers without a token of an issuer, and for tasks of older versions.
     facts: CredentialFacts | None = None
-    # Where its client stands, if it matters to the server: only there may it run, also after a restart.
+    # The local directory of the client, if it matters to the server: the task may run only there, also after a restart.
     place: str = ""
     server: str
     tool: str
     wire_name: str
-    # The arguments exactly as they were judged and as they will be sent.
+    # The exact bytes of the arguments that were judged and will be sent.
     arguments: bytes
-    # The other members of the call's params, which travel with it.
+    # The other members of the params of the call, which are sent with it.
     params_rest: bytes = b"{}"
     digest: str
     definition_digest: str = ""
     policy_revision: str = ""
-    # Which set of servers and tools its caller had then: the revision of the scope's subset.
+    # Revision of the subset of servers and tools that the caller had at that time.
     scope_revision: str = ""
     tool_class: ToolClass = ToolClass.ONCE
     generation: Generation
     correlation_id: str = ""
-    # Under which id callers of the vendor methods know it; None for every task that they did not make.
+    # The id that callers of the vendor methods use; None for tasks that they did not create.
     vendor_id: str | None = None
     state: TaskState = TaskState.QUEUED
     run_on: RunOn = RunOn.ONCE_ALLOWED
@@ -117,30 +119,31 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     updated_ms: int = 0
     finished_ms: int | None = None
     ttl_ms: int
-    # How long the result can be read from the end on, however short the ttl was.
+    # Time for which the result can be read after the end, even if the ttl is shorter.
     keep_result_ms: int = 300_000
     execution_budget_ms: int
     approval_deadline_ms: int | None = None
     execution_deadline_ms: int | None = None
     approval_id: str | None = None
     last_attempt: Attempt | None = None
-    # Attempts that may have reached the tool, and those among them of the present round that got no answer.
+    # Attempts that may have reached the tool, and how many of those in the current round have no response.
     sends: int = 0
     unanswered_sends: int = 0
     upstream_handle: UpstreamHandle | None = None
-    # An upstream's opaque `requestState`: with it a waiting question of a stateless upstream outlives our process.
+    # The opaque `requestState` of a stateless server: with it, a pending question survives a restart of the gateway.
     request_state: bytes | None = None
     question_keys: tuple[str, ...] = ()
     outcome: Outcome | None = None
     executed: Executed | None = None
-    # Cancelled while the call was out: the upstream still has to be told, also by the next owner after a crash.
+    # Cancelled while the call was in flight: the server must still be notified, also by the next owner after a crash.
     cancel_owed: bool = False
     owner: str = ""
     fence: int = 0
     revision: int = 0
 
     @property
-    def asked_in(self) -> ConversationKey:
+    def conversation_key(self) -> ConversationKey:
+        """The conversation that made the call."""
         return ConversationKey(self.caller, self.conversation)
 
     @property
@@ -149,12 +152,12 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def may_have_been_sent(self) -> bool:
-        """True from the moment an intent is written, unless every attempt is proven void."""
+        """True as soon as an intent to send is stored, unless every attempt is proven void."""
         return self.times_sent > 0
 
     @property
     def times_sent(self) -> int:
-        """How many attempts may have reached the tool. Records of version 0.1.0 hold only the last attempt."""
+        """Number of attempts that may have reached the tool. Records of version 0.1.0 have only the last attempt."""
         last = self.last_attempt
         if self.sends or last is None or last.state is AttemptState.VOID:
             return self.sends
@@ -162,10 +165,10 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def times_unanswered(self) -> int:
-        """How many of those belong to the present round and got no answer."""
+        """Number of those attempts that belong to the current round and have no response."""
         return self.unanswered_sends if self.sends else self.times_sent
 
     @property
     def between_rounds(self) -> bool:
-        """The server has answered everything that was sent, and the next round has not been sent."""
+        """Whether the server has answered everything that was sent, and the next round has not been sent."""
         return self.last_attempt is not None and self.may_have_been_sent and self.times_unanswered == 0

@@ -10,8 +10,8 @@ from taskgate.core.audit.chain import AuditEntry, revisions
 from taskgate.core.tasks.task import Task
 
 
-def entry_of(before: Task | None, after: Task, at_ms: int) -> AuditEntry | None:
-    """The entry for one change, or None where nothing happened that is worth proving."""
+def audit_entry_of(before: Task | None, after: Task, at_ms: int) -> AuditEntry | None:
+    """Return the audit entry of a change, or None if it needs none."""
     event = _event(before, after)
     if event is None:
         return None

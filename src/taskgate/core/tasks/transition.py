@@ -1,12 +1,9 @@
-"""What can happen to a task, as values. `transition.apply` turns one of these into the next value of the task.
+"""The events of a task, and the function that applies one: `apply(task, event, now)` returns the next value or a
+refusal.
 
-Each value carries only what the event itself brings; the time comes from the store. `kind_of` gives the name under
-which the table in `state` knows it.
-
-The one function that moves a task: `apply(task, event, now)` gives the next value, or says why not.
-
-Pure. The stores call it inside the transaction that writes the result, so that the table in `state` is the law in every
-store. A refusal is a value, not an exception: a late answer to a cancelled task is everyday life.
+An event has only the data that it adds; the time comes from the store. Stores call `apply` inside the transaction that
+writes the result, so the table in `state` holds for every store. A refusal is a value and not an exception, because a
+late response to a cancelled task is a normal case.
 """
 
 from __future__ import annotations
@@ -29,7 +26,7 @@ from taskgate.core.tasks.task import (
 )
 
 
-class ApprovalAsked(msgspec.Struct, frozen=True):
+class ApprovalRequested(msgspec.Struct, frozen=True):
     approval_id: str
     deadline_ms: int
     message: str = AWAITING_APPROVAL
@@ -58,7 +55,7 @@ class RunRefused(msgspec.Struct, frozen=True):
 
 
 class Dispatched(msgspec.Struct, frozen=True):
-    """The intent to send: written before the first byte goes out."""
+    """The intent to send, stored before the first byte is sent."""
 
     fence: int
     byte_hash: str
@@ -67,25 +64,27 @@ class Dispatched(msgspec.Struct, frozen=True):
 
 
 class AttemptVoided(msgspec.Struct, frozen=True):
-    """Proof that the last attempt was not executed, so that another one is safe for every class."""
+    """The last attempt is proven not to have been executed, so another attempt is safe for every class."""
 
 
 class UpstreamTaskKnown(msgspec.Struct, frozen=True):
-    """The upstream made a task of the call; None when it has forgotten that task and nothing is left to ask for."""
+    """The server created a task for the call; None if the server no longer has that task."""
 
     handle: UpstreamHandle | None
 
 
 class Noted(msgspec.Struct, frozen=True):
-    """Progress or a status text; changes nothing else and may be lost in a crash."""
+    """Progress or a status text. It changes nothing else and may be lost in a crash."""
 
     message: str | None = None
     progress: float | None = None
     total: float | None = None
 
 
-class InputAsked(msgspec.Struct, frozen=True):
-    """Questions came. `ends_round`: they are the server's answer to what was sent, and their answers go out as another round."""
+class InputRequested(msgspec.Struct, frozen=True):
+    """Questions were received. `ends_round`: they are the response to what was sent, and their answers are sent as
+    another round.
+    """
 
     keys: tuple[str, ...]
     message: str | None = None
@@ -94,20 +93,20 @@ class InputAsked(msgspec.Struct, frozen=True):
 
 
 class InputSettled(msgspec.Struct, frozen=True):
-    """Questions that were answered, declined, expired or withdrawn."""
+    """Questions were answered, declined, expired or withdrawn."""
 
     keys: tuple[str, ...]
     message: str | None = None
 
 
-class ResultCame(msgspec.Struct, frozen=True):
+class ResultReceived(msgspec.Struct, frozen=True):
     body: bytes
     is_error: bool = False
     message: str | None = None
 
 
-class ErrorCame(msgspec.Struct, frozen=True):
-    """A JSON-RPC error: the upstream's own, or ours with what we know about the effect."""
+class ErrorReceived(msgspec.Struct, frozen=True):
+    """A JSON-RPC error of the server, or an error of the gateway with what is known about the effect."""
 
     error: bytes
     message: str
@@ -125,7 +124,7 @@ class Cancelled(msgspec.Struct, frozen=True):
 
 
 TransitionEvent = (
-    ApprovalAsked
+    ApprovalRequested
     | ApprovalGranted
     | ApprovalDenied
     | ApprovalExpired
@@ -134,16 +133,16 @@ TransitionEvent = (
     | AttemptVoided
     | UpstreamTaskKnown
     | Noted
-    | InputAsked
+    | InputRequested
     | InputSettled
-    | ResultCame
-    | ErrorCame
+    | ResultReceived
+    | ErrorReceived
     | ContactLost
     | Cancelled
 )
 
 _KINDS: dict[type, TransitionKind] = {
-    ApprovalAsked: TransitionKind.APPROVAL_ASKED,
+    ApprovalRequested: TransitionKind.APPROVAL_REQUESTED,
     ApprovalGranted: TransitionKind.APPROVAL_GRANTED,
     ApprovalDenied: TransitionKind.APPROVAL_DENIED,
     ApprovalExpired: TransitionKind.APPROVAL_EXPIRED,
@@ -152,25 +151,25 @@ _KINDS: dict[type, TransitionKind] = {
     AttemptVoided: TransitionKind.ATTEMPT_VOIDED,
     UpstreamTaskKnown: TransitionKind.UPSTREAM_TASK_KNOWN,
     Noted: TransitionKind.NOTED,
-    InputAsked: TransitionKind.INPUT_ASKED,
-    ResultCame: TransitionKind.RESULT_CAME,
-    ErrorCame: TransitionKind.ERROR_CAME,
+    InputRequested: TransitionKind.INPUT_REQUESTED,
+    ResultReceived: TransitionKind.RESULT_RECEIVED,
+    ErrorReceived: TransitionKind.ERROR_RECEIVED,
     ContactLost: TransitionKind.CONTACT_LOST,
     Cancelled: TransitionKind.CANCELLED,
 }
 
 
 def kind_of(task: Task, event: TransitionEvent) -> TransitionKind:
-    """The table's name for it, which may depend on the task.
+    """Return the kind of the event, which may depend on the task.
 
-    Settling questions counts as partial while others are still open. Losing contact makes the outcome unknown only where
-    that is true: for a call that is out and may not simply be tried again; otherwise it is an ordinary failure.
+    Settling questions is partial while other questions are open. A lost connection makes the outcome unknown only for a
+    call that is in flight and may not be repeated; otherwise it is an ordinary failure.
     """
     if isinstance(event, InputSettled):
         left = set(task.question_keys) - set(event.keys)
         return TransitionKind.INPUT_PARTLY_SETTLED if left else TransitionKind.INPUT_SETTLED
     if isinstance(event, ContactLost) and (task.tool_class.may_repeat or not task.may_have_been_sent):
-        return TransitionKind.ERROR_CAME
+        return TransitionKind.ERROR_RECEIVED
     return _KINDS[type(event)]
 
 
@@ -178,20 +177,20 @@ MAX_ATTEMPTS: Final = 3
 
 
 class AlreadyOver(msgspec.Struct, frozen=True):
-    """The task is in a final state; nothing can happen to it any more."""
+    """The task is in a final state."""
 
     state: TaskState
 
 
 class NotPossible(msgspec.Struct, frozen=True):
-    """The table has no such move."""
+    """The table has no such transition."""
 
     state: TaskState
     kind: TransitionKind
 
 
 class MayNotRepeat(msgspec.Struct, frozen=True):
-    """Sending again could run the tool twice, or was tried often enough."""
+    """Sending again could run the tool twice, or the limit on attempts is reached."""
 
     attempts: int
 
@@ -200,7 +199,7 @@ Refusal = AlreadyOver | NotPossible | MayNotRepeat
 
 
 def apply(task: Task, event: TransitionEvent, now_ms: int) -> Task | Refusal:
-    """The task after `event`, or the reason why it cannot happen."""
+    """Return the task after `event`, or the reason why the event is not possible."""
     if task.state.is_terminal:
         return AlreadyOver(task.state)
     kind = kind_of(task, event)
@@ -214,8 +213,8 @@ def apply(task: Task, event: TransitionEvent, now_ms: int) -> Task | Refusal:
 
 
 def may_send(task: Task) -> bool:
-    """Whether one more attempt is safe: never while a `ONCE` call may have been executed without an answer, and at most three
-    times for the others. A server that answered with questions waits for the next round.
+    """Whether one more attempt is safe: never while a `ONCE` call may have been executed without a response, and at
+    most three times for other classes. After a server has responded with questions, the next round may be sent.
     """
     if task.upstream_handle is not None:
         return not task.may_have_been_sent
@@ -232,9 +231,9 @@ def _finished(task: Task, now_ms: int) -> Task:
 
 
 def _with_details(task: Task, event: TransitionEvent, now_ms: int) -> Task:
-    """What the event brings, apart from the state. Text that says nothing new leaves the old text."""
+    """Apply the data of the event, apart from the state. Without a new text the old text stays."""
     match event:
-        case ApprovalAsked(approval_id, deadline_ms, message):
+        case ApprovalRequested(approval_id, deadline_ms, message):
             return replace(task, approval_id=approval_id, approval_deadline_ms=deadline_ms, status_message=message)
         case ApprovalGranted(good_until_ms, message):
             return replace(task, approval_deadline_ms=good_until_ms, status_message=message)
@@ -251,23 +250,25 @@ def _with_details(task: Task, event: TransitionEvent, now_ms: int) -> Task:
                 progress=progress if progress is not None else task.progress,
                 progress_total=total if total is not None else task.progress_total,
             )
-        case InputAsked() | InputSettled():
+        case InputRequested() | InputSettled():
             return _questions_changed(task, event)
         case _:
             return _ended(task, event)
 
 
-Ending: TypeAlias = ApprovalDenied | ApprovalExpired | RunRefused | ResultCame | ErrorCame | ContactLost | Cancelled
+Ending: TypeAlias = (
+    ApprovalDenied | ApprovalExpired | RunRefused | ResultReceived | ErrorReceived | ContactLost | Cancelled
+)
 
 
 def _ended(task: Task, event: Ending) -> Task:
     match event:
         case ApprovalDenied(error, message) | ApprovalExpired(error, message) | RunRefused(error, message):
             return _ended_by_error(task, error, message, Executed.NO)
-        case ResultCame(body, is_error, message):
+        case ResultReceived(body, is_error, message):
             outcome = Outcome(OutcomeKind.RESULT, body, is_error=is_error, size=len(body))
             return replace(task, outcome=outcome, status_message=message, executed=Executed.YES)
-        case ErrorCame(error, message, executed):
+        case ErrorReceived(error, message, executed):
             return _ended_by_error(task, error, message, executed)
         case ContactLost(error, message):
             executed = Executed.MAYBE if task.may_have_been_sent else Executed.NO
@@ -293,7 +294,7 @@ def _sent(task: Task, event: Dispatched, now_ms: int) -> Task:
         upstream=event.upstream,
         sent_at_ms=now_ms,
     )
-    # A further attempt does not buy more time: the deadline counts from the first one.
+    # A further attempt does not extend the deadline, which counts from the first one.
     deadline = (
         task.execution_deadline_ms if task.execution_deadline_ms is not None else now_ms + task.execution_budget_ms
     )
@@ -308,7 +309,7 @@ def _sent(task: Task, event: Dispatched, now_ms: int) -> Task:
 
 
 def _voided(task: Task) -> Task:
-    """The last attempt does not count. If none is left that does, the clock of the execution has not started."""
+    """The last attempt does not count. If no attempt counts any more, the execution deadline is unset."""
     attempt = task.last_attempt
     if attempt is None or attempt.state is not AttemptState.DISPATCHING:
         return task
@@ -322,16 +323,16 @@ def _voided(task: Task) -> Task:
     )
 
 
-def _questions_changed(task: Task, event: InputAsked | InputSettled) -> Task:
+def _questions_changed(task: Task, event: InputRequested | InputSettled) -> Task:
     message = event.message if event.message is not None else task.status_message
-    if isinstance(event, InputAsked):
+    if isinstance(event, InputRequested):
         fresh = tuple(key for key in dict.fromkeys(event.keys) if key not in task.question_keys)
         state = event.request_state if event.request_state is not None else task.request_state
         asked = replace(task, question_keys=task.question_keys + fresh, status_message=message, request_state=state)
         return _round_ended(asked) if event.ends_round else asked
     left = tuple(key for key in task.question_keys if key not in event.keys)
     if not left and event.message is None:
-        # The text was the question, and there is none any more.
+        # The text was that of the question, which is settled.
         message = None
     return replace(task, question_keys=left, status_message=message)
 

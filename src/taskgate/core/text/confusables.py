@@ -15,18 +15,19 @@ MAX_FOLDED = 4096
 
 
 def fold(name: str) -> str:
-    """The form in which confusable names are equal."""
+    """Return the form in which confusable names are equal."""
     if name.isascii():
         return name.lower()
-    # What stands far behind tells names apart as it is: to fold megabytes would hold everybody up.
+    # The rest is compared without folding: folding megabytes would block the event loop.
     head, rest = name[:MAX_FOLDED], name[MAX_FOLDED:]
-    return normalize("NFKC", normalize("NFKC", without_piles(head)).casefold()) + rest
+    return normalize("NFKC", normalize("NFKC", limit_combining_marks(head)).casefold()) + rest
 
 
-def without_piles(text: str) -> str:
-    """The text with no more than a few combining marks in a row: sorting them costs the square of their number.
+def limit_combining_marks(text: str) -> str:
+    """Return the text with at most 30 combining marks in a row: sorting them takes quadratic time.
 
-    Thirty is what Unicode calls stream-safe; no script needs as many. Texts that differ only beyond it are confusable.
+    Thirty is the limit of Unicode's stream-safe format; no script needs more. Texts that differ only beyond it are
+    confusable.
     """
     if len(text) <= MAX_MARKS:
         return text
@@ -40,7 +41,9 @@ def without_piles(text: str) -> str:
 
 
 def first_confusable(names: Iterable[str]) -> tuple[str, str] | None:
-    """The first two different names that fold to one, or None. A repeated identical name does not count."""
+    """Return the first two different names that fold to the same form, or None. A repeated identical name does not
+    count.
+    """
     listed = list(names)
     if all(map(str.isascii, listed)) and len(set(map(str.lower, listed))) == len(set(listed)):
         return None
@@ -53,10 +56,11 @@ def first_confusable(names: Iterable[str]) -> tuple[str, str] | None:
 
 
 def imitated_property(arguments: Mapping[str, Any], input_schema: Mapping[str, Any]) -> tuple[str, str] | None:
-    """An argument whose name imitates a property the tool declares: (what was sent, what it imitates).
+    """Return (argument name, property name) if the name of an argument is confusable with a declared property of the
+    tool.
 
-    A lone `Amount` next to a declared `amount` would slip past a policy that looks at `amount` and still reach a
-    server that does not care about case.
+    A lone `Amount` next to a declared `amount` would evade a policy that checks `amount`, and still reach a server that
+    ignores case.
     """
     properties = input_schema.get("properties")
     if not isinstance(properties, Mapping):
@@ -64,7 +68,7 @@ def imitated_property(arguments: Mapping[str, Any], input_schema: Mapping[str, A
     return _imitated(arguments, properties, {fold(name): name for name in properties})
 
 
-JUDGED: Final = frozenset(
+JUDGED_MEMBERS: Final = frozenset(
     {
         "name",
         "arguments",
@@ -79,25 +83,25 @@ JUDGED: Final = frozenset(
         "requestState",
     }
 )
-"""Members of requests that decide what is called, and with what."""
-_FOLDED: Final = {fold(name): name for name in JUDGED}
+"""Members of requests that decide what is called, and with which arguments."""
+_FOLDED: Final = {fold(name): name for name in JUDGED_MEMBERS}
 
 
 def imitated_member(params: Mapping[str, Any]) -> tuple[str, str] | None:
-    """A member of a request that imitates one by which it is judged: (what was sent, what it imitates).
+    """Return (member, imitated member) if a member of a request is confusable with one by which the request is judged.
 
-    What the gateway does not know is passed on, and a server that does not care about case would take `Name` for `name`.
+    Unknown members are passed on, and a server that ignores case would read `Name` as `name`.
     """
     for members in (params, params.get("ref")):
-        if type(members) is dict and not members.keys() <= JUDGED:
-            found = _imitated(members, JUDGED, _FOLDED)
+        if type(members) is dict and not members.keys() <= JUDGED_MEMBERS:
+            found = _imitated(members, JUDGED_MEMBERS, _FOLDED)
             if found is not None:
                 return found
     return None
 
 
 def _imitated(names: Iterable[str], known: Collection[str], folded: Mapping[str, str]) -> tuple[str, str] | None:
-    """Each name is folded once, because peers choose how many there are on either side."""
+    """Each name is folded once, because peers choose the number of names on both sides."""
     for name in names:
         if name not in known and (other := folded.get(fold(name))) is not None:
             return name, other

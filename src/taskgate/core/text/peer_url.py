@@ -18,35 +18,27 @@ from urllib.parse import urlsplit
 from taskgate.core.errors import UpstreamError
 from taskgate.mcp.addresses import is_public
 
-# Whether an address that a peer gives may be used, and what to warn of.
-#
-# Addresses that a server wants a person to open are shown, and never fetched by us. Such a one must be https (plain
-# http to this very machine if the operator allows it), must not hide its host behind a name and password, an odd way to
-# write a number, or letters that look like others. What remains doubtful is shown with a warning. The address of a
-# server that a caller adds is judged likewise, and is connected to only at numbers that `taskgate.mcp.addresses`
-# passes. Only addresses that come from peers are judged here, never the operator's own.
-
 MAX_URL = 2048
 
 _LABEL = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
 _NUMERIC_LABEL = re.compile(r"\d+|0x[0-9a-f]*")
 _LOOPBACK_NAMES = ("localhost",)
-# Scripts whose letters pass for Latin ones.
+# Scripts with letters that look like Latin ones.
 _DECEPTIVE = ("CYRILLIC", "GREEK", "ARMENIAN", "CHEROKEE", "COPTIC", "LISU", "CANADIAN")
-# Of those scripts, letters that nobody can tell from Latin ones: Cyrillic, Greek, Armenian.
+# Letters of those scripts that cannot be distinguished from Latin ones: Cyrillic, Greek, Armenian.
 _LOOKS_LATIN = frozenset("асԁеһіјӏорԛѕԝхуѵ" + "ονυ" + "օոս")
 
 
 class UnsafeUrl(UpstreamError):
-    """An address that is not shown to anyone. The message says why, and does not repeat it."""
+    """A URL that is not shown. The message has the reason and does not repeat the URL."""
 
     def __init__(self, problem: str) -> None:
-        super().__init__("unsafe_url", f"The server gave an address that cannot be used: {problem}.")
+        super().__init__("unsafe_url", f"The server sent a URL that cannot be used: {problem}.")
 
 
 @dataclass(frozen=True, slots=True)
 class ShownUrl:
-    """An address fit to be shown. `host` is what to highlight, in the letters a person reads."""
+    """A URL that may be shown. `host` is the part to highlight, in its Unicode form."""
 
     url: str
     host: str
@@ -55,11 +47,11 @@ class ShownUrl:
 
 
 def check_peer_url(url: str, *, allow_loopback: bool = False) -> ShownUrl:
-    """Judge an address from a server. Raises UnsafeUrl."""
+    """Check a URL from a server. Raises UnsafeUrl."""
     if not url or len(url) > MAX_URL:
         raise UnsafeUrl(f"it must have 1 to {MAX_URL} characters")
     if any(c.isspace() or unicodedata.category(c) in ("Cc", "Cf", "Cs", "Co") or c == "\\" for c in url):
-        raise UnsafeUrl("it holds spaces, backslashes or characters that cannot be seen")
+        raise UnsafeUrl("it contains spaces, backslashes or invisible characters")
     try:
         parts = urlsplit(url)
         host, port = parts.hostname, parts.port
@@ -68,7 +60,7 @@ def check_peer_url(url: str, *, allow_loopback: bool = False) -> ShownUrl:
     if parts.scheme not in ("https", "http") or not url[len(parts.scheme) :].startswith("://"):
         raise UnsafeUrl("only https is allowed")
     if "@" in parts.netloc:
-        raise UnsafeUrl("it holds a name or a password before the host")
+        raise UnsafeUrl("it contains a user name or a password")
     if "[" in parts.netloc and ":" not in (host or ""):
         raise UnsafeUrl("it is not well formed")
     if not host or host.endswith(".."):
@@ -77,17 +69,17 @@ def check_peer_url(url: str, *, allow_loopback: bool = False) -> ShownUrl:
     if parts.scheme == "http" and not (allow_loopback and _is_loopback(plain)):
         raise UnsafeUrl("only https is allowed")
     if port is not None and port not in (443, 80):
-        warnings += (f"The address names the port {port}.",)
+        warnings += (f"The URL has the port {port}.",)
     return ShownUrl(url, shown, plain, warnings)
 
 
 def _host(host: str) -> tuple[str, str, tuple[str, ...]]:
-    """The host as people read it, as machines do, and what to warn of."""
+    """Return the host in Unicode form, in ASCII form, and the warnings."""
     if ":" in host:
         return f"[{host}]", f"[{host}]", _address_warnings(_address(host))
     labels = host.split(".")
     if all(_NUMERIC_LABEL.fullmatch(label) for label in labels):
-        # Only the plain dotted form is a number that everybody reads alike.
+        # Only the plain dotted form is read in the same way by all programs.
         return host, host, _address_warnings(_address(host))
     if _NUMERIC_LABEL.fullmatch(labels[-1]):
         raise UnsafeUrl("its host is not a name")
@@ -95,20 +87,20 @@ def _host(host: str) -> tuple[str, str, tuple[str, ...]]:
     shown = ".".join(_shown_label(label) for label in plain.split("."))
     if shown == plain:
         return plain, plain, ()
-    return shown, plain, (f"The host has letters beyond a-z; machines call it {plain}.",)
+    return shown, plain, (f"The host has letters other than a-z; its ASCII form is {plain}.",)
 
 
 def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
     try:
         return ipaddress.ip_address(host)
     except ValueError:
-        raise UnsafeUrl("its host is an odd way to write a number") from None
+        raise UnsafeUrl("its host is an unusual notation of an IP address") from None
 
 
 def _address_warnings(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> tuple[str, ...]:
-    warnings = ["The address has a number instead of a name."]
+    warnings = ["The host is an IP address and not a name."]
     if not is_public(address):
-        warnings.append("The address leads into this machine or a private network.")
+        warnings.append("The URL leads to this machine or a private network.")
     return tuple(warnings)
 
 
@@ -134,7 +126,7 @@ def _shown_label(label: str) -> str:
     if deceptive and len(scripts) > 1:
         raise UnsafeUrl("its host mixes letters that look alike")
     if deceptive and all(c in _LOOKS_LATIN for c in shown if c.isalpha()):
-        raise UnsafeUrl("its host is written in letters that pass for others")
+        raise UnsafeUrl("its host consists of letters that look like others")
     return shown
 
 

@@ -14,7 +14,7 @@ import msgspec
 
 from taskgate.core.catalog.schema_check import UnusableSchema
 from taskgate.core.catalog.task_support import TaskSupport
-from taskgate.core.delivery import Form
+from taskgate.core.delivery import ReplyForm
 from taskgate.core.errors import CallerError
 from taskgate.core.generations.generation import Generation
 from taskgate.core.governance.decision import Denied, Forward
@@ -153,7 +153,7 @@ class DurableCalls:
         question = self.by_url.question_for(request, approval)
         if question is not None:
             return await self.by_url.begin(request, tool, replace(new, run_on=run_on), approval, question, key=key)
-        if self.tasks.promotions.delivery_mode(request).form is Form.HANDLE:
+        if self.tasks.promotions.delivery_mode(request).form is ReplyForm.HANDLE:
             new = replace(new, run_on=run_on)
         _task, reply = await self.tasks.hold(request, new, approval, key)
         return reply

@@ -8,7 +8,7 @@ from taskgate.core import wire
 from taskgate.core.errors import UpstreamError
 from taskgate.core.generations.error_codes import error_data
 from taskgate.core.generations.generation import Generation
-from taskgate.core.generations.stateless import complete
+from taskgate.core.generations.stateless import mark_complete
 from taskgate.core.tasks.task import UpstreamHandle
 from taskgate.core.wire import Raw
 from taskgate.gateway.catalog.views import ToolRef
@@ -38,4 +38,4 @@ def as_tool_result(problem: UpstreamError, generation: Generation) -> bytes:
             "_meta": {"taskgate/error": data},
         }
     )
-    return complete(result) if generation is Generation.STATELESS else result
+    return mark_complete(result) if generation is Generation.STATELESS else result

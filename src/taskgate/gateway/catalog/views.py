@@ -14,7 +14,7 @@ from taskgate.core.governance.decision import Denied
 from taskgate.core.identity.caller import Caller
 from taskgate.core.patterns import PatternKind
 from taskgate.core.scoping.scope import ScopePolicy
-from taskgate.core.scoping.session_request import NO_WISH, SessionRequest
+from taskgate.core.scoping.session_request import NO_REQUEST, SessionRequest
 from taskgate.core.scoping.subset import Subset, compose
 from taskgate.gateway.catalog.build_view import build_view
 from taskgate.gateway.catalog.catalogs import Catalogs
@@ -84,7 +84,7 @@ class Views:
 
     def current(self, plan: Plan, caller: Caller, narrowing: SessionRequest) -> View | None:
         """Return the view if it is current: the only lookup on the hot path."""
-        if narrowing is NO_WISH:
+        if narrowing is NO_REQUEST:
             found = self._whole.get(caller.scope)
         else:
             found = self._views.get((caller.scope, narrowing))
@@ -131,13 +131,13 @@ class Views:
 
     def _stored(self, plan: Plan, scope: str, narrowing: SessionRequest, view: View) -> View:
         fresh = (plan.revision, self._lists.number, view)
-        known = self._whole.get(scope) if narrowing is NO_WISH else self._views.get((scope, narrowing))
+        known = self._whole.get(scope) if narrowing is NO_REQUEST else self._views.get((scope, narrowing))
         if known is not None and known[:2] == fresh[:2]:
             return known[2]
         self._held.keep(scope, view.addresses.unchanged())
         if len(self._views) >= MAX_VIEWS:
             self._views.clear()
-        if narrowing is NO_WISH:
+        if narrowing is NO_REQUEST:
             self._whole[scope] = fresh
         else:
             self._views[scope, narrowing] = fresh

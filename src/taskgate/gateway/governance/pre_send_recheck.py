@@ -19,7 +19,7 @@ from taskgate.core.governance.pipeline import (
     decide_unlisted,
     workflow_named,
 )
-from taskgate.core.governance.recheck import POLICY_DRIFT, Present, Stopped, recheck
+from taskgate.core.governance.recheck import POLICY_DRIFT, CallAtDispatch, Stopped, recheck
 from taskgate.core.governance.workflow import DEFAULT_WORKFLOW, Workflow
 from taskgate.core.patterns import PatternKind, judged_skeleton
 from taskgate.core.scoping.session_request import SessionRequest
@@ -129,7 +129,7 @@ class PreSendRecheck:
     ) -> Stopped | None:
         found = recheck(
             approval,
-            Present(
+            CallAtDispatch(
                 asked.principal,
                 asked.server,
                 asked.name,

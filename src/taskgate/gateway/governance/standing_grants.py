@@ -8,7 +8,7 @@ from typing import Final
 from taskgate.core.errors import CallerError
 from taskgate.core.governance.approval import Approval, State
 from taskgate.core.governance.approver import Approver
-from taskgate.core.governance.grants import Grant, NoGrant, grant_from
+from taskgate.core.governance.grants import Grant, GrantRefused, grant_from
 from taskgate.core.ids import RANDOM_BYTES, ulid
 from taskgate.gateway.governance.expiries import ApprovalExpiries
 from taskgate.gateway.governance.ruling import GrantRequest
@@ -56,7 +56,7 @@ class StandingGrants:
                 exact_arguments=requested.exact_arguments,
                 whole_scope=requested.whole_scope,
             )
-        except NoGrant as problem:
+        except GrantRefused as problem:
             raise CallerError("invalid_params", f"No grant: {problem}.") from None
         await self._store.add_grant(grant)
         await self.load()

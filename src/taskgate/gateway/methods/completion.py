@@ -23,7 +23,7 @@ from taskgate.core.completion.schema_values import values_from_schema
 from taskgate.core.errors import CallerError
 from taskgate.core.generations.error_codes import code_of
 from taskgate.core.generations.generation import Generation
-from taskgate.core.generations.stateless import complete as as_complete
+from taskgate.core.generations.stateless import mark_complete as as_complete
 from taskgate.core.governance.decision import Denied
 from taskgate.core.patterns import PatternKind
 from taskgate.core.uri_template import UriTemplate

@@ -8,7 +8,7 @@ import msgspec
 
 from taskgate.core.identity.caller import CredentialFacts
 from taskgate.core.patterns import PatternSet
-from taskgate.core.scoping.session_request import NO_WISH, SessionRequest
+from taskgate.core.scoping.session_request import NO_REQUEST, SessionRequest
 from taskgate.gateway.requests.session import Session
 
 
@@ -60,4 +60,4 @@ def narrowing_in(body: SessionBody) -> SessionRequest:
         tuple(PatternSet.of(texts) for texts in body.tool_allowlists),
         PatternSet.of(body.tool_denylist),
     )
-    return NO_WISH if wish == NO_WISH else wish
+    return NO_REQUEST if wish == NO_REQUEST else wish

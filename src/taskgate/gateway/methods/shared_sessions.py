@@ -17,7 +17,7 @@ import msgspec
 from taskgate import clock
 from taskgate.core import wire
 from taskgate.core.errors import GatewayFault, TaskgateError
-from taskgate.core.generations.stateful import Opening
+from taskgate.core.generations.stateful import InitializeParams
 from taskgate.core.identity.caller import Caller
 from taskgate.core.identity.identity import tenant_of
 from taskgate.gateway.methods.following import Following
@@ -194,7 +194,7 @@ class SharedSessions:
         """Open a session that this gateway has adopted. Its subscriptions are renewed in the background."""
         body = msgspec.json.decode(kept.body, type=SessionBody)
         caller = Caller(kept.principal, frozenset(body.roles), kept.scope, body.place, body.address, body.facts)
-        opening = Opening(body.version, body.capabilities, body.client_info)
+        opening = InitializeParams(body.version, body.capabilities, body.client_info)
         session = Session(kept.id, caller, opening, narrowing_in(body), moves=kept.moves)
         if body.log_level is not None:
             session.set_log_level(body.log_level)

@@ -130,11 +130,11 @@ async def _followed(parts: TaskParts, request: Request, task_ids: Sequence[str])
     feeds = {request.conversation_key: await parts.activity.feed(request)}
     for task in tasks:
         parts.tasks.methods.polled(task)
-        if not has_conversation(task.asked_in.stream) and task.asked_in not in feeds:
-            feeds[task.asked_in] = await parts.activity.feed_of(task.asked_in, request.caller.scope)
+        if not has_conversation(task.conversation_key.stream) and task.conversation_key not in feeds:
+            feeds[task.conversation_key] = await parts.activity.feed_of(task.conversation_key, request.caller.scope)
     for feed in feeds.values():
         await feed.settled()
-    elsewhere = tuple(task for task in tasks if task.asked_in not in feeds)
+    elsewhere = tuple(task for task in tasks if task.conversation_key not in feeds)
     return Followed(tuple(feeds.values()), tuple(tasks), elsewhere)
 
 

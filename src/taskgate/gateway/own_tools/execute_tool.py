@@ -9,7 +9,7 @@ from taskgate.core import wire
 from taskgate.core.catalog.output_schema import task_notice
 from taskgate.core.catalog.own_tool_names import OwnToolName
 from taskgate.core.catalog.own_tools import ArgumentKind, Parameter, ToolFace, wait_parameter
-from taskgate.core.delivery import Delivery, Form
+from taskgate.core.delivery import Delivery, ReplyForm
 from taskgate.core.errors import CallerError
 from taskgate.core.generations.generation import Generation
 from taskgate.core.tasks.projections_tools import proxy_task
@@ -46,7 +46,7 @@ async def execute_tool(parts: ExecuteParts, request: Request, given: dict[str, A
     )
     wait_s = patience_s(parts.following.tasks.promotions, request, timeout_ms)
     inner.delivery.set_mode(
-        Delivery(wait_s, request.progress_token is not None, Form.SENTENCE),
+        Delivery(wait_s, request.progress_token is not None, ReplyForm.SENTENCE),
         lambda task, _waited: _promoted(parts.following, inner, feed, task, round(wait_s * 1000)),
     )
     result = await parts.tool_calls.call(inner)

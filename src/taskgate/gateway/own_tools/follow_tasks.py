@@ -14,7 +14,7 @@ from taskgate.core.identity.addressees import NO_CONVERSATION
 from taskgate.core.ids import is_task_id
 from taskgate.core.meta import with_meta
 from taskgate.core.questions.question import SAMPLE
-from taskgate.core.tasks.deadlines import is_gone
+from taskgate.core.tasks.deadlines import is_expired
 from taskgate.core.tasks.projections_tools import (
     MAX_SHOWN_ARGUMENTS,
     STATUSES,
@@ -130,7 +130,7 @@ async def get_task_result(parts: TaskParts, request: Request, given: dict[str, A
     shown = shown_task(task, now)
     if not task.state.is_terminal:
         return text_reply(_not_yet(task, clock.monotonic() - began), {"task": shown})
-    if is_gone(task, now):
+    if is_expired(task, now):
         return text_reply({"error": "The result of this task is no longer kept.", "task": shown}, is_error=True)
     try:
         final = await methods.final_result(request, task)

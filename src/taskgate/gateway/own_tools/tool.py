@@ -10,7 +10,7 @@ from typing import Any, Final, Generic, TypeVar
 from taskgate.core import wire
 from taskgate.core.catalog.own_tools import ArgumentKind, Parameter, ToolFace
 from taskgate.core.generations.generation import Generation
-from taskgate.core.generations.stateless import complete
+from taskgate.core.generations.stateless import mark_complete
 from taskgate.core.wire import Members, Raw
 from taskgate.gateway.questions.activity import Activity
 from taskgate.gateway.requests.request import Request
@@ -32,7 +32,7 @@ class ToolReply:
     def encoded(self, generation: Generation) -> bytes:
         result = {"content": list(self.blocks), "isError": self.is_error, **self.rest}
         body = wire.encode(result)
-        return complete(body) if generation is Generation.STATELESS else body
+        return mark_complete(body) if generation is Generation.STATELESS else body
 
 
 def json_block(value: Any) -> Raw:

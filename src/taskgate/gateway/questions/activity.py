@@ -16,7 +16,7 @@ from taskgate.core.errors import GatewayFault, TaskgateError
 from taskgate.core.event_log import EventLog
 from taskgate.core.events import EventKind
 from taskgate.core.identity.addressees import has_conversation
-from taskgate.core.identity.conversation import EVERY, ConversationKey, conversation_of
+from taskgate.core.identity.conversation import ALL_CONVERSATIONS, ConversationKey, conversation_of
 from taskgate.core.timestamps import iso
 from taskgate.core.wire import Raw
 from taskgate.gateway.events import EventHub, SessionEnded, TaskChanged, TaskExpired
@@ -140,7 +140,7 @@ class Activity:
 
     def tell(self, key: ConversationKey, kind: EventKind, server: str, data: dict[str, Any]) -> None:
         """Store events of tasks, which survive a restart; add all others to the open feeds."""
-        if "task_id" in data and key.name != EVERY:
+        if "task_id" in data and key.name != ALL_CONVERSATIONS:
             self.spawn(self._tell_durably(key, kind, server, data))
             return
         for feed in self.hearing(key):
@@ -192,10 +192,10 @@ class Activity:
                 self.heard(feed, server, "notifications/resources/updated", bytes(params or b"{}"))
 
     def _task_expired(self, event: TaskExpired) -> None:
-        self._sync(event.task.asked_in)
+        self._sync(event.task.conversation_key)
 
     def _task_changed(self, event: TaskChanged) -> None:
-        key, age_ms = event.task.asked_in, self._store.now_ms() - event.task.created_ms
+        key, age_ms = event.task.conversation_key, self._store.now_ms() - event.task.created_ms
         if age_ms < MADE_JUST_NOW_MS:
             self._heard(key)
         for feed in self.hearing(key):

@@ -98,7 +98,7 @@ class Feed:
         for event, handed_over in found:
             self._take_in(event, handed_over)
         for task in (await self._store.page(self.key.caller, limit=MAX_OPEN_SHOWN, states=OPEN)).tasks:
-            if task.asked_in.stream in streams and task.id not in self._ended:
+            if task.conversation_key.stream in streams and task.id not in self._ended:
                 self.open_tasks.setdefault(task.id, task)
 
     def _take_in(self, stored: StoredEvent, handed_over: bool) -> None:
@@ -118,7 +118,7 @@ class Feed:
         """Stop following a conversation that has resumed."""
         if stream != self.key.stream:
             self._positions.pop(stream, None)
-            gone = [task.id for task in self.open_tasks.values() if task.asked_in.stream == stream]
+            gone = [task.id for task in self.open_tasks.values() if task.conversation_key.stream == stream]
             for task_id in gone:
                 del self.open_tasks[task_id]
 
@@ -142,7 +142,7 @@ class Feed:
             self.open_tasks[task.id] = task if task.revision > known.revision else known
         elif task.id not in self._ended and len(self.open_tasks) < MAX_OPEN_SHOWN:
             self.open_tasks[task.id] = task
-        self.sync_soon(task.asked_in.stream)
+        self.sync_soon(task.conversation_key.stream)
 
     def _forget_task(self, task_id: str) -> None:
         """Note that a task has ended. The store's event may arrive before the direct notification."""

@@ -21,7 +21,7 @@ from taskgate.core.errors import CallerError
 from taskgate.core.events import EventKind
 from taskgate.core.identity.addressees import NO_CONVERSATION
 from taskgate.core.identity.conversation import ConversationKey
-from taskgate.core.ids import RANDOM_BYTES, born_ms, ulid
+from taskgate.core.ids import RANDOM_BYTES, creation_ms, ulid
 from taskgate.core.questions.answers import elicitation_answer, sampling_answer
 from taskgate.core.questions.endings import BY_ACTION, Ending
 from taskgate.core.questions.question import CANCELLED, ELICIT, ROOTS, SAMPLE, Answer, Question, bare_params
@@ -330,4 +330,4 @@ def _new_id(now_ms: int, task_id: str | None, key: str | None, asked: bytes) -> 
     if task_id is None or key is None:
         return ulid(now_ms, secrets.token_bytes(RANDOM_BYTES))
     digest = hashlib.sha256(f"{task_id}/{key}/".encode() + asked).digest()
-    return ulid(born_ms(task_id) or 0, digest[:RANDOM_BYTES])
+    return ulid(creation_ms(task_id) or 0, digest[:RANDOM_BYTES])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from taskgate.core import wire
-from taskgate.core.generations.stateless import CACHEABLE, cached_privately, complete
+from taskgate.core.generations.stateless import CACHEABLE, cached_privately, mark_complete
 from taskgate.ports.upstream import (
     ErrorReply,
     RelayedError,
@@ -23,4 +23,4 @@ def unwrap(reply: Reply, hidden: frozenset[int] = frozenset()) -> bytes:
 
 def as_stateless_result(result: bytes, method: str) -> bytes:
     """Add the fields to a stateful result that a stateless caller requires."""
-    return cached_privately(result) if method in CACHEABLE else complete(result)
+    return cached_privately(result) if method in CACHEABLE else mark_complete(result)

@@ -11,7 +11,7 @@ import msgspec
 
 from taskgate.core import wire
 from taskgate.core.catalog.truncate_result import CutResult, cut_string, truncate_result
-from taskgate.core.hollow import Hollow
+from taskgate.core.placeholders import PlaceholderObject
 from taskgate.core.strict_scan import StrictScan
 from taskgate.core.wire import DEEPEST, Raw
 from taskgate.turns import LARGE_BYTES, let_others_run
@@ -27,19 +27,19 @@ async def edited(result: bytes, edit: Callable[[bytes], bytes]) -> bytes:
     """Edit the members of an object. `edit` must not read `content` or other large members: they may be placeholders."""
     if len(result) < LARGE_BYTES:
         return edit(result)
-    hollow = await hollow_out(result)
-    filled = hollow.refill(edit(hollow.small))
+    small_copy = await with_placeholders(result)
+    filled = small_copy.refill(edit(small_copy.small))
     await let_others_run()
     return filled
 
 
 async def summarized(result: bytes) -> bytes:
     """The same object with placeholders for its large members, for code that reads only the small ones."""
-    return result if len(result) < LARGE_BYTES else (await hollow_out(result)).small
+    return result if len(result) < LARGE_BYTES else (await with_placeholders(result)).small
 
 
-async def hollow_out(result: bytes) -> Hollow:
-    return (await _scanned(result)).hollow(secrets.token_hex(16))
+async def with_placeholders(result: bytes) -> PlaceholderObject:
+    return (await _scanned(result)).with_placeholders(secrets.token_hex(16))
 
 
 async def members_of(result: bytes | Raw) -> dict[str, Raw]:

@@ -10,7 +10,7 @@ from collections import OrderedDict
 from typing import Final
 
 from taskgate import clock
-from taskgate.core.identity.conversation import EVERY, ConversationKey
+from taskgate.core.identity.conversation import ALL_CONVERSATIONS, ConversationKey
 from taskgate.gateway.plan import Live
 from taskgate.gateway.requests.session import Session
 from taskgate.gateway.requests.session_table import SessionTable
@@ -46,11 +46,11 @@ class OpenConversations:
 
     def is_notified(self, conversation: ConversationKey, source: ConversationKey) -> bool:
         """Whether a conversation is notified of what another one of the same caller caused."""
-        return source.name in (conversation.name, EVERY) or not self.is_open(source)
+        return source.name in (conversation.name, ALL_CONVERSATIONS) or not self.is_open(source)
 
     def sessions_to_notify(self, source: ConversationKey) -> list[Session]:
         """The session of this conversation or, once the conversation has ended, all sessions of its principal."""
-        if source.name == EVERY or not self.is_open(source):
+        if source.name == ALL_CONVERSATIONS or not self.is_open(source):
             return self._sessions.of_principal(source.caller)
         own = self._sessions.get(source.session_id) if source.session_id is not None else None
         return [own] if own is not None and own.conversation == source else []

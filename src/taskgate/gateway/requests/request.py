@@ -21,7 +21,7 @@ from taskgate.core.identity.addressees import NO_CONVERSATION
 from taskgate.core.identity.caller import ANONYMOUS, Caller
 from taskgate.core.identity.conversation import ConversationKey
 from taskgate.core.meta import META
-from taskgate.core.scoping.session_request import NO_WISH, SessionRequest
+from taskgate.core.scoping.session_request import NO_REQUEST, SessionRequest
 from taskgate.core.wire import Members, Message, Raw
 from taskgate.gateway.requests.client_label import CLIENT_META, client_label
 from taskgate.gateway.requests.delivery import ReplyDelivery
@@ -68,7 +68,7 @@ class Request(msgspec.Struct, frozen=True, eq=False, kw_only=True):
         session: Session | None = None,
         envelope: Envelope | None = None,
         *,
-        narrowing: SessionRequest = NO_WISH,
+        narrowing: SessionRequest = NO_REQUEST,
         headers: Mapping[bytes, bytes] = _NO_HEADERS,
         carrier: asyncio.Task[Any] | None = None,
         arrived: float = _NEVER,

@@ -19,7 +19,7 @@ from taskgate.core import wire
 from taskgate.core.catalog.apps import supports_apps
 from taskgate.core.errors import CallerError, GatewayFault
 from taskgate.core.generations.generation import Generation
-from taskgate.core.generations.stateful import Opening, declares_tasks, speaks_tasks
+from taskgate.core.generations.stateful import InitializeParams, declares_tasks, speaks_tasks
 from taskgate.core.identity.caller import Caller
 from taskgate.core.identity.conversation import SESSION, ConversationKey
 from taskgate.core.questions.question import Answer
@@ -39,7 +39,7 @@ Keep = Callable[[Answer], Awaitable[object]]
 
 class Session:
     def __init__(
-        self, session_id: str, caller: Caller, opening: Opening, narrowing: SessionRequest, moves: int = 0
+        self, session_id: str, caller: Caller, opening: InitializeParams, narrowing: SessionRequest, moves: int = 0
     ) -> None:
         self.id = session_id
         self.moves = moves

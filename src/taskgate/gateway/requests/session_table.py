@@ -10,7 +10,7 @@ from typing import Any
 
 from taskgate import clock
 from taskgate.core.errors import GatewayFault
-from taskgate.core.generations.stateful import Opening
+from taskgate.core.generations.stateful import InitializeParams
 from taskgate.core.identity.caller import Caller
 from taskgate.core.identity.identity import tenant_of
 from taskgate.core.scoping.session_request import SessionRequest
@@ -49,7 +49,7 @@ class SessionTable:
     def __iter__(self) -> Any:
         return iter(list(self._sessions.values()))
 
-    def open(self, caller: Caller, opening: Opening, narrowing: SessionRequest, now: float) -> Session:
+    def open(self, caller: Caller, opening: InitializeParams, narrowing: SessionRequest, now: float) -> Session:
         reached = self._limit_reached(caller)
         if reached is not None:
             raise too_many_sessions(reached.message)

@@ -29,7 +29,7 @@ class Conversation:
 def stored_conversation(task: Task) -> Conversation:
     """The conversation of a task whose caller is not connected: the session that its server knows it by, or a new one."""
     handle = task.upstream_handle
-    key = LinkKey(generation_of(task), task.principal, place=task.place, conversation=task.asked_in.stream)
+    key = LinkKey(generation_of(task), task.principal, place=task.place, conversation=task.conversation_key.stream)
     if handle is None or handle.session_id is None:
         return Conversation(key, ALL_CAPABILITIES)
     resumed = key._replace(session=RESUMED + handle.session_id, resumes=handle.session_id, conversation="")

@@ -10,10 +10,10 @@ from typing import Any
 from taskgate import clock
 from taskgate.core import wire
 from taskgate.core.audit.chain import AuditEntry
-from taskgate.core.delivery import JOINED, Form, JoinedCall
+from taskgate.core.delivery import JOINED, JoinedCall, ReplyForm
 from taskgate.core.errors import CallerError, Executed, GatewayFault
 from taskgate.core.generations.generation import RELATED_TASK, Generation
-from taskgate.core.generations.stateless import complete
+from taskgate.core.generations.stateless import mark_complete
 from taskgate.core.meta import with_meta
 from taskgate.core.tasks.deadlines import Ttl, read_ttl
 from taskgate.core.tasks.origin import AlreadySent
@@ -111,7 +111,7 @@ class TaskEngine:
     ) -> tuple[Task, bytes]:
         """Store a call without task metadata, and hold its reply until the result is there or the caller's wait is over."""
         delivery_mode = self.promotions.delivery_mode(request)
-        at_once = approval is not None and delivery_mode.form is Form.HANDLE
+        at_once = approval is not None and delivery_mode.form is ReplyForm.HANDLE
         task = await self.accept(request, call, approval, key, held=not at_once)
         if at_once:
             return task, wire.encode(task_handle(request, task, self.records, self._approval_page(task)))
@@ -199,4 +199,4 @@ class TaskEngine:
 def _without_related_task(result: bytes, generation: Generation, joined: JoinedCall | None) -> bytes:
     more = {JOINED: wire.raw(joined.shown())} if joined is not None else {}
     plain = wire.join(with_meta(wire.members_of(result), more, drop=(RELATED_TASK,)))
-    return complete(plain) if generation is Generation.STATELESS else plain
+    return mark_complete(plain) if generation is Generation.STATELESS else plain

@@ -126,7 +126,7 @@ class Followers:
         if task.principal == ANONYMOUS:
             own = self._sessions.get(task.caller.removeprefix(SESSION))
             return [own] if own is not None else []
-        return self._conversations.sessions_to_notify(task.asked_in)
+        return self._conversations.sessions_to_notify(task.conversation_key)
 
     def ask_on_stream(
         self, task: Task, question: Question, keep: Keep

@@ -27,7 +27,7 @@ async def own_tasks(
     for _ in range(PAGES_AT_ONCE):
         page = await store.page(key.caller, after=after, limit=limit, **wanted)
         for task in page.tasks:
-            if conversations.is_notified(key, task.asked_in):
+            if conversations.is_notified(key, task.conversation_key):
                 found.append(task)
             if len(found) == limit:
                 more = task is not page.tasks[-1] or page.after is not None

@@ -63,7 +63,7 @@ class CallerPresence:
     def _has_open_stream(self, task: Task) -> bool:
         followers = self._followers
         open_ones = followers.is_awaited(task.id) or followers.has_listen(task.id) or followers.has_stream(task)
-        return open_ones or self._awaits_events(task.asked_in)
+        return open_ones or self._awaits_events(task.conversation_key)
 
     async def _is_present_elsewhere(self, task: Task, body: bytes | None = None) -> bool:
         """Whether another gateway has recorded the caller as present."""

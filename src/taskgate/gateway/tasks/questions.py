@@ -19,7 +19,7 @@ from taskgate.core.generations.generation import RELATED_TASK
 from taskgate.core.meta import with_meta
 from taskgate.core.questions.question import ELICIT, Answer, Question, not_supported, unanswered
 from taskgate.core.tasks.task import Task
-from taskgate.core.tasks.transition import InputAsked, InputSettled
+from taskgate.core.tasks.transition import InputRequested, InputSettled
 from taskgate.core.wire import Raw
 from taskgate.gateway.events import EventHub, TaskStreamOpened
 from taskgate.gateway.questions.url_elicitations import UrlElicitations
@@ -117,7 +117,7 @@ class TaskQuestions:
         message = question_text(next(iter(questions.values())))
         try:
             # A stateless server asks in its reply, so the round that was sent has ended.
-            event = InputAsked(tuple(questions), message, request_state, ends_round=request_state is not None)
+            event = InputRequested(tuple(questions), message, request_state, ends_round=request_state is not None)
             task = await self._records.retry_while_unavailable(
                 lambda: self._records.advance(task_id, event, questions=stored)
             )

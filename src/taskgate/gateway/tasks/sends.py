@@ -13,7 +13,7 @@ from taskgate.core.tasks import endings
 from taskgate.core.tasks.task import Task
 from taskgate.core.tasks.transition import (
     AttemptVoided,
-    InputAsked,
+    InputRequested,
     InputSettled,
     MayNotRepeat,
     TransitionEvent,
@@ -115,7 +115,7 @@ class TaskSends:
         current = await self._records.current(self.task.id)
         if current is not None and not current.between_rounds and not current.state.is_terminal:
             # No question could be asked, so the end of the round is not stored yet.
-            await self._records.conclude(current.id, InputAsked((), None, state, ends_round=True))
+            await self._records.conclude(current.id, InputRequested((), None, state, ends_round=True))
             await self._records.conclude(current.id, InputSettled(()))
         self._params = params
         await self.sends_again()

@@ -10,12 +10,12 @@ from taskgate.core.delivery import (
     APPROVAL,
     JOINED,
     Delivery,
-    Form,
+    ReplyForm,
     held_text,
     promoted_text,
 )
 from taskgate.core.generations.generation import IMMEDIATE_RESPONSE, Generation
-from taskgate.core.generations.stateless import complete
+from taskgate.core.generations.stateless import mark_complete
 from taskgate.core.tasks.projections_stateful import stateful_create_result
 from taskgate.core.tasks.projections_stateless import stateless_create_result
 from taskgate.core.tasks.task import RunOn, Task
@@ -35,7 +35,7 @@ def promotion_reply(
     """The reply to a caller whose call became a task: a handle if it knows tasks, else a text. `page`: where approvers decide."""
     if request.delivery.hand_over is not None:
         return request.delivery.hand_over(task, waited_s)
-    if delivery_mode.form is Form.HANDLE:
+    if delivery_mode.form is ReplyForm.HANDLE:
         return wire.encode(task_handle(request, task, records, page))
     by_itself, helpers = task.run_on is RunOn.ONCE_ALLOWED, records.has_helpers(request)
     text = promoted_text(task.wire_name, task.id, round(waited_s, 1), helpers, page=page, by_itself=by_itself)
@@ -47,7 +47,7 @@ def promotion_reply(
     # Clients validate structured content against the listed schema, which permits this notice.
     notice = task_notice(task.id, "working", text)
     result = wire.encode({"content": [{"type": "text", "text": text}], "structuredContent": notice, "isError": False})
-    return complete(result) if request.generation is Generation.STATELESS else result
+    return mark_complete(result) if request.generation is Generation.STATELESS else result
 
 
 def task_handle(request: Request, task: Task, records: TaskRecords, page: str | None) -> dict[str, Any]:

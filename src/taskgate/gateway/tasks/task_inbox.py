@@ -12,7 +12,7 @@ from taskgate.core.generations.stateless import TASKS_EXTENSION
 from taskgate.core.questions.capabilities import can_answer
 from taskgate.core.questions.question import Answer, Question
 from taskgate.core.tasks.task import Task
-from taskgate.core.tasks.transition import InputAsked, InputSettled
+from taskgate.core.tasks.transition import InputRequested, InputSettled
 from taskgate.core.wire import raw
 from taskgate.gateway.questions.activity import Activity
 from taskgate.gateway.questions.asker import Asker
@@ -41,14 +41,14 @@ class TaskInbox:
         if not question.shared and _sees_it_natively(task, declared, question):
             return _nothing
         waits = self._asker.may_wait(question)
-        if self._models.answer_for(question) and not (waits and self._asker.attended(task.asked_in)):
+        if self._models.answer_for(question) and not (waits and self._asker.attended(task.conversation_key)):
             self._activity.spawn(self._by_model(task, question, answered))
             return _nothing
         if not waits:
             return _nothing
         inbox = self._activity.inbox
         keep = partial(self._keep_answer, task.id, question.key or "")
-        waiting = inbox.put(task.asked_in, question, answered, task_id=task.id, keep_answer=keep)
+        waiting = inbox.put(task.conversation_key, question, answered, task_id=task.id, keep_answer=keep)
         return (lambda: inbox.withdraw(waiting)) if waiting is not None else _nothing
 
     async def _by_model(self, task: Task, question: Question, answered: Callable[[Answer], bool]) -> None:
@@ -79,7 +79,7 @@ class TaskInbox:
         still = [question for key, question in question_round.questions.items() if key not in question_round.answers]
         message = question_text(still[0]) if still else None
         state = None if question_round.sent else question_round.state
-        event = InputAsked(tuple(question_round.questions), message, state, ends_round=not question_round.sent)
+        event = InputRequested(tuple(question_round.questions), message, state, ends_round=not question_round.sent)
         if await self._records.advance(task.id, event, questions=stored) is not None:
             question_round.store_answers_by(
                 partial(keep_round, self._records, task.id, question_round), self._activity.spawn
@@ -93,7 +93,7 @@ class TaskInbox:
         question = Question(waiting.method, raw(waiting.params), waiting.server, task.id, shown_as=waiting.id)
         key = waiting.key or waiting.id
         stored = stored_question(key, question, self._records.store.now_ms())
-        event = InputAsked((key,), question_text(question))
+        event = InputRequested((key,), question_text(question))
         if await self._records.advance(task.id, event, questions=(stored,)) is not None:
             self._activity.spawn(self._settle(task, key, waiting))
 

@@ -18,10 +18,10 @@ from taskgate.core import wire
 from taskgate.core.audit.chain import AuditEntry
 from taskgate.core.errors import CallerError, Executed, GatewayFault
 from taskgate.core.generations.generation import PROGRESS_TOKEN
-from taskgate.core.generations.stateless import ENVELOPE_KEYS, complete
+from taskgate.core.generations.stateless import ENVELOPE_KEYS, mark_complete
 from taskgate.core.ids import RANDOM_BYTES, is_task_id, new_task_id
 from taskgate.core.meta import with_meta
-from taskgate.core.tasks.deadlines import is_gone
+from taskgate.core.tasks.deadlines import is_expired
 from taskgate.core.tasks.origin import AlreadySent
 from taskgate.core.tasks.poll_interval import poll_interval_ms
 from taskgate.core.tasks.projections_stateless import stateless_get_result
@@ -258,7 +258,7 @@ class TaskRecords:
         if type(task_id) is not str:
             raise CallerError("invalid_params", '"taskId" must be a string.')
         task = await self.store.get(task_id) if is_task_id(task_id) else None
-        if task is None or is_gone(task, self.store.now_ms()) or not may_see(request, task):
+        if task is None or is_expired(task, self.store.now_ms()) or not may_see(request, task):
             raise unknown_task()
         return task
 
@@ -281,7 +281,7 @@ class TaskRecords:
         """The task as `tasks/get` of the stateless generation shows it: with its outcome or its open questions."""
         outcome = await self.result_bytes(task) if task.state.is_terminal else None
         if outcome is not None and task.outcome is not None and task.outcome.kind is OutcomeKind.RESULT:
-            outcome = await edited(outcome, complete)
+            outcome = await edited(outcome, mark_complete)
         questions = {}
         if task.state is TaskState.INPUT_REQUIRED:
             questions = {asked.key: asked.request for asked in await self.store.questions(task.id)}

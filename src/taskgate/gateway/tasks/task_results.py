@@ -9,8 +9,8 @@ from taskgate.core.errors import Executed
 from taskgate.core.tasks import endings
 from taskgate.core.tasks.task import Task
 from taskgate.core.tasks.transition import (
-    ErrorCame,
-    ResultCame,
+    ErrorReceived,
+    ResultReceived,
 )
 from taskgate.core.wire import Raw
 from taskgate.gateway.questions.url_elicitations import URL_REQUIRED, UrlElicitations
@@ -49,7 +49,7 @@ class TaskResults:
         """
         if isinstance(reply, ErrorReply):
             ending = None if judged else await self._ending_for_unsafe_url(task_id, reply)
-            ending = ending or ErrorCame(reply.raw, error_message(reply.raw), Executed.YES)
+            ending = ending or ErrorReceived(reply.raw, error_message(reply.raw), Executed.YES)
             await self._records.conclude(task_id, ending)
             return
         raw = reply.raw
@@ -57,9 +57,9 @@ class TaskResults:
         if task is not None:
             raw = await self._check_output(task, raw)
         failed = is_error(await summarized(raw))
-        await self._records.conclude(task_id, ResultCame(raw, failed, await first_text(raw) if failed else None))
+        await self._records.conclude(task_id, ResultReceived(raw, failed, await first_text(raw) if failed else None))
 
-    async def _ending_for_unsafe_url(self, task_id: str, reply: ErrorReply) -> ErrorCame | None:
+    async def _ending_for_unsafe_url(self, task_id: str, reply: ErrorReply) -> ErrorReceived | None:
         """What to store instead of an error that requires a URL which may not be shown."""
         task = await self._records.current(task_id) if reply.code == URL_REQUIRED else None
         if task is None:

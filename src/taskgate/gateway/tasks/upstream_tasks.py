@@ -25,7 +25,7 @@ from taskgate.core.meta import with_meta
 from taskgate.core.questions.question import Question
 from taskgate.core.tasks import endings
 from taskgate.core.tasks.task import Task, UpstreamHandle
-from taskgate.core.tasks.transition import ErrorCame, Noted
+from taskgate.core.tasks.transition import ErrorReceived, Noted
 from taskgate.core.wire import Members, Raw
 from taskgate.gateway.events import ElicitationCompleted, EventHub, TaskLogged
 from taskgate.gateway.questions.url_elicitations import COMPLETE
@@ -208,7 +208,7 @@ class UpstreamTasks:
             return
         if status == "failed" and "error" in members:
             error = bytes(members["error"])
-            await self._records.conclude(task.id, ErrorCame(error, error_message(error), Executed.YES))
+            await self._records.conclude(task.id, ErrorReceived(error, error_message(error), Executed.YES))
             return
         message = wire.parse_strictly(bytes(members.get("statusMessage", Raw(b'""'))))
         text = message if type(message) is str and message else f"The server's own task ended as {status}."
@@ -251,7 +251,7 @@ class UpstreamTasks:
             lambda method, params: self._on_notification(task, method, params),
             lambda question: self._questions.ask(task.id, question),
             name=handle.task_id,
-            asker=task.asked_in.stream,
+            asker=task.conversation_key.stream,
             side=TaskSide(self._records, task),
             long_lived=method == "tasks/result",
         )

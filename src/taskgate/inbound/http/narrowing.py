@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import Final
 
-from taskgate.core.scoping.session_request import NO_WISH, SERVERS_HEADER, TOOLS_HEADER, SessionRequest
+from taskgate.core.scoping.session_request import NO_REQUEST, SERVERS_HEADER, TOOLS_HEADER, SessionRequest
 
 _SERVERS: Final = SERVERS_HEADER.encode("ascii")
 _TOOLS: Final = TOOLS_HEADER.encode("ascii")
@@ -21,7 +21,7 @@ def narrowing_of(
 ) -> SessionRequest:
     """Return the restriction of one HTTP request. A repeated header narrows repeatedly. Raises CallerError."""
     if not query and _SERVERS not in headers and _TOOLS not in headers:
-        return NO_WISH
+        return NO_REQUEST
     return _read(query, tuple((name, value) for name, value in every_header if name in (_SERVERS, _TOOLS)))
 
 

@@ -18,7 +18,7 @@ from taskgate.core.generations.generation import STATELESS_REVISIONS, Generation
 from taskgate.core.generations.stateless import check_headers, has_envelope, read_envelope
 from taskgate.core.identity.caller import Caller
 from taskgate.core.meta import META
-from taskgate.core.scoping.session_request import NO_WISH
+from taskgate.core.scoping.session_request import NO_REQUEST
 from taskgate.core.sliced_reading import reads_quickly
 from taskgate.core.wire import InvalidMessage, Kind, Message, MessageReader
 from taskgate.gateway.requests.replies import CallerReply, stopped_before_reply
@@ -162,7 +162,7 @@ class PostHandler:
             envelope = read_envelope(message.params, post.headers.get(b"mcp-protocol-version"))
             check_headers(message.method, message.params, envelope.version, post.headers)
             narrowing = narrowing_of(post.query, post.headers, post.every_header)
-            if narrowing is not NO_WISH:
+            if narrowing is not NO_REQUEST:
                 self._gateway.sessions.admit(caller, narrowing)
         except TaskgateError as problem:
             raise self._access.failed(problem, message.id, Generation.STATELESS) from None

@@ -38,7 +38,7 @@ MOST_ALIKE: Final = 200
 
 def asked(tx: Transaction, request: ApprovalRequest, task_id: str | None) -> HeldCall:
     """An approval that is about to be opened, with its deadline by the store's clock."""
-    approval = approvals.ask(
+    approval = approvals.open_approval(
         request.id, request.workflow, request.rule, request.binding, tx.now_ms, unvalidated=request.unvalidated
     )
     return HeldCall(approval, request.counted_as, request.wire_name, request.arguments, task_id)

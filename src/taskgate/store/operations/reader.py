@@ -15,7 +15,7 @@ from taskgate.core.governance.grants import Grant
 from taskgate.core.governance.rehearse import RecordedCall
 from taskgate.core.identity.conversation import streams_between
 from taskgate.core.ids import RANDOM_BYTES, new_task_id
-from taskgate.core.tasks.deadlines import is_gone
+from taskgate.core.tasks.deadlines import is_expired
 from taskgate.core.tasks.state import OPEN, TaskState
 from taskgate.core.tasks.task import Task
 from taskgate.ports.approval_store import HeldCall, HeldPage, StoredPin, StoredReceipt
@@ -39,7 +39,7 @@ class Reader:
         if row is None:
             return None
         task = rows.task_from(self._sealing, row)
-        return None if is_gone(task, now_ms) and not also_gone else task
+        return None if is_expired(task, now_ms) and not also_gone else task
 
     def outcome(self, task_id: str, now_ms: int) -> tuple[bytes | None, str | None] | None:
         """Body and name of the spill file of a kept task; one of them is set."""

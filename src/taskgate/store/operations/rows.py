@@ -16,10 +16,10 @@ from taskgate.core.governance.approval import Approval, State
 from taskgate.core.governance.grants import Grant
 from taskgate.core.governance.rehearse import RecordedCall
 from taskgate.core.ids import RANDOM_BYTES, ulid
-from taskgate.core.tasks.deadlines import is_gone, kept_until_ms
+from taskgate.core.tasks.deadlines import is_expired, kept_until_ms
 from taskgate.core.tasks.state import TaskState
 from taskgate.core.tasks.task import Attempt, Task
-from taskgate.core.tasks.task_audit import entry_of
+from taskgate.core.tasks.task_audit import audit_entry_of
 from taskgate.core.tasks.task_events import event_data, event_of
 from taskgate.ports.approval_store import HeldCall, StoredPin
 from taskgate.ports.replicas import TASKS
@@ -286,7 +286,7 @@ def load_task(tx: Transaction, task_id: str) -> Task | None:
 def load_our_task(tx: Transaction, task_id: str) -> Task | UnknownTask | StaleOwner:
     """The task, if it is still kept and if its fence is ours."""
     task = load_task(tx, task_id)
-    if task is None or is_gone(task, tx.now_ms):
+    if task is None or is_expired(task, tx.now_ms):
         return UnknownTask(task_id)
     if task.fence != tx.ownership.fence or task.owner != tx.ownership.owner:
         return StaleOwner(tx.ownership)
@@ -296,7 +296,7 @@ def load_our_task(tx: Transaction, task_id: str) -> Task | UnknownTask | StaleOw
 def load_anybodys_task(tx: Transaction, task_id: str) -> Task | UnknownTask:
     """The task, if it is still kept, whoever runs it. For what any gateway may write; the owner hears of it."""
     task = load_task(tx, task_id)
-    return UnknownTask(task_id) if task is None or is_gone(task, tx.now_ms) else task
+    return UnknownTask(task_id) if task is None or is_expired(task, tx.now_ms) else task
 
 
 def put_new_task(tx: Transaction, task: Task, audit: AuditEntry | None) -> StoredEvent | None:
@@ -346,11 +346,15 @@ def end_tasks(tx: Transaction, moves: Sequence[tuple[Task, Task]]) -> tuple[Task
 
 
 def _tell_change(tx: Transaction, before: Task | None, after: Task, audit: AuditEntry | None) -> StoredEvent | None:
-    entry = audit if audit is not None else entry_of(before, after, tx.now_ms)
+    entry = audit if audit is not None else audit_entry_of(before, after, tx.now_ms)
     if entry is not None:
         if audit is None and after.outcome is not None and tx.sealing.seals:
             # The last word of its server belongs to the result; audit rows are not sealed.
             entry = replace(entry, reason="")
         record_audit(tx, entry)
     kind = event_of(before, after)
-    return None if kind is None else tell_event(tx, after.asked_in.stream, kind.value, after.server, event_data(after))
+    return (
+        None
+        if kind is None
+        else tell_event(tx, after.conversation_key.stream, kind.value, after.server, event_data(after))
+    )

@@ -14,8 +14,8 @@ from taskgate.core.governance.workflow import Workflow
 from taskgate.core.identity.addressees import NO_CONVERSATION
 from taskgate.core.identity.caller import ANONYMOUS_LIMIT
 from taskgate.core.identity.identity import tenant_of
-from taskgate.core.tasks.deadlines import is_gone
-from taskgate.core.tasks.origin import AlreadySent, AskingFirst, Birth, born
+from taskgate.core.tasks.deadlines import is_expired
+from taskgate.core.tasks.origin import AlreadySent, HeldForApproval, TaskOrigin, create
 from taskgate.core.tasks.state import TaskState
 from taskgate.core.tasks.task import Task
 from taskgate.core.tasks.transition import (
@@ -84,10 +84,10 @@ def accept(
     before = before or _over_limit(tx, draft, limits, approval)
     if before is not None:
         return before
-    how: Birth = sent
+    how: TaskOrigin = sent
     if approval is not None:
-        how = AskingFirst(approval.id, approval.workflow.timeout_ms)
-    task = born(draft, how, now_ms=tx.now_ms, owner=tx.ownership.owner, fence=tx.ownership.fence)
+        how = HeldForApproval(approval.id, approval.workflow.timeout_ms)
+    task = create(draft, how, now_ms=tx.now_ms, owner=tx.ownership.owner, fence=tx.ownership.fence)
     held = None if approval is None else approvals.asked(tx, approval, task.id)
     if held is not None:
         task = replace(task, approval_deadline_ms=held.approval.binding.expires_at_ms)
@@ -114,7 +114,7 @@ def _by_key(tx: Transaction, draft: Task, key: str | None) -> SameCall | KeyTake
     call, task_id, _, executed = found
     task = load_task(tx, task_id)
     said = task.executed if task is not None else Executed(executed) if executed is not None else Executed.MAYBE
-    kept = task is not None and not is_gone(task, tx.now_ms)
+    kept = task is not None and not is_expired(task, tx.now_ms)
     if said is Executed.NO and (not kept or (task is not None and task.state is TaskState.FAILED)):
         # Nothing was done under this key, so it does not stand in the way of a repeat.
         return None
@@ -129,7 +129,7 @@ def _waits_alike(tx: Transaction, draft: Task, approval: ApprovalRequest) -> Joi
         task = load_task(tx, task_id)
         if task is None or task.state is not TaskState.AWAITING_APPROVAL:
             continue
-        if (task.asked_in, task.place) == (draft.asked_in, draft.place):
+        if (task.conversation_key, task.place) == (draft.conversation_key, draft.place):
             return Joined(task)
     return None
 

@@ -77,7 +77,7 @@ def expire(tx: Transaction, found: Sequence[Task]) -> tuple[Task, ...]:
             tx.run(part, ids=gone)
     for task in expired:
         if task.state is not TaskState.EXPIRED:
-            tell_event(tx, task.asked_in.stream, TaskEvent.EXPIRED.value, task.server, event_data(task))
+            tell_event(tx, task.conversation_key.stream, TaskEvent.EXPIRED.value, task.server, event_data(task))
     return expired
 
 

@@ -15,7 +15,7 @@ from taskgate.core.errors import GatewayFault
 from taskgate.core.tasks.origin import AlreadySent
 from taskgate.core.tasks.state import TaskState
 from taskgate.core.tasks.task import Task
-from taskgate.core.tasks.transition import Dispatched, Noted, ResultCame, TransitionEvent, apply
+from taskgate.core.tasks.transition import Dispatched, Noted, ResultReceived, TransitionEvent, apply
 from taskgate.ports.approval_store import ApprovalRequest
 from taskgate.ports.replicas import GRANTS
 from taskgate.ports.store_answers import (
@@ -146,7 +146,7 @@ class TaskView(StoreView):
 
     async def _spilled(self, task_id: str, event: TransitionEvent) -> str | None:
         """Large result bytes are durable before the transaction that names them begins."""
-        if not isinstance(event, ResultCame) or len(event.body) <= LARGE_RESULT:
+        if not isinstance(event, ResultReceived) or len(event.body) <= LARGE_RESULT:
             return None
         sealed = await asyncio.to_thread(self._engine.sealing.seal, event.body, task_id)
         return await self._engine.large_results.write(task_id, sealed)
@@ -260,7 +260,7 @@ class TaskView(StoreView):
             return ()
         tasks_found = [task for task, _ in found]
         # Known beforehand, so that two gateways that tell several callers never wait for each other in a circle.
-        streams = tuple({task.asked_in.stream for task in tasks_found})
+        streams = tuple({task.conversation_key.stream for task in tasks_found})
         expired = await self._write_or_fault(lambda tx: expire(tx, tasks_found), Locks(callers=streams))
         ours = {task.id for task in expired}
         await self._engine.large_results.remove([name for task, name in found if name is not None and task.id in ours])

@@ -22,7 +22,7 @@ from taskgate.core.catalog.own_tools import ArgumentKind, Family, Parameter, Too
 from taskgate.core.catalog.task_card import CARD_URI
 from taskgate.core.errors import CallerError
 from taskgate.core.identity.addressees import NO_CONVERSATION
-from taskgate.core.tasks.deadlines import is_gone
+from taskgate.core.tasks.deadlines import is_expired
 from taskgate.core.tasks.projections_tools import shown_task
 from taskgate.core.tasks.task import Task
 from taskgate.gateway.own_tools.follow_tasks import NO_LIST, find, tasks_of
@@ -105,7 +105,7 @@ async def _row(parts: CardParts, request: Request, task: Task) -> dict[str, Any]
     asked = [_question(waiting) for waiting in inbox.elicitations(request, task.server, task.id)]
     if asked:
         row["questions"] = asked
-    if task.state.is_terminal and not is_gone(task, now) and task.outcome is not None:
+    if task.state.is_terminal and not is_expired(task, now) and task.outcome is not None:
         body = await tasks.records.result_bytes(task)
         text = await first_text(body) if body is not None else None
         if text:

@@ -11,10 +11,10 @@ from taskgate.core.wire import Raw
 _KEPT_BYTES: Final = 16 * 1024
 
 
-class Hollow:
-    """A large object without its large members, each of which has left a small one of the same kind in its place.
+class PlaceholderObject:
+    """A large object in which each large member is replaced by a small value of the same type.
 
-    What looks at an object or edits its members can so be applied to a few bytes; `refill` puts the large members back.
+    Code that reads or edits members can then work on a few bytes; `refill` puts the large members back.
     """
 
     __slots__ = ("_aside", "small")
@@ -34,7 +34,7 @@ class Hollow:
         self.small = wire.join(members)
 
     def refill(self, edited: bytes) -> bytes:
-        """The edited object with its large members. One that was edited away stays away."""
+        """Return the edited object with its large members. A member that was removed stays removed."""
         parts: list[bytes | memoryview] = []
         places = sorted((edited.find(mark), mark) for mark in self._aside)
         end = 0
