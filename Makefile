@@ -23,7 +23,7 @@ Run
 Check
   make quick                 format, lint, types, import contract, docs, and every test that starts no program; for every save
   make test                  every check and every test, with real clients and servers; branch coverage of core/
-  make check                 the static checks alone: types, docs, import contract, lint, format
+  make check                 the static checks alone: types of source, tests and tools; docs, import contract, lint, format
   make docs                  build the documentation in build/site; a broken link is an error
   make coverage              coverage of all tests, by file (about twice as slow as make test)
   make mutants               remove one guard of safety or security at a time; a test must fail for each
@@ -92,14 +92,14 @@ demo: $(VENV)/.runtime
 # printed when they finish. The documentation is built by a test (tests/docs/test_site.py).
 test: $(STAMP) peers
 	$(MAKE) --no-print-directory format lint contract
-	$(MAKE) --no-print-directory --jobs=2 BESIDE="types core" beside tests
+	$(MAKE) --no-print-directory --jobs=2 BESIDE="types-all core" beside tests
 
 .PHONY: beside
 beside: $(STAMP)
 	@mkdir -p build
 	@nice -n 3 $(MAKE) --no-print-directory --jobs=1 $(BESIDE) > build/beside.log 2>&1; code=$$?; cat build/beside.log; exit $$code
 
-check: types docs contract lint format
+check: types-all docs contract lint format
 
 format: $(STAMP)
 	$(BIN)/ruff format --check --quiet src tests tools examples
@@ -107,7 +107,12 @@ format: $(STAMP)
 lint: $(STAMP)
 	$(BIN)/ruff check --quiet src tests tools examples
 
+# The source alone, in seconds; types-all adds tests, tools and examples, and takes minutes without a cache.
 types: $(STAMP)
+	$(BIN)/mypy src
+
+.PHONY: types-all
+types-all: $(STAMP)
 	$(BIN)/mypy
 
 contract: $(STAMP)
@@ -138,7 +143,7 @@ coverage: $(STAMP) peers
 # Tests that run in the test process, most of them in virtual time.
 quick: $(STAMP)
 	$(MAKE) --no-print-directory format lint contract
-	$(MAKE) --no-print-directory --jobs=2 BESIDE="types docs" beside tests-without-programs
+	$(MAKE) --no-print-directory --jobs=2 BESIDE="types-all docs" beside tests-without-programs
 
 .PHONY: tests-without-programs
 tests-without-programs: $(STAMP)
