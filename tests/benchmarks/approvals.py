@@ -33,7 +33,8 @@ from taskgate.core.scoping.registry import Registry
 from taskgate.core.tasks.task import Task
 from taskgate.gateway.governance.evaluate import evaluate
 from taskgate.gateway.governance.gated_call import GatedCall
-from taskgate.gateway.plan import Governing, Plan
+from taskgate.gateway.governing import Governing
+from taskgate.gateway.plan import Plan
 from taskgate.policy.cedar import load_cedar
 from taskgate.policy.cedar_statements import PolicyFile
 from taskgate.ports.approval_store import ApprovalRequest

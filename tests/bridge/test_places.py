@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from tests.bridge.stage import Client, children, configuration, end, gone, stage
 
-from taskgate.assembly.build import server_specs
 from taskgate.assembly.channels import Outbound
 from taskgate.assembly.places import Places
 from taskgate.assembly.server_accounts import ServerAccounts
+from taskgate.assembly.server_specs import server_specs
 from taskgate.config.load import LoadedConfig, load
 from taskgate.core.errors import UpstreamError
 from taskgate.upstreams.places import PlaceMap

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from taskgate.assembly.build import server_specs
 from taskgate.assembly.channels import Outbound
 from taskgate.assembly.plan import build_plan
 from taskgate.assembly.server_accounts import ServerAccounts
+from taskgate.assembly.server_specs import server_specs
 from taskgate.config.load import LoadedConfig, load
 from taskgate.core.scoping.registry import ApprovalDemand
 

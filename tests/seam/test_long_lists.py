@@ -12,6 +12,7 @@ from tests.seam import Call, Gateway, Upstream, seam, until
 from tests.seam.longest_step import longest_step
 
 from taskgate.gateway.catalog import views
+from taskgate.gateway.catalog.build_view import build_view
 
 PAUSE_S: Final = 0.020
 MANY: Final = 1_000
@@ -128,7 +129,7 @@ async def test_view_that_was_overtaken_by_a_change_is_not_used(monkeypatch: pyte
     async with Gateway({}, {"a": upstream}) as gate:
         caller = await gate.caller("2025")
         await caller.tools()
-        usual, builds, revision = views.build_view, 0, gate.life.app.gateway.console.catalogs.revision
+        usual, builds, revision = build_view, 0, gate.life.app.gateway.console.catalogs.revision
 
         def built(*args: Any, **more: Any) -> Any:
             nonlocal builds
