@@ -1,4 +1,4 @@
-"""Start the gateway, keep it running, take in a changed configuration, and close without losing an accepted request.
+"""Start the gateway, run it, apply configuration changes, and shut down without losing an accepted request.
 
 The HTTP server runs in this event loop. SIGTERM and SIGINT drain: no new connection, requests under way may end, then the
 upstreams are closed. SIGHUP and a changed file reload; a bad file changes nothing.
@@ -43,11 +43,11 @@ from taskgate.telemetry.logs import log
 from taskgate.turns import Collector
 
 HOUSEKEEPING_S: Final = 1.0
-STATE_LOOK_S: Final = 0.5
+STATE_CHECK_S: Final = 0.5
 REAP_EVERY: Final = 30
 RETIRE_AFTER_S: Final = 30.0
-LOOKS_AT_A_CHANGE: Final = 10
-BETWEEN_LOOKS_S: Final = 0.1
+CHANGE_CHECKS: Final = 10
+CHANGE_CHECK_S: Final = 0.1
 
 
 class StateLost(GatewayFault):
@@ -94,7 +94,7 @@ class Lifecycle:
         self._hurry = asyncio.Event()
         self._when_lost = when_lost
         self._lost: str | None = None
-        """Why the gateway must end at once."""
+        """Why the gateway must end at once; None while its files exist."""
         self._reload_wanted = asyncio.Event()
         self._watch_anew = asyncio.Event()
         self._watching: tuple[frozenset[str], frozenset[str]] | None = None
@@ -118,9 +118,9 @@ class Lifecycle:
         )
         self._catch_signals()
         work = (
-            self._keep_house(),
+            self._housekeeping(),
             self._watch_files(),
-            self._forget(),
+            self._run_retention(),
             self._watch_state(),
             self.app.responses.run(self._replies_in_progress),
         )
@@ -155,7 +155,7 @@ class Lifecycle:
             raise StateLost(self._lost)
 
     def _internal_listener(self) -> InternalListener | None:
-        """What other gateways on the same store reach us by, if it is configured."""
+        """Return the listener for other gateways on the same store, if it is configured."""
         app, shared = self.app, self.app.gateway.lifecycle.shared_sessions
         if app.internal is None or app.hop_key is None or shared is None:
             return None
@@ -189,18 +189,18 @@ class Lifecycle:
         return self.dashboard
 
     def login_url(self) -> str:
-        """A link that logs the operator into the pages, once."""
+        """Return a single-use link that logs the operator into the console."""
         operator = self.app.plan.governing.approvers[OPERATOR]
         return self.dashboard.login_links.printed(operator)
 
     def stop(self) -> None:
-        """Drain and end; asked a second time, do not wait for what is under way."""
+        """Drain and end. A second call ends without waiting for requests in progress."""
         if self._stop.is_set():
             self._hurry.set()
         self._stop.set()
 
     async def _drain(self, serving: asyncio.Task[None]) -> None:
-        """Accepted requests end by themselves; long-lived streams are told, with their final result."""
+        """Let accepted requests finish; end long-lived streams with their final result."""
         self.ready = False
         assert self._server is not None
         if self._workers is not None:
@@ -224,7 +224,7 @@ class Lifecycle:
         await _settle_tasks(self.app, began + drain_s - clock.monotonic(), self._hurry)
 
     async def _hand_over(self) -> None:
-        """Other gateways on the store go on with our sessions now, instead of when our lease has ended."""
+        """Hand the sessions to other gateways on the store now, instead of after the lease has expired."""
         if self._internal is not None and self.app.gateway.lifecycle.shared_sessions is not None:
             await self.app.gateway.lifecycle.shared_sessions.hand_over()
 
@@ -255,7 +255,7 @@ class Lifecycle:
 
     def _state(self) -> dict[str, object]:
         servers = {name: server.status().state.value for name, server in self.app.servers.items()}
-        lost = self._what_is_lost()
+        lost = self._lost_files()
         trouble = lost or self.app.store.trouble
         sessions = len(self.app.gateway.lifecycle.sessions)
         catalogs = {name: self.app.gateway.lifecycle.catalogs.report(name) for name in servers}
@@ -275,7 +275,7 @@ class Lifecycle:
             **self.app.replicas.report(),
         }
 
-    async def _keep_house(self) -> None:
+    async def _housekeeping(self) -> None:
         """Once a second: drop slow connections. Twice a minute: end idle sessions."""
         rounds = 0
         while True:
@@ -292,8 +292,8 @@ class Lifecycle:
                 self._internal.drop_slow(clock.monotonic(), self.endpoint.limits())
             await run_housekeeping(self.app, rounds)
 
-    async def _forget(self) -> None:
-        """Whatever is past its time, until the end."""
+    async def _run_retention(self) -> None:
+        """Delete expired records until shutdown."""
         app = self.app
         retention = Retention(
             (app.gateway.lifecycle.tasks.sweep, app.forget_audit, app.gateway.lifecycle.call_log.forget_old),
@@ -303,7 +303,7 @@ class Lifecycle:
         await retention.run()
 
     async def _watch_state(self) -> None:
-        """End the gateway when its files are removed: what it writes would be lost, and another gateway could start beside it."""
+        """End the gateway when its files are removed: its writes would be lost, and a second gateway could start."""
         loop = asyncio.get_running_loop()
         gone = loop.create_future()
 
@@ -311,26 +311,26 @@ class Lifecycle:
         def look() -> None:
             if gone.done():
                 return
-            self._lost = self._what_is_lost()
+            self._lost = self._lost_files()
             if self._lost is None:
-                loop.call_later(STATE_LOOK_S, look)
+                loop.call_later(STATE_CHECK_S, look)
             else:
                 gone.set_result(None)
 
-        loop.call_later(STATE_LOOK_S, look)
+        loop.call_later(STATE_CHECK_S, look)
         await gone  # Cancelled at the end of the gateway: then `look` does not go on.
-        log.error("the files of this gateway are gone, so it ends now", why=self._lost)
+        log.error("the files of this gateway were removed; it ends now", why=self._lost)
         self.ready = False
         self._when_lost()
         self._hurry.set()
         self._stop.set()
 
-    def _what_is_lost(self) -> str | None:
+    def _lost_files(self) -> str | None:
         state = self.app.state
         return self.app.store.lost or (state.lost() if state is not None else None) or self._side.lost()
 
     async def _watch_files(self) -> None:
-        watching = asyncio.create_task(self._note_changes())
+        watching = asyncio.create_task(self._watch_for_changes())
         try:
             while True:
                 await self._reload_wanted.wait()
@@ -340,7 +340,7 @@ class Lifecycle:
             watching.cancel()
             await asyncio.gather(watching, return_exceptions=True)
 
-    async def _note_changes(self) -> None:
+    async def _watch_for_changes(self) -> None:
         from watchfiles import awatch
 
         while True:
@@ -357,10 +357,10 @@ class Lifecycle:
                 if any(changed in wanted or str(Path(changed).parent) in wanted for _, changed in changes):
                     self._reload_wanted.set()
 
-    async def _written_whole(self, path: Path) -> None:
-        """Wait while somebody is writing the file: until it is the same at two looks, or for a second at most."""
+    async def _wait_until_written(self, path: Path) -> None:
+        """Wait until the file is unchanged between two checks, for one second at most."""
         seen: tuple[int, int] | None = None
-        for _ in range(LOOKS_AT_A_CHANGE):
+        for _ in range(CHANGE_CHECKS):
             try:
                 found = await asyncio.to_thread(path.stat)
             except OSError:
@@ -368,17 +368,17 @@ class Lifecycle:
             if seen == (found.st_size, found.st_mtime_ns):
                 return
             seen = (found.st_size, found.st_mtime_ns)
-            await clock.sleep(BETWEEN_LOOKS_S)
+            await clock.sleep(CHANGE_CHECK_S)
 
     async def reload(self) -> str | None:
-        """What is wrong with the file, if the old configuration stays in force."""
+        """Apply the changed configuration. Return the problem if the old one stays in force."""
         path = self.app.loaded.path
         if path is None:
             return "There is no configuration file to read again."
         hide = self.app.loaded.secret_values
         try:
             for file in (path, *map(Path, self.app.loaded.beside)):
-                await self._written_whole(file)
+                await self._wait_until_written(file)
             loaded = await asyncio.to_thread(load, path)
             hide = loaded.secret_values
             refuse_half_written(self.app.loaded, loaded)
@@ -401,7 +401,7 @@ class Lifecycle:
 
 
 def report(loaded: LoadedConfig) -> None:
-    """What was passed over while reading, so that a bad record is not silently missing."""
+    """Log the configuration's warnings and skipped servers."""
     for warning in loaded.warnings:
         log.warning("configuration", problem=str(warning))
     for gone in loaded.left_out:
@@ -415,7 +415,7 @@ def _watched(loaded: LoadedConfig) -> tuple[frozenset[str], frozenset[str]]:
 
 
 def _address(host: str, port: int, tls: bool) -> str:
-    """How somebody on this machine reaches what listens there."""
+    """Return the URL of the listener for this machine."""
     shown = "127.0.0.1" if host in ("0.0.0.0", "::") else f"[{host}]" if ":" in host else host
     return f"{'https' if tls else 'http'}://{shown}:{port}"
 
@@ -430,7 +430,7 @@ def bind(host: str, port: int) -> socket.socket:
 
 
 async def _settle_tasks(app: App, left_s: float, hurry: asyncio.Event) -> None:
-    """Runs of tasks that are out may end in what is left of the time to drain, unless somebody is in a hurry."""
+    """Wait for running tasks for the rest of the drain timeout, unless the operator stops the gateway again."""
     settling = asyncio.create_task(app.gateway.lifecycle.tasks.runs.settle(max(0.0, left_s)))
     hurried = asyncio.create_task(hurry.wait())
     await asyncio.wait({settling, hurried}, return_when=asyncio.FIRST_COMPLETED)
@@ -440,7 +440,7 @@ async def _settle_tasks(app: App, left_s: float, hurry: asyncio.Event) -> None:
 
 
 async def run_housekeeping(app: App, rounds: int) -> None:
-    """Around one background loop: a store in trouble must not end the house-keeping."""
+    """Run one round of housekeeping. A failing store must not end the loop."""
     gateway = app.gateway.lifecycle
     try:
         log.report_left_out()
@@ -450,4 +450,4 @@ async def run_housekeeping(app: App, rounds: int) -> None:
         if rounds % REAP_EVERY == 0:
             await gateway.reap()
     except Exception as fault:  # one round of a background loop: without the next ones tasks would never expire
-        log.error("house-keeping failed; it will be tried again", exc_info=fault)
+        log.error("housekeeping failed; it is retried", exc_info=fault)

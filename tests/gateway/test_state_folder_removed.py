@@ -11,7 +11,7 @@ from tests.harness.gateway import Gateway
 from tests.harness.programs import free_port
 
 from taskgate.cli.start_conditions import END_WITHIN_S
-from taskgate.lifecycle import STATE_LOOK_S
+from taskgate.lifecycle import STATE_CHECK_S
 
 HANGING = (str(Path(__file__).with_name("gateway_that_hangs.py")),)
 
@@ -37,4 +37,4 @@ async def test_process_ends_when_its_state_folder_is_removed(tmp_path: Path, lau
 
 def test_process_that_hangs_ends_within_two_seconds() -> None:
     """In virtual time nothing hangs, and in real time a busy machine has no limits: so the sum of the two waits."""
-    assert STATE_LOOK_S + END_WITHIN_S < 2
+    assert STATE_CHECK_S + END_WITHIN_S < 2

@@ -178,7 +178,7 @@ def test_a_mistake_of_ours_is_told_without_them(tmp_path: Path) -> None:
     file = tmp_path / "taskgate.yaml"
     file.write_text(json.dumps(configuration()))
     script = (
-        "import sys; from taskgate.cli import main, serve; import taskgate.assembly.build as b\n"
+        "import sys; from taskgate.cli import main, serve; import taskgate.assembly.open_app as b\n"
         "def fails(loaded): raise RuntimeError(loaded.root.allowed_hosts)\n"
         "b.build_for_check = fails; sys.argv = ['taskgate', 'check', '-c', sys.argv[1]]; main.main()"
     )

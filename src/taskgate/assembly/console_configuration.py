@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import yaml
@@ -19,12 +19,12 @@ from taskgate.gateway.plan import Plan
 MOST_TEXT: Final = 200_000
 
 
+@dataclass(slots=True, eq=False)
 class ConsoleConfiguration:
     """`app` gives the app in force; `reload` reads the file again and says what is wrong with it."""
 
-    def __init__(self, app: Callable[[], App], reload: Callable[[], Awaitable[str | None]]) -> None:
-        self._app = app
-        self._reload = reload
+    _app: Callable[[], App]
+    _reload: Callable[[], Awaitable[str | None]]
 
     def shown(self) -> ShownConfiguration:
         loaded = self._app().loaded

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from taskgate.gateway.catalog.completions import MAX_NOTED_BYTES, Completions
@@ -13,13 +14,13 @@ from taskgate.gateway.requests.caller_keys import memory_key
 from taskgate.gateway.requests.request import Request
 
 
+@dataclass(slots=True, eq=False)
 class ArgumentChecks:
     """Applies the settings of the plan in force."""
 
-    def __init__(self, plan: Live[Plan], validation: Validation, completions: Completions) -> None:
-        self._plan = plan
-        self._validation = validation
-        self._completions = completions
+    _plan: Live[Plan]
+    _validation: Validation
+    _completions: Completions
 
     def before_hold(self, request: Request, tool: ToolRef, arguments: Any) -> str:
         """See `Validation.before_hold`."""

@@ -39,11 +39,11 @@ class Unseen:
     rule: str = ""
 
 
+@dataclass(slots=True, eq=False)
 class UnseenNames:
-    def __init__(self, plan: Live[Plan], catalogs: Catalogs, views: Views) -> None:
-        self._plan = plan
-        self._catalogs = catalogs
-        self._views = views
+    _plan: Live[Plan]
+    _catalogs: Catalogs
+    _views: Views
 
     def explain(
         self, caller: Caller, narrowing: SessionRequest, kind: PatternKind, shown: str, *, server: str = ""

@@ -6,6 +6,7 @@ lists and the standing grants. Any difference from what was approved ends the ta
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Final
 
 from taskgate.core.catalog.entry import EntryKind
@@ -48,15 +49,13 @@ _ENTRIES: Final = {
 }
 
 
+@dataclass(slots=True, eq=False)
 class PreSendRecheck:
-    def __init__(
-        self, plan: Live[Plan], catalogs: Catalogs, grants: StandingGrants, expiries: ApprovalExpiries, views: Views
-    ) -> None:
-        self._expiries = expiries
-        self._views = views
-        self._plan = plan
-        self._catalogs = catalogs
-        self._grants = grants
+    _plan: Live[Plan]
+    _catalogs: Catalogs
+    _grants: StandingGrants
+    _expiries: ApprovalExpiries
+    _views: Views
 
     async def prepare(self, task: Task) -> None:
         """Fetch the server's lists if the call was approved, so that it is compared with the tool's current definition."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from dataclasses import dataclass
 from typing import Final
 
 from taskgate.core.errors import CallerError
@@ -18,11 +19,11 @@ from taskgate.ports.store import Store
 PREFIX: Final = "gr_"
 
 
+@dataclass(slots=True, eq=False)
 class StandingGrants:
-    def __init__(self, store: Store, plan: Live[Plan], expiries: ApprovalExpiries) -> None:
-        self._store = store
-        self._plan = plan
-        self._expiries = expiries
+    _store: Store
+    _plan: Live[Plan]
+    _expiries: ApprovalExpiries
 
     @property
     def current(self) -> tuple[Grant, ...]:

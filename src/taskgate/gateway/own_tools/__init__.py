@@ -1,1 +1,1 @@
-"""Tools that the gateway answers itself: helpers to follow tasks and questions, and the facade over all of MCP."""
+"""Tools that the gateway answers itself: helpers for tasks and questions, and the facade over all of MCP."""

@@ -35,7 +35,7 @@ class QuestionParts:
 
 
 async def _find(parts: QuestionParts, request: Request, given: dict[str, Any], methods: tuple[str, ...]) -> Waiting:
-    """The question, if it is this caller's: from its own inbox, or of a task whose id it knows and that it may see."""
+    """Return the caller's question: from its own inbox, or of a task that it may see."""
     task_id = given.get("task_id")
     task = await parts.store.get(task_id) if task_id is not None and is_task_id(task_id) else None
     if task is not None and may_see(request, task):

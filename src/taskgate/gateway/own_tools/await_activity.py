@@ -1,4 +1,4 @@
-"""Waiting for anything to happen: one tool instead of polling many.
+"""Own tool that waits for any event, instead of polling many tools.
 
 It answers at once if there is news already, wakes when there is, and otherwise when its time is up. All who wait wake together;
 the first reply carries the events, and every reply the state of things.
@@ -39,12 +39,12 @@ from taskgate.gateway.requests.request import Request
 DEFAULT_MS: Final = 30_000
 MOST_TASKS: Final = 50
 LAST_EVENTS_MS: Final = 1_000
-"""How long the events are waited for by which tasks have ended."""
+"""How long to wait for the final events of ended tasks."""
 
 
 @dataclass(frozen=True, slots=True)
 class Followed:
-    """What one call waits for: feeds, and tasks whose events belong to other conversations."""
+    """What one call waits for: feeds, and tasks of other conversations."""
 
     feeds: tuple[Feed, ...]
     tasks: tuple[Task, ...]
@@ -76,7 +76,7 @@ async def await_activity(parts: TaskParts, request: Request, given: dict[str, An
     why = [IMMEDIATE]
     if not followed.has_news and not (after is not None and own.log.has_after(after)):
         if lost_on_us:
-            # Nothing is ever told to a request that belongs to no conversation, so such a caller is not kept waiting.
+            # A request without a conversation never receives events, so it does not wait.
             why = [TIMEOUT]
         elif not followed.has_ended:
             why = await _wait(parts, request, followed, given["timeout_ms"])
@@ -102,7 +102,7 @@ async def await_activity(parts: TaskParts, request: Request, given: dict[str, An
 
 
 def _taken(request: Request, followed: Followed, after: str | None) -> tuple[list[Event], str | None]:
-    """The new events of all feeds in their order, and the id of the last event of the caller's own feed."""
+    """Return the new events of all feeds in order, and the id of the last event of the caller's own feed."""
     own = followed.feeds[0]
     batch, found = own.take(after)
     hand_over(request, own, batch)
@@ -139,7 +139,7 @@ async def _followed(parts: TaskParts, request: Request, task_ids: Sequence[str])
 
 
 async def _wait(parts: TaskParts, request: Request, followed: Followed, timeout_ms: int) -> list[dict[str, Any]]:
-    """Until a feed has news, or one of the tasks of other conversations changes."""
+    """Wait until a feed has a new event, or a task of another conversation changes."""
     beat = Heartbeat(request, parts.tasks.plan.value.calls.delivery.heartbeat_s, "Waiting for activity")
     positions = [(feed, feed.log.count) for feed in followed.feeds]
     patience = patience_s(parts.tasks.promotions, request, timeout_ms)
@@ -164,7 +164,7 @@ async def _wait(parts: TaskParts, request: Request, followed: Followed, timeout_
 
 
 async def _changed(parts: TaskParts, request: Request, task: Task, patience: float) -> bool:
-    """Wait until the status of a task is another one; False when the time is up first."""
+    """Wait until the status of a task changes. Return False on timeout."""
     until = clock.monotonic() + patience
     while (left := until - clock.monotonic()) > 0:
         if not await parts.tasks.records.changes.next_change(task.id, left):

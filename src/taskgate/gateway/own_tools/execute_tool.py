@@ -56,13 +56,13 @@ async def execute_tool(parts: ExecuteParts, request: Request, given: dict[str, A
 
 
 def _params(request: Request, wire_name: str) -> dict[str, Raw]:
-    """The caller's own bytes for the arguments, under the name this scope knows the tool by."""
+    """Return the call's parameters: the caller's exact argument bytes, and the tool's name in this scope."""
     given = wire.members_of(request.members()["arguments"])
     return {"name": wire.raw(wire_name), "arguments": given.get("args", Raw(b"{}"))}
 
 
 def _asks_or_hands_over(request: Request, result: bytes) -> bool:
-    """A stateless caller may get questions or a task handle instead of a result: those pass as they are."""
+    """Return whether a stateless caller gets input requests or a task handle, which are passed unchanged."""
     if request.generation is not Generation.STATELESS:
         return False
     kind = bytes(wire.members_of(result).get("resultType", Raw(b'"complete"')))
@@ -70,7 +70,7 @@ def _asks_or_hands_over(request: Request, result: bytes) -> bool:
 
 
 def _promoted(parts: TaskParts, request: Request, feed: Feed, task: Task, timeout_ms: int) -> bytes:
-    """The reply when time is up: a sentence, then the task and what else this server is busy with."""
+    """Return the reply at the timeout: a sentence, the task, and the server's other running calls."""
     now = parts.tasks.store.now_ms()
     text = (
         f"Tool call exceeded timeout ({timeout_ms}ms). Promoted to task {task.id}. "

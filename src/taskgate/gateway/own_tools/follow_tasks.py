@@ -56,7 +56,7 @@ async def list_tasks(parts: TaskParts, request: Request, given: dict[str, Any]) 
 
 
 def without_conversation(request: Request) -> bool:
-    """Whether the caller has neither an identity nor a name, so that lists, events and inboxes are empty for it."""
+    """Return whether the caller has neither identity nor client name: its lists, events and inbox are empty."""
     return request.caller_key.startswith(NO_CONVERSATION)
 
 
@@ -68,7 +68,7 @@ async def tasks_of(
     *,
     also_gone: bool = False,
 ) -> list[Task]:
-    """The caller's tasks, newest first, up to a limit."""
+    """Return the caller's tasks, newest first, up to a limit."""
     found: list[Task] = []
     after: str | None = None
     while len(found) < MAX_LISTED:
@@ -91,7 +91,7 @@ async def tasks_of(
 
 
 async def find(parts: TaskParts, request: Request, task_id: str) -> Task:
-    """The task, also one whose result is no longer kept: the tools show that one as expired."""
+    """Return the task, also if its result was deleted: the tools show it as expired."""
     task = await parts.tasks.store.get(task_id, also_gone=True) if is_task_id(task_id) else None
     if task is None or not may_see(request, task):
         raise CallerError(
@@ -113,7 +113,7 @@ async def get_task(parts: TaskParts, request: Request, given: dict[str, Any]) ->
 
 
 async def get_task_result(parts: TaskParts, request: Request, given: dict[str, Any]) -> ToolReply:
-    """The tool's own result, once there is one; a caller that has waited long enough is told to come again."""
+    """Return the tool's result when it is available. At the timeout the caller is asked to call again."""
     task = await find(parts, request, given["task_id"])
     limit = patience_s(parts.tasks.promotions, request, given.get("timeout_ms"))
     methods = parts.tasks.methods

@@ -24,15 +24,13 @@ _TRAVELS_ALONG = ("requestState", "inputResponses", META)
 
 
 class InnerDelivery(ReplyDelivery, eq=False, kw_only=True):
-    """What would be the reply of the inner call becomes part of the reply of the tool."""
-
     activity: Activity
     outer: Request
     feed: Feed
     server: str
 
     async def answer_early(self, result: bytes) -> None:
-        """The call goes on as a task: the tool's reply, with its news, goes out now."""
+        """The call continues as a task: send the tool's reply, with its events, now."""
         self.answered = True
         reply = await with_news(self.activity.inbox, self.outer, self.feed, relayed(result))
         await self.outer.delivery.answer_early(reply.encoded(self.outer.generation))
@@ -54,7 +52,7 @@ class InnerDelivery(ReplyDelivery, eq=False, kw_only=True):
 def inner_request(
     activity: Activity, outer: Request, feed: Feed, server: str, method: str, *, params: Members
 ) -> Request:
-    """The request that a tool of ours makes for `outer`."""
+    """Return the request that an own tool makes for `outer`."""
     carried = outer.members()
     members = {**params, **{key: carried[key] for key in _TRAVELS_ALONG if key in carried}}
     decoded: dict[str, Any] = {key: wire.parse_strictly(bytes(value)) for key, value in members.items()}

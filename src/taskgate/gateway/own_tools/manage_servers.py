@@ -40,7 +40,7 @@ class ManagingParts:
     upstreams: Live[Mapping[str, Upstream]]
     dynamic_servers: DynamicServers
     servers_changed: Callable[[str], None]
-    """One was added or removed: what follows from that is done."""
+    """Called with the name of an added or removed server; applies the change."""
     held: HeldReadings
     record: Callable[[AuditEntry], None]
     activity: Activity
@@ -57,7 +57,7 @@ async def add_server(parts: ManagingParts, request: Request, given: dict[str, An
     )
     parts.dynamic_servers.check(parts.lookup.plan.value, new)
     await _agreed(parts, request, "add_server")
-    # Somebody may have taken the name, or the last place, while people were asked.
+    # The name, or the last free slot, may have been taken while the approval was pending.
     parts.dynamic_servers.check(parts.lookup.plan.value, new)
     await parts.dynamic_servers.add(parts.lookup.plan.value, request.caller.scope, new)
     parts.servers_changed(new.name)
@@ -84,7 +84,7 @@ async def remove_server(parts: ManagingParts, request: Request, given: dict[str,
 
 
 async def reconnect_server(parts: ManagingParts, request: Request, given: dict[str, Any]) -> ToolReply:
-    """Try now instead of waiting for the next attempt. A connection that works is left alone."""
+    """Reconnect now instead of at the next attempt. A working connection is kept."""
     name = given["name"]
     view = await parts.lookup.view(request)
     if name not in view.subset.servers or name not in parts.upstreams.value:
@@ -102,7 +102,7 @@ async def reconnect_server(parts: ManagingParts, request: Request, given: dict[s
 
 
 async def _agreed(parts: ManagingParts, request: Request, tool: str) -> None:
-    """Rules, policy and people have their say, as about any tool; returns when the call may go on."""
+    """Pass the call through rules, policy and approval like any tool. Return when it may continue."""
     decision = decide(parts.lookup.plan.value.gates, PatternKind.TOOL, OWN_SERVER, tool)
     if type(decision) is Forward and decision.note is None:
         return

@@ -33,7 +33,7 @@ class ResourceParts:
 
 
 async def own_content(parts: ResourceParts, request: Request, uri: str) -> dict[str, Any] | None:
-    """One of our own resources as an entry of `contents`, or None if the URI is none of ours."""
+    """Return an own resource as an entry of `contents`, or None if the URI is not an own one."""
     if uri == CARD_URI:
         return card_content()
     if uri in (DIAGRAMS, DIAGRAMS_ALIAS):

@@ -31,13 +31,13 @@ async def with_news(inbox: Inbox, request: Request, feed: Feed, reply: ToolReply
 
 
 def hand_over(request: Request, feed: Feed, batch: EventBatch) -> None:
-    """Whoever sends the reply says whether it arrived."""
+    """The sender of the reply reports whether it was delivered."""
     if batch:
         request.delivery.when_delivered(lambda arrived: feed.handed_over(batch, arrived))
 
 
 def pending_client_action(inbox: Inbox, request: Request) -> dict[str, Any]:
-    """Questions that wait for this caller, or nothing."""
+    """Return the questions that wait for this caller, or an empty mapping."""
     elicitations, sampling = inbox.elicitations(request), inbox.sampling_requests(request)
     if not elicitations and not sampling:
         return {}

@@ -65,7 +65,7 @@ async def describe_tool(parts: SearchParts, request: Request, given: dict[str, A
 
 
 async def call_found_tool(parts: SearchParts, request: Request, given: dict[str, Any]) -> ToolReply | bytes:
-    """The result is the tool's own, as it came."""
+    """Call the tool and return its result unchanged."""
     helper = await _helper(parts, request, given["name"])
     if helper is not None:
         return await helper.use(request, helper.face.read(given.get("arguments")))
@@ -80,7 +80,7 @@ async def call_found_tool(parts: SearchParts, request: Request, given: dict[str,
 
 
 async def _helper(parts: SearchParts, request: Request, name: str) -> BoundTool | None:
-    """The tool for following tasks or answering questions of this name, where the scope has them and no server has one."""
+    """Return the helper tool of this name, if the scope has helpers and no server has a tool of this name."""
     found = parts.helpers.get(name)
     if found is None:
         return None
@@ -89,12 +89,12 @@ async def _helper(parts: SearchParts, request: Request, name: str) -> BoundTool 
 
 
 async def index_of(view: View) -> SearchIndex:
-    """Made beside the event loop when a caller first searches, and kept as long as the view."""
+    """Return the search index, built in a thread at the first search and kept as long as the view."""
     return view.search_index or view.index(await asyncio.to_thread(lambda: SearchIndex.build(_documents(view))))
 
 
 def is_listed(view: View, request: Request, tool: ToolRef) -> bool:
-    """Whether a model that works for this caller may see it."""
+    """Return whether the caller's model may see the tool."""
     if tool.entry is None or (tool.unfit_for_headers and request.generation is Generation.STATELESS):
         return False
     if not tool.is_for_model:
@@ -113,7 +113,7 @@ def _documents(view: View) -> Iterator[SearchDocument]:
 
 
 async def _named(parts: SearchParts, request: Request, name: str) -> tuple[View, ToolRef]:
-    """The tool, if this caller may know of it. A wrong name is answered with the nearest one that it may know."""
+    """Return the tool if the caller may see it. The error for a wrong name suggests the nearest visible one."""
     view = await parts.lookup.view(request, listing=True)
     try:
         tool = await parts.lookup.tool(request, name)

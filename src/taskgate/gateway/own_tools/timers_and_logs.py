@@ -1,4 +1,4 @@
-"""Small things of a session as tools: timers, notifications that were missed, logs."""
+"""Own tools for timers, missed notifications and logs."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ async def get_logs(parts: SessionParts, request: Request, given: dict[str, Any])
 
 
 def _stderr(parts: SessionParts, request: Request, servers: tuple[str, ...]) -> list[dict[str, Any]]:
-    """What this caller's own processes wrote; those of other callers are none of its business."""
+    """Return the stderr of this caller's own processes, not of other callers'."""
     return [
         {"server": server, "source": "stderr", "level": "info", "data": line}
         for server in servers

@@ -20,7 +20,7 @@ from taskgate.gateway.tasks.promotion import Promotions
 
 @dataclass(frozen=True, slots=True)
 class ToolReply:
-    """Blocks of content, and whatever else a relayed result carried beside them."""
+    """Content blocks, and the other members of a relayed result."""
 
     blocks: tuple[Raw, ...]
     is_error: bool = False
@@ -36,7 +36,7 @@ class ToolReply:
 
 
 def json_block(value: Any) -> Raw:
-    """A text block that holds JSON, for callers that read nothing but text."""
+    """Return a text block with JSON, for callers that read only text."""
     return text_block(wire.encode(value).decode("utf-8"))
 
 
@@ -45,7 +45,7 @@ def text_block(text: str) -> Raw:
 
 
 def text_reply(*parts: Any, is_error: bool = False) -> ToolReply:
-    """Sentences stay sentences; everything else becomes JSON."""
+    """Return a reply with each value as a text block: strings unchanged, everything else as JSON."""
     blocks = tuple(text_block(part) if isinstance(part, str) else json_block(part) for part in parts)
     return ToolReply(blocks, is_error)
 
@@ -55,7 +55,7 @@ def refused(text: str) -> ToolReply:
 
 
 def relayed(result: bytes) -> ToolReply:
-    """A server's own result: its blocks keep their bytes, and so does everything beside them."""
+    """Return a server's result as a reply, byte for byte."""
     members = wire.members_of(result)
     content = members.pop("content", None)
     is_error = bytes(members.pop("isError", Raw(b"false"))) == b"true"
@@ -65,9 +65,9 @@ def relayed(result: bytes) -> ToolReply:
 
 
 Parts = TypeVar("Parts")
-"""What the tools of one family need of the gateway."""
+"""The parts of the gateway that the tools of one family use."""
 Answering = Awaitable[ToolReply | bytes]
-"""Blocks, or a result that passes as it is."""
+"""A reply, or result bytes that are passed unchanged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,14 +75,14 @@ class OwnTool(Generic[Parts]):
     face: ToolFace
     use: Callable[[Parts, Request, dict[str, Any]], Answering]
     bare: bool = False
-    """Its reply tells events in a form of its own, so none are put behind it."""
+    """Whether its reply contains events in its own form, so that none are appended."""
     has_local_state: bool = False
     """What it stores is in the memory of the gateway that was called, not in the store: later calls must reach the same gateway."""
 
 
 @dataclass(frozen=True, slots=True)
 class BoundTool:
-    """A tool together with what it needs."""
+    """A tool bound to its parts."""
 
     face: ToolFace
     use: Callable[[Request, dict[str, Any]], Answering]
@@ -95,14 +95,14 @@ def bind_tools(tools: Iterable[OwnTool[Parts]], parts: Parts) -> dict[str, Bound
 
 @dataclass(frozen=True, slots=True)
 class TaskParts:
-    """The tasks of callers, and what callers are told and asked."""
+    """Tasks, and the callers' feeds and inbox."""
 
     tasks: TaskEngine
     activity: Activity
 
 
 def patience_s(promotions: Promotions, request: Request, asked_ms: int | None = None) -> float:
-    """How long a helper may hold its reply: as asked, but never longer than this caller will wait for one."""
+    """Return how long a helper may delay its reply: as requested, bounded by the caller's own timeout."""
     settings = promotions.plan.value.calls.delivery
     delivery_mode = promotions.delivery_mode(request)
     limit = settings.promote_after_s if settings.promote_after_s > 0 else settings.hold_s

@@ -54,7 +54,7 @@ async def subscribe_resource(parts: ResourceParts, request: Request, given: dict
     if uri not in feed.watched and len(feed.watched) >= MAX_FOLLOWED:
         raise CallerError("invalid_params", f"You follow {MAX_FOLLOWED} resources already; unsubscribe from some.")
     if uri not in feed.watched:
-        # It counts from here on, before anything is awaited.
+        # Count the subscription before anything is awaited.
         feed.watched[uri], feed.watched_over[uri] = server, request.link_key
         try:
             await parts.readings.sending.upstreams.value[server].watch(uri, request.link_key)

@@ -1,4 +1,4 @@
-"""Skills as tools, for callers that are shown the facade or a search: find one, and read its files."""
+"""Own tools for skills, in facade and search mode: find a skill, and read its files."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def _files(entry: CatalogEntry) -> Any:
 
 
 async def read_skill(parts: SkillParts, request: Request, given: dict[str, Any]) -> ToolReply | bytes:
-    """A file as its server has it, with the server's name: a skill has the authority of its server, not of the operator."""
+    """Return a file with its server's name: a skill has the authority of its server, not of the operator."""
     server, uri = given["server"], given["uri"]
     readings = parts.skills.readings
     await parts.skills.discovery.run(request)

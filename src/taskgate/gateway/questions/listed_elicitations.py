@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+from dataclasses import dataclass
 from typing import Any, Final
 
 from taskgate.core import wire
@@ -24,16 +25,14 @@ MAX_LISTED: Final = 10
 MAX_DESCRIPTION: Final = 2_000
 
 
+@dataclass(slots=True, eq=False)
 class OwnElicitations:
     """Opens the pages. They count against the same limit as servers' URLs."""
 
-    def __init__(
-        self, plan: Live[Plan], urls: UrlElicitations, pages: ElicitationPages, address: PublicAddress
-    ) -> None:
-        self._plan = plan
-        self._urls = urls
-        self._pages = pages
-        self._address = address
+    _plan: Live[Plan]
+    _urls: UrlElicitations
+    _pages: ElicitationPages
+    _address: PublicAddress
 
     def open(self, principal: str, asks: str, asker: AnswerReceiver, asked: list[tuple[str, str]]) -> bytes:
         good_for_s = self._plan.value.features.url_expiry_s

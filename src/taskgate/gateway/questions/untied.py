@@ -9,7 +9,7 @@ reports that.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from taskgate.core.identity.addressees import addressee, has_conversation
 from taskgate.core.identity.conversation import SESSION, ConversationKey, conversation_of
@@ -21,11 +21,11 @@ from taskgate.gateway.requests.session_table import SessionTable
 from taskgate.ports.upstream import Link, UpstreamCall
 
 
+@dataclass(slots=True, eq=False)
 class UntiedQuestions:
-    def __init__(self, sessions: SessionTable, asker: Asker, separated: SeparatedServers) -> None:
-        self._sessions = sessions
-        self._asker = asker
-        self._separated = separated
+    _sessions: SessionTable
+    _asker: Asker
+    _separated: SeparatedServers
 
     async def ask(self, link: Link, question: Question, calls: Sequence[UpstreamCall]) -> Answer:
         """Answer the request. `calls`: the calls open on the link when it arrived, oldest first."""
