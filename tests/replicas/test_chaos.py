@@ -115,7 +115,7 @@ def _mutant(name: str, before: str, after: str) -> Mutant:
 
 
 NO_FENCE = (_kept("fence of a task"), _kept("fence of a process"))
-STALE_RUNS_GO_ON = (_mutant("runs that others have taken over", "self._runs.let_go(task_id)", "pass"),)
+STALE_RUNS_CONTINUE = (_mutant("runs that others have taken over", "self._runs.abandon(task_id)", "pass"),)
 """A gateway that looks whose a task is ends its own run before the fence is asked."""
 CLAIM_FROM_THE_LIVING = (_kept("claim from the living"),)
 NO_WAKE_UP = (_mutant("announcement", "connection.execute(_TELL, [CHANNEL, payload])", "pass"),)
@@ -174,7 +174,7 @@ async def judged(
 
 
 SABOTAGES = [
-    pytest.param((*NO_FENCE, *STALE_RUNS_GO_ON), owner_comes_back, "ran 2 times", id="no fence check"),
+    pytest.param((*NO_FENCE, *STALE_RUNS_CONTINUE), owner_comes_back, "ran 2 times", id="no fence check"),
     pytest.param(
         CLAIM_FROM_THE_LIVING, struck_by(chaos.kill), "nothing had happened to its gateway", id="claim from the living"
     ),
@@ -193,7 +193,7 @@ async def test_the_judge_finds_a_sabotaged_build(
 
 
 CONTROLS = [
-    pytest.param(STALE_RUNS_GO_ON, owner_comes_back, id="with the fence"),
+    pytest.param(STALE_RUNS_CONTINUE, owner_comes_back, id="with the fence"),
     pytest.param(NO_WAKE_UP, struck_by(chaos.cut), id="with the poll"),
 ]
 
@@ -210,5 +210,5 @@ async def test_what_the_sabotage_took_away_is_what_kept_the_build_blameless(
 
 def test_every_sabotage_finds_its_line() -> None:
     source = Source(ROOT)
-    for mutant in (*NO_FENCE, *STALE_RUNS_GO_ON, *CLAIM_FROM_THE_LIVING, *NO_WAKE_UP, *NO_POLL):
+    for mutant in (*NO_FENCE, *STALE_RUNS_CONTINUE, *CLAIM_FROM_THE_LIVING, *NO_WAKE_UP, *NO_POLL):
         source.find(mutant)
