@@ -14,7 +14,10 @@ from tests.house.source import nodes_of
 
 import taskgate
 import taskgate.config
+from taskgate.assembly.limits import limit_of
+from taskgate.config.model.limits import Limits as LimitKeys
 from taskgate.config.model.values import Section
+from taskgate.core.limits import DEFAULTS, Limits
 from taskgate.gateway import plan
 
 ROOT = Path(taskgate.__file__).parent
@@ -64,12 +67,27 @@ def test_every_field_of_the_file_is_read_outside_the_room_that_checks_it(names_r
         importlib.import_module(module.name)
     fields = {(section.__name__, name) for section in _sections() for name in section.model_fields}
     assert len(fields) > 150
-    used = _read_outside(names_read, "config") | READ_WHILE_LOADING.keys()
+    used = _read_outside(names_read, "config") | READ_WHILE_LOADING.keys() | set(_limits_copied_by_name())
     assert sorted(field for field in fields if field[1] not in used) == []
+
+
+def _limits_copied_by_name() -> dict[str, str]:
+    """The keys of `limits` that `assembly.limits` copies to a field, each with that field."""
+    known = {field.name for field in dataclasses.fields(Limits)}
+    given = {key: limit_of(key, value)[0] for key, value in LimitKeys()}
+    return {key: field for key, field in given.items() if field in known}
+
+
+def test_every_limit_has_a_key_with_the_same_default() -> None:
+    keys = {field: limit_of(key, value)[1] for key, value in LimitKeys() for field in [limit_of(key, value)[0]]}
+    fields = {field.name: getattr(DEFAULTS, field.name) for field in dataclasses.fields(Limits)}
+    del fields["sampling_of_tenant"]
+    assert {name: keys.get(name, "missing") for name in fields} == fields
 
 
 def test_every_field_of_the_plan_is_read_outside_the_room_that_makes_it(names_read: NamesRead) -> None:
     values = [value for value in vars(plan).values() if dataclasses.is_dataclass(value)]
+    assert Limits in values
     fields = {(str(value), field.name) for value in values for field in dataclasses.fields(value)}
     assert len(fields) > 50
     used = _read_outside(names_read, "config", "assembly") | COPIED_WITHIN_ASSEMBLY.keys()

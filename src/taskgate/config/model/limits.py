@@ -1,4 +1,7 @@
-"""The `limits` section. A reload applies every limit; a request beyond one is refused with an error that names it."""
+"""The `limits` section: descriptions and ranges of the limits in `core.limits`.
+
+A reload applies every limit; a request beyond one is refused with an error that names it.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +11,14 @@ from typing import Annotated
 from pydantic import Field
 
 from taskgate.config.model.values import Bytes, Count, Duration, Milliseconds, Money, Section
+from taskgate.core.limits import DEFAULTS
 
 
 class Limits(Section):
     """Limits on requests, sessions, tasks and buffers. A request beyond a limit is refused with an error that names the limit."""
 
     open_tasks_per_caller: Count = Field(
-        default=200,
+        default=DEFAULTS.open_tasks_per_caller,
         description="Unfinished tasks per caller, including calls that became tasks. For callers without a token: per session "
         "or `taskgate/client` name, and ten times as many per address.",
     )
@@ -22,73 +26,83 @@ class Limits(Section):
         default=None, description="Unfinished tasks per tenant. Unset: no limit."
     )
     pending_approvals_per_caller: Count = Field(
-        default=20, description="Open approvals per token, or per address for callers without a token."
+        default=DEFAULTS.pending_approvals_per_caller,
+        description="Open approvals per token, or per address for callers without a token.",
     )
     pending_approvals_per_tenant: Count | None = Field(
         default=None, description="Open approvals per tenant. Unset: no limit."
     )
     anonymous_pending_approvals: Count = Field(
-        default=200, description="Open approvals of all callers without a token together."
+        default=DEFAULTS.anonymous_pending_approvals,
+        description="Open approvals of all callers without a token together.",
     )
-    pending_questions_per_server: Count = Field(default=100, description="Open questions per server.")
-    request_bytes: Bytes = Field(default=4 << 20, description="Size of one message from a caller.")
-    result_bytes: Bytes = Field(default=16 << 20, description="Size of one message from a server.")
+    pending_questions_per_server: Count = Field(
+        default=DEFAULTS.pending_questions_per_server, description="Open questions per server."
+    )
+    request_bytes: Bytes = Field(default=DEFAULTS.request_bytes, description="Size of one message from a caller.")
+    result_bytes: Bytes = Field(default=DEFAULTS.result_bytes, description="Size of one message from a server.")
     json_depth: Annotated[Count, Field(le=200)] = Field(
-        default=64,
+        default=DEFAULTS.json_depth,
         description="Nesting depth of one message, or of one tool in a list. A tool beyond the limit is omitted. At most 200.",
     )
     json_nodes: Count = Field(
-        default=100_000,
+        default=DEFAULTS.json_nodes,
         description="Number of JSON values in one message, or in one tool of a list. A tool beyond the limit is omitted.",
     )
     tools_per_upstream: Count = Field(
-        default=10_000, description="Tools per server. Further tools are not listed and cannot be called."
+        default=DEFAULTS.tools_per_upstream,
+        description="Tools per server. Further tools are not listed and cannot be called.",
     )
     instances_per_server: Count = Field(
         default=16,
         description="Processes per server with `instances: auto`. Further conversations share a process.",
     )
-    tools_max_pages: Count = Field(default=100, description="Pages of one server's tool list.")
+    tools_max_pages: Count = Field(default=DEFAULTS.tools_max_pages, description="Pages of one server's tool list.")
     tools_fetch_timeout_ms: Milliseconds = Field(
-        default=30_000, ge=1, description="Timeout for fetching one server's lists."
+        default=int(1000 * DEFAULTS.tools_fetch_timeout_s), ge=1, description="Timeout for fetching one server's lists."
     )
     list_max_age: Duration = Field(
-        default=timedelta(seconds=60),
+        default=timedelta(seconds=DEFAULTS.list_max_age_s),
         description="Refetch a server's lists after this time. Ten times this for servers that announce changes.",
     )
-    sessions: Count = Field(default=10_000, description="Concurrent sessions.")
+    sessions: Count = Field(default=DEFAULTS.sessions, description="Concurrent sessions.")
     sessions_per_caller: Count = Field(
-        default=2_500, description="Concurrent sessions per token, or per address for callers without a token."
+        default=DEFAULTS.sessions_per_caller,
+        description="Concurrent sessions per token, or per address for callers without a token.",
     )
     sessions_per_tenant: Count | None = Field(
         default=None, description="Concurrent sessions per tenant. Unset: no limit."
     )
     anonymous_sessions: Count = Field(
-        default=5_000, description="Concurrent sessions of all callers without a token together."
+        default=DEFAULTS.anonymous_sessions, description="Concurrent sessions of all callers without a token together."
     )
     connections: Count = Field(
-        default=10_000, description="Concurrent connections. Further ones get HTTP 503 and are closed."
+        default=DEFAULTS.connections, description="Concurrent connections. Further ones get HTTP 503 and are closed."
     )
     connections_per_address: Count = Field(
-        default=5_000, description="Concurrent connections per address. Trusted proxies are exempt."
+        default=DEFAULTS.connections_per_address,
+        description="Concurrent connections per address. Trusted proxies are exempt.",
     )
-    header_count: Count = Field(default=100, description="Headers per request. More return HTTP 431.")
-    header_bytes: Bytes = Field(default=64 << 10, description="Size of the request line and headers together.")
+    header_count: Count = Field(default=DEFAULTS.header_count, description="Headers per request. More return HTTP 431.")
+    header_bytes: Bytes = Field(
+        default=DEFAULTS.header_bytes, description="Size of the request line and headers together."
+    )
     session_idle: Duration = Field(
-        default=timedelta(minutes=30), description="End a session after this time without calls and streams."
+        default=timedelta(seconds=DEFAULTS.session_idle_s),
+        description="End a session after this time without calls and streams.",
     )
     calls_per_caller_per_second: Count | None = Field(
         default=None, description="Rate of calls per caller. Unset: no limit."
     )
     burst_per_caller: Count = Field(
-        default=50,
+        default=DEFAULTS.burst_per_caller,
         description="Calls above the rate that a caller may send at once. Applies when `calls_per_caller_per_second` is set.",
     )
     calls_per_tenant_per_second: Count | None = Field(
         default=None, description="Rate of calls per tenant. Unset: no limit."
     )
     burst_per_tenant: Count = Field(
-        default=500,
+        default=DEFAULTS.burst_per_tenant,
         description="Calls above the rate that a tenant may send at once. Applies when `calls_per_tenant_per_second` is set.",
     )
     calls_in_flight_per_caller: Count | None = Field(
@@ -105,37 +119,46 @@ class Limits(Section):
         description="Model cost per tenant and hour, in the currency of the prices in `providers`. Unset: no limit.",
     )
     calls_in_flight: Count = Field(
-        default=10_000, description="Concurrent calls. Further calls are refused at once and are not executed."
+        default=DEFAULTS.calls_in_flight,
+        description="Concurrent calls. Further calls are refused at once and are not executed.",
     )
     busy_after: Duration = Field(
-        default=timedelta(milliseconds=500),
+        default=timedelta(seconds=DEFAULTS.busy_after_s),
         description="The gateway is overloaded when every call waits longer than this inside the gateway, for as long as this. "
         "Late calls are then refused until one is on time.",
     )
-    queue_per_server: Count = Field(default=1_000, description="Calls that may wait for a server's `max_concurrency`.")
+    queue_per_server: Count = Field(
+        default=DEFAULTS.queue_per_server, description="Calls that may wait for a server's `max_concurrency`."
+    )
     runs_per_server: Count = Field(
-        default=500, description="Task executions in progress per server. Further tasks wait."
+        default=DEFAULTS.runs_per_server, description="Task executions in progress per server. Further tasks wait."
     )
     stream_buffer_bytes: Bytes = Field(
-        default=1 << 20,
+        default=DEFAULTS.stream_buffer_bytes,
         description="Bytes of one event stream that are kept for replay. A session stream with eight times as much unread data "
         "is closed.",
     )
-    stream_buffer_events: Count = Field(default=256, description="Events of one stream that are kept for replay.")
-    events_per_caller: Count = Field(default=1_000, description="Events that are kept per caller.")
-    events_age: Duration = Field(default=timedelta(minutes=30), description="How long events are kept for a caller.")
-    question_timeout: Duration = Field(
-        default=timedelta(minutes=10), description="How long a server's question waits for an answer."
+    stream_buffer_events: Count = Field(
+        default=DEFAULTS.stream_buffer_events, description="Events of one stream that are kept for replay."
     )
-    timers_per_session: Count = Field(default=100, description="Timers per session.")
+    events_per_caller: Count = Field(default=DEFAULTS.events_per_caller, description="Events that are kept per caller.")
+    events_age: Duration = Field(
+        default=timedelta(seconds=DEFAULTS.events_age_s), description="How long events are kept for a caller."
+    )
+    question_timeout: Duration = Field(
+        default=timedelta(seconds=DEFAULTS.question_timeout_s),
+        description="How long a server's question waits for an answer.",
+    )
+    timers_per_session: Count = Field(default=DEFAULTS.timers_per_session, description="Timers per session.")
     header_timeout: Duration = Field(
-        default=timedelta(seconds=10), description="Time for a client to send its request headers."
+        default=timedelta(seconds=DEFAULTS.header_timeout_s),
+        description="Time for a client to send its request headers.",
     )
     body_timeout: Duration = Field(
-        default=timedelta(seconds=60), description="Time for a client to send its request body."
+        default=timedelta(seconds=DEFAULTS.body_timeout_s), description="Time for a client to send its request body."
     )
     drain_timeout: Duration = Field(
-        default=timedelta(seconds=25), description="Time for open requests to finish at shutdown."
+        default=timedelta(seconds=DEFAULTS.drain_timeout_s), description="Time for open requests to finish at shutdown."
     )
     url_elicitations_per_minute: Count = Field(default=10, description="URL elicitations per caller and minute.")
     url_elicitation_expiry: Duration = Field(
