@@ -13,7 +13,7 @@ import pytest
 
 from taskgate import cli
 from taskgate.cli.exit_codes import ExitCode
-from taskgate.cli.main import COMMANDS, build_app, file_of
+from taskgate.cli.main import COMMANDS, build_app, module_of
 from taskgate.config import load_text
 
 PATIENCE_S = 120.0
@@ -122,10 +122,10 @@ def test_each_file_registers_the_commands_that_are_looked_for_in_it(file: str, c
     made = [each.name or getattr(each.callback, "__name__", "") for each in registered.registered_commands]
     made += [each.name or "" for each in registered.registered_groups]
     assert sorted(made) == sorted(commands)
-    assert {file_of([command, "--help"]) for command in commands} == {file}
+    assert {module_of([command, "--help"]) for command in commands} == {file}
 
 
 def test_every_file_of_commands_is_looked_into_where_the_command_is_not_known() -> None:
-    assert {file_of(words) for words in ([], ["--help"], ["taks"])} == {""}
+    assert {module_of(words) for words in ([], ["--help"], ["taks"])} == {""}
     registering = [file.stem for file in Path(cli.__file__).parent.glob("*.py") if "def register(" in file.read_text()]
     assert sorted(file for files in COMMANDS.values() for file in files) == sorted(registering)

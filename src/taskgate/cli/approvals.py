@@ -48,7 +48,7 @@ def show(approval_id: ApprovalId, gateway: Gateway = None, token: Token = None, 
 
     def work(api: GatewayApi) -> None:
         detail = api.get(f"/api/approvals/{_full_id(api, approval_id)}").value
-        print(json.dumps(detail, ensure_ascii=False) if as_json else _page(detail))
+        print(json.dumps(detail, ensure_ascii=False) if as_json else _details(detail))
 
     ask_gateway(work, gateway, token, as_json)
 
@@ -77,13 +77,13 @@ def approve(
         detail = api.get(f"/api/approvals/{full}").value
         asks = sys.stdin.isatty() and sys.stdout.isatty() and not as_json and not yes
         if asks:
-            print(_page(detail))
+            print(_details(detail))
             if not typer.confirm("Approve this call?"):
                 raise ApiProblem(ExitCode.CANCELLED, "Not approved; the call still waits.")
         body: dict[str, Any] = {"reason": reason, "arguments_digest": detail["arguments_digest"]}
         if grant is not None:
             body["grant"] = {"minutes": grant, "exact_arguments": exact, "whole_scope": whole_scope}
-        _say(_approved(api, full, body), as_json)
+        _print_message(_approved(api, full, body), as_json)
 
     ask_gateway(work, gateway, token, as_json)
 
@@ -95,7 +95,7 @@ def deny(
 
     def work(api: GatewayApi) -> None:
         full = _full_id(api, approval_id)
-        _say(api.post(f"/api/approvals/{full}/deny", {"reason": reason}).value, as_json)
+        _print_message(api.post(f"/api/approvals/{full}/deny", {"reason": reason}).value, as_json)
 
     ask_gateway(work, gateway, token, as_json)
 
@@ -157,7 +157,7 @@ def _full_id(api: GatewayApi, given: str) -> str:
     return whole_id([str(row["id"]) for row in _rows(api, False)], given, "open approvals")
 
 
-def _say(answer: dict[str, Any], as_json: bool) -> None:
+def _print_message(answer: dict[str, Any], as_json: bool) -> None:
     print(json.dumps(answer, ensure_ascii=False) if as_json else printing.clean(answer.get("message", "Done.")))
 
 
@@ -172,7 +172,7 @@ def _cells(row: dict[str, Any]) -> tuple[str, ...]:
     return row["id"], row["state"] + given, row["tool"], row["requester"], *times, row["rule"]
 
 
-def _page(detail: dict[str, Any]) -> str:
+def _details(detail: dict[str, Any]) -> str:
     lines = [
         f"{detail['name']} on {detail['server']}  [{detail['state']}]",
         f"  id          {detail['id']}",
@@ -198,7 +198,7 @@ def _page(detail: dict[str, Any]) -> str:
     lines += ["", *_changes(detail["changes"])]
     for vote in detail["votes"]:
         why = f": {vote['reason']}" if vote["reason"] else ""
-        lines.append(f"  {vote['approver']} said {vote['verdict']} at {printing.local_time(vote['at'])}{why}")
+        lines.append(f"  {vote['approver']}: {vote['verdict']} at {printing.local_time(vote['at'])}{why}")
     return "\n".join(printing.clean(line) for line in lines)
 
 

@@ -112,5 +112,5 @@ def _print_rows(rows: list[Any]) -> None:
     for row in rows:
         at = datetime.fromtimestamp(row["at_ms"] / 1000).astimezone().isoformat(timespec="seconds")
         where = f"{row['server']}:{row.get('name', '')}" if row.get("server") else row.get("name", "")
-        said = [row.get("principal", ""), where, row.get("decision") or row.get("outcome", ""), row.get("reason", "")]
-        print(printing.clean(f"{row['number']}  {at}  {row['event']}  " + "  ".join(word for word in said if word)))
+        cells = [row.get("principal", ""), where, row.get("decision") or row.get("outcome", ""), row.get("reason", "")]
+        print(printing.clean(f"{row['number']}  {at}  {row['event']}  " + "  ".join(cell for cell in cells if cell)))

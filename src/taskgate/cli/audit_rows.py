@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -31,18 +32,18 @@ class Chains(Protocol):
     def anchored(self) -> Iterator[NoteOfRow]: ...
 
 
+@dataclass(frozen=True, slots=True)
 class ExportedChains:
     """An export that contains several chains, possibly interleaved."""
 
-    def __init__(self, file: Path) -> None:
-        self._file = file
+    file: Path
 
     def chains(self) -> Iterator[tuple[str, Row | None, Iterator[Row]]]:
         """Yield each chain. An export may start after rows that retention deleted, so its first row is trusted. Raises
         ValueError.
         """
         rows: dict[str, list[Row]] = {}
-        with self._file.open("rb") as lines:
+        with self.file.open("rb") as lines:
             for chain, row in map(_parse_line, lines):
                 rows.setdefault(chain, []).append(row)
         for chain, found in rows.items():

@@ -20,11 +20,11 @@ ConfigOption = Annotated[
 ]
 
 
-def why_left_out(gone: LeftOut) -> str:
+def why_left_out(left_out: LeftOut) -> str:
     """Return why a server is skipped."""
-    if gone.reason == "env_missing":
-        return f"{gone.detail} {'are' if ',' in gone.detail else 'is'} not set"
-    return gone.detail or gone.reason
+    if left_out.reason == "env_missing":
+        return f"{left_out.detail} {'are' if ',' in left_out.detail else 'is'} not set"
+    return left_out.detail or left_out.reason
 
 
 def loaded_or_exit(config: str | None) -> LoadedConfig:

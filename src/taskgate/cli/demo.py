@@ -96,14 +96,14 @@ async def _scenes(address: str) -> None:
         await _fast(session)
         await _slow(session)
         await _approved(session, address)
-        await _asked(session)
+        await _question(session)
 
 
 def _scene(number: int, title: str) -> None:
     print(f"\n{number}. {title}")
 
 
-def _say(text: str) -> None:
+def _print_line(text: str) -> None:
     print(f"   {text}")
 
 
@@ -111,39 +111,39 @@ async def _fast(session: Session) -> None:
     _scene(1, "A fast call is forwarded")
     began = clock.monotonic()
     result = await session.call_tool("demo__list_files", {})
-    _say(f"demo__list_files returned in {(clock.monotonic() - began) * 1000:.0f} ms: {_text(result)!r}")
+    _print_line(f"demo__list_files returned in {(clock.monotonic() - began) * 1000:.0f} ms: {_text(result)!r}")
 
 
 async def _slow(session: Session) -> None:
     _scene(2, "A slow call becomes a task")
     handle = await session.call_tool_as_task("demo__slow_report", {"seconds": 3}, ttl=60_000)
-    _say(f"demo__slow_report runs as task {handle.task_id}; the caller does not have to wait")
+    _print_line(f"demo__slow_report runs as task {handle.task_id}; the caller does not have to wait")
     async for update in handle.updates():
         if update.message:
-            _say(f"  {update.status}: {update.message}")
-    _say(f"result: {_text(await handle.result())!r}")
+            _print_line(f"  {update.status}: {update.message}")
+    _print_line(f"result: {_text(await handle.result())!r}")
 
 
 async def _approved(session: Session, address: str) -> None:
     _scene(3, "A risky call waits for approval")
     handle = await session.call_tool_as_task("demo__delete_file", {"name": "old.log"})
-    _say("demo__delete_file was not sent: a rule requires approval")
+    _print_line("demo__delete_file was not sent: a rule requires approval")
     api = GatewayApi(address, None)
     waiting = await asyncio.to_thread(api.get, "/api/approvals")
     approval = waiting.value[0]
-    _say(f"the operator approves {approval['id']}")
+    _print_line(f"the operator approves {approval['id']}")
     await asyncio.to_thread(api.post, f"/api/approvals/{approval['id']}/approve", {})
-    _say(f"result: {_text(await handle.result(timeout=30))!r}")
+    _print_line(f"result: {_text(await handle.result(timeout=30))!r}")
 
 
-async def _asked(session: Session) -> None:
+async def _question(session: Session) -> None:
     _scene(4, "A server asks a question during a call")
     result = await session.call_tool("demo__greet", {})
-    _say(f"result: {_text(result)!r}")
+    _print_line(f"result: {_text(result)!r}")
 
 
 async def _answer(question: Question) -> dict[str, object]:
-    _say(f"question from the server: {question.message!r}; the answer is 'Ada'")
+    _print_line(f"question from the server: {question.message!r}; the answer is 'Ada'")
     return {"action": "accept", "content": {"name": "Ada"}}
 
 

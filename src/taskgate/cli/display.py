@@ -64,7 +64,7 @@ class Display:
     def progress(self, progress: Progress) -> None:
         self._progress, self._total = progress.progress, progress.total
         self._message = printing.one_line(progress.message or self._message)
-        self._tell("progress", progress=progress.progress, total=progress.total, message=progress.message)
+        self._show("progress", progress=progress.progress, total=progress.total, message=progress.message)
 
     def update(self, update: TaskUpdate) -> None:
         # A status message arrives just before its progress; both are printed as one line.
@@ -76,7 +76,7 @@ class Display:
             # The last reported progress is not the final one.
             self._progress = self._total = None
         if self._as_json or not progress_follows:
-            self._tell(
+            self._show(
                 "status",
                 taskId=update.task_id,
                 status=str(update.status),
@@ -91,7 +91,7 @@ class Display:
         if update.warning and not self._as_json:
             printing.note(f"Warning: {printing.clean(update.warning)}")
 
-    def _tell(self, kind: str, **fields: Any) -> None:
+    def _show(self, kind: str, **fields: Any) -> None:
         if self._as_json:
             printing.event(kind, **{name: value for name, value in fields.items() if value not in (None, [])})
         elif self._live is None:

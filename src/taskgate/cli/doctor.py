@@ -112,15 +112,15 @@ def _versions() -> Iterator[Finding]:
 def _warnings(loaded: LoadedConfig) -> Iterator[Finding]:
     for warning in loaded.warnings:
         yield Finding("note", "configuration", str(warning))
-    for gone in loaded.left_out:
+    for left_out in loaded.left_out:
         fix = (
-            f"Set {gone.detail}, or give a default, for example ${{{gone.detail.split(',')[0]}:-default}}."
-            if gone.reason == "env_missing"
+            f"Set {left_out.detail}, or give a default, for example ${{{left_out.detail.split(',')[0]}:-default}}."
+            if left_out.reason == "env_missing"
             else ""
         )
-        fix = "Store the secret at the place that the reference names." if gone.reason == "secret_missing" else fix
-        verdict = "bad" if gone.reason == "env_missing" else "note"
-        yield Finding(verdict, f"server {gone.server}", f"skipped: {why_left_out(gone)}", fix)
+        fix = "Store the secret at the place that the reference names." if left_out.reason == "secret_missing" else fix
+        verdict = "bad" if left_out.reason == "env_missing" else "note"
+        yield Finding(verdict, f"server {left_out.server}", f"skipped: {why_left_out(left_out)}", fix)
 
 
 def _store(loaded: LoadedConfig) -> Finding:

@@ -73,7 +73,7 @@ async def follow_task(
                     if stopping.done() and not watching.done():
                         return await _interrupted(handle, display, as_json=as_json)
         except TimeoutError:
-            _tell_left_alone(handle, as_json=as_json)
+            _print_task_continues(handle, as_json=as_json)
             return ExitCode.TIMED_OUT
         finally:
             for task in (watching, stopping, looking):
@@ -100,12 +100,12 @@ async def _watch(handle: TaskHandle, display: Display, *, attended: bool) -> Tas
     """Show updates until the task ends (return None), or until it has a question that cannot be answered here."""
     async for update in handle.updates():
         display.update(update)
-        if not attended and _asks(update):
+        if not attended and _waits_for_caller(update):
             return update
     return None
 
 
-def _asks(update: TaskUpdate) -> bool:
+def _waits_for_caller(update: TaskUpdate) -> bool:
     """Whether the task waits for its caller. A stateful gateway also reports `input_required` while it waits for approval."""
     from taskgate.core.tasks.task import AWAITING_APPROVAL
 
@@ -141,11 +141,11 @@ async def _interrupted(handle: TaskHandle, display: Display, *, as_json: bool) -
         task = await handle.cancel()
         printing.note(f"Task status: {task.status if task else 'ended'}.")
         return ExitCode.CANCELLED
-    _tell_left_alone(handle, as_json=as_json)
+    _print_task_continues(handle, as_json=as_json)
     return ExitCode.INTERRUPTED
 
 
-def _tell_left_alone(handle: TaskHandle, *, as_json: bool) -> None:
+def _print_task_continues(handle: TaskHandle, *, as_json: bool) -> None:
     if as_json:
         printing.event("left", taskId=handle.task_id, status=str(handle.status))
     else:

@@ -49,7 +49,7 @@ def import_servers(
     if as_json:
         typer.echo(json.dumps(_answer(plan, gathered, target, changed=changed), ensure_ascii=False))
     else:
-        _tell(plan, gathered, target, changed=changed)
+        _print_plan(plan, gathered, target, changed=changed)
 
 
 def chosen_clients(names: list[str] | None) -> list[Client]:
@@ -102,7 +102,7 @@ def _answer(plan: ImportPlan, gathered: Gathered, target: Path, *, changed: bool
     }
 
 
-def _tell(plan: ImportPlan, gathered: Gathered, target: Path, *, changed: bool) -> None:
+def _print_plan(plan: ImportPlan, gathered: Gathered, target: Path, *, changed: bool) -> None:
     for note in gathered.notes:
         typer.echo(f"note: {note}", err=True)
     if not gathered.files:

@@ -89,30 +89,30 @@ def build_app(only: str = "") -> typer.Typer:
     return app
 
 
-def file_of(words: list[str]) -> str:
+def module_of(arguments: list[str]) -> str:
     """Return the module of a command, because loading all commands takes longer than most of them run.
 
     Returns an empty string if all are needed: for shell completion, and to suggest similar commands.
     """
     files = {command: file for files in COMMANDS.values() for file, commands in files.items() for command in commands}
-    return files.get(words[0], "") if words and not os.environ.get(COMPLETE_VARIABLE) else ""
+    return files.get(arguments[0], "") if arguments and not os.environ.get(COMPLETE_VARIABLE) else ""
 
 
 def main() -> None:
     if sys.version_info < OLDEST_PYTHON:
         found, needed = (".".join(map(str, version[:2])) for version in (sys.version_info, OLDEST_PYTHON))
         sys.exit(_failed(f"Taskgate needs Python {needed} or newer; {sys.executable} is {found}.", USAGE))
-    words = sys.argv[1:]
+    arguments = sys.argv[1:]
     # Imports create almost no garbage, and collecting it takes a tenth of the start time.
     gc.set_threshold(100_000, 20, 20)
     try:
-        if words[:1] == ["stdio"]:
+        if arguments[:1] == ["stdio"]:
             from taskgate.bridge.main import bridge, options
 
-            given = options(words[1:])
+            given = options(arguments[1:])
             if given is not None:
                 sys.exit(bridge(given.get("config"), given.get("scope")))
-        build_app(file_of(words))(words)
+        build_app(module_of(arguments))(arguments)
     except Exception as fault:  # around a whole command: print one sentence, and the traceback on request
         import traceback
 

@@ -35,38 +35,38 @@ def is_operator(target: Target) -> bool:
 def questions_api(target: Target) -> GatewayApi | None:
     """Return the API to list questions: all for the operator, a caller's own with a token; None without a token."""
     known = target.is_gateway and isinstance(target.address, str) and target.token is not None
-    return GatewayApi(_base(target), target.token) if known else None
+    return GatewayApi(_base_url(target), target.token) if known else None
 
 
-def list_all(target: Target, *, as_json: bool, state: str, wanted: Mapping[str, str]) -> None:
+def list_all(target: Target, *, as_json: bool, state: str, filters: Mapping[str, str]) -> None:
     def work(api: GatewayApi) -> None:
-        rows = _all(api, state, wanted)
+        rows = _all(api, state, filters)
         if as_json:
             for row in rows:
                 printing.event("task", **row)
         elif not rows:
             printing.note(
-                "No matching tasks." if wanted or state != "open" else "No open tasks. --all includes finished tasks."
+                "No matching tasks." if filters or state != "open" else "No open tasks. --all includes finished tasks."
             )
         else:
             _print(rows)
 
-    ask_gateway(work, _base(target), target.token, as_json)
+    ask_gateway(work, _base_url(target), target.token, as_json)
 
 
 def show_one(target: Target, task_id: str, *, as_json: bool) -> None:
     def work(api: GatewayApi) -> None:
-        _print_row(api.get(f"/api/v1/tasks/{quote(_whole(api, task_id))}").value, as_json)
+        _print_row(api.get(f"/api/v1/tasks/{quote(_full_id(api, task_id))}").value, as_json)
 
-    ask_gateway(work, _base(target), target.token, as_json)
+    ask_gateway(work, _base_url(target), target.token, as_json)
 
 
 def cancel_one(target: Target, task_id: str, reason: str | None, *, as_json: bool) -> None:
     def work(api: GatewayApi) -> None:
         body = {"reason": reason} if reason else {}
-        _print_row(api.post(f"/api/v1/tasks/{quote(_whole(api, task_id))}/cancel", body).value, as_json)
+        _print_row(api.post(f"/api/v1/tasks/{quote(_full_id(api, task_id))}/cancel", body).value, as_json)
 
-    ask_gateway(work, _base(target), target.token, as_json)
+    ask_gateway(work, _base_url(target), target.token, as_json)
 
 
 def result_of_one(target: Target, task_id: str, timeout: float | None, *, as_json: bool) -> ExitCode:
@@ -74,17 +74,17 @@ def result_of_one(target: Target, task_id: str, timeout: float | None, *, as_jso
     ends: list[ExitCode] = []
 
     def work(api: GatewayApi) -> None:
-        whole, end = _whole(api, task_id), None if timeout is None else clock.monotonic() + timeout
+        full_id, end = _full_id(api, task_id), None if timeout is None else clock.monotonic() + timeout
         while True:
             left = WAIT_S if end is None else max(0, min(WAIT_S, math.ceil(end - clock.monotonic())))
-            row = api.get(f"/api/v1/tasks/{quote(whole)}/result?wait={left}").value
+            row = api.get(f"/api/v1/tasks/{quote(full_id)}/result?wait={left}").value
             if row["ended"]:
                 ends.append(_print_outcome(row, as_json))
                 return
             if end is not None and clock.monotonic() >= end:
-                raise ApiProblem(ExitCode.TIMED_OUT, f"Timeout: {whole} has not ended (state: {row['state']}).")
+                raise ApiProblem(ExitCode.TIMED_OUT, f"Timeout: {full_id} has not ended (state: {row['state']}).")
 
-    ask_gateway(work, _base(target), target.token, as_json)
+    ask_gateway(work, _base_url(target), target.token, as_json)
     return ends[0]
 
 
@@ -98,16 +98,16 @@ def _print_outcome(row: dict[str, Any], as_json: bool) -> ExitCode:
     return printing.failure(error, as_json=as_json, executed=row["executed"] or error.stated)
 
 
-def _base(target: Target) -> str:
+def _base_url(target: Target) -> str:
     parts = urlsplit(str(target.address))
     return f"{parts.scheme}://{parts.netloc}"
 
 
-def _all(api: GatewayApi, state: str, wanted: Mapping[str, str] = MappingProxyType({})) -> list[dict[str, Any]]:
+def _all(api: GatewayApi, state: str, filters: Mapping[str, str] = MappingProxyType({})) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     after: str | None = None
     while True:
-        query = {**wanted, "limit": str(PAGE), "state": state, **({"after": after} if after else {})}
+        query = {**filters, "limit": str(PAGE), "state": state, **({"after": after} if after else {})}
         page = api.get(f"/api/v1/tasks?{urlencode(query)}").value
         rows += page["tasks"]
         after = page["next"]
@@ -115,7 +115,7 @@ def _all(api: GatewayApi, state: str, wanted: Mapping[str, str] = MappingProxyTy
             return rows
 
 
-def _whole(api: GatewayApi, given: str) -> str:
+def _full_id(api: GatewayApi, given: str) -> str:
     """Return a full id unchanged, or the only task whose id begins or ends with `given`."""
     if len(given) == len("tg_") + 26:
         return given

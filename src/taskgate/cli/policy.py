@@ -77,7 +77,7 @@ def test(
         raise typer.Exit(ExitCode.USAGE if found else ExitCode.NOT_FOUND) from None
     for note in tried.notes:
         printing.note(printing.clean(f"note: {loaded.secret_values.text(note)}"))
-    _tell(tried, expect, as_json)
+    _print_decision(tried, expect, as_json)
 
 
 def _is_object(arguments: str) -> bool:
@@ -108,7 +108,7 @@ def rehearse(
         if as_json:
             print(json.dumps(found, ensure_ascii=False))
         else:
-            _tell_rehearsal(found)
+            _print_rehearsal(found)
         if fail_on_change and found["changed"]:
             raise typer.Exit(ExitCode.FAILED)
 
@@ -134,7 +134,7 @@ def _rehearsed(api: GatewayApi, plan: Plan, since: str) -> dict[str, Any]:
         after = page["next"]
 
 
-def _tell_rehearsal(found: dict[str, Any]) -> None:
+def _print_rehearsal(found: dict[str, Any]) -> None:
     if not found["calls"]:
         hint = "" if found["recording"] else " Recording is off: set governance.record."
         printing.note(f"No recorded calls in this period.{hint}")
@@ -150,7 +150,7 @@ def _tell_rehearsal(found: dict[str, Any]) -> None:
         print(printing.clean(f"  {row['calls']:>8}  {name}: {row['before']} -> {row['after']}{why}"))
 
 
-def _tell(tried: Tried, expect: str | None, as_json: bool) -> None:
+def _print_decision(tried: Tried, expect: str | None, as_json: bool) -> None:
     from taskgate.core.governance.decision import Forward, NeedsApproval, action_of, describe
 
     first, last, subject = tried.first, tried.last, tried.subject

@@ -61,7 +61,7 @@ def run_on_demand(config: str | None) -> None:
     try:
         loaded = load_or_default(config)
     except ConfigError as error:
-        _tell_and_leave(str(error), ExitCode.USAGE)
+        _report_and_exit(str(error), ExitCode.USAGE)
     set_up_logs(loaded, "json")
     allow_many_open_files()
     try:
@@ -71,15 +71,15 @@ def run_on_demand(config: str | None) -> None:
         tell_starter("ready")
         return
     except GatewayFault as problem:
-        _tell_and_leave(logs.log.without_secrets(problem.message), ExitCode.USAGE)
+        _report_and_exit(logs.log.without_secrets(problem.message), ExitCode.USAGE)
 
     async def run() -> None:
         with state_folder_errors(loaded):
             house = open_app(loaded, local=True)
         life = Lifecycle(house, LOOPBACK, partial(LocalGateway, address), when_lost=exit_soon)
-        await life.serve(_free(loaded.root.listen.port), lambda _host, _port: tell_starter("ready"))
+        await life.serve(_port_or_free(loaded.root.listen.port), lambda _host, _port: tell_starter("ready"))
 
-    run_or_exit(run, LOOPBACK, _tell_and_leave)
+    run_or_exit(run, LOOPBACK, _report_and_exit)
 
 
 def run_alone(loaded: LoadedConfig, scope: str | None) -> None:
@@ -101,14 +101,14 @@ def _announce_inbox(host: str, port: int) -> None:
     typer.echo(f"Approvals and questions: {url} (taskgate approvals list --gateway {url})", err=True)
 
 
-def _tell_and_leave(why: str, code: ExitCode) -> NoReturn:
-    """The bridge that waits for us is told; the log has it too."""
+def _report_and_exit(why: str, code: ExitCode) -> NoReturn:
+    """Report the error to the bridge that started this process, and log it."""
     tell_starter(f"failed {int(code)} {why}")
     print_and_exit(why, code)
 
 
-def _free(port: int) -> int:
-    """The configured port, or 0 if somebody else has it: bridges need none, and commands read which one it became."""
+def _port_or_free(port: int) -> int:
+    """Return the configured port, or 0 if it is in use. Bridges do not use it, and commands read it from the record."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

@@ -26,8 +26,8 @@ from taskgate.local_gateway import LocalGateway, NoSide, OpenSide, meeting_of
 from taskgate.telemetry import logs
 
 MANY_FILES = 65_536
-ROOM_BYTES = 4 << 20
-LOOK_EVERY_S, TELL_EVERY_S = 1.0, 60.0
+NEEDED_BYTES = 4 << 20
+CHECK_EVERY_S, REPORT_EVERY_S = 1.0, 60.0
 END_WITHIN_S = 1.4
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -39,11 +39,11 @@ def set_up_logs(loaded: LoadedConfig, form: str) -> None:
 
 def allow_many_open_files() -> None:
     """Raise the limit of open files, which is often 1,024: every caller and every running call needs a connection."""
-    allowed, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = MANY_FILES if most == resource.RLIM_INFINITY else min(most, MANY_FILES)
-    if allowed != resource.RLIM_INFINITY and allowed < wanted:
+    allowed, maximum = resource.getrlimit(resource.RLIMIT_NOFILE)
+    limit = MANY_FILES if maximum == resource.RLIM_INFINITY else min(maximum, MANY_FILES)
+    if allowed != resource.RLIM_INFINITY and allowed < limit:
         with suppress(ValueError, OSError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
+            resource.setrlimit(resource.RLIMIT_NOFILE, (limit, maximum))
 
 
 def claim_local_address(loaded: LoadedConfig) -> OpenSide:
@@ -56,20 +56,20 @@ def claim_local_address(loaded: LoadedConfig) -> OpenSide:
 
 async def wait_for_disk_space(loaded: LoadedConfig) -> None:
     """Wait for disk space. Exiting instead could lead an operator to another state folder, away from accepted tasks."""
-    told = 0.0
+    next_report = 0.0
     while _disk_is_full(loaded):
-        if clock.monotonic() >= told:
-            told = clock.monotonic() + TELL_EVERY_S
+        if clock.monotonic() >= next_report:
+            next_report = clock.monotonic() + REPORT_EVERY_S
             text = f"{_disk_full_message(loaded)} The gateway starts as soon as there is space."
             logs.log.error(text)
-        await clock.sleep(LOOK_EVERY_S)
+        await clock.sleep(CHECK_EVERY_S)
 
 
 def _disk_is_full(loaded: LoadedConfig) -> bool:
     """Whether a file of a few megabytes cannot be written. Other errors of the folder appear when it is used."""
     try:
         with tempfile.TemporaryFile(dir=loaded.state_dir) as probe:
-            probe.write(bytes(ROOM_BYTES))
+            probe.write(bytes(NEEDED_BYTES))
             probe.flush()
     except OSError as problem:
         return problem.errno in FULL
@@ -77,8 +77,8 @@ def _disk_is_full(loaded: LoadedConfig) -> bool:
 
 
 def _disk_full_message(loaded: LoadedConfig) -> str:
-    room = f"{ROOM_BYTES >> 20} MB"
-    return f"No space left on the disk of the state folder {loaded.state_dir}: free at least {room}."
+    needed = f"{NEEDED_BYTES >> 20} MB"
+    return f"No space left on the disk of the state folder {loaded.state_dir}: free at least {needed}."
 
 
 @contextmanager

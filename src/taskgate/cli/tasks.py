@@ -51,7 +51,7 @@ def list_(
     text: Annotated[str | None, typer.Option(help="Text in the task record.")] = None,
 ) -> None:
     """List tasks: of all callers for operators, otherwise your own."""
-    wanted = {
+    filters = {
         "server": server,
         "tool": tool,
         "caller": caller,
@@ -60,11 +60,11 @@ def list_(
         "until": until,
         "text": text,
     }
-    given = {name: value for name, value in wanted.items() if value is not None}
+    given = {name: value for name, value in filters.items() if value is not None}
     finding = bool(given) or state is not None or everything
     if is_operator(target) or (finding and questions_api(target) is not None):
         # The gateway decides whether this lists all tasks or only those of the token.
-        list_all(target, as_json=as_json, state=state or ("all" if everything else "open"), wanted=given)
+        list_all(target, as_json=as_json, state=state or ("all" if everything else "open"), filters=given)
         return
     if given or state is not None:
         printing.note("Filters need a gateway and a token: use --token or $TASKGATE_TOKEN, or remove the filters.")

@@ -174,11 +174,11 @@ class Workers:
     async def _started(self, place: int, succession: Succession) -> asyncio.subprocess.Process:
         internal = internal_of(place, self._loaded.root.listen.internal, self._sockets)
         given = Inherited(self._listening.fileno(), self._parent, self._ready_said, succession, internal, self._sockets)
-        words = [sys.executable, "-m", "taskgate", "serve", "--inherited", str(given)]
+        command = [sys.executable, "-m", "taskgate", "serve", "--inherited", str(given)]
         if self._loaded.path is not None:
-            words += ["-c", str(self._loaded.path)]
-        words += ["--host", self._listening.getsockname()[0]]
-        return await asyncio.create_subprocess_exec(*words, pass_fds=given[:3], start_new_session=True)
+            command += ["-c", str(self._loaded.path)]
+        command += ["--host", self._listening.getsockname()[0]]
+        return await asyncio.create_subprocess_exec(*command, pass_fds=given[:3], start_new_session=True)
 
 
 def internal_of(place: int, configured: str | None, sockets: str) -> str:

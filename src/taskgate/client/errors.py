@@ -16,7 +16,7 @@ from taskgate.mcp.failures import REFUSALS, Executed
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """Something the server wants from the user of this client: an elicitation, a sampling request or the roots."""
+    """A request of the server to the user of this client: an elicitation, a sampling request or the roots."""
 
     key: str
     method: str
@@ -41,12 +41,12 @@ class ClientError(Exception):
     """The `executed` that the server gave in its error; None if it gave none."""
 
     def call_was_sent_before(self) -> None:
-        """The error is about a call that an earlier request carried. That this request was not handled proves nothing about it."""
+        """Reset `executed` for an error about a call that an earlier request sent: this failure proves nothing about it."""
         if self.stated is None and self.executed == "no":
             self.executed = "maybe"
 
     def no_call_was_sent(self) -> None:
-        """The error came before the call was sent."""
+        """Set `executed` to `no`: the error occurred before the call was sent."""
         self.executed = "no"
 
 
@@ -66,7 +66,7 @@ class CannotConnect(ClientError):
 
 
 class ConnectionLost(ClientError):
-    """The connection broke before the answer came. `executed` is `no` only where that is proven."""
+    """The connection was lost before the response. `executed` is `no` only where that is proven."""
 
     def __init__(self, message: str, executed: str = "maybe") -> None:
         super().__init__(message)
@@ -132,7 +132,7 @@ class VersionUnsupported(ClientError):
 
 
 class ServerError(ClientError):
-    """A JSON-RPC error: the server's own answer, with its code, text and data as they came.
+    """A JSON-RPC error of the server, with its unchanged code, message and data.
 
     `executed` is `data.executed`. Most servers other than a Taskgate gateway give none: then it is `maybe`.
     """
@@ -159,7 +159,7 @@ class TasksNotSupported(ClientError):
 
 
 class InputNeeded(ClientError):
-    """The server asked questions and no callback was given to answer them. The call had begun."""
+    """The server asked questions and there is no callback for them. The call had started."""
 
     def __init__(self, questions: Mapping[str, Question], message: str = "the server asks for input") -> None:
         super().__init__(message)
@@ -167,7 +167,7 @@ class InputNeeded(ClientError):
 
 
 class Refused(ClientError):
-    """Raise this from a callback to tell the server that the user does not want to answer."""
+    """Raise this from a callback if the user refuses to answer."""
 
 
 class TaskError(ClientError):
@@ -187,16 +187,16 @@ class TaskCancelled(TaskError):
 
 
 class TaskNotFound(TaskError):
-    """The server does not know the task: a wrong id, another caller's, or one that is gone."""
+    """The server has no such task: a wrong id, another caller's task, or a deleted one."""
 
 
 class TaskExpired(TaskNotFound):
-    """The task's time to live ran out and the server no longer knows it."""
+    """The task's ttl expired and the server deleted it."""
 
 
 class TaskVanished(TaskNotFound):
-    """The server no longer knows the task although its time to live had not run out."""
+    """The server no longer has the task although its ttl has not expired."""
 
 
 class ServerUnreachable(TaskError):
-    """The server could not be asked about the task for longer than `give_up_after`."""
+    """The task could not be polled for longer than `give_up_after`."""

@@ -73,13 +73,13 @@ class HostedTasks:
         self._on_change = on_change
         self._tasks: dict[str, _Hosted] = {}
 
-    def create(self, wanted: Any, work: Coroutine[Any, Any, dict[str, Any]]) -> dict[str, Any]:
+    def create(self, requested: Any, work: Coroutine[Any, Any, dict[str, Any]]) -> dict[str, Any]:
         """Start `work` as a task and return a CreateTaskResult. Raises ServerError at the limit."""
         self._sweep()
         if len(self._tasks) >= self._limit:
             work.close()
             raise ServerError(-32603, "the client has reached its limit of tasks")
-        hosted = _Hosted(_ttl(wanted))
+        hosted = _Hosted(_ttl(requested))
         self._tasks[hosted.task_id] = hosted
         hosted.runner = asyncio.create_task(self._run(hosted, work), name=f"taskgate-client-hosted-{hosted.task_id}")
         return {"task": hosted.wire()}
@@ -96,7 +96,7 @@ class HostedTasks:
                 return await self._cancel(self._find(params))
             case "tasks/result":
                 return await self._result(self._find(params))
-        raise ServerError(-32601, f"this client does not know {method}")
+        raise ServerError(-32601, f"this client does not support {method}")
 
     async def close(self) -> None:
         runners = [hosted.runner for hosted in self._tasks.values() if hosted.runner is not None]
@@ -154,11 +154,11 @@ class HostedTasks:
             del self._tasks[task_id]
 
 
-def _ttl(wanted: Any) -> int:
-    asked = wanted.get("ttl") if isinstance(wanted, Mapping) else None
-    if isinstance(asked, bool) or not isinstance(asked, int) or asked <= 0:
+def _ttl(requested: Any) -> int:
+    ttl = requested.get("ttl") if isinstance(requested, Mapping) else None
+    if isinstance(ttl, bool) or not isinstance(ttl, int) or ttl <= 0:
         return DEFAULT_TTL_MS
-    return min(asked, LONGEST_TTL_MS)
+    return min(ttl, LONGEST_TTL_MS)
 
 
 def _now() -> str:

@@ -6,6 +6,7 @@ Reads only; `streamable_http` decides what to do about it.
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass, field
 
 from taskgate.client.errors import (
     CannotConnect,
@@ -30,19 +31,17 @@ LONGEST_RETRY_MS = 3_600_000
 _NEVER_CONNECTED = (Stage.RESOLVE, Stage.CONNECT, Stage.TLS)
 
 
+@dataclass(slots=True, eq=False)
 class MessageStream:
     """Reads one event stream: keeps the response to the request, and passes other messages to `deliver`."""
 
-    __slots__ = ("_deliver", "_opened", "_request_id", "has_begun", "last_id", "response", "retry_ms")
-
-    def __init__(self, request_id: int | str | None, deliver: Deliver, opened: asyncio.Event | None = None) -> None:
-        self._request_id = request_id
-        self._deliver = deliver
-        self._opened = opened
-        self.response: Message | None = None
-        self.has_begun = False
-        self.last_id: str | None = None
-        self.retry_ms: int | None = None
+    _request_id: int | str | None
+    _deliver: Deliver
+    _opened: asyncio.Event | None = None
+    response: Message | None = field(default=None, init=False)
+    has_begun: bool = field(default=False, init=False)
+    last_id: str | None = field(default=None, init=False)
+    retry_ms: int | None = field(default=None, init=False)
 
     def on_head(self, head: HttpHead) -> None:
         self.has_begun = is_event_stream(head)

@@ -36,7 +36,7 @@ class Inbound:
         self._listeners: dict[str, list[Listener]] = {}
         self._requests: dict[str, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._hosted = HostedTasks(options.max_hosted_tasks, self._tell_status)
+        self._hosted = HostedTasks(options.max_hosted_tasks, self._notify_status)
 
     def on(self, method: str, listener: Listener) -> Callable[[], None]:
         """Call `listener` with the params of each notification. Returns a function that removes it."""
@@ -60,9 +60,9 @@ class Inbound:
     def dispatch(self, method: str, params: Mapping[str, Any]) -> None:
         """Call all listeners of a notification."""
         for listener in (*self._listeners.get(method, ()),):
-            self._tell(listener, params)
+            self._call_listener(listener, params)
         if self._options.on_notification is not None:
-            self._tell(self._options.on_notification, method, params)
+            self._call_listener(self._options.on_notification, method, params)
 
     def spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         """Run `work` in the background; it is cancelled when the session closes."""
@@ -109,7 +109,7 @@ class Inbound:
         if method in _TASK_METHODS:
             return await self._hosted.serve(method, params)
         if method not in (ELICITATION, SAMPLING, ROOTS):
-            raise ServerError(-32601, f"this client does not know {method}")
+            raise ServerError(-32601, f"this client does not support {method}")
         question = Question(str(request_id), method, params, _related_task(params))
         if isinstance(params.get("task"), dict) and self._options.tasks and method != ROOTS:
             return self._hosted.create(params["task"], self._answering.answer(question))
@@ -132,7 +132,7 @@ class Inbound:
         if task is not None:
             task.cancel()
 
-    def _tell(self, listener: Callable[..., Any], *arguments: Any) -> None:
+    def _call_listener(self, listener: Callable[..., Any], *arguments: Any) -> None:
         try:
             outcome = listener(*arguments)
         except Exception:  # around one notification: listeners are user code
@@ -141,7 +141,7 @@ class Inbound:
         if inspect.iscoroutine(outcome):
             self.spawn(outcome)
 
-    def _tell_status(self, task: dict[str, Any]) -> None:
+    def _notify_status(self, task: dict[str, Any]) -> None:
         self.spawn(self._reply({"jsonrpc": "2.0", "method": "notifications/tasks/status", "params": task}))
 
     def _done(self, task: asyncio.Task[Any]) -> None:

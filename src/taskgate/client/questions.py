@@ -40,9 +40,9 @@ class Answering:
         self._parked: dict[str, tuple[Question, asyncio.Future[Mapping[str, Any]]]] = {}
         self._parked_listeners: list[Callable[[Question], None]] = []
 
-    def on_parked(self, told: Callable[[Question], None]) -> None:
+    def on_parked(self, listener: Callable[[Question], None]) -> None:
         """Call a listener for each question that is parked from now on."""
-        self._parked_listeners.append(told)
+        self._parked_listeners.append(listener)
 
     @property
     def by_hand(self) -> bool:
@@ -101,12 +101,12 @@ class Answering:
         if not self._options.answer_by_hand:
             if question.method in (ELICITATION, SAMPLING):
                 raise ServerError(-32602, f"this client did not declare {question.method.partition('/')[0]}")
-            raise ServerError(-32601, f"this client does not know {question.method}")
+            raise ServerError(-32601, f"this client does not support {question.method}")
         future: asyncio.Future[Mapping[str, Any]] = asyncio.get_running_loop().create_future()
         self._parked[question.key] = (question, future)
         try:
-            for told in self._parked_listeners:
-                told(question)
+            for listener in self._parked_listeners:
+                listener(question)
             return await future
         finally:
             self._parked.pop(question.key, None)

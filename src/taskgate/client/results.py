@@ -140,13 +140,11 @@ class TaskUpdate:
     raw: Mapping[str, Any] = field(default_factory=dict)
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class ToolResult:
     """The result of a tool. `raw` is the unchanged result object of the server."""
 
-    __slots__ = ("raw",)
-
-    def __init__(self, raw: dict[str, Any]) -> None:
-        self.raw = raw
+    raw: dict[str, Any]
 
     @property
     def content(self) -> list[dict[str, Any]]:

@@ -60,9 +60,9 @@ class Subscriptions:
             with contextlib.suppress(asyncio.CancelledError):
                 await stream
 
-    def _change(self, wanted: set[str], more: set[str]) -> None:
-        if not more <= wanted:
-            wanted |= more
+    def _change(self, current: set[str], added: set[str]) -> None:
+        if not added <= current:
+            current |= added
             self._reopen()
 
     def _reopen(self) -> None:

@@ -11,6 +11,7 @@ import inspect
 import threading
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from taskgate.client import connect as asynchronous
@@ -49,11 +50,11 @@ class _LoopThread:
 _thread = _LoopThread()
 
 
+@dataclass(slots=True, eq=False)
 class TaskHandle:
     """The blocking version of `taskgate.client.TaskHandle`."""
 
-    def __init__(self, handle: AsyncTaskHandle) -> None:
-        self._handle = handle
+    _handle: AsyncTaskHandle
 
     @property
     def task_id(self) -> str | None:
@@ -85,11 +86,11 @@ class TaskHandle:
         _thread.run(self._handle.answer(answers))
 
 
+@dataclass(slots=True, eq=False)
 class Session:
     """The blocking version of `taskgate.client.Session`. `.asynchronous` is the underlying session."""
 
-    def __init__(self, session: AsyncSession) -> None:
-        self.asynchronous = session
+    asynchronous: AsyncSession
 
     @property
     def server_info(self) -> Mapping[str, Any]:

@@ -60,7 +60,7 @@ class TaskHandle:
         self._message = task.message if task else None
         self._readers, self._expiry = UpdateReaders(), Expiry()
         self._patience = Patience(following.options)
-        self._questions = TaskQuestions(following, task.task_id if task else "", self._tell)
+        self._questions = TaskQuestions(following, task.task_id if task else "", self._publish)
         self._ended = asyncio.Event()
         self._outcome: ToolResult | ClientError | None = None
         self._fetching: asyncio.Task[ToolResult] | None = None
@@ -184,7 +184,7 @@ class TaskHandle:
             or (task.status, task.message) != (old.status, old.message)
             or task.questions.keys() - old.questions
         ):
-            self._tell()
+            self._publish()
         if task.progress is not None and task.progress != self._progress and not task.status.is_terminal:
             self.report(task.progress)
         if task.status.is_terminal:
@@ -198,13 +198,13 @@ class TaskHandle:
         if not self._ended.is_set():
             self._progress = progress
             self._message = progress.message or self._message
-            self._tell()
+            self._publish()
             if self._on_progress is not None:
                 self._on_progress(progress)
 
     def parked(self) -> None:
         """Notify readers that a question of this task was parked for `answer()`."""
-        self._tell()
+        self._publish()
 
     def lose(self, failure: ClientError) -> None:
         """End the handle with an error, because the task is lost or deleted."""
@@ -308,7 +308,7 @@ class TaskHandle:
 
     def _finish(self) -> None:
         self._ended.set()
-        self._readers.tell(None)
+        self._readers.publish(None)
         self._following.ended(self, self._token)
 
     def _gone(self, task: Task) -> ClientError:
@@ -323,12 +323,12 @@ class TaskHandle:
             return wait
         self._expiry.note_warning()
         update = self._update(f"task {self.task_id} expires in {max(0.0, self.expires_in or 0.0):.0f} s")
-        self._readers.tell(update)
+        self._readers.publish(update)
         self._following.warn(update)
         return None
 
-    def _tell(self, warning: str | None = None) -> None:
-        self._readers.tell(self._update(warning))
+    def _publish(self, warning: str | None = None) -> None:
+        self._readers.publish(self._update(warning))
 
     def _update(self, warning: str | None = None) -> TaskUpdate:
         task, progress = self._task, self._progress or Progress(0.0)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from taskgate.client.errors import ClientError, Question, Refused, ServerError
@@ -16,15 +17,15 @@ from taskgate.client.questions import ELICITATION
 from taskgate.client.results import Task
 
 
+@dataclass(slots=True, eq=False)
 class TaskQuestions:
     """The open and answered questions of one task."""
 
-    __slots__ = ("_answered", "_answering", "_following", "_task_id", "_tell")
-
-    def __init__(self, following: Follower, task_id: str, tell: Callable[[str | None], None]) -> None:
-        self._following, self._task_id, self._tell = following, task_id, tell
-        self._answered: set[str] = set()
-        self._answering: asyncio.Task[None] | None = None
+    _following: Follower
+    _task_id: str
+    _warn: Callable[[str | None], None]
+    _answered: set[str] = field(default_factory=set, init=False)
+    _answering: asyncio.Task[None] | None = field(default=None, init=False)
 
     def open_ones(self, task: Task | None) -> dict[str, Question]:
         if task is None or task.status.is_terminal:
@@ -60,7 +61,7 @@ class TaskQuestions:
                     answers[key] = {"action": "cancel"}
                 else:  # the protocol has no refusal here; the task keeps waiting, and the program gets a warning
                     self._answered.add(key)
-                    self._tell(f"a question was refused: {error}")
+                    self._warn(f"a question was refused: {error}")
         if answers:
             await self._send(answers)
 

@@ -22,7 +22,7 @@ class UpdateReaders:
     def __init__(self) -> None:
         self._queues: list[asyncio.Queue[TaskUpdate | None]] = []
 
-    def tell(self, update: TaskUpdate | None) -> None:
+    def publish(self, update: TaskUpdate | None) -> None:
         """Pass an update to all readers; None ends them."""
         for queue in self._queues:
             if queue.full():

@@ -103,13 +103,13 @@ class Places:
         return Mark(self._name, line, offset - self._starts[line - 1] + 1)
 
 
+@dataclass(slots=True)
 class _Scanner:
-    def __init__(self, text: str, max_values: int) -> None:
-        self._text = text
-        self._max_values = max_values
-        self._at = 0
-        self._stack: list[_Open] = []
-        self._count = 0
+    _text: str
+    _max_values: int
+    _at: int = 0
+    _stack: list[_Open] = field(default_factory=list)
+    _count: int = 0
 
     def run(self) -> Value:
         while True:

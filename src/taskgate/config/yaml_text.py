@@ -52,16 +52,16 @@ def read_yaml(text: str, name: str) -> Node | None:
         raise ConfigError([Problem(name, 0, 0, "", f"not readable as YAML ({str(error)[:200]})")]) from None
 
 
+@dataclass(slots=True)
 class _Builder:
     """Builds a tree from the stream of YAML events, without recursion."""
 
-    def __init__(self, name: str) -> None:
-        self._name = name
-        self._stack: list[_Open] = []
-        self._anchors: dict[str, Node] = {}
-        self._size = 0
-        self._root: Node | None = None
-        self._documents = 0
+    _name: str
+    _stack: list[_Open] = field(default_factory=list)
+    _anchors: dict[str, Node] = field(default_factory=dict)
+    _size: int = 0
+    _root: Node | None = None
+    _documents: int = 0
 
     def build(self, events: Iterator[Any]) -> Node | None:
         for event in events:

@@ -1,1 +1,1 @@
-"""A small real MCP server that comes with Taskgate, so that it can be tried without any configuration."""
+"""A small MCP server that is bundled with Taskgate, for trying it without a configuration."""

@@ -1,7 +1,7 @@
-"""The bundled demo server: a handful of files in memory, a slow report, and a tool that asks a question.
+"""The bundled demo server: a few files in memory, a slow report, and a tool that asks a question.
 
-It speaks MCP 2025-11-25 over standard input and output, written out by hand in one page so that a newcomer can read what goes
-over the wire. Run it with `python -m taskgate.demo.files`.
+It implements MCP 2025-11-25 over stdin and stdout without an SDK, so that the messages are easy to read. Run it with
+`python -m taskgate.demo.files`.
 """
 
 from __future__ import annotations
@@ -40,10 +40,12 @@ TOOLS = [
 
 
 class DemoServer:
+    """Reads requests from stdin and writes responses to stdout."""
+
     def __init__(self) -> None:
         self.files = dict(FILES)
         self._numbers = itertools.count(1)
-        self._asked: dict[int, asyncio.Future[Any]] = {}
+        self._pending: dict[int, asyncio.Future[Any]] = {}
         self._running: dict[Any, asyncio.Task[None]] = {}
 
     async def run(self) -> None:
@@ -56,7 +58,7 @@ class DemoServer:
 
     def _take(self, message: dict[str, Any]) -> None:
         if "method" not in message:
-            waiting = self._asked.pop(message.get("id", 0), None)
+            waiting = self._pending.pop(message.get("id", 0), None)
             if waiting is not None and not waiting.done():
                 waiting.set_result(message.get("result") or {"action": "cancel"})
         elif "id" in message:
@@ -138,12 +140,12 @@ class DemoServer:
         }
         answer = await self._ask("elicitation/create", {"message": "What is your name?", "requestedSchema": schema})
         if answer.get("action") != "accept":
-            return _text("You would rather not say. Hello anyway!")
+            return _text("No name given. Hello anyway!")
         return _text(f"Hello, {answer['content']['name']}!")
 
     async def _ask(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
         number = next(self._numbers)
-        answer = self._asked[number] = asyncio.get_running_loop().create_future()
+        answer = self._pending[number] = asyncio.get_running_loop().create_future()
         self._send({"jsonrpc": "2.0", "id": number, "method": method, "params": params})
         result: dict[str, Any] = await answer
         return result

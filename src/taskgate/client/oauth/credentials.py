@@ -58,13 +58,13 @@ async def obtain(fetcher: Fetcher, authority: Authority, introduction: Introduct
 
 
 async def _register(fetcher: Fetcher, authority: Authority, introduction: Introduction) -> Credentials:
-    wanted = _method(authority)
+    preferred = _method(authority)
     body: dict[str, Any] = {
         "client_name": introduction.client_name,
         "redirect_uris": [introduction.redirect_uri],
         "grant_types": ["authorization_code", "refresh_token"],
         "response_types": ["code"],
-        "token_endpoint_auth_method": wanted,
+        "token_endpoint_auth_method": preferred,
         "application_type": "native",
     }
     reply = await fetcher.post_json(str(authority.registration_endpoint), body)
@@ -75,7 +75,7 @@ async def _register(fetcher: Fetcher, authority: Authority, introduction: Introd
     return Credentials(
         given["client_id"],
         secret if isinstance(secret, str) else None,
-        method if isinstance(method, str) else wanted,
+        method if isinstance(method, str) else preferred,
     )
 
 

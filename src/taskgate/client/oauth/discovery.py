@@ -61,9 +61,9 @@ def _check_resource(url: str, resource: Any) -> None:
     """Reject metadata of another resource, which could redirect the login (RFC 9728, section 3.3)."""
     if resource is None:
         return
-    wanted, given = urlsplit(url), urlsplit(str(resource))
-    same_origin = (wanted.scheme, wanted.netloc) == (given.scheme, given.netloc)
-    inside = (wanted.path.rstrip("/") + "/").startswith(given.path.rstrip("/") + "/")
+    requested, given = urlsplit(url), urlsplit(str(resource))
+    same_origin = (requested.scheme, requested.netloc) == (given.scheme, given.netloc)
+    inside = (requested.path.rstrip("/") + "/").startswith(given.path.rstrip("/") + "/")
     if not same_origin or not inside:
         raise LoginFailed(f"the resource metadata is for {resource!r}, not for {url!r}")
 
@@ -102,9 +102,9 @@ def _authority(issuer: str, resource: str, described: dict[str, Any], metadata: 
         metadata["authorization_endpoint"],
         metadata["token_endpoint"],
         registration if isinstance(registration, str) else None,
-        _words(scopes) if isinstance(scopes, list) else None,
-        _words(metadata.get("scopes_supported")),
-        _words(metadata.get("token_endpoint_auth_methods_supported")),
+        _strings(scopes) if isinstance(scopes, list) else None,
+        _strings(metadata.get("scopes_supported")),
+        _strings(metadata.get("token_endpoint_auth_methods_supported")),
         metadata.get("client_id_metadata_document_supported") is True,
         metadata.get("authorization_response_iss_parameter_supported") is True,
     )
@@ -126,5 +126,5 @@ def _origin(url: str) -> str:
     return f"{parts.scheme}://{parts.netloc}"
 
 
-def _words(value: Any) -> tuple[str, ...]:
-    return tuple(str(word) for word in value) if isinstance(value, list) else ()
+def _strings(value: Any) -> tuple[str, ...]:
+    return tuple(str(item) for item in value) if isinstance(value, list) else ()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
@@ -22,11 +23,11 @@ LOOPBACK = ("127.0.0.1", "::1", "localhost")
 SECONDS, MOST_BYTES = 10.0, 1_048_576
 
 
+@dataclass(frozen=True, slots=True)
 class Fetcher:
     """Sends the HTTP requests of a login."""
 
-    def __init__(self, tls: ssl.SSLContext | None = None) -> None:
-        self._tls = tls
+    tls: ssl.SSLContext | None = None
 
     async def get_json(self, url: str) -> dict[str, Any] | None:
         """Return the JSON object at `url`, or None. Raises LoginFailed or a connection error."""
@@ -49,7 +50,7 @@ class Fetcher:
             target = Target.parse(url, {"accept": "application/json", **headers})
         except ValueError as error:
             raise LoginFailed(f"{url!r} is not a valid URL: {error}") from error
-        client = HttpClient(connect_timeout_s=SECONDS, max_response_bytes=MOST_BYTES, ssl_context=self._tls)
+        client = HttpClient(connect_timeout_s=SECONDS, max_response_bytes=MOST_BYTES, ssl_context=self.tls)
         try:
             return await client.exchange(target, verb, (), body, deadline_s=SECONDS)
         except HttpFailure as failure:

@@ -95,7 +95,7 @@ class OAuth:
     async def _authorize(self, authority: Authority, credentials: Credentials, scope: str | None) -> dict[str, Any]:
         verifier, state = secrets.token_urlsafe(48), secrets.token_urlsafe(24)
         digest = hashlib.sha256(verifier.encode()).digest()
-        asked = {
+        query = {
             "response_type": "code",
             "client_id": credentials.client_id,
             "redirect_uri": self._introduction.redirect_uri,
@@ -107,7 +107,7 @@ class OAuth:
         joint = "&" if urlsplit(authority.authorization_endpoint).query else "?"
         if not may_be_opened(authority.authorization_endpoint):
             raise LoginFailed("the login page is not an http or https URL; it was not opened")
-        returned = await self._visit(f"{authority.authorization_endpoint}{joint}{urlencode(asked)}")
+        returned = await self._visit(f"{authority.authorization_endpoint}{joint}{urlencode(query)}")
         form = {
             "grant_type": "authorization_code",
             "code": read_code(returned, state, authority),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import fcntl
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
@@ -39,12 +39,12 @@ class Held:
     change: FileChange
 
 
+@dataclass(slots=True)
 class Takeover:
     """Changes that are reverted by `end`."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._held: list[Held] = []
+    _folder: Path
+    _held: list[Held] = field(default_factory=list, init=False)
 
     def begin(self, changes: list[FileChange]) -> None:
         """Lock all files, then change them. On failure all changes are reverted."""
