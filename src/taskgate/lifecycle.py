@@ -23,7 +23,7 @@ from taskgate.assembly.identity import ConfiguredLogin
 from taskgate.assembly.listener import listener_tls
 from taskgate.config.load import LoadedConfig, load
 from taskgate.config.problems import ConfigError
-from taskgate.config.truncation import refuse_half_written
+from taskgate.config.truncation import refuse_truncated
 from taskgate.core.errors import Executed, GatewayFault, TaskgateError
 from taskgate.core.identity.caller import OPERATOR
 from taskgate.core.readiness import judge_readiness
@@ -381,7 +381,7 @@ class Lifecycle:
                 await self._wait_until_written(file)
             loaded = await asyncio.to_thread(load, path)
             hide = loaded.secret_values
-            refuse_half_written(self.app.loaded, loaded)
+            refuse_truncated(self.app.loaded, loaded)
             check_exposure(loaded.root, self._host)
             self.app.reload(loaded)
         except (ConfigError, TaskgateError, ValueError) as error:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from taskgate.config import ConfigError, load_text
-from taskgate.config.model.durations import duration, milliseconds, spell
+from taskgate.config.model.durations import duration, format_duration, milliseconds
 from taskgate.config.model.values import pattern_fault, server_id_fault
 from taskgate.config.server_forms import slug
 
@@ -60,7 +60,7 @@ def test_a_key_in_milliseconds_refuses_the_rest(value: object) -> None:
 
 @given(st.integers(0, 10**10))
 def test_a_spelled_length_reads_back_as_the_same(ms: int) -> None:
-    assert duration(spell(timedelta(milliseconds=ms))) == timedelta(milliseconds=ms)
+    assert duration(format_duration(timedelta(milliseconds=ms))) == timedelta(milliseconds=ms)
 
 
 @given(st.text(max_size=30))

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from taskgate.config import ConfigError, load
-from taskgate.config.truncation import refuse_half_written
+from taskgate.config.truncation import refuse_truncated
 
 WHOLE = """schema: 1
 servers: {files: {command: python}, more: {command: python}}
@@ -27,7 +27,7 @@ def refused(tmp_path: Path, before: str, after: str) -> str:
     in_force = load(path, {})
     path.write_text(after)
     try:
-        refuse_half_written(in_force, load(path, {}))
+        refuse_truncated(in_force, load(path, {}))
     except ConfigError as error:
         return str(error)
     return ""
@@ -89,14 +89,14 @@ def test_a_policy_or_a_record_that_lost_its_end_is_refused(tmp_path: Path, name:
     path = tmp_path / "taskgate.yaml"
     path.write_text(text)
     in_force = load(path, {})
-    refuse_half_written(in_force, load(path, {}))
+    refuse_truncated(in_force, load(path, {}))
     shorter = whole[: whole.rstrip().rindex("\n") + 1]
     for cut in ("", "\n", shorter, shorter.rstrip()):
         beside.write_text(cut)
         with pytest.raises(ConfigError, match=beside.name):
-            refuse_half_written(in_force, load(path, {}))
+            refuse_truncated(in_force, load(path, {}))
     for meant in (shorter + ("// ...\n" if name.endswith("cedar") else "...\n"), whole + "\n", "# another\n" + whole):
         beside.write_text(meant)
-        refuse_half_written(in_force, load(path, {}))
+        refuse_truncated(in_force, load(path, {}))
     beside.unlink() if name.endswith("yaml") else None
-    refuse_half_written(in_force, load(path, {}))
+    refuse_truncated(in_force, load(path, {}))

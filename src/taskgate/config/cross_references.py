@@ -34,27 +34,29 @@ class References:
     problems: list[Problem] = field(default_factory=list)
     warnings: list[Problem] = field(default_factory=list)
 
-    def unknown(self, mark: Mark, key: str, what: str, word: str, known: list[str], *, lenient: bool = False) -> None:
-        hint = did_you_mean(word, known) or (f"defined: {one_of(known)}" if known else "none is defined")
+    def unknown(
+        self, mark: Mark, key: str, what: str, reference: str, known: list[str], *, lenient: bool = False
+    ) -> None:
+        hint = did_you_mean(reference, known) or (f"defined: {one_of(known)}" if known else "none is defined")
         (self.warnings if lenient else self.problems).append(
-            problem_at(mark, key, f'there is no {what} "{word}"', hint)
+            problem_at(mark, key, f'there is no {what} "{reference}"', hint)
         )
 
     def server(self, node: Node, key: str) -> None:
-        word = text_of(node)
-        if word is None or word == "*" or word in self.servers:
+        reference = text_of(node)
+        if reference is None or reference == "*" or reference in self.servers:
             return
-        if not GLOB_CHARACTERS & set(word):
-            self.unknown(node.mark, key, "server", word, list(self.servers), lenient=self.lenient)
-        elif not self.selected_by(word, node.mark, key):
+        if not GLOB_CHARACTERS & set(reference):
+            self.unknown(node.mark, key, "server", reference, list(self.servers), lenient=self.lenient)
+        elif not self.selected_by(reference, node.mark, key):
             self.warnings.append(
-                problem_at(node.mark, key, f'no server matches "{word}"', "check the pattern; it selects nothing")
+                problem_at(node.mark, key, f'no server matches "{reference}"', "check the pattern; it selects nothing")
             )
 
-    def selected_by(self, word: str, mark: Mark, key: str) -> list[str]:
+    def selected_by(self, reference: str, mark: Mark, key: str) -> list[str]:
         """Return the servers that match an id or a glob."""
         try:
-            glob = Glob.compile(word)
+            glob = Glob.compile(reference)
         except PatternError as error:
             self.problems.append(problem_at(mark, key, error.message))
             return list(self.servers)
@@ -82,9 +84,9 @@ class References:
         """Return the server of each tool name prefix."""
         shown = {name: name for name in self.servers}
         for name, entry in self.servers.items():
-            word = entry.value.text("namespace") if isinstance(entry.value, Mapping) else None
-            if word is not None:
-                shown[word] = name
+            reference = entry.value.text("namespace") if isinstance(entry.value, Mapping) else None
+            if reference is not None:
+                shown[reference] = name
         return shown
 
 
@@ -147,11 +149,11 @@ def _check_order_of_rules(found: References, rules: tuple[Node, ...]) -> None:
 
 
 def _check_workflow(found: References, owner: Mapping, key: str) -> None:
-    word = owner.text("approval")
+    reference = owner.text("approval")
     workflows = found.root.map("approval").entries
-    if word is not None and word not in workflows:
+    if reference is not None and reference not in workflows:
         found.unknown(
-            owner.entries["approval"].value.mark, f"{key}.approval", "approval workflow", word, list(workflows)
+            owner.entries["approval"].value.mark, f"{key}.approval", "approval workflow", reference, list(workflows)
         )
 
 
@@ -161,13 +163,13 @@ def _check_namespaces(found: References) -> None:
     for name, entry in found.servers.items():
         if not isinstance(entry.value, Mapping):
             continue
-        word = entry.value.text("namespace")
-        if word is None:
+        reference = entry.value.text("namespace")
+        if reference is None:
             continue
-        owner = owners.setdefault(word.casefold(), name)
+        owner = owners.setdefault(reference.casefold(), name)
         if owner != name:
             mark = entry.value.entries["namespace"].value.mark
-            message = f'the prefix "{word}" is already used by server "{owner}"'
+            message = f'the prefix "{reference}" is already used by server "{owner}"'
             found.problems.append(problem_at(mark, f"servers.{name}.namespace", message, "choose another"))
 
 
@@ -238,23 +240,25 @@ def _check_selection(found: References, owner: Mapping, key: str, *lists: str) -
 def _check_defaults_allowed(found: References, scope: Mapping, key: str) -> None:
     if "allowed_servers" not in scope.entries:
         return
-    allowed = [word for node, _ in each(scope.get("allowed_servers"), "") if (word := text_of(node)) is not None]
+    allowed = [
+        reference for node, _ in each(scope.get("allowed_servers"), "") if (reference := text_of(node)) is not None
+    ]
     if "*" in allowed:
         return
-    globs = [glob for word in allowed if (glob := glob_of(word)) is not None]
+    globs = [glob for reference in allowed if (glob := glob_of(reference)) is not None]
     for node, where in each(scope.get("default_servers"), f"{key}.default_servers"):
-        word = text_of(node)
-        if word == "*":
+        reference = text_of(node)
+        if reference == "*":
             hint = "name the servers, or remove allowed_servers"
             found.problems.append(problem_at(node.mark, where, '"*" includes servers outside allowed_servers', hint))
-        elif word is not None and word not in allowed and not any(glob.matches(word) for glob in globs):
+        elif reference is not None and reference not in allowed and not any(glob.matches(reference) for glob in globs):
             hint = "add it there, or remove it here"
-            found.problems.append(problem_at(node.mark, where, f'"{word}" is not in allowed_servers', hint))
+            found.problems.append(problem_at(node.mark, where, f'"{reference}" is not in allowed_servers', hint))
 
 
-def glob_of(word: str) -> Glob | None:
+def glob_of(reference: str) -> Glob | None:
     try:
-        return Glob.compile(word)
+        return Glob.compile(reference)
     except PatternError:
         return None
 
@@ -270,8 +274,8 @@ def _check_tokens(found: References) -> None:
         if scope is not None and scope not in scopes:
             found.unknown(token.entries["scope"].value.mark, f"{key}.scope", "scope", scope, list(scopes))
         for name in ("id", "sha256"):
-            word = (token.text(name) or "").lower()
-            if word and seen.setdefault((name, word), position) != position:
+            reference = (token.text(name) or "").lower()
+            if reference and seen.setdefault((name, reference), position) != position:
                 mark = token.entries[name].value.mark
                 found.problems.append(problem_at(mark, f"{key}.{name}", "is used by two tokens", "give each its own"))
     _check_auth(found)
@@ -304,11 +308,11 @@ def _check_approvers(found: References) -> None:
     for entry in found.root.map("approval"):
         approvers = entry.value.get("approvers") if isinstance(entry.value, Mapping) else None
         for node, where in each(approvers, f"approval.{entry.key}.approvers"):
-            word = text_of(node)
-            if word is None or word in ("*", "operator") or word.startswith(("group:", "role:")):
+            reference = text_of(node)
+            if reference is None or reference in ("*", "operator") or reference.startswith(("group:", "role:")):
                 continue
-            if word not in known:
-                found.unknown(node.mark, where, "token with the id", word, known, lenient=True)
+            if reference not in known:
+                found.unknown(node.mark, where, "token with the id", reference, known, lenient=True)
 
 
 def _check_people(found: References) -> None:
@@ -316,9 +320,9 @@ def _check_people(found: References) -> None:
     owner: dict[str, str] = {}
     for entry in found.root.map("people"):
         for node, where in each(entry.value, f"people.{entry.key}"):
-            word = text_of(node)
-            if word is not None and owner.setdefault(word, entry.key) != entry.key:
-                message = f'"{word}" is also an identity of {owner[word]}'
+            reference = text_of(node)
+            if reference is not None and owner.setdefault(reference, entry.key) != entry.key:
+                message = f'"{reference}" is also an identity of {owner[reference]}'
                 found.problems.append(problem_at(node.mark, where, message, "assign each identity to one person"))
 
 
@@ -328,8 +332,8 @@ def _check_versions(found: References) -> None:
         if not isinstance(entry.value, Mapping):
             continue
         program = (entry.value.text("command") or "").rpartition("/")[2]
-        words = [text_of(node) or "" for node in entry.value.list("args")]
-        package = next((word for word in words if not word.startswith("-")), None)
+        arguments = [text_of(node) or "" for node in entry.value.list("args")]
+        package = next((argument for argument in arguments if not argument.startswith("-")), None)
         is_pinned = package is None or package.startswith((".", "/", "~")) or bool(_VERSION & set(package[1:]))
         if program in _RUNNERS and not is_pinned:
             message = f"{program} runs the newest version of {package}, which may change between starts"

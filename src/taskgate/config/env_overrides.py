@@ -26,7 +26,7 @@ FORMER_PREFIX = "THOUGHTGATE_"
 """Prefix of ThoughtGate's variables. This gateway reads the same settings under its own prefix."""
 
 
-def former_variables(environment: Environment[str, str]) -> list[Problem]:
+def ignored_variables(environment: Environment[str, str]) -> list[Problem]:
     """Return a warning for each set variable with the former prefix, which has no effect."""
     found = []
     for variable in sorted(name for name in environment if name.startswith(FORMER_PREFIX)):

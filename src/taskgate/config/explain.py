@@ -15,9 +15,9 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from taskgate.config.env_overrides import FORCE_REQUIRED, FORMER_PREFIX, NUMBERS
-from taskgate.config.introspection import bare, inner, is_section, key_of, variants, words_of
+from taskgate.config.introspection import bare, inner, is_section, key_of, literal_values, variants
 from taskgate.config.json_schema import EDITOR_COMMENT
-from taskgate.config.model.durations import spell
+from taskgate.config.model.durations import format_duration
 from taskgate.config.model.gateway_file import GatewayFile
 from taskgate.folders import STATE_VARIABLE
 
@@ -145,7 +145,7 @@ def _type(field: FieldInfo) -> str:
 
 
 def _type_of(annotation: Any, hints: str) -> str:
-    if words := words_of(annotation):
+    if words := literal_values(annotation):
         return ", ".join(f"`{word}`" for word in words)
     if (held := inner(annotation)) is not None:
         kind = "list" if _is_list(annotation) else "map"
@@ -174,7 +174,7 @@ def _spelled(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, timedelta):
-        return spell(value)
+        return format_duration(value)
     if isinstance(value, BaseModel):
         return str(getattr(value, "type", "{}"))
     if isinstance(value, (tuple, list)):

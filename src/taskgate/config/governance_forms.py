@@ -13,7 +13,7 @@ from taskgate.config.tree import Entry, Mapping, Node, Scalar, Sequence
 _LATER_AUTH = frozenset({"mtls", "oidc"})
 
 
-def gather_governance(root: Mapping) -> tuple[Mapping, list[Problem]]:
+def normalize_governance(root: Mapping) -> tuple[Mapping, list[Problem]]:
     """Return the root with governance keys in normalized form, and problems."""
     problems: list[Problem] = []
     root = _with_alias(_without_later_auth(root, problems), problems)

@@ -75,7 +75,7 @@ def inner(annotation: Any) -> Any:
     return None
 
 
-def words_of(annotation: Any) -> list[str]:
+def literal_values(annotation: Any) -> list[str]:
     """Return the values of a Literal, or an empty list."""
     return [str(word) for word in get_args(annotation)] if get_origin(annotation) is Literal else []
 

@@ -16,17 +16,17 @@ from pathlib import Path
 
 from taskgate.config.cross_references import check_references
 from taskgate.config.document import kind_of, read_document
-from taskgate.config.env_overrides import apply_overrides, former_variables
+from taskgate.config.env_overrides import apply_overrides, ignored_variables
 from taskgate.config.environments import apply_overlay
 from taskgate.config.files import read_text, unreadable
-from taskgate.config.governance_forms import gather_governance
+from taskgate.config.governance_forms import normalize_governance
 from taskgate.config.model.gateway_file import GatewayFile
 from taskgate.config.paths import resolve_paths
 from taskgate.config.problems import ConfigError, Mark, Problem, problem_at
 from taskgate.config.registry_files import ServerRecords, read_registry
-from taskgate.config.scope_forms import gather_scopes
+from taskgate.config.scope_forms import normalize_scopes
 from taskgate.config.secret_sources import ValueSources
-from taskgate.config.server_forms import gather_servers
+from taskgate.config.server_forms import normalize_servers
 from taskgate.config.tool_name_collisions import plain_name_problems
 from taskgate.config.tree import Entry, Mapping, key_name
 from taskgate.config.validation import validated
@@ -117,7 +117,7 @@ def default_config(environment: Environment[str, str] | None = None) -> LoadedCo
     root, more = validated(GatewayFile, tree)
     if root is None or problems:
         raise ConfigError([*problems, *more])
-    return LoadedConfig(root, warnings=tuple(former_variables(variables)), state_dir=state_directory(variables))
+    return LoadedConfig(root, warnings=tuple(ignored_variables(variables)), state_dir=state_directory(variables))
 
 
 def load_text(
@@ -156,7 +156,7 @@ def _loaded(document: Mapping, sources: ValueSources, path: Path | None) -> Load
         for name, server in root.servers.items()
         if not server.enabled
     ]
-    secret_values, former = SecretValues(sources.values), former_variables(sources.environment)
+    secret_values, former = SecretValues(sources.values), ignored_variables(sources.environment)
     return LoadedConfig(
         root,
         path,
@@ -191,12 +191,12 @@ def _read_tree(tree: Mapping, sources: ValueSources) -> _Reading:
     tree, chosen = apply_overlay(tree, variables)
     tree = tree.without(*(key for key in tree.entries if key.startswith("x-")))
     tree, problems = apply_overrides(tree, variables)
-    tree, block = gather_servers(tree)
+    tree, block = normalize_servers(tree)
     if (tree.map("secrets").text("allow_command") or "").lower() in _ON:
         sources.allow_commands()
     tree, unset = _expanded(tree, sources)
-    tree, governance_problems = gather_governance(tree)
-    tree, scope_problems = gather_scopes(tree)
+    tree, governance_problems = normalize_governance(tree)
+    tree, scope_problems = normalize_scopes(tree)
     problems += [*block.problems, *governance_problems, *scope_problems]
     left_out: list[LeftOut] = []
     served = _served(block.servers, sources, left_out)

@@ -17,7 +17,7 @@ from taskgate.config.model.servers import Server
 from taskgate.config.model.values import server_id_fault
 from taskgate.config.problems import ConfigError, Mark, Problem, problem_at
 from taskgate.config.secret_sources import ValueSources
-from taskgate.config.server_forms import in_our_form
+from taskgate.config.server_forms import normalize_server
 from taskgate.config.tree import Entry, Mapping, Sequence
 from taskgate.config.validation import validated
 from taskgate.config.variables import Unset, expand
@@ -75,7 +75,7 @@ def _add_record(registry: ServerRecords, path: Path, taken: dict[str, Mark], sou
         raise ConfigError(
             [problem_at(place, "id", f'"{name}" is already used (at {first})', "this record is skipped; rename it")]
         )
-    record = in_our_form(tree.without("id", "server_id", "schema"))
+    record = normalize_server(tree.without("id", "server_id", "schema"))
     if "allowed_tools" not in record.entries:
         record = record.with_value("allowed_tools", Sequence((), tree.mark))
         hint = 'write allowed_tools: ["*"] to allow all tools'

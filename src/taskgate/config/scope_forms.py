@@ -18,7 +18,7 @@ _OVERRIDES = {"server_ids": "servers", "default_server_ids": "servers"}
 _KNOWN = ["mcp.enabled", *_WORDS, "mcp.profile_overrides", *_LISTS]
 
 
-def gather_scopes(root: Mapping) -> tuple[Mapping, list[Problem]]:
+def normalize_scopes(root: Mapping) -> tuple[Mapping, list[Problem]]:
     """Return the root with every scope in normalized form, and problems."""
     scopes = root.get("scopes")
     if not isinstance(scopes, Mapping):

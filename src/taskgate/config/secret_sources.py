@@ -187,7 +187,7 @@ def _output(argv: list[str], folder: Path) -> bytes:
         data = _read_until(process.stdout, deadline)
         status = process.wait(max(0.0, deadline - clock.monotonic()))
     except subprocess.TimeoutExpired:
-        raise _took_too_long() from None
+        raise _command_timed_out() from None
     finally:
         process.stdout.close()
         if process.returncode is None:
@@ -206,7 +206,7 @@ def _read_until(pipe: IO[bytes], deadline: float) -> bytes:
         selector.register(pipe, selectors.EVENT_READ)
         while True:
             if not selector.select(max(0.0, deadline - clock.monotonic())):
-                raise _took_too_long()
+                raise _command_timed_out()
             chunk = os.read(pipe.fileno(), _CHUNK)
             if not chunk:
                 return bytes(data)
@@ -215,7 +215,7 @@ def _read_until(pipe: IO[bytes], deadline: float) -> bytes:
                 raise ReferenceFailed(f"prints more than {MAX_SECRET_BYTES} bytes", "is this the right command?")
 
 
-def _took_too_long() -> ReferenceFailed:
+def _command_timed_out() -> ReferenceFailed:
     return ReferenceFailed(
         f"took longer than {COMMAND_TIMEOUT_S:g} s", "use a command that needs no interaction, and that is faster"
     )

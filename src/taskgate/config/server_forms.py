@@ -15,7 +15,7 @@ from taskgate.config.introspection import keys_of
 from taskgate.config.model.servers import Server
 from taskgate.config.model.values import MAX_ID, server_id_fault
 from taskgate.config.problems import Problem, problem_at
-from taskgate.config.spear_records import record_in_our_form
+from taskgate.config.spear_records import normalize_record
 from taskgate.config.tree import Entry, Mapping, Node, Scalar, Sequence, is_nothing, text_of
 
 _TRANSPORTS = {"streamable-http": "http", "streamablehttp": "http", "streamable_http": "http", "local": "stdio"}
@@ -48,7 +48,7 @@ class ServerBlock:
         self.servers[entry.key] = entry
 
 
-def gather_servers(root: Mapping) -> tuple[Mapping, ServerBlock]:
+def normalize_servers(root: Mapping) -> tuple[Mapping, ServerBlock]:
     """Return the root without its server blocks, and all servers in normalized form."""
     block = ServerBlock()
     own = root.get("servers")
@@ -84,7 +84,7 @@ def _add_own(block: ServerBlock, entry: Entry) -> None:
     value = entry.value
     if isinstance(value, Mapping):
         value = _only_ours(value, path, block) if "type" in value.entries else value
-        value = in_our_form(value)
+        value = normalize_server(value)
     block.add(Entry(entry.key, entry.key_mark, value), path)
 
 
@@ -99,7 +99,7 @@ def _add_pasted(block: ServerBlock, pasted: Mapping, where: str) -> None:
             )
         value = entry.value
         if isinstance(value, Mapping):
-            value = in_our_form(_only_ours(value, path, block))
+            value = normalize_server(_only_ours(value, path, block))
         block.add(Entry(name, entry.key_mark, value), path)
 
 
@@ -127,13 +127,13 @@ def _add_sources(block: ServerBlock, sources: Node | None) -> None:
         _add_own(block, Entry(name, id_entry.value.mark, item.without("id", "kind")))
 
 
-def in_our_form(server: Mapping) -> Mapping:
+def normalize_server(server: Mapping) -> Mapping:
     """Return one server with the keys and shapes of other programs converted to ours."""
     for part in ("stdio", "http", "sse"):
         nested = server.get(part)
         if isinstance(nested, Mapping):
             server = server.without(part).with_entries(*nested)
-    server = record_in_our_form(server)
+    server = normalize_record(server)
     if "transport" not in server.entries and "type" in server.entries:
         server = _renamed(server, "type", "transport")
     for old, new in _RENAMED.items():

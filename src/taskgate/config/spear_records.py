@@ -17,7 +17,7 @@ _STRICTNESS = {"never": "forward", "policy": "forward", "always": "approve", "":
 _REFERENCE = re.compile(r"(?:env:|ENV:)?([A-Za-z_][A-Za-z0-9_]*)\Z")
 
 
-def record_in_our_form(record: Mapping) -> Mapping:
+def normalize_record(record: Mapping) -> Mapping:
     """Return one record with SPEAR's keys converted to ours; other keys are unchanged."""
     record = record.without("updated_at_ms")
     if "tool_namespace" in record.entries:

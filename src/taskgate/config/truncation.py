@@ -18,21 +18,21 @@ _LAST_LINES: Final = "its last lines"
 _IF_INTENDED: Final = "if this is intended, end the file with a line of three dots (...)"
 
 
-def refuse_half_written(before: LoadedConfig, after: LoadedConfig) -> None:
+def refuse_truncated(before: LoadedConfig, after: LoadedConfig) -> None:
     """Raise ConfigError if the new file, or one that it references, seems truncated, or if all servers are gone."""
     if after.path is None:
         return
-    problems = _lost_all_servers(before, after)
+    problems = _all_servers_missing(before, after)
     if before.path == after.path:
         lost = ", ".join(sorted(before.sections - after.sections)) or _LAST_LINES
-        problems = [*_lost_its_end(str(after.path), before.text, after.text, lost), *problems]
+        problems = [*_truncated(str(after.path), before.text, after.text, lost), *problems]
     for file, text in after.beside.items():
-        problems += _lost_its_end(file, before.beside.get(file, ""), text, _LAST_LINES)
+        problems += _truncated(file, before.beside.get(file, ""), text, _LAST_LINES)
     if problems:
         raise ConfigError(problems)
 
 
-def _lost_its_end(file: str, old: str, new: str, lost: str) -> list[Problem]:
+def _truncated(file: str, old: str, new: str, lost: str) -> list[Problem]:
     mark = Mark(file)
     if new.rstrip().endswith(_DOCUMENT_END):
         return []
@@ -46,7 +46,7 @@ def _lost_its_end(file: str, old: str, new: str, lost: str) -> list[Problem]:
     return []
 
 
-def _lost_all_servers(before: LoadedConfig, after: LoadedConfig) -> list[Problem]:
+def _all_servers_missing(before: LoadedConfig, after: LoadedConfig) -> list[Problem]:
     if after.root.servers or not before.root.servers or "servers" in after.sections:
         return []
     message = f"all {len(before.root.servers)} servers are missing"

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from taskgate.config.introspection import keys_at, meaning_at
-from taskgate.config.model.durations import spell
+from taskgate.config.model.durations import format_duration
 from taskgate.config.problems import Problem, did_you_mean, one_of, problem_at
 from taskgate.config.tree import KeyPath, Mapping, Node, Scalar, Sequence, at, key_name
 
@@ -106,7 +106,7 @@ def _sentence(kind: str, error: dict[str, Any], node: Node | None) -> tuple[str,
     if kind in _BOUNDS:
         name, words = _BOUNDS[kind]
         bound = context[name]
-        return f"{words} {spell(bound) if isinstance(bound, timedelta) else bound}", ""
+        return f"{words} {format_duration(bound) if isinstance(bound, timedelta) else bound}", ""
     if kind in ("literal_error", "union_tag_invalid"):
         expected = str(context.get("expected") or context.get("expected_tags"))
         words_allowed = [word.strip(" '") for word in expected.replace(" or ", ", ").split(",")]

@@ -11,10 +11,10 @@ from pathlib import Path
 
 from taskgate.config.clients.client import Client, Entry, Host, Reach, SettingsPlace, places_of
 from taskgate.config.clients.server_entry import (
-    in_our_variables,
+    convert_variables,
     is_gateway,
-    may_want_login,
-    why_it_stays,
+    may_require_login,
+    why_client_only,
     with_absolute_cwd,
 )
 from taskgate.config.clients.settings_text import SettingsError, servers_in
@@ -74,16 +74,16 @@ def _gather_place(client: Client, place: SettingsPlace, host: Host, reach: Reach
         result.notes.append(f"{place.path}: {error}")
         return
     for name, entry in entries.items():
-        server = client.read(in_our_variables(entry, client.variables))
+        server = client.read(convert_variables(entry, client.variables))
         if is_gateway(name, server):
             continue
-        why = why_it_stays(entry)
+        why = why_client_only(entry)
         if why is None and "command" not in server and "url" not in server:
             why = "has neither a command nor a URL"
         if why is not None:
             result.notes.append(f'{place.path}: "{name}" {why}; it stays with the client and bypasses the gateway')
             continue
-        if may_want_login(server):
+        if may_require_login(server):
             server = {**server, "auth": {"type": "authorization_code"}}
             result.notes.append(
                 f'{place.path}: "{name}" is used without a login, as in its client; if it requires one, run: '

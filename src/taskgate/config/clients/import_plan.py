@@ -18,7 +18,7 @@ from taskgate.config.clients.client import Entry
 from taskgate.config.clients.found_servers import Found
 from taskgate.config.document import read_document
 from taskgate.config.problems import ConfigError
-from taskgate.config.server_forms import gather_servers, slug
+from taskgate.config.server_forms import normalize_servers, slug
 from taskgate.config.tree import plain
 
 _HEADER = "schema: 1\n"
@@ -79,7 +79,7 @@ def as_texts(value: Any) -> Any:
 
 def _servers_of(text: str, name: str) -> dict[str, Any]:
     try:
-        _, block = gather_servers(read_document(text, name))
+        _, block = normalize_servers(read_document(text, name))
     except ConfigError as error:
         raise CannotImport(f"{name} is invalid; correct it first:\n{error}") from None
     return {key: plain(entry.value) for key, entry in block.servers.items()}

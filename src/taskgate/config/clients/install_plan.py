@@ -7,7 +7,7 @@ from pathlib import Path
 
 from taskgate.config.clients.client import GATEWAY_NAME, Client, Gateway, Host, Reach, SettingsPlace, places_of
 from taskgate.config.clients.found_servers import read_settings
-from taskgate.config.clients.server_entry import is_gateway, why_it_stays
+from taskgate.config.clients.server_entry import is_gateway, why_client_only
 from taskgate.config.clients.settings_text import SettingsError, servers_in, with_servers
 
 
@@ -39,7 +39,7 @@ def plan_takeover(client: Client, host: Host, gateway: Gateway, reach: Reach = R
         servers = _servers(text, place)
         if any(is_gateway(name, client.read(entry)) for name, entry in servers.items()):
             raise AlreadyInFront(f"{client.title} already has the gateway's entry in {place.path}")
-        kept = {name: entry for name, entry in servers.items() if why_it_stays(entry) is not None}
+        kept = {name: entry for name, entry in servers.items() if why_client_only(entry) is not None}
         if place.main or (place.shared and reach is Reach.SHARED):
             text = with_servers(text, place, {GATEWAY_NAME: client.write(gateway), **kept})
         elif len(kept) < len(servers):

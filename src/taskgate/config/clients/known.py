@@ -15,7 +15,7 @@ from taskgate.config.clients.client import (
     SettingsPlace,
     Variables,
 )
-from taskgate.config.clients.server_entry import in_our_variables, read_usual, usual_entry
+from taskgate.config.clients.server_entry import common_entry, convert_variables, read_common
 from taskgate.config.json_text import JsonTextError, scan
 from taskgate.config.problems import did_you_mean
 
@@ -31,10 +31,10 @@ def _claude_code_places(host: Host) -> list[SettingsPlace]:
 
 
 def _claude_code_write(gateway: Gateway) -> dict[str, object]:
-    return usual_entry(gateway, stdio_type="stdio", http_type="http")
+    return common_entry(gateway, stdio_type="stdio", http_type="http")
 
 
-CLAUDE_CODE = Client("claude-code", "Claude Code", ("claude",), _claude_code_places, read_usual, _claude_code_write)
+CLAUDE_CODE = Client("claude-code", "Claude Code", ("claude",), _claude_code_places, read_common, _claude_code_write)
 
 
 def _claude_desktop_places(host: Host) -> list[SettingsPlace]:
@@ -44,7 +44,7 @@ def _claude_desktop_places(host: Host) -> list[SettingsPlace]:
 def _claude_desktop_write(gateway: Gateway) -> dict[str, object]:
     if gateway.url:
         raise CannotInstall("Claude Desktop's settings file only supports programs; install without --url")
-    return usual_entry(gateway)
+    return common_entry(gateway)
 
 
 CLAUDE_DESKTOP = Client(
@@ -52,7 +52,7 @@ CLAUDE_DESKTOP = Client(
     "Claude Desktop",
     ("claude-desktop",),
     _claude_desktop_places,
-    read_usual,
+    read_common,
     _claude_desktop_write,
     Variables.NONE,
 )
@@ -65,7 +65,7 @@ def _cursor_places(host: Host) -> list[SettingsPlace]:
     ]
 
 
-CURSOR = Client("cursor", "Cursor", ("cursor", "cursor-agent"), _cursor_places, read_usual, usual_entry)
+CURSOR = Client("cursor", "Cursor", ("cursor", "cursor-agent"), _cursor_places, read_common, common_entry)
 
 
 def _vscode_places(host: Host) -> list[SettingsPlace]:
@@ -76,10 +76,10 @@ def _vscode_places(host: Host) -> list[SettingsPlace]:
 
 
 def _vscode_write(gateway: Gateway) -> dict[str, object]:
-    return usual_entry(gateway, stdio_type="stdio", http_type="http")
+    return common_entry(gateway, stdio_type="stdio", http_type="http")
 
 
-VSCODE = Client("vscode", "VS Code", ("code", "code-insiders"), _vscode_places, read_usual, _vscode_write)
+VSCODE = Client("vscode", "VS Code", ("code", "code-insiders"), _vscode_places, read_common, _vscode_write)
 
 
 def _codex_places(host: Host) -> list[SettingsPlace]:
@@ -92,7 +92,7 @@ def _codex_places(host: Host) -> list[SettingsPlace]:
 
 def _codex_read(entry: Entry) -> Entry:
     """Convert a Codex entry. Codex has no variables in values; separate keys name them."""
-    server: Entry = in_our_variables(read_usual(entry), Variables.NONE)
+    server: Entry = convert_variables(read_common(entry), Variables.NONE)
     headers = dict(server.get("headers") or {})
     if isinstance(token := entry.get("bearer_token_env_var"), str):
         headers["Authorization"] = f"Bearer ${{{token}}}"
@@ -105,7 +105,7 @@ def _codex_read(entry: Entry) -> Entry:
     return {**server, **({"headers": headers} if headers else {}), **({"env": env} if env else {})}
 
 
-CODEX = Client("codex", "Codex", ("codex",), _codex_places, _codex_read, usual_entry)
+CODEX = Client("codex", "Codex", ("codex",), _codex_places, _codex_read, common_entry)
 
 
 def _zed_places(host: Host) -> list[SettingsPlace]:
@@ -122,11 +122,11 @@ def _zed_read(entry: Entry) -> Entry:
     command = entry.get("command")
     if isinstance(command, dict):
         entry = {**entry, **command, "command": command.get("path")}
-    return read_usual(entry)
+    return read_common(entry)
 
 
 def _zed_write(gateway: Gateway) -> Entry:
-    return usual_entry(gateway) if gateway.url else {"source": "custom", **usual_entry(gateway), "env": {}}
+    return common_entry(gateway) if gateway.url else {"source": "custom", **common_entry(gateway), "env": {}}
 
 
 ZED = Client("zed", "Zed", ("zed", "zeditor"), _zed_places, _zed_read, _zed_write, Variables.NONE)
@@ -137,10 +137,10 @@ def _windsurf_places(host: Host) -> list[SettingsPlace]:
 
 
 def _windsurf_write(gateway: Gateway) -> Entry:
-    return {"serverUrl": gateway.url} if gateway.url else usual_entry(gateway)
+    return {"serverUrl": gateway.url} if gateway.url else common_entry(gateway)
 
 
-WINDSURF = Client("windsurf", "Windsurf", ("windsurf",), _windsurf_places, read_usual, _windsurf_write)
+WINDSURF = Client("windsurf", "Windsurf", ("windsurf",), _windsurf_places, read_common, _windsurf_write)
 
 
 def _opencode_places(host: Host) -> list[SettingsPlace]:
@@ -175,7 +175,7 @@ def _opencode_write(gateway: Gateway) -> Entry:
 
 
 OPENCODE = Client(
-    "opencode", "opencode", ("opencode",), _opencode_places, read_usual, _opencode_write, Variables.BRACES
+    "opencode", "opencode", ("opencode",), _opencode_places, read_common, _opencode_write, Variables.BRACES
 )
 
 
@@ -192,14 +192,14 @@ def _cline_places(host: Host) -> list[SettingsPlace]:
 
 def _cline_read(entry: Entry) -> Entry:
     """Convert a Cline entry, in which a URL without a type means HTTP+SSE."""
-    server = read_usual(entry)
+    server = read_common(entry)
     if "url" in server and not entry.get("type"):
         server["transport"] = "sse"
     return server
 
 
 def _cline_write(gateway: Gateway) -> Entry:
-    return usual_entry(gateway, http_type="streamableHttp")
+    return common_entry(gateway, http_type="streamableHttp")
 
 
 CLINE = Client("cline", "Cline", ("cline",), _cline_places, _cline_read, _cline_write)

@@ -13,7 +13,7 @@ from typing import Any
 from taskgate.config.clients.client import GATEWAY_NAME, Entry, Gateway, Variables
 
 
-def usual_entry(gateway: Gateway, *, stdio_type: str | None = None, http_type: str | None = None) -> Entry:
+def common_entry(gateway: Gateway, *, stdio_type: str | None = None, http_type: str | None = None) -> Entry:
     """Return the gateway's entry in the format of most clients."""
     if gateway.url:
         return {**({"type": http_type} if http_type else {}), "url": gateway.url}
@@ -32,7 +32,7 @@ def is_gateway(name: str, server: Entry) -> bool:
 _HTTP_TYPES = {"http", "streamable-http", "streamablehttp", "streamable_http", "remote"}
 
 
-def read_usual(entry: Entry) -> Entry:
+def read_common(entry: Entry) -> Entry:
     """Convert an entry in the format of most clients: command, args, env, or a URL with headers."""
     server: Entry = {}
     command = entry.get("command")
@@ -57,7 +57,7 @@ def read_usual(entry: Entry) -> Entry:
     return {**server, **_transport(entry, server), **_switch(entry), **_tool_lists(entry)}
 
 
-def why_it_stays(entry: Entry) -> str | None:
+def why_client_only(entry: Entry) -> str | None:
     """Return why only the client can start this server, or None if the gateway can."""
     if entry.get("source") == "extension":
         return "is started by a client extension"
@@ -72,7 +72,7 @@ def why_it_stays(entry: Entry) -> str | None:
     return None
 
 
-def may_want_login(server: Entry) -> bool:
+def may_require_login(server: Entry) -> bool:
     """Whether the server may require an OAuth login, which its client would do on demand."""
     given = {name.lower() for name in server.get("headers") or {}}
     return str(server.get("url", "")).startswith("https://") and "authorization" not in given
@@ -118,12 +118,12 @@ def _tool_lists(entry: Entry) -> Entry:
     return {}
 
 
-def in_our_variables(value: Any, variables: Variables) -> Any:
+def convert_variables(value: Any, variables: Variables) -> Any:
     """Convert the variables in a value to our syntax; escape literal `${` if the client has no variables."""
     if isinstance(value, dict):
-        return {key: in_our_variables(item, variables) for key, item in value.items()}
+        return {key: convert_variables(item, variables) for key, item in value.items()}
     if isinstance(value, list):
-        return [in_our_variables(item, variables) for item in value]
+        return [convert_variables(item, variables) for item in value]
     if not isinstance(value, str) or variables is Variables.OURS:
         return value
     protected = value.replace("${", "$${")

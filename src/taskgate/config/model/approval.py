@@ -7,10 +7,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from taskgate.config.model.values import Count, Duration, HeaderMap, HttpUrl, Section, Whole, Words
+from taskgate.config.model.values import Count, Duration, HeaderMap, HttpUrl, Integer, Section, Strings
 
 
-def _silence_is_no(value: Any) -> Any:
+def _no_auto_approval(value: Any) -> Any:
     if value == "approve":
         raise ValueError(
             "would approve unanswered calls; write deny, or, if you accept the risk, unsafe_on_timeout: approve"
@@ -34,7 +34,7 @@ class WebhookChannel(Section):
     )
     headers: HeaderMap = Field(default_factory=dict, repr=False, description="Additional request headers.")
     timeout: Duration = Field(default=timedelta(seconds=10), description="Timeout of one attempt.")
-    retries: Annotated[Whole, Field(ge=0, le=20)] = Field(
+    retries: Annotated[Integer, Field(ge=0, le=20)] = Field(
         default=5, description="Retries after the first attempt, with increasing delay."
     )
 
@@ -82,7 +82,7 @@ class NotifyChannel(Section):
     """A notification through Apprise. It cannot take a decision, so combine it with another channel."""
 
     type: Literal["notify"] = Field(default="notify", description="`notify`")
-    urls: Words = Field(repr=False, description="Apprise URLs.")
+    urls: Strings = Field(repr=False, description="Apprise URLs.")
 
 
 Channel = Annotated[
@@ -99,20 +99,20 @@ class Workflow(Section):
     timeout: Duration = Field(
         default=timedelta(minutes=10), gt=timedelta(0), description="How long an approval stays open."
     )
-    on_timeout: Annotated[Literal["deny"], BeforeValidator(_silence_is_no)] = Field(
+    on_timeout: Annotated[Literal["deny"], BeforeValidator(_no_auto_approval)] = Field(
         default="deny", description="Unanswered approvals are denied."
     )
     unsafe_on_timeout: Literal["approve"] | None = Field(
         default=None,
         description="`approve`: unanswered approvals are approved. Unsafe; shown in a banner and in the audit log.",
     )
-    approvers: Words = Field(
+    approvers: Strings = Field(
         default=("*",),
         description='Who may decide: token ids, `group:NAME` or `role:NAME`. `"*"` is every caller with the role approver.',
     )
     approvals_needed: Count = Field(default=1, description="Number of different approvers that must approve.")
     self_approval: bool = Field(default=False, description="Whether a caller may approve their own call.")
-    redact_fields: Words = Field(
+    redact_fields: Strings = Field(
         default=(),
         description="Arguments (dotted paths or globs) that are hidden from approvers and the audit log, for example `[token, "
         '"*.password"]`.',

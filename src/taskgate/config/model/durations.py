@@ -44,7 +44,7 @@ def milliseconds(text: object) -> int:
     raise ValueError("is not a number of milliseconds; write a whole number like 45000, or 45s")
 
 
-def spell(length: timedelta) -> str:
+def format_duration(length: timedelta) -> str:
     """Format a duration in its shortest form, for example `1h 30m`."""
     rest = round(length.total_seconds() * 1000)
     parts = []

@@ -22,7 +22,7 @@ from taskgate.config.model.servers import Server
 from taskgate.config.model.store import Audit, Secrets, Store
 from taskgate.config.model.tasks import Tasks
 from taskgate.config.model.telemetry import Telemetry
-from taskgate.config.model.values import HttpUrl, Name, ScopeName, Section, ServerId, Words
+from taskgate.config.model.values import HttpUrl, Name, ScopeName, Section, ServerId, Strings
 
 
 def _first_schema(value: Any) -> Any:
@@ -79,7 +79,7 @@ class GatewayFile(Section):
     auth: Annotated[Auth, BeforeValidator(_auth_word)] = Field(
         default_factory=Auth, description="Token issuers, certificates, and exceptions from authentication."
     )
-    people: dict[Name, Annotated[Words, Field(min_length=1)]] = Field(
+    people: dict[Name, Annotated[Strings, Field(min_length=1)]] = Field(
         default_factory=dict,
         description="People with several identities: a list of token ids, `ISSUER#SUBJECT` and `slack:USER` for each. A person "
         "counts as one approver and cannot approve a call made under another of their identities.",
@@ -117,10 +117,10 @@ class GatewayFile(Section):
         description="Public URL of this gateway, for example `https://gateway.example`. Used in links and as the OAuth "
         "resource.",
     )
-    allowed_hosts: Words = Field(
+    allowed_hosts: Strings = Field(
         default=(), description="Accepted `Host` headers, in addition to loopback names and `public_url`."
     )
-    allowed_origins: Words = Field(
+    allowed_origins: Strings = Field(
         default=(), description="Accepted `Origin` headers, in addition to loopback and `public_url`."
     )
     telemetry: Telemetry = Field(default_factory=Telemetry, description="Logs, metrics and traces.")

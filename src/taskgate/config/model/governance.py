@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from taskgate.config.model.values import Duration, Name, Pattern, Patterns, Section, ServerId, Words
+from taskgate.config.model.values import Duration, Name, Pattern, Patterns, Section, ServerId, Strings
 
 Action = Literal["forward", "approve", "deny", "policy"]
 
@@ -72,7 +72,7 @@ class Record(Section):
         default=timedelta(days=7),
         description="How long recorded calls are kept. At most 200,000 calls are kept in total.",
     )
-    redact: Words = Field(
+    redact: Strings = Field(
         default=(),
         description="Arguments that are not recorded, in the form of `redact_fields`. Arguments that a workflow redacts are "
         "not recorded either.",
@@ -99,7 +99,7 @@ class Governance(Section):
 class Cedar(Section):
     """Cedar policies, evaluated by rules with `action: policy`."""
 
-    policies: Words = Field(
+    policies: Strings = Field(
         default=(), description="Policy files, relative to this file, for example `[./policies.cedar]`."
     )
     entities: str | None = Field(default=None, description="JSON file of Cedar entities, relative to this file.")

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, AwareDatetime, Field
 
-from taskgate.config.model.values import Duration, HttpUrl, Name, ScopeName, Section, Sha256, Words
+from taskgate.config.model.values import Duration, HttpUrl, Name, ScopeName, Section, Sha256, Strings
 
 
 def _issuer(text: str) -> str:
@@ -37,16 +37,16 @@ class Issued(Section):
     """Requirements for the tokens of one issuer."""
 
     issuer: Issuer = Field(description="Issuer URL, exactly as in the tokens.")
-    audiences: Words | None = Field(
+    audiences: Strings | None = Field(
         default=None,
         description="Accepted audiences. Default: only the URL of the requested scope.",
     )
     skew: Duration = Field(default=timedelta(seconds=60), description="Tolerated clock difference.")
     claims: ClaimNames = Field(default_factory=ClaimNames, description="Names of claims.")
-    require: dict[str, Words] = Field(
+    require: dict[str, Strings] = Field(
         default_factory=dict, description="Claims that every token must have, each with its accepted values."
     )
-    roles: dict[Literal["viewer", "approver", "operator", "admin"], Words] = Field(
+    roles: dict[Literal["viewer", "approver", "operator", "admin"], Strings] = Field(
         default_factory=dict, description="Roles of this gateway, each with the groups that have it."
     )
 
@@ -86,7 +86,9 @@ class OidcLogin(Jwt):
         repr=False,
         description="Client secret, by reference, for example `${env:SECRET}`. Without one, PKCE alone is used.",
     )
-    scopes: Words = Field(default=("openid", "profile"), description="OAuth scopes to request. Must include `openid`.")
+    scopes: Strings = Field(
+        default=("openid", "profile"), description="OAuth scopes to request. Must include `openid`."
+    )
 
 
 class Certificate(Section):
@@ -96,7 +98,7 @@ class Certificate(Section):
         description="Name in the certificate: `dns:HOST`, `uri:URI`, `email:ADDRESS` or `cn:COMMON NAME`."
     )
     id: Name = Field(description="Name of the principal.")
-    roles: Words = Field(default=(), description="Roles and groups.")
+    roles: Strings = Field(default=(), description="Roles and groups.")
     scope: ScopeName | None = Field(default=None, description="The only scope that it may use.")
     tenant: Name | None = Field(default=None, description="Tenant of the principal.")
 
@@ -128,11 +130,11 @@ class Auth(Section):
 class ScopeRequirement(Section):
     """What a caller needs to use a scope. Every given condition must hold."""
 
-    groups: Words = Field(default=(), description="At least one of these groups or roles.")
-    oauth_scopes: Words = Field(
+    groups: Strings = Field(default=(), description="At least one of these groups or roles.")
+    oauth_scopes: Strings = Field(
         default=(), description="All of these OAuth scopes. A client without them gets HTTP 403 and can request them."
     )
-    claims: dict[str, Words] = Field(
+    claims: dict[str, Strings] = Field(
         default_factory=dict, description="Each of these claims, with one of the given values."
     )
 
@@ -144,7 +146,7 @@ class Token(Section):
     sha256: Sha256 = Field(
         repr=False, description="SHA-256 digest of the token. `taskgate tokens new NAME` prints one."
     )
-    roles: Words = Field(
+    roles: Strings = Field(
         default=(),
         description="`viewer`, `approver`, `operator`, `admin`, or your own groups. Cedar receives all of them.",
     )

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field, model_validator
 
-from taskgate.config.model.values import Duration, Section, Whole, Words
+from taskgate.config.model.values import Duration, Integer, Section, Strings
 
 
 def _networks(words: tuple[str, ...]) -> tuple[str, ...]:
@@ -60,8 +60,8 @@ class Listen(Section):
         default="127.0.0.1",
         description="Address to bind. Any address but loopback requires `tokens`, `auth`, or an explicit `auth: none`.",
     )
-    port: Annotated[Whole, Field(ge=0, le=65535)] = Field(default=7467, description="TCP port; 0 selects a free one.")
-    trusted_proxies: Annotated[Words, AfterValidator(_networks)] = Field(
+    port: Annotated[Integer, Field(ge=0, le=65535)] = Field(default=7467, description="TCP port; 0 selects a free one.")
+    trusted_proxies: Annotated[Strings, AfterValidator(_networks)] = Field(
         default=(),
         description="Addresses or networks of reverse proxies whose `X-Forwarded-For` header is trusted, for example "
         "`10.0.0.0/8`.",

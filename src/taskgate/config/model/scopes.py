@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from taskgate.config.model.identity import ScopeRequirement
-from taskgate.config.model.values import Name, Patterns, Section, Words
+from taskgate.config.model.values import Name, Patterns, Section, Strings
 
 
 class ScopeProfile(Section):
@@ -18,9 +18,9 @@ class ScopeProfile(Section):
 
     description: str = Field(default="", description="Description for operators.")
     extends: Name | None = Field(default=None, description="Profile to inherit from. The lists of both apply.")
-    servers: Words = Field(default=(), description='Server ids; `"*"` selects all.')
-    tags: Words = Field(default=(), description="Select servers with any of these tags.")
-    exclude_servers: Words = Field(default=(), description="Exclude these servers, however they were selected.")
+    servers: Strings = Field(default=(), description='Server ids; `"*"` selects all.')
+    tags: Strings = Field(default=(), description="Select servers with any of these tags.")
+    exclude_servers: Strings = Field(default=(), description="Exclude these servers, however they were selected.")
     tool_allowlist: Patterns | None = Field(default=None, description="Only these tools (globs). Unset: all.")
     tool_denylist: Patterns = Field(default=(), description="Exclude these tools (globs).")
 
@@ -28,8 +28,8 @@ class ScopeProfile(Section):
 class ProfileOverrides(Section):
     """Further restrictions of the profile for this scope only."""
 
-    servers: Words | None = Field(default=None, description="Only these servers of the profile.")
-    exclude_servers: Words = Field(default=(), description="Exclude these servers.")
+    servers: Strings | None = Field(default=None, description="Only these servers of the profile.")
+    exclude_servers: Strings = Field(default=(), description="Exclude these servers.")
     tool_allowlist: Patterns | None = Field(default=None, description="Only these tools (globs).")
     tool_denylist: Patterns = Field(default=(), description="Exclude these tools (globs).")
 
@@ -38,14 +38,14 @@ class Scope(Section):
     """A set of tools that is served at `/mcp/NAME`."""
 
     enabled: bool = Field(default=True, description="A disabled scope returns HTTP 404.")
-    default_servers: Words | None = Field(
+    default_servers: Strings | None = Field(
         default=None,
         description='Servers of a session that requests none; `"*"` selects all. Default: those of `profile` and `tags`.',
     )
-    allowed_servers: Words | None = Field(
+    allowed_servers: Strings | None = Field(
         default=None, description="Servers that a session may request. Default: `default_servers`."
     )
-    tags: Words = Field(default=(), description="Servers with any of these tags are added to `default_servers`.")
+    tags: Strings = Field(default=(), description="Servers with any of these tags are added to `default_servers`.")
     profile: Name | None = Field(default=None, description="Profile that provides servers and lists.")
     profile_overrides: ProfileOverrides = Field(
         default_factory=ProfileOverrides, description="Further restrictions of the profile."

@@ -19,7 +19,7 @@ from taskgate.config.model.values import (
     Patterns,
     Section,
     ServerId,
-    Words,
+    Strings,
 )
 
 Transport = Literal["auto", "stdio", "http", "sse"]
@@ -152,7 +152,7 @@ class Server(Section):
     """One upstream MCP server: a program (`command`) or an address (`url`)."""
 
     command: str | None = Field(default=None, description="Program of a stdio server. Never run by a shell.")
-    args: Words = Field(default=(), description="Arguments of the program.")
+    args: Strings = Field(default=(), description="Arguments of the program.")
     env: dict[str, str] = Field(
         default_factory=dict,
         repr=False,
@@ -172,7 +172,7 @@ class Server(Section):
     )
     enabled: bool = Field(default=True, description="A disabled server is skipped.")
     display_name: str | None = Field(default=None, description="Name that is shown to people.")
-    tags: Words = Field(default=(), description="Tags by which scopes and profiles select servers.")
+    tags: Strings = Field(default=(), description="Tags by which scopes and profiles select servers.")
     namespace: ServerId | None = Field(
         default=None,
         description="Prefix of the tool names instead of the id (alias: `prefix`).",

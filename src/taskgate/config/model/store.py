@@ -19,7 +19,7 @@ def _store_url(text: str) -> str:
     raise ValueError("is not a store URL; write sqlite:///./taskgate.db or postgresql://user@host/database")
 
 
-def _one_or_more(value: Any) -> Any:
+def _as_list(value: Any) -> Any:
     return value if isinstance(value, list | tuple) else [value]
 
 
@@ -35,7 +35,7 @@ class Store(Section):
     url: Annotated[str, AfterValidator(_store_url)] = Field(
         description="`sqlite:///PATH` (relative to this file) or `postgresql://USER@HOST/DATABASE`.", repr=False
     )
-    key: Annotated[tuple[SecretStr, ...], BeforeValidator(_one_or_more), AfterValidator(_store_keys)] = Field(
+    key: Annotated[tuple[SecretStr, ...], BeforeValidator(_as_list), AfterValidator(_store_keys)] = Field(
         default=(),
         repr=False,
         description="Encrypts arguments, results, questions and answers. At least 32 characters, by reference, for example "

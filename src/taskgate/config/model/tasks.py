@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from taskgate.config.model.values import Milliseconds, Section, Words
+from taskgate.config.model.values import Milliseconds, Section, Strings
 
 
 class Tasks(Section):
@@ -34,7 +34,7 @@ class Tasks(Section):
     heartbeat_ms: Milliseconds = Field(
         default=15_000, ge=100, description="Interval of progress notifications while a call is held open."
     )
-    clients: Words = Field(
+    clients: Strings = Field(
         default=(),
         description='Further client names (globs) that reset their timeout on progress, for example `["my-agent*"]`.',
     )

@@ -113,7 +113,7 @@ def _sha256_fault(text: str) -> str | None:
     if not _SHA256.match(text):
         return "is not a SHA-256 digest of 64 hexadecimal digits; run: taskgate tokens new NAME"
     if text.lower() in _GUESSABLE:
-        return "is the digest of a word that anybody would try first; `taskgate token new NAME` makes a token"
+        return "is the digest of a guessable token; create a random one: taskgate tokens new NAME"
     return None
 
 
@@ -156,7 +156,7 @@ def _list(value: Any) -> Any:
     return [value] if isinstance(value, str) else value
 
 
-Whole = Annotated[int, BeforeValidator(_whole)]
+Integer = Annotated[int, BeforeValidator(_whole)]
 Count = Annotated[int, BeforeValidator(_whole), Field(ge=1)]
 Bytes = Annotated[int, BeforeValidator(_bytes), Field(ge=1)]
 Money = Annotated[float, Field(ge=0.0)]
@@ -164,7 +164,7 @@ Milliseconds = Annotated[int, BeforeValidator(milliseconds), Field(ge=0)]
 Duration = Annotated[timedelta, BeforeValidator(duration), Field(ge=timedelta(0))]
 Pattern = Annotated[str, AfterValidator(_checked(pattern_fault))]
 Patterns = Annotated[tuple[Pattern, ...], BeforeValidator(_list)]
-Words = Annotated[tuple[str, ...], BeforeValidator(_list)]
+Strings = Annotated[tuple[str, ...], BeforeValidator(_list)]
 ServerId = Annotated[str, AfterValidator(_checked(server_id_fault))]
 Name = Annotated[str, AfterValidator(_checked(_name_fault))]
 ScopeName = Annotated[str, AfterValidator(_checked(_scope_fault))]
