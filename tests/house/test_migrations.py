@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from taskgate.store.batch import read_migrations
+from taskgate.store.sql_files import read_migrations
 
 
 @pytest.mark.parametrize("store", ["sqlite", "postgres"])

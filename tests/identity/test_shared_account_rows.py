@@ -32,15 +32,16 @@ from taskgate.identity.server_tokens import Means, ServerTokens
 from taskgate.identity.token_settings import StoredLogin
 from taskgate.inbound.gateway_secrets import PASSPHRASE_FILE, passphrase_fits, set_passphrase
 from taskgate.ports.credentials import LoginNeeded
+from taskgate.store.postgres.account_rows import PostgresAccountRows
 from taskgate.store.postgres.connection import migrate_at
-from taskgate.store.postgres.shared_rows import PostgresRows, known, shared
+from taskgate.store.postgres.shared_secrets import find_secret, share_secrets
 from taskgate.store.sealing import Sealing
 
 
 def test_two_gateways_share_accounts_and_only_one_renews_at_a_time() -> None:
     url = fresh_url()
     migrate_at(url)
-    one, other = PostgresRows(url), PostgresRows(url)
+    one, other = PostgresAccountRows(url), PostgresAccountRows(url)
     one.put("notes\x1fann", b"\x00\xff")
     one.put("notes\x1fbob", b"2")
     one.put("old", b"3", 1.0)
@@ -58,7 +59,7 @@ def test_what_ends_is_ended_by_the_databases_clock_and_not_by_a_gateways(monkeyp
     """A gateway whose clock is hours ahead would throw away every login that is under way elsewhere."""
     url, real = fresh_url(), clock.wall
     migrate_at(url)
-    rows = PostgresRows(url)
+    rows = PostgresAccountRows(url)
     rows.put("note", b"1", real() + 600)
     monkeypatch.setattr(clock, "wall", lambda: real() + 5 * 3600)
     assert rows.get("note") == b"1"
@@ -80,7 +81,7 @@ class _DisconnectedMeanwhile(KeptLogins):
 async def test_an_account_that_is_disconnected_while_it_is_renewed_stays_away(tmp_path: Path, in_file: bool) -> None:
     url = fresh_url()
     migrate_at(url)
-    rows = FileRows(tmp_path / "logins") if in_file else PostgresRows(url)
+    rows = FileRows(tmp_path / "logins") if in_file else PostgresAccountRows(url)
     async with an_issuer(free_port()) as issuer, httpx2.AsyncClient(trust_env=False) as client:
         tokens, kept = TokenIssuer(issuer, life_s=3600), _DisconnectedMeanwhile(rows, b"k" * 32)
         means = Means(lambda *_: Documents(lambda: client), kept, Assertions(b"k" * 32, lambda: "https://gate.example"))
@@ -109,11 +110,11 @@ async def test_fifty_callers_at_two_gateways_with_an_ended_token_cause_one_refre
         settings = StoredLogin("notes", "http://127.0.0.1:1/mcp", issuer.url, "gate")
 
         def gateway() -> ServerTokens:
-            kept = KeptLogins(PostgresRows(url), b"k" * 32)
+            kept = KeptLogins(PostgresAccountRows(url), b"k" * 32)
             documents: Callable[..., Documents] = lambda *_: Documents(lambda: client)  # noqa: E731
             return ServerTokens(settings, Means(documents, kept, Assertions(b"k" * 32, lambda: "https://gate.example")))
 
-        KeptLogins(PostgresRows(url), b"k" * 32).keep("notes", Login(issuer.url, "gate", "ended", "refresh-0"))
+        KeptLogins(PostgresAccountRows(url), b"k" * 32).keep("notes", Login(issuer.url, "gate", "ended", "refresh-0"))
         gateways = [gateway(), gateway()]
         await asyncio.gather(*(one.ready() for one in gateways))
         refused = [one.headers for one in gateways]
@@ -188,8 +189,8 @@ async def two_programs_with_one_login(
     config: dict[str, Any] = {"store": {"url": url}}
     config["servers"] = {"notes": {"url": f"http://127.0.0.1:{port}/mcp", "auth": login}}
     migrate_at(url)
-    secret = shared(url, {"gateway_secret": b"s" * 32}, Sealing(()))["gateway_secret"]
-    kept = KeptLogins(PostgresRows(url), secret)
+    secret = share_secrets(url, {"gateway_secret": b"s" * 32}, Sealing(()))["gateway_secret"]
+    kept = KeptLogins(PostgresAccountRows(url), secret)
     kept.keep("notes", Login(issuer.url, "gate", "first", "refresh-0"))
     async with running_gateway(config, folder / "a") as a, running_gateway(config, folder / "b") as b:
         yield a, b, kept
@@ -274,13 +275,13 @@ def test_secrets_that_gateways_share_are_encrypted_where_the_store_has_a_key() -
         with psycopg.connect(url) as connection:
             return b"".join(bytes(row[0]) for row in connection.execute("SELECT value FROM keepsakes"))
 
-    assert shared(url, ours, Sealing(())) == ours
+    assert share_secrets(url, ours, Sealing(())) == ours
     assert ours["operator_token"] in rows()
     for keys in (("a" * 32,), ("b" * 32, "a" * 32), ("b" * 32,)):
-        assert shared(url, dict.fromkeys(ours, b"another gateway's"), Sealing(keys)) == ours
+        assert share_secrets(url, dict.fromkeys(ours, b"another gateway's"), Sealing(keys)) == ours
         assert ours["operator_token"] not in rows()
         assert ours["gateway_secret"] not in rows()
-        assert known(url, "gateway_secret", Sealing(keys)) == ours["gateway_secret"]
+        assert find_secret(url, "gateway_secret", Sealing(keys)) == ours["gateway_secret"]
     for wrong in (Sealing(()), Sealing(("a" * 32,))):
         with pytest.raises(GatewayFault, match="needs a key"):
-            shared(url, ours, wrong)
+            share_secrets(url, ours, wrong)

@@ -10,7 +10,7 @@ from unittest.mock import patch
 
 from taskgate import clock
 from taskgate.cli.main import main
-from taskgate.store.postgres import commit, presence, store
+from taskgate.store.postgres import committer, presence, store
 from taskgate.store.postgres.presence import Presence
 
 PATIENT_MS = 60_000
@@ -24,7 +24,7 @@ def judges_as_ever(ours: Presence) -> bool:
 if __name__ == "__main__":
     with (
         patch.multiple(presence, LEASE_MS=PATIENT_MS, _LEASE_S=PATIENT_MS / 1000),
-        patch.object(commit, "LEASE_MS", PATIENT_MS),
+        patch.object(committer, "LEASE_MS", PATIENT_MS),
         patch.object(store, "LEASE_MS", PATIENT_MS),
         patch.object(Presence, "may_judge", property(judges_as_ever)),
     ):

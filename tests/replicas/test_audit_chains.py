@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from taskgate.assembly.audit_keeper import AuditKeeper
 from taskgate.cli.main import build_app
 from taskgate.core.audit.chain import AuditEntry
-from taskgate.store.postgres.shared_rows import shared
+from taskgate.store.postgres.shared_secrets import share_secrets
 from taskgate.store.postgres.store import PostgresStore, open_store
 from taskgate.store.sealing import AuditAnchor, Sealing, anchor_path, audit_key
 
@@ -29,7 +29,7 @@ class Log:
         monkeypatch.setenv("TASKGATE_STATE_DIR", str(folder / "state"))
         self.config = folder / "taskgate.yaml"
         self.config.write_text(yaml.safe_dump({"servers": {}, "store": {"url": self.url}}))
-        shared(self.url, {"gateway_secret": SECRET}, Sealing(()))
+        share_secrets(self.url, {"gateway_secret": SECRET}, Sealing(()))
 
     async def start(self) -> Started:
         store = open_store(self.url)

@@ -15,7 +15,7 @@ from tests.replicas.in_process import Stage, gateways, until
 from taskgate.core.errors import GatewayFault
 from taskgate.gateway.methods import shared_sessions
 from taskgate.store.postgres.presence import Presence
-from taskgate.store.postgres.shared_rows import SessionRows
+from taskgate.store.postgres.session_rows import SessionRows
 
 SLOWLY = {"grace_ms": 60_000, "promote_after_ms": 60_000}
 

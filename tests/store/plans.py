@@ -17,8 +17,8 @@ from typing import Any, NamedTuple, Protocol
 from tests.store.filled import DAY_MS, DEAD, FENCE, NOW_MS, OURS, Names
 
 from taskgate.core.identity.conversation import streams_between
-from taskgate.store.sqlite.connection import SQL as SQLITE
-from taskgate.store.sqlite.connection import run_named
+from taskgate.store.sqlite.statements import SQL as SQLITE
+from taskgate.store.sqlite.statements import run_named
 
 STEPS_AT_ONCE = 1_000
 

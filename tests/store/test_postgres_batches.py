@@ -18,8 +18,8 @@ from taskgate.core.tasks.state import TaskState
 from taskgate.core.tasks.task import AttemptState, Task
 from taskgate.core.tasks.transition import Noted, ResultReceived
 from taskgate.ports.store_answers import Change, Intended
-from taskgate.store.batch import Locks, Transaction
 from taskgate.store.operations.rows import move_task
+from taskgate.store.transaction import Locks, Transaction
 
 pytest.importorskip("psycopg", reason="PostgreSQL tests need `psycopg`: pip install 'taskgate[postgres]'")
 

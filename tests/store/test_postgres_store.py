@@ -20,14 +20,15 @@ from taskgate.core.ids import new_task_id
 from taskgate.core.tasks.state import TERMINAL, TaskState
 from taskgate.core.tasks.task import Task
 from taskgate.ports.store_answers import Change, Intended, TaskFilter
-from taskgate.store.sqlite.connection import SQL as SQLITE
+from taskgate.store.sqlite.statements import SQL as SQLITE
 
 psycopg = pytest.importorskip("psycopg", reason="PostgreSQL tests need `psycopg`: pip install 'taskgate[postgres]'")
 
-from taskgate.store.postgres.commit import _TOGETHER, Committer  # noqa: E402
+from taskgate.store.postgres.committer import Committer  # noqa: E402
 from taskgate.store.postgres.connection import SQL, connect, look, migrate, migrations  # noqa: E402
 from taskgate.store.postgres.engine import PostgresEngine  # noqa: E402
 from taskgate.store.postgres.store import PostgresStore, open_store  # noqa: E402
+from taskgate.store.postgres.transaction import _TOGETHER  # noqa: E402
 
 DEADLINE_S = 60
 OTHER_GATEWAYS = ("accounts", "audit_chains", "locks", "replicas", "servers", "sessions")
@@ -274,11 +275,11 @@ async def test_a_commit_whose_answer_is_lost_is_asked_about(
 ) -> None:
     """The server committed, but the connection was cut before it could say so: the caller hears the truth, and the audit chain
     goes on from where that commit left it."""
-    from taskgate.store.postgres import commit
+    from taskgate.store.postgres import committer as commits
 
     await store.accept(a_call())
     committer = store.engine.committer
-    end, waited = committer._end, commit.waited
+    end, waited = committer._end, commits.waited
 
     def committed_and_cut(cursor: Any) -> Any:
         waited(cursor)
@@ -288,7 +289,7 @@ async def test_a_commit_whose_answer_is_lost_is_asked_about(
     def cut(connection: Any, tx: Any) -> None:
         committer._end = end
         with monkeypatch.context() as cutting:
-            cutting.setattr(commit, "waited", committed_and_cut)
+            cutting.setattr(commits, "waited", committed_and_cut)
             end(connection, tx)
 
     committer._end = cut
@@ -302,7 +303,7 @@ async def test_a_commit_whose_answer_is_lost_is_asked_about(
 
 
 async def test_a_commit_that_never_came_is_refused_and_not_there(store: PostgresStore) -> None:
-    from taskgate.store.postgres import commit
+    from taskgate.store.postgres import committer as commits
 
     await store.accept(a_call())
     committer = store.engine.committer
@@ -311,7 +312,7 @@ async def test_a_commit_that_never_came_is_refused_and_not_there(store: Postgres
     def cut(connection: Any, tx: Any) -> None:
         committer._end = end
         connection.pgconn.finish()
-        raise commit.Lost(committer._number, "cut by the test")
+        raise commits.CommitLost(committer._number, "cut by the test")
 
     committer._end = cut
     draft = a_call()
@@ -323,7 +324,7 @@ async def test_a_commit_that_never_came_is_refused_and_not_there(store: Postgres
 
 async def test_a_commit_that_a_crash_of_the_server_took_is_not_taken_for_another_one() -> None:
     """A server that crashed gives the numbers of transactions that never reached its log to others, which are committed."""
-    from taskgate.store.postgres import commit
+    from taskgate.store.postgres import committer as commits
 
     async with RestartableServer() as server:
         store = open_store(server.url)
@@ -337,7 +338,7 @@ async def test_a_commit_that_a_crash_of_the_server_took_is_not_taken_for_another
             with connect(server.url) as other:
                 for _ in range(50):
                     other.execute("SELECT pg_current_xact_id()")
-            raise commit.Lost(committer._number, "the server crashed")
+            raise commits.CommitLost(committer._number, "the server crashed")
 
         committer._end = crash
         draft = a_call()

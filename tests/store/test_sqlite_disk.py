@@ -21,10 +21,11 @@ from taskgate.core.errors import Executed, GatewayFault
 from taskgate.core.tasks.transition import Noted
 from taskgate.ports.store_answers import Change
 from taskgate.store import batch
-from taskgate.store.batch import DeferredWrite, Transaction
+from taskgate.store.batch_writer import DeferredWrite
 from taskgate.store.sqlite import checkpointer, writer
 from taskgate.store.sqlite.file_lock import FileLock
 from taskgate.store.sqlite.store import SqliteStore, open_store
+from taskgate.store.transaction import Transaction
 
 
 async def test_a_full_database_acknowledges_nothing_and_recovers_when_there_is_room(tmp_path: Path) -> None:
@@ -272,7 +273,7 @@ async def test_a_task_that_was_written_when_nobody_waited_any_more_never_runs(
     store = open_store(tmp_path / "store.db")
     disk, call = SlowDisk(store), a_call()
     with monkeypatch.context() as impatient:
-        impatient.setattr(writer.Writer, "answer_within_s", 0.05 if how == "timed out" else DEADLINE_S)
+        impatient.setattr(writer.Writer, "timeout_s", 0.05 if how == "timed out" else DEADLINE_S)
         accepting = asyncio.create_task(store.accept(call, key="k"))
         assert await asyncio.to_thread(disk.reached.wait, DEADLINE_S)
         if how == "cancelled":
@@ -327,7 +328,7 @@ async def test_a_disk_that_does_not_answer_is_not_waited_for_for_ever(
     store = open_store(tmp_path / "store.db")
     disk = SlowDisk(store)
     with monkeypatch.context() as impatient:
-        impatient.setattr(writer.Writer, "answer_within_s", 0.01)
+        impatient.setattr(writer.Writer, "timeout_s", 0.01)
         with pytest.raises(GatewayFault, match="in time"):
             await store.accept(a_call())
     disk.go_on.set()

@@ -30,21 +30,15 @@ from taskgate.core.tasks.transition import Cancelled, Dispatched, ResultReceived
 from taskgate.ports.approval_store import ApprovalRequest, PendingLimits
 from taskgate.ports.store_answers import Change, IdTaken, Ownership, TaskFilter
 from taskgate.ports.task_store import AcceptLimits
-from taskgate.store.batch import KeptEvents
 from taskgate.store.operations import rows, tasks
 from taskgate.store.operations.reader import Reader
 from taskgate.store.sealing import Sealing
 from taskgate.store.sqlite import connection
-from taskgate.store.sqlite.connection import (
-    SQL,
-    SqliteTransaction,
-    can_gather,
-    connect_reader,
-    connect_writer,
-    migrate,
-    migrations,
-)
+from taskgate.store.sqlite.connection import connect_reader, connect_writer, migrate, migrations
+from taskgate.store.sqlite.statements import SQL
 from taskgate.store.sqlite.store import open_store, statements_of
+from taskgate.store.sqlite.transaction import SqliteTransaction, create_gathering_view
+from taskgate.store.transaction import KeptEvents
 
 
 def test_a_second_process_on_the_same_file_is_refused_with_a_clear_message(tmp_path: Path) -> None:
@@ -387,7 +381,7 @@ def test_creates_that_share_a_commit_share_what_is_asked_for_each_commit(tmp_pat
 def gathering(path: Path) -> tuple[sqlite3.Connection, SqliteTransaction]:
     writing = connect_writer(path)
     migrate(writing)
-    can_gather(writing)
+    create_gathering_view(writing)
     transaction = SqliteTransaction(writing, 1_000_000, Ownership("node", 1), KeptEvents(), Sealing(()))
     transaction.gather()
     return writing, transaction
@@ -470,7 +464,7 @@ async def test_tasks_are_accepted_after_the_file_was_written_anew_and_after_that
         await store.engine.overwrite_deleted()
         assert isinstance(await store.accept(a_call()), Change)
         other.execute("BEGIN IMMEDIATE")
-        with pytest.raises(GatewayFault, match="cannot be written anew"):
+        with pytest.raises(GatewayFault, match="could not be rewritten"):
             await store.engine.overwrite_deleted()
         other.execute("ROLLBACK")
         assert isinstance(await store.accept(a_call()), Change)

@@ -105,10 +105,11 @@ def open_shared(loaded: LoadedConfig, url: str, internal: InternalSocket | None,
 def agreed_secrets(loaded: LoadedConfig, url: str, operator_token: str, secret: bytes) -> tuple[str, bytes]:
     """The operator's token and the signing secret of all gateways on this store: those of whoever came first."""
     _driver()
-    from taskgate.store.postgres.shared_rows import shared
+
+    from taskgate.store.postgres.shared_secrets import share_secrets
 
     ours = {"operator_token": operator_token.encode(), "gateway_secret": secret}
-    agreed = shared(url, ours, Sealing(keys_of(loaded.root.store)))
+    agreed = share_secrets(url, ours, Sealing(keys_of(loaded.root.store)))
     token = agreed["operator_token"].decode()
     if token != operator_token:
         replace_operator_token(loaded.state_dir, token)
@@ -118,11 +119,14 @@ def agreed_secrets(loaded: LoadedConfig, url: str, operator_token: str, secret: 
 def agreed_keys(loaded: LoadedConfig, url: str, operator_token: str, secret: bytes) -> tuple[str, bytes, str | None]:
     """The same with the hash of what the operator's approvals need: the passphrase that was set last, on any machine."""
     token, secret = agreed_secrets(loaded, url, operator_token, secret)
-    from taskgate.store.postgres.shared_rows import shared
+
+    from taskgate.store.postgres.shared_secrets import share_secrets
 
     ours = passphrase_with_time(loaded.state_dir)
     sealing = Sealing(keys_of(loaded.root.store))
-    agreed = shared(url, {"passphrase": ours}, sealing, lambda one, other: set_at(one) > set_at(other))["passphrase"]
+    agreed = share_secrets(url, {"passphrase": ours}, sealing, lambda one, other: set_at(one) > set_at(other))[
+        "passphrase"
+    ]
     if agreed != ours:
         adopt_passphrase(loaded.state_dir, agreed)
     return token, secret, stored_passphrase(loaded.state_dir)
@@ -134,15 +138,16 @@ class SharedChains:
     def __init__(self, loaded: LoadedConfig, url: str) -> None:
         """Raises GatewayFault. The files in the state folder vouch for the chains of gateways that ran here."""
         _driver()
-        from taskgate.store.postgres.shared_rows import known
+
+        from taskgate.store.postgres.shared_secrets import find_secret
 
         self._url = url
-        self._key = audit_key(known(url, "gateway_secret", Sealing(keys_of(loaded.root.store))) or b"")
+        self._key = audit_key(find_secret(url, "gateway_secret", Sealing(keys_of(loaded.root.store))) or b"")
         self._files = sorted(loaded.state_dir.glob("audit-gw_*.audit-anchor"))
 
     def chains(self) -> Iterator[tuple[str, Row | None, Iterator[Row]]]:
         """Each chain: its name, the last row that was forgotten on purpose, and its rows. Raises ValueError for a forged cut."""
-        from taskgate.store.postgres.shared_rows import read_chains
+        from taskgate.store.postgres.audit_chains import read_chains
 
         reader = AuditAnchor(Path(), self._key)
         for chain, cut, rows in read_chains(self._url):
@@ -164,9 +169,9 @@ class SharedChains:
 def shared_account_rows(url: str) -> AccountRows:
     """Accounts at servers, as rows that all gateways on this store share."""
     _driver()
-    from taskgate.store.postgres.shared_rows import PostgresRows
+    from taskgate.store.postgres.account_rows import PostgresAccountRows
 
-    return PostgresRows(url)
+    return PostgresAccountRows(url)
 
 
 def check_shared(url: str) -> str:

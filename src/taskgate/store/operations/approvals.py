@@ -28,9 +28,9 @@ from taskgate.ports.approval_store import (
 )
 from taskgate.ports.replicas import APPROVALS, GRANTS, PINS, TASKS
 from taskgate.ports.store_answers import Change, LimitHolder, StaleOwner, TooManyOpen
-from taskgate.store.batch import Transaction
 from taskgate.store.operations import rows
 from taskgate.store.operations.rows import load_anybodys_task, move_task, record_audit
+from taskgate.store.transaction import Transaction
 
 MOST_ALIKE: Final = 200
 """So many requests of a caller for one thing are looked at for the same one."""

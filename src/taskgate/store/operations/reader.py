@@ -21,9 +21,9 @@ from taskgate.core.tasks.task import Task
 from taskgate.ports.approval_store import HeldCall, HeldPage, StoredPin, StoredReceipt
 from taskgate.ports.store import AuditTime, IdentityRecord, KeptCatalog, KeptScope
 from taskgate.ports.store_answers import Due, EventPage, Ownership, TaskFilter, TaskPage, TaskQuestion
-from taskgate.store.batch import KeptEvents, Statements
 from taskgate.store.operations import rows
 from taskgate.store.sealing import Sealing
+from taskgate.store.transaction import KeptEvents, Statements
 
 
 class Reader:

@@ -12,9 +12,9 @@ from taskgate.core.audit.chain import AuditEntry
 from taskgate.ports.replicas import TOKENS
 from taskgate.ports.store import LOGIN_RECORDS
 from taskgate.ports.store_answers import Voided
-from taskgate.store.batch import Transaction
 from taskgate.store.operations import approvals
 from taskgate.store.operations.rows import record_audit
+from taskgate.store.transaction import Transaction
 
 RESTORED: Final = "restored"
 """The name of the row."""

@@ -25,8 +25,8 @@ from taskgate.ports.approval_store import HeldCall, StoredPin
 from taskgate.ports.replicas import TASKS
 from taskgate.ports.store import AuditTime
 from taskgate.ports.store_answers import StaleOwner, StoredEvent, TaskQuestion, UnknownTask
-from taskgate.store.batch import Transaction
 from taskgate.store.sealing import Sealing
+from taskgate.store.transaction import Transaction
 
 _encode: Final = msgspec.json.Encoder().encode
 _encode_sorted: Final = msgspec.json.Encoder(order="sorted").encode

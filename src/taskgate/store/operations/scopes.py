@@ -11,8 +11,8 @@ from taskgate.core.audit.chain import AuditEntry
 from taskgate.core.identity.conversation import streams_between
 from taskgate.ports.replicas import GRANTS, QUESTIONS, SCOPES, TOKENS
 from taskgate.ports.store import Erased, IdentityRecord, KeptScope
-from taskgate.store.batch import Transaction
 from taskgate.store.operations.rows import record_audit
+from taskgate.store.transaction import Transaction
 
 
 def keep_scope(tx: Transaction, scope: KeptScope, entry: AuditEntry) -> None:

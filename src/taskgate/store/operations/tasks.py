@@ -49,7 +49,6 @@ from taskgate.ports.store_answers import (
     TooManyOpen,
 )
 from taskgate.ports.task_store import ADDRESS_FACTOR, AcceptLimits, LastLook
-from taskgate.store.batch import Transaction
 from taskgate.store.operations import approvals, rows
 from taskgate.store.operations.rows import (
     load_anybodys_task,
@@ -58,6 +57,7 @@ from taskgate.store.operations.rows import (
     move_task,
     put_new_task,
 )
+from taskgate.store.transaction import Transaction
 
 KEY_GOOD_MS: Final = 24 * 3_600_000
 _OPEN_TASKS: Final = "open_tasks_per_caller"

@@ -17,10 +17,10 @@ from taskgate.core.tasks.task_events import TaskEvent, event_data
 from taskgate.core.tasks.transition import apply
 from taskgate.ports.store_answers import Recovered, Swept
 from taskgate.ports.task_store import Decide
-from taskgate.store.batch import Transaction
 from taskgate.store.operations import approvals, rows
 from taskgate.store.operations.rows import tell_event
 from taskgate.store.operations.tasks import KEY_GOOD_MS
+from taskgate.store.transaction import Transaction
 
 TASKS_AT_ONCE: Final = 64
 ROWS_AT_ONCE: Final = 500

@@ -10,7 +10,7 @@ import psycopg
 from psycopg import conninfo
 
 from taskgate.core.errors import GatewayFault
-from taskgate.store.batch import read_migrations, read_queries
+from taskgate.store.sql_files import for_postgres, read_migrations, read_queries
 
 # The SQL of this adapter, by name, with its values written as the driver wants them.
 
@@ -25,7 +25,7 @@ def _in_drivers_style(text: str) -> bytes:
     return _VALUE.sub(r"%(\1)s", _ARRAY.sub(r"%(\1)b\2", plain)).encode()
 
 
-SQL: Final = {name: _in_drivers_style(text) for name, text in read_queries(__package__).items()}
+SQL: Final = {name: _in_drivers_style(text) for name, text in read_queries(__package__, for_postgres).items()}
 
 
 def migrations() -> list[tuple[int, str]]:

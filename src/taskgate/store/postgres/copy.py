@@ -39,8 +39,8 @@ from taskgate.store.postgres.connection import (
     refused,
     shown_url,
 )
-from taskgate.store.postgres.engine import CHUNK
 from taskgate.store.postgres.presence import LEASE_MS
+from taskgate.store.postgres.result_chunks import CHUNK
 from taskgate.store.sqlite.connection import migrate as migrate_sqlite
 from taskgate.store.sqlite.file_lock import FileLock
 from taskgate.store.sqlite.last_known import FIRST_SCHEMA_WITH_MARK, LastKnown, LifeMark

@@ -12,9 +12,9 @@ from taskgate.core.audit.chain import GENESIS
 from taskgate.ports.replicas import SERVERS, Replica, SeenRevisions
 from taskgate.ports.store import KeptServer
 from taskgate.ports.store_answers import Ownership
-from taskgate.store.batch import KeptEvents, Locks, Transaction
 from taskgate.store.operations.restored import RESTORED, RestoreState
-from taskgate.store.postgres.commit import Committer
+from taskgate.store.postgres.audit_chains import ChainView
+from taskgate.store.postgres.committer import Committer
 from taskgate.store.postgres.connection import (
     SQL,
     Connection,
@@ -27,10 +27,13 @@ from taskgate.store.postgres.connection import (
     refused,
     shown_url,
 )
-from taskgate.store.postgres.engine import PostgresEngine, Readers
+from taskgate.store.postgres.engine import PostgresEngine
 from taskgate.store.postgres.presence import LEASE_MS, Presence, Wakeups
-from taskgate.store.postgres.shared_rows import ChainView, QuestionRows, SessionRows
+from taskgate.store.postgres.question_rows import QuestionRows
+from taskgate.store.postgres.readers import Readers
+from taskgate.store.postgres.session_rows import SessionRows
 from taskgate.store.sealing import KEEPSAKE, Sealing, key_needed, within_json
+from taskgate.store.transaction import KeptEvents, Locks, Transaction
 from taskgate.store.views.base import StoreView
 from taskgate.store.views.records import ApprovalView, CatalogView, ScopeView, UsageView
 from taskgate.store.views.restored import RestoredView

@@ -1,10 +1,9 @@
-"""The one writer of this gateway. Operations that wait at the same time share one transaction and one commit.
+"""The writer of a PostgreSQL store: one thread that carries out batches of operations, one transaction each.
 
-As in the SQLite store, an operation is a function of a `Transaction`, whoever waits is answered after the COMMIT and never before,
-and if one operation fails the batch is done again with each in its own savepoint. The differences: here the operations run in
-the writer's thread, because their statements travel to a server; other gateways write to the same database, so what the
-operations of a batch will touch is locked first, all of it in one order; and a commit whose answer was lost with the connection is
-neither done nor undone until the server has been asked whether it is there.
+As in the SQLite store, callers are answered after the COMMIT and never before, and if one operation fails the batch is repeated
+with each in its own savepoint. The differences: operations run in the writer thread, because their statements travel to a server;
+other gateways write to the same database, so everything that a batch touches is locked first, in one order; and if the connection
+is lost during a COMMIT, nothing continues until the server has been asked whether it took effect.
 """
 
 from __future__ import annotations
@@ -17,8 +16,8 @@ from typing import Final
 import psycopg
 
 from taskgate.core.errors import GatewayFault
-from taskgate.store.batch import RETRY_S, Batch, BatchWriter, unavailable
-from taskgate.store.postgres.commit import Committer, Lost
+from taskgate.store.batch_writer import RETRY_S, Batch, BatchWriter, unavailable
+from taskgate.store.postgres.committer import CommitLost, Committer
 from taskgate.store.postgres.connection import reason
 
 MAX_BATCH: Final = 128
@@ -26,9 +25,9 @@ STOP_WITHIN_S: Final = 10.0
 
 
 class Writer(BatchWriter):
-    """The event loop gathers batches; the thread carries them out, one at a time."""
+    """The event loop gathers batches; the thread commits them, one at a time."""
 
-    answer_within_s = 15.0
+    timeout_s = 15.0
     medium = "the database"
 
     def __init__(self, committer: Committer) -> None:
@@ -43,13 +42,13 @@ class Writer(BatchWriter):
         self._thread.start()
 
     async def stop(self) -> None:
-        await self._write_the_last(STOP_WITHIN_S)
+        await self._drain(STOP_WITHIN_S)
         self._pause.set()
         self._batches.put(None)
         await asyncio.to_thread(self._thread.join, STOP_WITHIN_S)
 
-    def _refuse_more(self) -> None:
-        super()._refuse_more()
+    def _check_capacity(self) -> None:
+        super()._check_capacity()
         if self._trouble is not None and self._is_busy:
             raise unavailable(self._trouble)
 
@@ -59,50 +58,50 @@ class Writer(BatchWriter):
         self._batches.put(Batch(waiting, deferred))
 
     def _work(self) -> None:
-        """The thread: everything that waits for the database."""
+        """The body of the thread."""
         while (batch := self._batches.get()) is not None:
-            self._tell_loop(self._over, batch, self._carried_out(batch))
+            self._call_on_loop(self._finish_batch, batch, self._commit(batch))
         self._committer.close()
 
-    def _carried_out(self, batch: Batch) -> str | None:
-        """What was wrong with the database, or None: then each operation knows by itself how it went."""
+    def _commit(self, batch: Batch) -> str | None:
+        """Commit a batch. Return why the database failed, or None; then each operation has its own outcome."""
         try:
             self._committer.commit(batch)
-        except Lost as lost:
-            return self._find_out(lost)
+        except CommitLost as lost:
+            return self._resolve_lost_commit(lost)
         except (psycopg.Error, OSError) as error:
-            self._committer.hang_up()
+            self._committer.disconnect()
             return reason(error) if isinstance(error, psycopg.Error) else str(error)
         except GatewayFault as fault:
-            self._committer.hang_up()
+            self._committer.disconnect()
             return fault.message
         return None
 
-    def _find_out(self, lost: Lost) -> str | None:
-        """The answer to a COMMIT was lost: nothing goes on before it is known what became of it.
+    def _resolve_lost_commit(self, lost: CommitLost) -> str | None:
+        """Wait until the server can be asked whether a COMMIT took effect whose result was lost.
 
-        Whoever waits is told so when their time is up; if it was committed after all, what they gave up on is taken back.
+        Callers get a timeout meanwhile. If it was committed, the operations whose callers stopped waiting are reverted.
         """
-        self._tell_loop(self._in_trouble, lost.why)
+        self._call_on_loop(self._fail_waiting, lost.why)
         while not self._pause.is_set():
             try:
                 if self._committer.was_committed(lost.number):
                     return None
                 return lost.why
             except (psycopg.Error, OSError, GatewayFault):
-                self._committer.hang_up()
+                self._committer.disconnect()
                 self._pause.wait(RETRY_S)
         return lost.why
 
-    def _in_trouble(self, why: str) -> None:
-        """New writes need not wait for what may take long."""
+    def _fail_waiting(self, why: str) -> None:
+        """Fail the queued operations at once; the database may be unavailable for long."""
         self._trouble = why
         for waiting in self._waiting:
-            waiting.ended(unavailable(why))
+            waiting.finish(unavailable(why))
             waiting.settle()
         self._waiting.clear()
 
-    def _over(self, batch: Batch, trouble: str | None) -> None:
+    def _finish_batch(self, batch: Batch, trouble: str | None) -> None:
         if trouble is not None:
-            self._in_trouble(trouble)
-        super()._over(batch, trouble)
+            self._fail_waiting(trouble)
+        super()._finish_batch(batch, trouble)

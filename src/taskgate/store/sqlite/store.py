@@ -17,27 +17,28 @@ from taskgate import clock
 from taskgate.core.errors import GatewayFault
 from taskgate.ports.replicas import Replica
 from taskgate.ports.store_answers import Ownership
-from taskgate.store.batch import DeferredWrite, KeptEvents, Locks, Operation, TakeBack, unavailable
+from taskgate.store.batch_writer import DeferredWrite, Operation, Revert, unavailable
 from taskgate.store.operations.reader import Reader
 from taskgate.store.operations.restored import RESTORED, RestoreState
 from taskgate.store.sealing import Sealing
 from taskgate.store.sqlite.checkpointer import Checkpointer
 from taskgate.store.sqlite.connection import (
     SYNCHRONOUS,
-    can_gather,
     check_keys,
     connect_reader,
     connect_writer,
     migrate,
     never_wait,
-    run_named,
-    start_log_over,
+    truncate_log,
 )
 from taskgate.store.sqlite.file_lock import FileLock
 from taskgate.store.sqlite.last_known import FIRST_SCHEMA_WITH_MARK, LastKnown, LifeMark
 from taskgate.store.sqlite.result_files import SpillFiles
+from taskgate.store.sqlite.statements import run_named
 from taskgate.store.sqlite.store_files import StoreFiles
+from taskgate.store.sqlite.transaction import create_gathering_view
 from taskgate.store.sqlite.writer import Writer
+from taskgate.store.transaction import KeptEvents, Locks
 from taskgate.store.views.base import LogView
 from taskgate.store.views.records import ApprovalView, CatalogView, ScopeView, UsageView
 from taskgate.store.views.restored import RestoredView
@@ -125,8 +126,8 @@ class SqliteEngine:
             return fault.message
         return self.files.lost() or self.writer.trouble
 
-    async def write(self, operation: Operation[T], locks: Locks, take_back: TakeBack | None = None) -> T:
-        return await self.writer.write(operation, take_back)
+    async def write(self, operation: Operation[T], locks: Locks, revert: Revert | None = None) -> T:
+        return await self.writer.write(operation, revert)
 
     async def read(self, ask: Callable[[Reader], T]) -> T:
         return ask(self.reader)
@@ -307,10 +308,10 @@ def _connect_all(
     writing = connect_writer(path, synchronous=synchronous)
     try:
         check_keys(writing, sealing, path)
-        start_log_over(writing)
+        truncate_log(writing)
         schema: int = writing.execute("PRAGMA user_version").fetchone()[0]
         migrate(writing)
-        can_gather(writing)
+        create_gathering_view(writing)
         return (writing, connect_writer(path, synchronous=synchronous), connect_reader(path)), schema
     except BaseException:
         writing.close()

@@ -11,11 +11,12 @@ from taskgate.core.errors import GatewayFault
 from taskgate.core.governance.grants import Grant
 from taskgate.ports.store import AuditTime
 from taskgate.ports.store_answers import EventPage, Ownership, StaleOwner, StoredEvent
-from taskgate.store.batch import NO_LOCKS, DeferredWrite, KeptEvents, Locks, Operation, TakeBack, Transaction
+from taskgate.store.batch_writer import DeferredWrite, Operation, Revert
 from taskgate.store.operations.reader import Reader
 from taskgate.store.operations.restored import RestoreState
 from taskgate.store.operations.rows import move_cursor, record_audit, tell_event
 from taskgate.store.sealing import Sealing
+from taskgate.store.transaction import NO_LOCKS, KeptEvents, Locks, Transaction
 
 T = TypeVar("T")
 
@@ -68,10 +69,10 @@ class Engine(Protocol):
         """Whether we certainly still are who our ownership says: looked at before something is sent in its name."""
         ...
 
-    async def write(self, operation: Operation[T], locks: Locks, take_back: TakeBack | None = None) -> T:
+    async def write(self, operation: Operation[T], locks: Locks, revert: Revert | None = None) -> T:
         """Run the operation in the next commit and return its value once that commit is durable.
 
-        `take_back` says how to undo it, given its value, if it is durable after all when whoever waited has given up.
+        `revert` is used if the commit becomes durable after the caller has stopped waiting.
         """
         ...
 
@@ -103,14 +104,14 @@ class StoreView:
         return await self._engine.read(ask)
 
     async def _write(
-        self, operation: Operation[T], locks: Locks = NO_LOCKS, take_back: TakeBack | None = None
+        self, operation: Operation[T], locks: Locks = NO_LOCKS, revert: Revert | None = None
     ) -> T | StaleOwner:
         """Run the operation if we still own the store; see `Engine.write`."""
 
         def guarded(tx: Transaction) -> T | StaleOwner:
             return StaleOwner(tx.ownership) if tx.is_stale() else operation(tx)
 
-        return await self._engine.write(guarded, locks, take_back)
+        return await self._engine.write(guarded, locks, revert)
 
     async def _write_or_fault(self, operation: Operation[T], locks: Locks = NO_LOCKS) -> T:
         """For writes whose answer has no room for `StaleOwner`. They are of no task, so they are ours under any fence."""

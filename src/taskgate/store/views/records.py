@@ -32,12 +32,13 @@ from taskgate.ports.approval_store import (
 from taskgate.ports.replicas import LISTS, list_hint
 from taskgate.ports.store import Erased, IdentityRecord, KeptCatalog, KeptScope, RecordedPage, Unfinished
 from taskgate.ports.store_answers import StaleOwner, TooManyOpen
-from taskgate.store.batch import DeferredWrite, Locks, Transaction, tenants_of
+from taskgate.store.batch_writer import DeferredWrite
 from taskgate.store.operations import approvals, scopes
 from taskgate.store.operations.approvals import give_grant, put_first_pin, put_pin, take_back_grant
 from taskgate.store.operations.reader import Reader
 from taskgate.store.operations.rows import recorded_call
 from taskgate.store.operations.upkeep import ROWS_AT_ONCE
+from taskgate.store.transaction import Locks, Transaction, tenants_of
 from taskgate.store.views.base import StoreView
 
 # The view of a store that keeps approvals, grants and pins (`ports.approval_store`).

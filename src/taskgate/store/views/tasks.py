@@ -33,7 +33,6 @@ from taskgate.ports.store_answers import (
     TaskQuestion,
 )
 from taskgate.ports.task_store import NO_LIMITS, AcceptLimits, Decide, LastLook
-from taskgate.store.batch import Locks, Transaction, tenants_of
 from taskgate.store.operations import tasks
 from taskgate.store.operations.approvals import standing_grants
 from taskgate.store.operations.upkeep import (
@@ -46,6 +45,7 @@ from taskgate.store.operations.upkeep import (
     keep,
     recover,
 )
+from taskgate.store.transaction import Locks, Transaction, tenants_of
 from taskgate.store.views.base import Engine, LatestWins, StoreView
 
 _COUNT_GOOD_S: Final = 1.0

@@ -2,38 +2,6 @@
 INSERT INTO approvals (id, principal, task_id, caller, server, tool, state, asked_ms, due_ms, decided_ms, wire_name, arguments, doc)
 VALUES (:id, :principal, :task_id, :caller, :server, :tool, :state, :asked_ms, :due_ms, :decided_ms, :wire_name, :arguments, :doc);
 
--- name: update_approval
-UPDATE approvals SET state = :state, due_ms = :due_ms, decided_ms = :decided_ms, doc = :doc WHERE id = :id;
-
--- name: find_approval
-SELECT doc, caller, wire_name, arguments, task_id FROM approvals WHERE id = :id;
-
--- name: page_of_open_approvals
-SELECT doc, caller, wire_name, arguments, task_id
-FROM approvals
-WHERE state = 'open' AND (asked_ms, id) > (:asked_ms, :id)
-ORDER BY asked_ms, id
-LIMIT :limit;
-
--- name: page_of_approvals
-SELECT doc, caller, wire_name, arguments, task_id
-FROM approvals
-WHERE (asked_ms, id) > (:asked_ms, :id)
-ORDER BY asked_ms, id
-LIMIT :limit;
-
--- name: count_pending
-SELECT count(*) FROM approvals WHERE state = 'open';
-
--- name: count_pending_of_caller
-SELECT coalesce(sum(count), 0)::bigint FROM open_counts WHERE what = 'approval' AND who = :caller;
-
--- name: count_pending_of_anonymous
-SELECT coalesce(sum(count), 0)::bigint FROM open_counts WHERE what = 'anonymous approval' AND who = '';
-
--- name: due_holds
-SELECT id FROM approvals WHERE due_ms IS NOT NULL AND due_ms <= :now_ms AND task_id IS NULL ORDER BY due_ms LIMIT :limit;
-
 -- name: held_requests
 SELECT doc, caller, wire_name, arguments, task_id FROM approvals
 WHERE state = 'open' AND task_id IS NULL AND principal = :principal AND server = :server AND tool = :tool
@@ -46,49 +14,3 @@ LIMIT :limit;
 SELECT doc, task_id FROM approvals
 WHERE caller = :caller AND state = 'open' AND task_id IS NOT NULL AND server = :server AND tool = :tool
 ORDER BY asked_ms, id LIMIT :limit;
-
--- name: last_given_approval
-SELECT doc, caller, wire_name, arguments, task_id
-FROM approvals
-WHERE server = :server AND tool = :tool AND state IN ('approved', 'used') AND (:before::text IS NULL OR id <> :before)
-ORDER BY decided_ms DESC
-LIMIT 1;
-
--- name: unspent_approvals
-SELECT id FROM approvals WHERE state IN ('open', 'approved') ORDER BY id;
-
--- name: put_grant
-INSERT INTO grants (id, until_ms, revoked, doc) VALUES (:id, :until_ms, :revoked, :doc)
-ON CONFLICT (id) DO UPDATE SET until_ms = excluded.until_ms, revoked = excluded.revoked, doc = excluded.doc;
-
--- name: find_grant
-SELECT doc FROM grants WHERE id = :id;
-
--- name: live_grants
-SELECT doc FROM grants WHERE revoked = 0 AND until_ms > :now_ms ORDER BY id;
-
--- name: all_grants
-SELECT doc FROM grants ORDER BY id;
-
--- name: put_pin
-INSERT INTO pins (server, tool, doc, by, at_ms) VALUES (:server, :tool, :doc, :by, :at_ms)
-ON CONFLICT (server, tool) DO UPDATE SET doc = excluded.doc, by = excluded.by, at_ms = excluded.at_ms;
-
--- name: all_pins
-SELECT server, tool, doc, by, at_ms FROM pins WHERE :server::text IS NULL OR server = :server ORDER BY server, tool;
-
--- name: put_receipt
-INSERT INTO channel_receipts (approval_id, place, workflow, receipt) VALUES (:approval_id, :place, :workflow, :receipt)
-ON CONFLICT (approval_id, place) DO UPDATE SET workflow = excluded.workflow, receipt = excluded.receipt;
-
--- name: drop_receipt
-DELETE FROM channel_receipts WHERE approval_id = :approval_id AND place = :place;
-
--- name: all_receipts
-SELECT approval_id, place, workflow, receipt FROM channel_receipts ORDER BY approval_id, place LIMIT :limit;
-
--- name: put_first_pin
-INSERT INTO pins (server, tool, doc, by, at_ms) VALUES (:server, :tool, :doc, :by, :at_ms) ON CONFLICT (server, tool) DO NOTHING;
-
--- name: find_pin
-SELECT server, tool, doc, by, at_ms FROM pins WHERE server = :server AND tool = :tool;

@@ -1,8 +1,3 @@
--- name: next_event_number
-INSERT INTO event_streams (caller, last, touched_ms) VALUES (:caller, 1, :now_ms)
-ON CONFLICT (caller) DO UPDATE SET last = event_streams.last + 1, touched_ms = excluded.touched_ms
-RETURNING last;
-
 -- name: hold_streams
 -- The rows of all callers that a batch tells something, held until its commit and in one order.
 INSERT INTO event_streams (caller, last, touched_ms)
@@ -15,33 +10,9 @@ UPDATE event_streams SET last = given.number, touched_ms = :now_ms
 FROM unnest(:callers::text[], :numbers::bigint[]) AS given (caller, number)
 WHERE event_streams.caller = given.caller;
 
--- name: insert_event
-INSERT INTO events (caller, number, id, kind, server, at_ms, data)
-VALUES (:caller, :number, :id, :kind, :server, :at_ms, :data);
-
 -- name: insert_events
 INSERT INTO events (caller, number, id, kind, server, at_ms, data)
 SELECT * FROM unnest(:caller::text[], :number::bigint[], :id::text[], :kind::text[], :server::text[], :at_ms::bigint[], :data::bytea[]);
-
--- name: drop_old_events_of_caller
-DELETE FROM events WHERE caller = :caller AND number <= :number;
-
--- name: events_after
-SELECT number, id, caller, kind, server, at_ms, data
-FROM events
-WHERE caller = :caller AND number > :number AND at_ms > :since_ms
-ORDER BY number
-LIMIT :limit;
-
--- name: streams_of_caller
-SELECT caller FROM event_streams
-WHERE caller = :caller OR (caller > :first AND caller < :beyond) ORDER BY caller;
-
--- name: find_stream
-SELECT last, delivered FROM event_streams WHERE caller = :caller;
-
--- name: move_cursor
-UPDATE event_streams SET delivered = :number, touched_ms = :now_ms WHERE caller = :caller AND delivered < :number;
 
 -- name: last_audit
 SELECT number, hash FROM audit WHERE chain = :chain ORDER BY number DESC LIMIT 1;

@@ -19,6 +19,7 @@ FROM sessions s LEFT JOIN replicas r ON r.owner = s.home
 WHERE s.id = :id;
 
 -- The home must be dead at this very moment: a row lock on its lease would make it wait, so its renewal is looked at again here.
+
 -- name: adopt_session
 UPDATE sessions SET home = :home, moves = moves + 1, seen_ms = :now_ms
 WHERE id = :id AND home = :former AND home <> :home
@@ -50,6 +51,7 @@ SELECT id FROM sessions WHERE home <> :home;
 SELECT id FROM sessions WHERE home = :home;
 
 -- A question of a task keeps its id when another gateway takes the task over; an answer that the dead one did not take stays.
+
 -- name: put_open_question
 INSERT INTO open_questions AS q (id, caller, home, expires_ms, body)
 VALUES (:id, :caller, :home, :expires_ms, :body)
@@ -78,6 +80,7 @@ SELECT id, caller, home, expires_ms, body, answer, outcome FROM open_questions
 WHERE home = :home AND outcome = '' AND answer IS NOT NULL;
 
 -- What still waits at a living gateway can be answered there to its end.
+
 -- name: erase_open_questions
 DELETE FROM open_questions WHERE caller = :principal OR (caller COLLATE "C" > :first AND caller COLLATE "C" < :beyond);
 

@@ -30,9 +30,6 @@ WHERE id = ANY(ARRAY(
 ))
 RETURNING id;
 
--- name: own_task
-UPDATE tasks SET owner = :owner, fence = :fence WHERE id = :id;
-
 -- name: claimed_ids
 SELECT id FROM tasks WHERE needs_owner = 1 AND id > :after AND owner = :owner AND fence = :fence ORDER BY id LIMIT :limit;
 
@@ -54,12 +51,6 @@ WHERE t.keep_until_ms IS NOT NULL AND t.keep_until_ms <= :now_ms AND t.forget_at
 ORDER BY t.keep_until_ms
 LIMIT :limit;
 
--- name: expire_tasks
--- Those that another gateway has expired meanwhile are not among the answer.
-UPDATE tasks SET forget_at_ms = :forget_at_ms, needs_owner = 0
-WHERE id = ANY(ARRAY(SELECT json_array_elements_text(:ids::json))) AND forget_at_ms IS NULL
-RETURNING id;
-
 -- name: forgettable_tasks
 SELECT id FROM tasks WHERE forget_at_ms IS NOT NULL AND forget_at_ms <= :now_ms ORDER BY forget_at_ms LIMIT :limit
 FOR UPDATE SKIP LOCKED;
@@ -68,21 +59,6 @@ FOR UPDATE SKIP LOCKED;
 UPDATE idempotency_keys
 SET executed = (SELECT convert_from(doc, 'UTF8')::json ->> 'executed' FROM tasks WHERE tasks.id = task_id)
 WHERE task_id = ANY(ARRAY(SELECT json_array_elements_text(:ids::json)));
-
--- name: forget_tasks
-DELETE FROM tasks WHERE id = ANY(ARRAY(SELECT json_array_elements_text(:ids::json)));
-
--- name: forget_calls
-DELETE FROM task_calls WHERE task_id = ANY(ARRAY(SELECT json_array_elements_text(:ids::json)));
-
--- name: forget_outcomes
-DELETE FROM task_outcomes WHERE task_id = ANY(ARRAY(SELECT json_array_elements_text(:ids::json)));
-
--- name: forget_attempts
-DELETE FROM attempts WHERE task_id = ANY(ARRAY(SELECT json_array_elements_text(:ids::json)));
-
--- name: forget_questions
-DELETE FROM questions WHERE task_id = ANY(ARRAY(SELECT json_array_elements_text(:ids::json)));
 
 -- name: forget_keys
 -- By the places of rows that are ours until the commit: other ways to name them let the planner read the whole table.
@@ -95,9 +71,6 @@ DELETE FROM events WHERE ctid = ANY(ARRAY(
     SELECT ctid FROM events WHERE at_ms <= :before_ms ORDER BY at_ms LIMIT :limit FOR UPDATE SKIP LOCKED
 ));
 
--- name: streams_after
-SELECT caller, touched_ms FROM event_streams WHERE caller > :after ORDER BY caller LIMIT :limit;
-
 -- name: forget_streams
 DELETE FROM event_streams
 WHERE caller = ANY(ARRAY(SELECT json_array_elements_text(:callers::json))) AND touched_ms <= :before_ms
@@ -108,27 +81,6 @@ SELECT id FROM approvals
 WHERE asked_ms <= :before_ms AND state NOT IN ('open', 'approved')
   AND NOT EXISTS (SELECT 1 FROM tasks WHERE tasks.id = approvals.task_id)
 ORDER BY asked_ms, id LIMIT :limit FOR UPDATE OF approvals SKIP LOCKED;
-
--- name: forget_approvals
-DELETE FROM approvals WHERE id = ANY(ARRAY(SELECT json_array_elements_text(:ids::json)));
-
--- name: forget_receipts
-DELETE FROM channel_receipts WHERE approval_id = ANY(ARRAY(SELECT json_array_elements_text(:ids::json)));
-
--- name: forget_grants
-DELETE FROM grants WHERE until_ms <= :before_ms;
-
--- name: spill_names
-SELECT spill FROM task_outcomes WHERE spill IS NOT NULL;
-
--- name: keep
-INSERT INTO keepsakes (name, value) VALUES (:name, :value) ON CONFLICT (name) DO NOTHING;
-
--- name: drop_kept
-DELETE FROM keepsakes WHERE name = :name;
-
--- name: kept
-SELECT value FROM keepsakes WHERE name = :name;
 
 -- name: keep_instead
 UPDATE keepsakes SET value = :value WHERE name = :name AND value = :before;

@@ -24,25 +24,12 @@ RETURNING id;
 -- name: erase_grants
 DELETE FROM grants WHERE json_extract(CAST(doc AS TEXT), '$.principal') = :principal;
 
--- name: erase_keys
-DELETE FROM idempotency_keys
-WHERE principal = :principal AND NOT EXISTS (SELECT 1 FROM tasks WHERE tasks.id = idempotency_keys.task_id);
-
 -- name: erase_events
 DELETE FROM events WHERE caller = :principal OR (caller > :first AND caller < :beyond);
 
 -- name: erase_recorded_calls
 DELETE FROM recorded_calls
 WHERE number > :after AND number <= :up_to AND json_extract(CAST(body AS TEXT), '$.principal') = :principal;
-
--- name: erase_usage
-DELETE FROM usage WHERE principal = :principal;
-
--- name: erase_identity_records
-DELETE FROM identity_records WHERE principal = :principal AND kind <> :kept;
-
--- name: identity_records_of
-SELECT kind, name, principal, expires_ms, body FROM identity_records WHERE principal = :principal ORDER BY kind, name;
 
 -- name: needs_key
 -- Results beside the rows are not looked into: while there are any, they may need it.

@@ -28,9 +28,6 @@ WHERE id IN (
   AND needs_owner = 1 AND fence < :fence AND (owner = :owner OR owner IN (SELECT value FROM json_each(:owners)))
 RETURNING id;
 
--- name: own_task
-UPDATE tasks SET owner = :owner, fence = :fence WHERE id = :id;
-
 -- name: claimed_ids
 SELECT id FROM (
     SELECT id FROM (
@@ -60,11 +57,6 @@ WHERE t.keep_until_ms IS NOT NULL AND t.keep_until_ms <= :now_ms AND t.forget_at
 ORDER BY t.keep_until_ms
 LIMIT :limit;
 
--- name: expire_tasks
-UPDATE tasks SET forget_at_ms = :forget_at_ms, needs_owner = 0
-WHERE id IN (SELECT value FROM json_each(:ids)) AND forget_at_ms IS NULL
-RETURNING id;
-
 -- name: forgettable_tasks
 SELECT id FROM tasks WHERE forget_at_ms IS NOT NULL AND forget_at_ms <= :now_ms ORDER BY forget_at_ms LIMIT :limit;
 
@@ -72,21 +64,6 @@ SELECT id FROM tasks WHERE forget_at_ms IS NOT NULL AND forget_at_ms <= :now_ms 
 UPDATE idempotency_keys
 SET executed = (SELECT json_extract(CAST(doc AS TEXT), '$.executed') FROM tasks WHERE tasks.id = task_id)
 WHERE task_id IN (SELECT value FROM json_each(:ids));
-
--- name: forget_tasks
-DELETE FROM tasks WHERE id IN (SELECT value FROM json_each(:ids));
-
--- name: forget_calls
-DELETE FROM task_calls WHERE task_id IN (SELECT value FROM json_each(:ids));
-
--- name: forget_outcomes
-DELETE FROM task_outcomes WHERE task_id IN (SELECT value FROM json_each(:ids));
-
--- name: forget_attempts
-DELETE FROM attempts WHERE task_id IN (SELECT value FROM json_each(:ids));
-
--- name: forget_questions
-DELETE FROM questions WHERE task_id IN (SELECT value FROM json_each(:ids));
 
 -- name: forget_keys
 DELETE FROM idempotency_keys WHERE (principal, key) IN (
@@ -96,9 +73,6 @@ DELETE FROM idempotency_keys WHERE (principal, key) IN (
 -- name: forget_events
 DELETE FROM events
 WHERE (caller, number) IN (SELECT caller, number FROM events WHERE at_ms <= :before_ms ORDER BY at_ms LIMIT :limit);
-
--- name: streams_after
-SELECT caller, touched_ms FROM event_streams WHERE caller > :after ORDER BY caller LIMIT :limit;
 
 -- name: forget_streams
 DELETE FROM event_streams
@@ -110,24 +84,3 @@ SELECT id FROM approvals
 WHERE asked_ms <= :before_ms AND state NOT IN ('open', 'approved')
   AND NOT EXISTS (SELECT 1 FROM tasks WHERE tasks.id = approvals.task_id)
 ORDER BY asked_ms, id LIMIT :limit;
-
--- name: forget_approvals
-DELETE FROM approvals WHERE id IN (SELECT value FROM json_each(:ids));
-
--- name: forget_receipts
-DELETE FROM channel_receipts WHERE approval_id IN (SELECT value FROM json_each(:ids));
-
--- name: forget_grants
-DELETE FROM grants WHERE until_ms <= :before_ms;
-
--- name: spill_names
-SELECT spill FROM task_outcomes WHERE spill IS NOT NULL;
-
--- name: keep
-INSERT INTO keepsakes (name, value) VALUES (:name, :value) ON CONFLICT (name) DO NOTHING;
-
--- name: drop_kept
-DELETE FROM keepsakes WHERE name = :name;
-
--- name: kept
-SELECT value FROM keepsakes WHERE name = :name;
