@@ -19,10 +19,10 @@ from tests.benchmarks.store import CONCURRENT, a_call, measure, report
 from tests.harness.unchecked import just_go
 
 from taskgate.core.tasks.transition import Cancelled
-from taskgate.ports.replicas import DEAD, TASKS
 from taskgate.ports.store import Store
 from taskgate.ports.store_answers import Change
 from taskgate.ports.task_store import AcceptLimits
+from taskgate.ports.topics import DEAD, TASKS
 from taskgate.store.postgres.connection import connect
 from taskgate.store.postgres.store import PostgresStore, open_store
 from taskgate.store.sqlite.store import open_store as open_sqlite

@@ -11,7 +11,8 @@ import pytest
 from tests.contracts.store_under_test import PostgresUnderTest, until_it_listens
 from tests.harness.postgres import fresh_url
 
-from taskgate.ports.replicas import CONVERSATION, SESSIONS, KeptSession, SessionLimits, TooManySessions
+from taskgate.ports.shared_sessions import CONVERSATION, KeptSession, SessionLimits, TooManySessions
+from taskgate.ports.topics import SESSIONS
 
 pytest.importorskip("psycopg", reason="PostgreSQL tests need `psycopg`: pip install 'taskgate[postgres]'")
 

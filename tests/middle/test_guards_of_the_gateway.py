@@ -26,7 +26,7 @@ from taskgate.gateway.wiring import gateway as wiring
 from taskgate.mcp.failures import HttpFailure
 from taskgate.mcp.http.connect import open_connection
 from taskgate.mcp.http.target import Origin
-from taskgate.ports.replicas import SeenRevisions
+from taskgate.ports.topics import SeenRevisions
 from taskgate.store.sqlite.store import SqliteStore, open_store
 
 TOKENS = {

@@ -16,7 +16,7 @@ from taskgate.core.tasks.task import Task
 from taskgate.core.tasks.transition import ContactLost, ErrorReceived, ResultReceived, TransitionEvent
 from taskgate.gateway.list_hints import ListHints
 from taskgate.gateway.other_gateways import follow_topic
-from taskgate.ports.replicas import LISTS, MISSED, TASKS
+from taskgate.ports.topics import LISTS, MISSED, TASKS
 from taskgate.store.postgres.presence import MAX_NAMES, Wakeups
 from taskgate.upstreams.backoff import FIRST_S, LONGEST_S
 

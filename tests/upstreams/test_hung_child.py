@@ -18,7 +18,9 @@ from taskgate.core.questions.question import Answer, Question, not_supported
 from taskgate.core.wire import Raw
 from taskgate.mcp.http.client import HttpClient
 from taskgate.mcp.stdio.reaper import Reaper
-from taskgate.ports.upstream import ClientProfile, Link, LinkKey, UpstreamCall
+from taskgate.ports.client_profile import ClientProfile
+from taskgate.ports.link import Link, LinkKey
+from taskgate.ports.upstream_call import UpstreamCall
 from taskgate.upstreams import health_watch
 from taskgate.upstreams.server import Server
 from taskgate.upstreams.spec import ServerSpec, Transport

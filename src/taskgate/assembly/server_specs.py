@@ -21,7 +21,8 @@ from taskgate.gateway.dynamic_servers import NewServer
 from taskgate.gateway.limits import Limits
 from taskgate.mcp.http.client import HttpClient
 from taskgate.mcp.stdio.reaper import Reaper
-from taskgate.ports.upstream import Link, LinkKey, Listener, UpstreamCall
+from taskgate.ports.link import Link, LinkKey, Listener
+from taskgate.ports.upstream_call import UpstreamCall
 from taskgate.upstreams.intake import Intake
 from taskgate.upstreams.server import Server
 from taskgate.upstreams.spec import Instances, ServerSpec, Transport

@@ -124,7 +124,7 @@ async def _how_to_log_in(url: str) -> str:
 
 def _is_refused_a_stranger(problem: BaseException | None) -> bool:
     """Whether the server returned 401. A failed handshake has the HTTP error as its cause."""
-    from taskgate.ports.upstream import CallFailed
+    from taskgate.ports.call_failure import CallFailed
 
     while problem is not None:
         if isinstance(problem, CallFailed) and problem.evidence.status == 401:

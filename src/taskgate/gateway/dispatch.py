@@ -38,7 +38,7 @@ from taskgate.gateway.requests.request import Request
 from taskgate.gateway.shared_caches import SharedCaches
 from taskgate.gateway.status import GatewayStatus
 from taskgate.gateway.tasks.engine import TaskEngine
-from taskgate.ports.upstream import RelayedError
+from taskgate.ports.upstream_replies import RelayedError
 from taskgate.telemetry.metrics import Metrics
 
 if TYPE_CHECKING:

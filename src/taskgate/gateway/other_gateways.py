@@ -23,7 +23,7 @@ from taskgate.gateway.tasks.recovery import Recovery
 from taskgate.gateway.tasks.runs import Runs
 from taskgate.gateway.tasks.task_records import TaskRecords
 from taskgate.ports.outlet import CancelNote
-from taskgate.ports.replicas import APPROVALS, DEAD, LISTS, MISSED, POLL_S, TASKS, Wakeups, read_list_hint
+from taskgate.ports.topics import APPROVALS, DEAD, LISTS, MISSED, POLL_S, TASKS, Wakeups, read_list_hint
 from taskgate.telemetry.logs import log
 
 _PAUSE_S: Final = 0.5

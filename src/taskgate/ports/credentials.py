@@ -12,7 +12,7 @@ from taskgate import clock
 from taskgate.core.evidence import Evidence, Moment
 from taskgate.core.governance.approver import Approver
 from taskgate.core.identity.identity import Identity
-from taskgate.ports.upstream import CallFailed
+from taskgate.ports.call_failure import CallFailed
 
 
 class IssuerUnavailable(Exception):

@@ -26,7 +26,7 @@ from taskgate.core.audit.chain import AuditEntry, Row
 from taskgate.core.governance.rehearse import RecordedCall
 from taskgate.core.usage import UsageRow
 from taskgate.ports.approval_store import ApprovalStore
-from taskgate.ports.replicas import QuestionStore
+from taskgate.ports.shared_questions import QuestionStore
 from taskgate.ports.store_answers import EventOutbox, Voided
 from taskgate.ports.task_store import TaskStore
 

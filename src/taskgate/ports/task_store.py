@@ -22,7 +22,8 @@ from taskgate.core.tasks.state import TaskState
 from taskgate.core.tasks.task import Task
 from taskgate.core.tasks.transition import Noted, TransitionEvent
 from taskgate.ports.approval_store import NO_PENDING_LIMITS, ApprovalRequest, PendingLimits
-from taskgate.ports.replicas import Replica, SeenRevisions, SessionStore, Wakeups
+from taskgate.ports.replicas import Replica
+from taskgate.ports.shared_sessions import SessionStore
 from taskgate.ports.store_answers import (
     Accepting,
     Advancing,
@@ -35,6 +36,7 @@ from taskgate.ports.store_answers import (
     TaskPage,
     TaskQuestion,
 )
+from taskgate.ports.topics import SeenRevisions, Wakeups
 
 
 class AcceptLimits(msgspec.Struct, frozen=True):

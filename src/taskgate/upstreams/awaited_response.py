@@ -9,7 +9,7 @@ from taskgate.core.errors import TaskgateError
 from taskgate.core.sliced_reading import reads_quickly
 from taskgate.core.wire import BeyondLimits, Kind, Message, MessageReader
 from taskgate.mcp.sse import SseEvent
-from taskgate.ports.upstream import StreamNotice
+from taskgate.ports.upstream_call import StreamNotice
 from taskgate.reading import read_message, read_unread_result
 from taskgate.upstreams.failures import (
     looks_like_answer,

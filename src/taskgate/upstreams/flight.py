@@ -9,7 +9,8 @@ import msgspec
 
 from taskgate.core.errors import UpstreamError
 from taskgate.core.wire import Message
-from taskgate.ports.upstream import CallFailed, StreamNotice, UpstreamCall
+from taskgate.ports.call_failure import CallFailed
+from taskgate.ports.upstream_call import StreamNotice, UpstreamCall
 from taskgate.upstreams.secret_filter import SecretFilter
 
 next_number: Final = itertools.count(1).__next__

@@ -11,8 +11,8 @@ from taskgate.core.evidence import Evidence, Moment
 from taskgate.core.wire import Message
 from taskgate.mcp.failures import HttpFailure, Stage
 from taskgate.mcp.http.reader import HttpReply
+from taskgate.ports.call_failure import CallFailed
 from taskgate.ports.credentials import HeaderPairs
-from taskgate.ports.upstream import CallFailed
 from taskgate.upstreams.failures import (
     HttpRefusal,
     broke_protocol,

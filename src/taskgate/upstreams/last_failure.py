@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from taskgate.core.errors import TaskgateError
-from taskgate.ports.upstream import CallFailed, for_operators
+from taskgate.ports.call_failure import CallFailed, for_operators
 
 MAX_REASON_CHARS: Final = 300
 

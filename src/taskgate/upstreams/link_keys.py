@@ -6,7 +6,7 @@ from collections.abc import Collection
 from typing import Final
 
 from taskgate.core.generations.generation import Generation
-from taskgate.ports.upstream import LISTENER, LinkKey
+from taskgate.ports.link import LISTENER, LinkKey
 from taskgate.upstreams.spec import Instances, ServerSpec, Transport, instances_of
 
 COMMON: Final = LinkKey(Generation.STATELESS)

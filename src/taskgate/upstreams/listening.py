@@ -14,12 +14,10 @@ from taskgate.core import wire
 from taskgate.core.errors import UpstreamError
 from taskgate.core.questions.question import Answer, Question, not_supported
 from taskgate.core.wire import Raw
-from taskgate.ports.upstream import (
-    LISTING_PROFILE,
-    ErrorReply,
-    Listener,
-    UpstreamCall,
-)
+from taskgate.ports.client_profile import LISTING_PROFILE
+from taskgate.ports.link import Listener
+from taskgate.ports.upstream_call import UpstreamCall
+from taskgate.ports.upstream_replies import ErrorReply
 from taskgate.upstreams.stateless_link import StatelessLink
 
 _FOREVER_S = 365 * 24 * 3600.0

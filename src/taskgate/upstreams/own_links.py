@@ -13,7 +13,7 @@ from typing import Final
 
 from taskgate.core.generations.generation import Generation
 from taskgate.core.identity.addressees import has_conversation
-from taskgate.ports.upstream import LinkKey
+from taskgate.ports.link import LinkKey
 from taskgate.upstreams.open_link import AnyLink
 from taskgate.upstreams.stateful_link import StatefulLink
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection
 from typing import Final
 
 from taskgate.core.errors import UpstreamError
-from taskgate.ports.upstream import LinkKey
+from taskgate.ports.link import LinkKey
 from taskgate.upstreams.failures import unreachable
 from taskgate.upstreams.spec import ServerSpec
 

@@ -14,7 +14,7 @@ from typing import Any
 from taskgate import clock
 from taskgate.core.errors import TaskgateError, UpstreamError
 from taskgate.core.events import EventKind
-from taskgate.ports.upstream import LinkKey
+from taskgate.ports.link import LinkKey
 from taskgate.upstreams.backoff import Backoff
 from taskgate.upstreams.crash_loop import PAUSE_S, CrashLoop
 from taskgate.upstreams.last_failure import LastFailure

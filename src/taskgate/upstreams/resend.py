@@ -13,7 +13,9 @@ from typing import Final, Protocol
 from taskgate import clock
 from taskgate.core.errors import UpstreamError
 from taskgate.core.evidence import Cure, judge
-from taskgate.ports.upstream import CallFailed, Reply, UpstreamCall, never_sent
+from taskgate.ports.call_failure import CallFailed, never_sent
+from taskgate.ports.upstream_call import UpstreamCall
+from taskgate.ports.upstream_replies import Reply
 from taskgate.upstreams.http_failures import MIN_RETRY_S
 from taskgate.upstreams.session_renewal import SessionRenewal
 

@@ -9,7 +9,8 @@ from typing import Any, Final
 from taskgate.core import wire
 from taskgate.core.questions.question import QUESTION_METHODS, Question
 from taskgate.core.wire import Message
-from taskgate.ports.upstream import Link, Listener, UpstreamCall
+from taskgate.ports.link import Link, Listener
+from taskgate.ports.upstream_call import UpstreamCall
 from taskgate.telemetry.logs import log
 from taskgate.upstreams.reply_queue import ReplyQueue
 from taskgate.upstreams.server_tasks import related_task, shown_params

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from taskgate.core.errors import UpstreamError
-from taskgate.ports.upstream import never_sent
+from taskgate.ports.call_failure import never_sent
 
 
 class SessionRenewal:

@@ -28,19 +28,12 @@ from taskgate.core.identity.addressees import has_conversation
 from taskgate.core.identity.conversation import SESSION
 from taskgate.core.meta import with_meta
 from taskgate.core.wire import Kind, Message, Raw
+from taskgate.ports.call_failure import CallFailed
+from taskgate.ports.client_profile import ClientProfile
+from taskgate.ports.link import LinkKey, Listener
 from taskgate.ports.outlet import TOOK_TOO_LONG, CancelNote
-from taskgate.ports.upstream import (
-    CallFailed,
-    ClientProfile,
-    ErrorReply,
-    LinkKey,
-    Listener,
-    Reply,
-    Result,
-    SendLog,
-    UpstreamCall,
-    own_call,
-)
+from taskgate.ports.upstream_call import SendLog, UpstreamCall, own_call
+from taskgate.ports.upstream_replies import ErrorReply, Reply, Result
 from taskgate.upstreams.failures import HandshakeRefused, broke_protocol
 from taskgate.upstreams.flight import Flight, Wire, next_number
 from taskgate.upstreams.kept_progress import KeptProgress

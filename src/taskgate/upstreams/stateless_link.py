@@ -20,19 +20,12 @@ from taskgate.core.generations.stateless import CAPABILITIES, add_envelope
 from taskgate.core.meta import META, with_meta
 from taskgate.core.wire import Kind, Members, Message, Raw
 from taskgate.mcp.param_headers import encode_header_value
+from taskgate.ports.call_failure import CallFailed
+from taskgate.ports.client_profile import ClientProfile
+from taskgate.ports.link import LinkKey, Listener
 from taskgate.ports.outlet import TOOK_TOO_LONG, CancelNote
-from taskgate.ports.upstream import (
-    CallFailed,
-    ClientProfile,
-    ErrorReply,
-    InputRequired,
-    LinkKey,
-    Listener,
-    Reply,
-    Result,
-    SendLog,
-    UpstreamCall,
-)
+from taskgate.ports.upstream_call import SendLog, UpstreamCall
+from taskgate.ports.upstream_replies import ErrorReply, InputRequired, Reply, Result
 from taskgate.turns import LARGE_BYTES, contains
 from taskgate.upstreams.failures import HttpRefusal, broke_protocol, unreachable
 from taskgate.upstreams.flight import Flight, Wire, next_number

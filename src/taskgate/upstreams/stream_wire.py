@@ -16,7 +16,7 @@ from taskgate.core import wire
 from taskgate.core.errors import Executed, TaskgateError, UpstreamError
 from taskgate.core.sliced_reading import finished, reads_quickly, result_in_slices
 from taskgate.core.wire import BeyondLimits, Kind, Message
-from taskgate.ports.upstream import CallFailed
+from taskgate.ports.call_failure import CallFailed
 from taskgate.reading import read_message, read_unread_result
 from taskgate.turns import let_others_run
 from taskgate.upstreams.failures import broke_protocol, looks_like_answer, timed_out, too_large, unreachable, unreadable

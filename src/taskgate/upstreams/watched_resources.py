@@ -8,16 +8,10 @@ from collections import Counter, defaultdict
 
 from taskgate.core import wire
 from taskgate.core.errors import TaskgateError
-from taskgate.ports.upstream import (
-    LISTING_PROFILE,
-    ErrorReply,
-    Link,
-    LinkKey,
-    Listener,
-    RelayedError,
-    Reply,
-    own_call,
-)
+from taskgate.ports.client_profile import LISTING_PROFILE
+from taskgate.ports.link import Link, LinkKey, Listener
+from taskgate.ports.upstream_call import own_call
+from taskgate.ports.upstream_replies import ErrorReply, RelayedError, Reply
 from taskgate.upstreams.listening import Listening
 from taskgate.upstreams.stateless_link import StatelessLink
 

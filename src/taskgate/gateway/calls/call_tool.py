@@ -35,7 +35,9 @@ from taskgate.gateway.tasks.task_records import NewCall
 from taskgate.gateway.tasks.task_results import is_error
 from taskgate.mcp.param_headers import header_values
 from taskgate.ports.credentials import AccountNeeded
-from taskgate.ports.upstream import RelayedError, Upstream, UpstreamCall
+from taskgate.ports.upstream import Upstream
+from taskgate.ports.upstream_call import UpstreamCall
+from taskgate.ports.upstream_replies import RelayedError
 from taskgate.turns import LARGE_BYTES
 
 NotListed = Callable[[Request], Awaitable[bytes]]

@@ -13,7 +13,8 @@ from taskgate.gateway.relay.relay import Relay
 from taskgate.gateway.requests.budgets import Budgets
 from taskgate.gateway.requests.caller_keys import fair_key
 from taskgate.gateway.requests.request import Request
-from taskgate.ports.upstream import Upstream, UpstreamCall
+from taskgate.ports.upstream import Upstream
+from taskgate.ports.upstream_call import UpstreamCall
 from taskgate.turns import LARGE_BYTES
 
 

@@ -22,7 +22,7 @@ from taskgate.gateway.catalog.known_skills import KnownSkills, PlaceInSkill
 from taskgate.gateway.governance.pins import Pins
 from taskgate.gateway.requests.large_results import elements_of, members_of
 from taskgate.gateway.requests.request import Request
-from taskgate.ports.upstream import RelayedError
+from taskgate.ports.upstream_replies import RelayedError
 
 GET: Final = "skills/get"
 _NONE: Final = Raw(b"[]")

@@ -20,7 +20,7 @@ from taskgate.gateway.calls.skill_files import SkillFiles, read_entry
 from taskgate.gateway.catalog.views import View
 from taskgate.gateway.requests.large_results import elements_of, members_of
 from taskgate.gateway.requests.request import Request
-from taskgate.ports.upstream import RelayedError
+from taskgate.ports.upstream_replies import RelayedError
 
 PAGE: Final = 1000
 _NOT_OFFERED: Final = -32601

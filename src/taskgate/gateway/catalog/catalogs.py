@@ -28,7 +28,8 @@ from taskgate.gateway.catalog.snapshot import CatalogSnapshot
 from taskgate.gateway.events import EventHub, ListsChanged, ListsFetched
 from taskgate.gateway.limits import Limits
 from taskgate.gateway.plan import Live
-from taskgate.ports.upstream import Upstream, for_operators
+from taskgate.ports.call_failure import for_operators
+from taskgate.ports.upstream import Upstream
 from taskgate.telemetry.logs import log
 from taskgate.telemetry.metrics import Metrics
 

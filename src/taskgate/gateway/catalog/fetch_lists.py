@@ -19,7 +19,10 @@ from taskgate.core.wire import Members, Raw
 from taskgate.gateway.catalog.offer import LISTS, NOTHING_OMITTED, Offer, OmittedTools, has_list
 from taskgate.gateway.limits import Limits
 from taskgate.gateway.requests.large_results import elements_of, members_of
-from taskgate.ports.upstream import LISTING_PROFILE, ErrorReply, Link, own_call
+from taskgate.ports.client_profile import LISTING_PROFILE
+from taskgate.ports.link import Link
+from taskgate.ports.upstream_call import own_call
+from taskgate.ports.upstream_replies import ErrorReply
 from taskgate.reading import elements_of_any_depth, members_of_any_depth
 from taskgate.turns import PORTION, let_others_run
 

@@ -20,7 +20,10 @@ from taskgate.gateway.events import EventHub, ListsFetched
 from taskgate.gateway.governance.pins import Pins
 from taskgate.gateway.plan import Live, Plan
 from taskgate.gateway.requests.large_results import elements_of, members_of
-from taskgate.ports.upstream import LISTING_PROFILE, Result, Upstream, own_call
+from taskgate.ports.client_profile import LISTING_PROFILE
+from taskgate.ports.upstream import Upstream
+from taskgate.ports.upstream_call import own_call
+from taskgate.ports.upstream_replies import Result
 from taskgate.telemetry.logs import log
 
 MAX_READ: Final = 200

@@ -36,7 +36,7 @@ from taskgate.gateway.catalog.views import ToolRef, View
 from taskgate.gateway.requests.caller_keys import memory_key
 from taskgate.gateway.requests.request import Request
 from taskgate.late_imports import FUZZY, load
-from taskgate.ports.upstream import RelayedError
+from taskgate.ports.upstream_replies import RelayedError
 
 PROMPT, RESOURCE, TOOL, COMMAND = "ref/prompt", "ref/resource", "ref/tool", "ref/command"
 KINDS: Final = (PROMPT, RESOURCE, TOOL, COMMAND)

@@ -12,9 +12,7 @@ from taskgate.gateway.plan import Live
 from taskgate.gateway.requests.session import Session
 from taskgate.gateway.requests.session_table import SessionTable
 from taskgate.gateway.tasks.conversation import RESUMED, Conversations
-from taskgate.ports.replicas import (
-    SessionStore,
-)
+from taskgate.ports.shared_sessions import SessionStore
 from taskgate.ports.upstream import Upstream
 from taskgate.telemetry.logs import log
 

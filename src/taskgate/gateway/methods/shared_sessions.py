@@ -29,14 +29,8 @@ from taskgate.gateway.requests.request_state import RequestStateSigner
 from taskgate.gateway.requests.session import Session
 from taskgate.gateway.requests.session_table import SessionTable, too_many_sessions
 from taskgate.gateway.tasks.conversation_homes import ConversationHomes
-from taskgate.ports.replicas import (
-    SESSIONS,
-    KeptSession,
-    SessionLimits,
-    SessionStore,
-    TooManySessions,
-    Wakeups,
-)
+from taskgate.ports.shared_sessions import KeptSession, SessionLimits, SessionStore, TooManySessions
+from taskgate.ports.topics import SESSIONS, Wakeups
 from taskgate.telemetry.logs import log
 
 LOOK_EVERY_S: Final = 10.0

@@ -23,7 +23,8 @@ from taskgate.core.tasks.task import Task
 from taskgate.core.wire import Raw
 from taskgate.gateway.requests.request import Request
 from taskgate.gateway.requests.session import Session
-from taskgate.ports.upstream import LISTENER, Link, Upstream
+from taskgate.ports.link import LISTENER, Link
+from taskgate.ports.upstream import Upstream
 
 MAX_LISTENS: Final = 10_000
 LIST_CHANGED: Final = {

@@ -24,7 +24,9 @@ from taskgate.gateway.questions.untied import UntiedQuestions
 from taskgate.gateway.questions.url_elicitations import COMPLETE, UrlElicitations
 from taskgate.gateway.requests.session import Session
 from taskgate.gateway.requests.session_table import SessionTable
-from taskgate.ports.upstream import LISTENER, Link, LinkKey, UpstreamCall, for_operators
+from taskgate.ports.call_failure import for_operators
+from taskgate.ports.link import LISTENER, Link, LinkKey
+from taskgate.ports.upstream_call import UpstreamCall
 from taskgate.telemetry.logs import log
 
 LISTS_MAY_DIFFER: Final = frozenset(

@@ -29,7 +29,7 @@ from taskgate.gateway.requests.heartbeat import Heartbeat
 from taskgate.gateway.requests.request import Request
 from taskgate.gateway.requests.task_access import may_see
 from taskgate.gateway.tasks.own_tasks import own_tasks
-from taskgate.ports.upstream import RelayedError
+from taskgate.ports.upstream_replies import RelayedError
 
 MAX_LISTED: Final = 1000
 NO_LIST: Final = (

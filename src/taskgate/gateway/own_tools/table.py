@@ -40,7 +40,7 @@ from taskgate.gateway.own_tools.reply_news import with_news
 from taskgate.gateway.own_tools.tool import BoundTool, OwnTool, ToolReply, refused
 from taskgate.gateway.requests.replies import executed_stated
 from taskgate.gateway.requests.request import Request
-from taskgate.ports.upstream import RelayedError
+from taskgate.ports.upstream_replies import RelayedError
 
 _FAMILIES: Final = (
     follow_tasks.TASK_TOOLS,

@@ -28,8 +28,9 @@ from taskgate.gateway.questions.inbox import Inbox
 from taskgate.gateway.requests.open_conversations import IDLE_S, OpenConversations
 from taskgate.gateway.requests.request import Request
 from taskgate.gateway.requests.session import Session
+from taskgate.ports.link import LinkKey
 from taskgate.ports.store import Store
-from taskgate.ports.upstream import LinkKey, Upstream
+from taskgate.ports.upstream import Upstream
 from taskgate.telemetry.logs import log
 
 MAX_FEEDS: Final = 10_000

@@ -17,7 +17,7 @@ from taskgate.gateway.questions.url_elicitations import UrlElicitations
 from taskgate.gateway.requests.caller_questions import ask_session
 from taskgate.gateway.requests.request import Request
 from taskgate.gateway.requests.session import Session
-from taskgate.ports.upstream import CallSide
+from taskgate.ports.upstream_call import CallSide
 
 """Shows a person what a server asks or would get; True if it may go on."""
 

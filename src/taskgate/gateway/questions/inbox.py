@@ -32,7 +32,7 @@ from taskgate.gateway.public_address import PublicAddress
 from taskgate.gateway.questions.waiting import KeepAnswer, Waiting, inbox_event, over
 from taskgate.gateway.requests.open_conversations import OpenConversations
 from taskgate.gateway.requests.request import Request
-from taskgate.ports.upstream import CallSide
+from taskgate.ports.upstream_call import CallSide
 
 MAX_PER_CALLER: Final = 500
 REMEMBERED: Final = 2_000

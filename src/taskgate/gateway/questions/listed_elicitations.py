@@ -18,7 +18,7 @@ from taskgate.gateway.plan import Live, Plan
 from taskgate.gateway.public_address import PublicAddress
 from taskgate.gateway.questions.elicitation_pages import AnswerReceiver, ElicitationPages
 from taskgate.gateway.questions.url_elicitations import UrlElicitations
-from taskgate.ports.upstream import Link
+from taskgate.ports.link import Link
 from taskgate.telemetry.logs import log
 
 MAX_LISTED: Final = 10

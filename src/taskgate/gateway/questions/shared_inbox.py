@@ -30,7 +30,8 @@ from taskgate.gateway.questions.waiting import (
     read_answer,
     waiting_elsewhere,
 )
-from taskgate.ports.replicas import GONE, POLL_S, QUESTIONS, TAKEN, KeptQuestion, QuestionStore, Wakeups
+from taskgate.ports.shared_questions import GONE, TAKEN, KeptQuestion, QuestionStore
+from taskgate.ports.topics import POLL_S, QUESTIONS, Wakeups
 from taskgate.telemetry.logs import log
 
 TAKEN_WITHIN_S: Final = 10.0

@@ -18,7 +18,8 @@ from taskgate.gateway.questions.asker import Asker
 from taskgate.gateway.questions.separated import SeparatedServers
 from taskgate.gateway.requests.session import Session
 from taskgate.gateway.requests.session_table import SessionTable
-from taskgate.ports.upstream import Link, UpstreamCall
+from taskgate.ports.link import Link
+from taskgate.ports.upstream_call import UpstreamCall
 
 
 @dataclass(slots=True, eq=False)

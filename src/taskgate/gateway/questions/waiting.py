@@ -18,7 +18,7 @@ from taskgate.core.questions.question import ELICIT, ROOTS, SAMPLE, Answer
 from taskgate.core.questions.roots_form import roots_form
 from taskgate.core.timestamps import iso
 from taskgate.gateway.requests.request import Request
-from taskgate.ports.replicas import KeptQuestion
+from taskgate.ports.shared_questions import KeptQuestion
 
 KeepAnswer = Callable[[Answer], Awaitable[None]]
 _SHARED: Final = ("server", "method", "params", "asked_ms", "of_call", "task_id", "key", "page", "told_durably")

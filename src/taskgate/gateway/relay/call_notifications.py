@@ -6,9 +6,7 @@ from taskgate.core import wire
 from taskgate.core.wire import Raw
 from taskgate.gateway.requests.request import Request
 from taskgate.ports.outlet import ResumableOutlet
-from taskgate.ports.upstream import (
-    StreamNotice,
-)
+from taskgate.ports.upstream_call import StreamNotice
 
 
 def on_stream_change(request: Request, notice: StreamNotice, retry_ms: int | None) -> None:

@@ -30,19 +30,12 @@ from taskgate.gateway.relay.traced_calls import carry_traced
 from taskgate.gateway.requests.large_results import edited
 from taskgate.gateway.requests.request import Request
 from taskgate.gateway.requests.request_state import RequestStateSigner, text_of
+from taskgate.ports.call_failure import CallFailed, never_sent
 from taskgate.ports.credentials import AccountNeeded
-from taskgate.ports.upstream import (
-    CallFailed,
-    ErrorReply,
-    InputRequired,
-    Link,
-    RelayedError,
-    Reply,
-    Result,
-    Upstream,
-    UpstreamCall,
-    never_sent,
-)
+from taskgate.ports.link import Link
+from taskgate.ports.upstream import Upstream
+from taskgate.ports.upstream_call import UpstreamCall
+from taskgate.ports.upstream_replies import ErrorReply, InputRequired, RelayedError, Reply, Result
 
 if TYPE_CHECKING:
     from taskgate.telemetry.tracing import Tracing

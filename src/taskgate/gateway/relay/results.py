@@ -4,11 +4,7 @@ from __future__ import annotations
 
 from taskgate.core import wire
 from taskgate.core.generations.stateless import CACHEABLE, cached_privately, mark_complete
-from taskgate.ports.upstream import (
-    ErrorReply,
-    RelayedError,
-    Reply,
-)
+from taskgate.ports.upstream_replies import ErrorReply, RelayedError, Reply
 
 
 def unwrap(reply: Reply, hidden: frozenset[int] = frozenset()) -> bytes:

@@ -15,11 +15,8 @@ from taskgate.core.questions.question import ELICIT, NO_STATE, ROOTS, SAMPLE, An
 from taskgate.core.sampling.spec_shapes import spec_shapes
 from taskgate.core.wire import Members, Raw
 from taskgate.gateway.requests.request_state import text_of
-from taskgate.ports.upstream import (
-    CallFailed,
-    InputRequired,
-    Reply,
-)
+from taskgate.ports.call_failure import CallFailed
+from taskgate.ports.upstream_replies import InputRequired, Reply
 
 MAX_ROUNDS: Final = 32
 NextRound = Callable[[Reply, int], Awaitable[Members | None]]

@@ -25,12 +25,9 @@ from taskgate.core.wire import Raw
 from taskgate.gateway.questions.url_elicitations import UrlElicitations
 from taskgate.gateway.requests.delivery import StandIn
 from taskgate.gateway.requests.request import Request
-from taskgate.ports.upstream import (
-    InputRequired,
-    Link,
-    Reply,
-    UpstreamCall,
-)
+from taskgate.ports.link import Link
+from taskgate.ports.upstream_call import UpstreamCall
+from taskgate.ports.upstream_replies import InputRequired, Reply
 
 AskOtherwise = Callable[[Request, Question], Awaitable[Answer]]
 """Asks a question that the caller does not support in another way."""

@@ -16,14 +16,9 @@ from taskgate.core.meta import META, meta_of, with_meta
 from taskgate.core.tasks.task import Task
 from taskgate.core.wire import Members
 from taskgate.gateway.requests.request import Request
-from taskgate.ports.upstream import (
-    ErrorReply,
-    RelayedError,
-    Reply,
-    Result,
-    Upstream,
-    UpstreamCall,
-)
+from taskgate.ports.upstream import Upstream
+from taskgate.ports.upstream_call import UpstreamCall
+from taskgate.ports.upstream_replies import ErrorReply, RelayedError, Reply, Result
 
 if TYPE_CHECKING:
     from taskgate.telemetry.tracing import Tracing

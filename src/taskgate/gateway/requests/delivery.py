@@ -24,8 +24,8 @@ from taskgate.core.wire import Members, Raw
 from taskgate.gateway.requests.paced_progress import PacedProgress, with_caller_token
 from taskgate.gateway.requests.question_round import QuestionRound
 from taskgate.gateway.requests.session import Session, passes_log_level
+from taskgate.ports.client_profile import ClientProfile
 from taskgate.ports.outlet import ReplyOutlet
-from taskgate.ports.upstream import ClientProfile
 
 
 class StandIn(Protocol):

@@ -22,7 +22,7 @@ from taskgate.gateway.plan import Plan
 from taskgate.gateway.requests.admission import TooBusy
 from taskgate.gateway.requests.request import Request
 from taskgate.mcp.earlier_calls import is_about_tasks, is_later_round
-from taskgate.ports.upstream import RelayedError
+from taskgate.ports.upstream_replies import RelayedError
 from taskgate.telemetry.logs import log
 
 _STATELESS_STATUS: Final = {-32601: 404, -32020: 400, -32021: 400, -32022: 400}

@@ -26,8 +26,8 @@ from taskgate.core.wire import Members, Message, Raw
 from taskgate.gateway.requests.client_label import CLIENT_META, client_label
 from taskgate.gateway.requests.delivery import ReplyDelivery
 from taskgate.gateway.requests.session import Session
+from taskgate.ports.link import LinkKey
 from taskgate.ports.outlet import ReplyOutlet
-from taskgate.ports.upstream import LinkKey
 from taskgate.turns import LARGE_BYTES, let_others_run
 
 _NEVER = float("inf")

@@ -25,8 +25,9 @@ from taskgate.core.identity.conversation import SESSION, ConversationKey
 from taskgate.core.questions.question import Answer
 from taskgate.core.scoping.session_request import SessionRequest
 from taskgate.core.wire import Kind, Message, Raw
+from taskgate.ports.client_profile import ClientProfile
+from taskgate.ports.link import LinkKey
 from taskgate.ports.outlet import CancelNote, Outlet, SessionOutlet
-from taskgate.ports.upstream import ClientProfile, LinkKey
 
 LOG_LEVELS: Final = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
 QUESTION_TIMEOUT_S: Final = 600.0

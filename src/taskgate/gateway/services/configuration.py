@@ -11,7 +11,8 @@ from taskgate.gateway.methods.temporary_scopes import TemporaryScopes
 from taskgate.gateway.plan import Plan
 from taskgate.gateway.public_address import PublicAddress
 from taskgate.gateway.reload import Configured, Reload
-from taskgate.ports.upstream import Listener, Upstream
+from taskgate.ports.link import Listener
+from taskgate.ports.upstream import Upstream
 
 
 @dataclass(slots=True, eq=False, kw_only=True)

@@ -10,7 +10,8 @@ from typing import Any, Final
 from taskgate.core.generations.generation import Generation
 from taskgate.core.tasks.task import Task
 from taskgate.gateway.events import ConversationIdle, EventHub
-from taskgate.ports.upstream import ClientProfile, LinkKey
+from taskgate.ports.client_profile import ClientProfile
+from taskgate.ports.link import LinkKey
 
 RESUMED: Final = "resume-"
 ALL_CAPABILITIES: Final = ClientProfile(

@@ -12,7 +12,7 @@ from typing import Final
 from taskgate import clock
 from taskgate.core.identity.caller import Caller
 from taskgate.gateway.plan import Live
-from taskgate.ports.replicas import CONVERSATION, KeptSession, SessionStore
+from taskgate.ports.shared_sessions import CONVERSATION, KeptSession, SessionStore
 
 _HOME_TRIES: Final = 40
 _PAUSE_S: Final = 0.05

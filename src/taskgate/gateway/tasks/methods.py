@@ -29,7 +29,7 @@ from taskgate.gateway.tasks.task_polls import TaskPolls
 from taskgate.gateway.tasks.task_records import TaskRecords
 from taskgate.gateway.tasks.upstream_listing import ALIAS, UpstreamListing
 from taskgate.ports.outlet import CancelNote
-from taskgate.ports.upstream import RelayedError
+from taskgate.ports.upstream_replies import RelayedError
 
 KEEP_ALIVE_S: Final = 10.0
 LONGEST_RESULT_WAIT_S: Final = 24 * 3600.0

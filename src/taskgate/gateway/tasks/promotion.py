@@ -36,7 +36,7 @@ from taskgate.gateway.tasks.task_handles import promotion_reply
 from taskgate.gateway.tasks.task_records import NewCall, TaskRecords
 from taskgate.gateway.tasks.task_results import TaskResults
 from taskgate.gateway.tasks.task_stand_in import TaskStandIn, ran_before_promotion
-from taskgate.ports.upstream import ErrorReply, RelayedError, Result
+from taskgate.ports.upstream_replies import ErrorReply, RelayedError, Result
 from taskgate.telemetry.logs import log
 
 

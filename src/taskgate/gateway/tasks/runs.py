@@ -20,7 +20,8 @@ from taskgate.gateway.tasks.attempts import Attempts
 from taskgate.gateway.tasks.conversation import Conversation, Conversations
 from taskgate.gateway.tasks.task_records import TaskRecords
 from taskgate.ports.outlet import CancelNote
-from taskgate.ports.upstream import SendLog, Upstream
+from taskgate.ports.upstream import Upstream
+from taskgate.ports.upstream_call import SendLog
 from taskgate.telemetry.logs import log
 from taskgate.turns import let_others_run
 

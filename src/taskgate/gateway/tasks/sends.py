@@ -21,8 +21,8 @@ from taskgate.core.tasks.transition import (
 )
 from taskgate.core.wire import Members
 from taskgate.gateway.tasks.task_records import TaskRecords, sent_params
+from taskgate.ports.call_failure import CallFailed
 from taskgate.ports.store_answers import ApprovalSpent, Intended, Intending, Outdated, StoppedByRecheck
-from taskgate.ports.upstream import CallFailed
 
 
 class Recheck(Protocol):

@@ -31,7 +31,10 @@ from taskgate.gateway.tasks.run_queue import RunSlot
 from taskgate.gateway.tasks.sends import TaskSends
 from taskgate.gateway.tasks.server_reports import TaskSide, progress_note
 from taskgate.gateway.tasks.task_records import TaskRecords
-from taskgate.ports.upstream import ClientProfile, ErrorReply, InputRequired, Link, Reply, UpstreamCall
+from taskgate.ports.client_profile import ClientProfile
+from taskgate.ports.link import Link
+from taskgate.ports.upstream_call import UpstreamCall
+from taskgate.ports.upstream_replies import ErrorReply, InputRequired, Reply
 
 if TYPE_CHECKING:
     from taskgate.telemetry.tracing import Tracing

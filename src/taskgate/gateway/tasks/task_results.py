@@ -17,7 +17,7 @@ from taskgate.gateway.questions.url_elicitations import URL_REQUIRED, UrlElicita
 from taskgate.gateway.requests.large_results import first_text, summarized
 from taskgate.gateway.tasks.followers import Followers
 from taskgate.gateway.tasks.task_records import TaskRecords
-from taskgate.ports.upstream import ErrorReply, Reply
+from taskgate.ports.upstream_replies import ErrorReply, Reply
 
 
 class TaskResults:

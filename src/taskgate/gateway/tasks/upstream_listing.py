@@ -28,8 +28,11 @@ from taskgate.gateway.requests.request import Request
 from taskgate.gateway.requests.request_state import RequestStateSigner
 from taskgate.gateway.requests.task_access import unknown_task
 from taskgate.gateway.tasks.own_tasks import PAGES_AT_ONCE
+from taskgate.ports.link import Link
 from taskgate.ports.store import Store
-from taskgate.ports.upstream import ErrorReply, Link, RelayedError, Upstream, UpstreamCall
+from taskgate.ports.upstream import Upstream
+from taskgate.ports.upstream_call import UpstreamCall
+from taskgate.ports.upstream_replies import ErrorReply, RelayedError
 
 ALIAS: Final = "up_"
 LIST_S: Final = 10.0

@@ -37,7 +37,11 @@ from taskgate.gateway.tasks.questions import TaskQuestions
 from taskgate.gateway.tasks.server_reports import TaskSide
 from taskgate.gateway.tasks.task_records import TaskRecords
 from taskgate.gateway.tasks.task_results import TaskResults, error_message, is_error
-from taskgate.ports.upstream import ClientProfile, ErrorReply, Link, Reply, Result, Upstream, UpstreamCall
+from taskgate.ports.client_profile import ClientProfile
+from taskgate.ports.link import Link
+from taskgate.ports.upstream import Upstream
+from taskgate.ports.upstream_call import UpstreamCall
+from taskgate.ports.upstream_replies import ErrorReply, Reply, Result
 
 POLL_S: Final = 1.0
 MIN_POLL_S: Final = 0.25

@@ -22,7 +22,7 @@ from taskgate.gateway.requests.open_conversations import OpenConversations
 from taskgate.gateway.requests.request_state import RequestStateSigner
 from taskgate.gateway.requests.session_table import SessionTable
 from taskgate.gateway.tasks.conversation import Conversations
-from taskgate.ports.replicas import SessionStore
+from taskgate.ports.shared_sessions import SessionStore
 from taskgate.ports.store import Store
 from taskgate.ports.upstream import Upstream
 from taskgate.telemetry.metrics import Metrics

@@ -37,7 +37,8 @@ from taskgate.gateway.tasks.task_inbox import TaskInbox
 from taskgate.gateway.tasks.task_polls import TaskPolls
 from taskgate.gateway.tasks.task_records import TaskRecords
 from taskgate.gateway.tasks.task_results import TaskResults
-from taskgate.ports.upstream import Listener, Upstream
+from taskgate.ports.link import Listener
+from taskgate.ports.upstream import Upstream
 
 if TYPE_CHECKING:
     pass

@@ -16,7 +16,7 @@ from taskgate.gateway.questions.shared_inbox import SharedInbox
 from taskgate.gateway.reload import Reload
 from taskgate.gateway.tasks.conversation_homes import ConversationHomes
 from taskgate.ports.credentials import AccountConnector
-from taskgate.ports.replicas import GRANTS, PINS, SCOPES, SERVERS, TOKENS
+from taskgate.ports.topics import GRANTS, PINS, SCOPES, SERVERS, TOKENS
 
 if TYPE_CHECKING:
     pass

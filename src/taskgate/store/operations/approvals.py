@@ -26,8 +26,8 @@ from taskgate.ports.approval_store import (
     StoredReceipt,
     UnknownApproval,
 )
-from taskgate.ports.replicas import APPROVALS, GRANTS, PINS, TASKS
 from taskgate.ports.store_answers import Change, LimitHolder, StaleOwner, TooManyOpen
+from taskgate.ports.topics import APPROVALS, GRANTS, PINS, TASKS
 from taskgate.store.operations import rows
 from taskgate.store.operations.rows import load_anybodys_task, move_task, record_audit
 from taskgate.store.transaction import Transaction

@@ -9,9 +9,9 @@ from collections.abc import Callable
 from typing import Final
 
 from taskgate.core.audit.chain import AuditEntry
-from taskgate.ports.replicas import TOKENS
 from taskgate.ports.store import LOGIN_RECORDS
 from taskgate.ports.store_answers import Voided
+from taskgate.ports.topics import TOKENS
 from taskgate.store.operations import approvals
 from taskgate.store.operations.rows import record_audit
 from taskgate.store.transaction import Transaction

@@ -22,9 +22,9 @@ from taskgate.core.tasks.task import Attempt, Task
 from taskgate.core.tasks.task_audit import audit_entry_of
 from taskgate.core.tasks.task_events import event_data, event_of
 from taskgate.ports.approval_store import HeldCall, StoredPin
-from taskgate.ports.replicas import TASKS
 from taskgate.ports.store import AuditTime
 from taskgate.ports.store_answers import StaleOwner, StoredEvent, TaskQuestion, UnknownTask
+from taskgate.ports.topics import TASKS
 from taskgate.store.sealing import Sealing
 from taskgate.store.transaction import Transaction
 

@@ -9,8 +9,8 @@ from msgspec.structs import replace
 
 from taskgate.core.audit.chain import AuditEntry
 from taskgate.core.identity.conversation import streams_between
-from taskgate.ports.replicas import GRANTS, QUESTIONS, SCOPES, TOKENS
 from taskgate.ports.store import Erased, IdentityRecord, KeptScope
+from taskgate.ports.topics import GRANTS, QUESTIONS, SCOPES, TOKENS
 from taskgate.store.operations.rows import record_audit
 from taskgate.store.transaction import Transaction
 

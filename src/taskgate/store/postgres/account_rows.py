@@ -12,7 +12,7 @@ from typing import Any
 import psycopg
 
 from taskgate import clock
-from taskgate.ports.replicas import TOKENS
+from taskgate.ports.topics import TOKENS
 from taskgate.store.postgres.connection import SQL, Connection, connect, reason, refused, shown_url
 
 

@@ -10,7 +10,7 @@ from typing import Final
 
 import psycopg
 
-from taskgate.ports.replicas import CACHED
+from taskgate.ports.topics import CACHED
 from taskgate.store.batch_writer import Batch
 from taskgate.store.postgres.arrays import bigint_array, text_array
 from taskgate.store.postgres.connection import NOT_SURE, SQL, Connection, connect

@@ -18,8 +18,9 @@ from typing import Any, Final
 import psycopg
 
 from taskgate import clock
-from taskgate.ports.replicas import APPROVALS, LISTS, MISSED, TASKS, Replica, SeenRevisions
+from taskgate.ports.replicas import Replica
 from taskgate.ports.store_answers import Ownership
+from taskgate.ports.topics import APPROVALS, LISTS, MISSED, TASKS, SeenRevisions
 from taskgate.store.postgres.connection import SQL, Connection, connect, reason
 
 RENEW_S: Final = 0.5

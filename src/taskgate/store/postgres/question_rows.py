@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from taskgate.ports.replicas import QUESTIONS, KeptQuestion
+from taskgate.ports.shared_questions import KeptQuestion
+from taskgate.ports.topics import QUESTIONS
 from taskgate.store.postgres.gateway_rows import GatewayRows
 from taskgate.store.transaction import Locks, Transaction
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import Final
 
 from taskgate.core.identity.identity import tenant_of
-from taskgate.ports.replicas import SESSIONS, KeptSession, SessionLimits, TooManySessions
+from taskgate.ports.shared_sessions import KeptSession, SessionLimits, TooManySessions
+from taskgate.ports.topics import SESSIONS
 from taskgate.store.postgres.gateway_rows import GatewayRows
 from taskgate.store.transaction import Locks, Transaction
 

@@ -9,9 +9,10 @@ from typing import Final
 import psycopg
 
 from taskgate.core.audit.chain import GENESIS
-from taskgate.ports.replicas import SERVERS, Replica, SeenRevisions
+from taskgate.ports.replicas import Replica
 from taskgate.ports.store import KeptServer
 from taskgate.ports.store_answers import Ownership
+from taskgate.ports.topics import SERVERS, SeenRevisions
 from taskgate.store.operations.restored import RESTORED, RestoreState
 from taskgate.store.postgres.audit_chains import ChainView
 from taskgate.store.postgres.committer import Committer

@@ -29,9 +29,9 @@ from taskgate.ports.approval_store import (
     StoredReceipt,
     UnknownApproval,
 )
-from taskgate.ports.replicas import LISTS, list_hint
 from taskgate.ports.store import Erased, IdentityRecord, KeptCatalog, KeptScope, RecordedPage, Unfinished
 from taskgate.ports.store_answers import StaleOwner, TooManyOpen
+from taskgate.ports.topics import LISTS, list_hint
 from taskgate.store.batch_writer import DeferredWrite
 from taskgate.store.operations import approvals, scopes
 from taskgate.store.operations.approvals import give_grant, put_first_pin, put_pin, take_back_grant

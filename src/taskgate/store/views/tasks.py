@@ -17,7 +17,6 @@ from taskgate.core.tasks.state import TaskState
 from taskgate.core.tasks.task import Task
 from taskgate.core.tasks.transition import Dispatched, Noted, ResultReceived, TransitionEvent, apply
 from taskgate.ports.approval_store import ApprovalRequest
-from taskgate.ports.replicas import GRANTS
 from taskgate.ports.store_answers import (
     Accepting,
     Advancing,
@@ -33,6 +32,7 @@ from taskgate.ports.store_answers import (
     TaskQuestion,
 )
 from taskgate.ports.task_store import NO_LIMITS, AcceptLimits, Decide, LastLook
+from taskgate.ports.topics import GRANTS
 from taskgate.store.operations import tasks
 from taskgate.store.operations.approvals import standing_grants
 from taskgate.store.operations.upkeep import (
