@@ -1,4 +1,4 @@
-"""The time, for everything in the package: the only module that asks the system for it.
+"""The clocks of the package. No other module reads the system time.
 
 Every module calls `clock.monotonic()`, `clock.wall()` and `clock.sleep()` through this module, never by a name imported from it, so
 that the tests can put a virtual clock in their place (`install`): a call that is promoted after 45 seconds is then tested in a
@@ -16,7 +16,7 @@ from typing import Generic, TypeVar
 monotonic: Callable[[], float] = time.monotonic
 """Seconds that never go back, comparable with the running event loop's `time()`."""
 wall: Callable[[], float] = time.time
-"""Seconds since 1970, as people and other machines count them. It can be set, forward and back."""
+"""Seconds since 1970. This clock can be set, forward and back."""
 sleep = asyncio.sleep
 
 
@@ -25,7 +25,7 @@ def wall_ms() -> int:
 
 
 class Expiry:
-    """A moment of the wall clock at which something ends, measured by both clocks: whichever comes first counts.
+    """An expiry time given by the wall clock and measured by both clocks; the earlier one counts.
 
     The wall clock may be set back, and the monotonic clock stops while a machine is suspended.
     """
@@ -42,7 +42,7 @@ class Expiry:
 
 
 def install(monotonic_source: Callable[[], float], wall_source: Callable[[], float]) -> Callable[[], None]:
-    """Take the time from elsewhere, for tests; returns how to go back."""
+    """Replace the clocks, for tests; returns a function that restores them."""
     global monotonic, wall
     before = monotonic, wall
     monotonic, wall = monotonic_source, wall_source
@@ -58,27 +58,27 @@ Key = TypeVar("Key", bound=Hashable)
 
 
 class Expiries(Generic[Key]):
-    """Ends of what must outlive neither clock: the one that can be set, nor the monotonic one.
+    """Expiry times by key, measured by both clocks; the earlier one counts.
 
-    When something is first seen, the time that it has left is noted and from then on counted by the monotonic clock as well,
-    so that setting the clock back prolongs nothing. While the machine sleeps the monotonic clock stops; then the other is first.
+    When a key is first seen, its remaining time is also measured by the monotonic clock from then on, so that setting the wall
+    clock back prolongs nothing. While the machine is suspended the monotonic clock stops; then the wall clock is first.
     """
 
     MOST = 100_000
-    """The oldest beyond that end by the clock that can be set alone."""
+    """Beyond this number, the oldest keys expire by the wall clock alone."""
 
     def __init__(self) -> None:
         self._ends: dict[Key, float] = {}
 
     def note(self, key: Key, left_s: float) -> None:
-        """So much time is left now. Only the first time counts."""
+        """Note the remaining time of a key. Only the first call for a key has an effect."""
         if key not in self._ends:
             self._ends[key] = monotonic() + left_s
             if len(self._ends) > self.MOST:
                 self._ends.pop(next(iter(self._ends)), None)
 
     def passed(self, key: Key, left_s: float) -> bool:
-        """Whether its time is over. `left_s`: what is left by the clock that can be set."""
+        """Return whether a key has expired. `left_s`: the remaining time by the wall clock."""
         if left_s <= 0:
             return True
         end = self._ends.get(key)
@@ -88,12 +88,12 @@ class Expiries(Generic[Key]):
         return monotonic() >= end
 
     def left_s(self, key: Key) -> float | None:
-        """What is left by the monotonic clock; None for what was not seen before."""
+        """Return the remaining time by the monotonic clock; None for an unknown key."""
         end = self._ends.get(key)
         return None if end is None else end - monotonic()
 
     def over(self) -> list[Key]:
-        """Everything whose time is over by the monotonic clock, until it is forgotten."""
+        """Return the keys that have expired by the monotonic clock and were not forgotten."""
         now = monotonic()
         return [key for key, end in list(self._ends.items()) if end <= now]
 

@@ -1,7 +1,7 @@
 """Where this user's Taskgate keeps its files: the XDG base directories, with our own variables first.
 
 Standard library only and cheap to import, because `taskgate stdio` is started by every client and must not load the gateway to find
-it. Everybody else (configuration, command line, gateway) asks here too, so that there is one answer.
+it. Configuration, command line and gateway use the same functions.
 """
 
 from __future__ import annotations
@@ -56,25 +56,24 @@ def find_config(explicit: str | None, environment: Mapping[str, str]) -> str | N
 
 
 def gateway_key(state: str, config: str | None) -> str:
-    """Which local gateway: there is one for each state folder and configuration file."""
+    """Return the key of a local gateway: there is one for each state folder and configuration file."""
     file = os.path.realpath(config) if config is not None else ""
     return hashlib.sha256(f"{os.path.realpath(state)}\0{file}".encode("utf-8", "surrogateescape")).hexdigest()[:16]
 
 
 def meeting_folder(state: str) -> str:
-    """Where the gateways of a state folder say how they can be reached, made if needed. It depends on nothing but the state folder:
-    clients start us with very different environments, and all of them must find the same gateway.
+    """Return the folder in which the gateways of a state folder publish their addresses; create it if needed. It depends only on
+    the state folder: clients start bridges with different environments, and all must find the same gateway.
 
-    Raises OSError if the folder is somebody else's or open to others: whoever can write there could take our callers.
+    Raises OSError if the folder belongs to another user or is accessible to others: they could impersonate the gateway.
     """
     os.makedirs(state, mode=0o700, exist_ok=True)
     return _private(os.path.join(state, "run"))
 
 
 def socket_folder(environment: Mapping[str, str], state: str) -> str:
-    """Where a gateway puts its socket, made if needed: `$XDG_RUNTIME_DIR/taskgate`; without that the meeting folder; where that
-    path is too long for a socket, a folder of this user's among the temporary files.
-    """
+    """Return the folder for a gateway's socket; create it if needed: `$XDG_RUNTIME_DIR/taskgate`; without that the meeting
+    folder; where that path is too long for a socket, a folder of this user's among the temporary files."""
     given = environment.get("XDG_RUNTIME_DIR", "")
     if os.path.isabs(given) and _fits(os.path.join(given, "taskgate")) and _is_private(given):
         return _private(os.path.join(given, "taskgate"))
@@ -101,6 +100,6 @@ def _private(folder: str) -> str:
     except FileExistsError:
         if not _is_private(folder):
             raise PermissionError(
-                13, f"{folder} must be a folder of yours that nobody else can open (chmod 700)"
+                13, f"{folder} must be a folder that belongs to you and is not accessible to others (chmod 700)"
             ) from None
     return folder

@@ -1,7 +1,7 @@
-"""Libraries that most gateways never need, loaded beside the event loop when a request needs one for the first time.
+"""Load libraries that most gateways never need in a thread, when a request needs one for the first time.
 
-Importing such a library takes 20 to 70 ms, during which a gateway would answer nobody. A thread gives the event loop its turn every
-few milliseconds. The code that uses a library imports it where it is used; by then it is loaded.
+Importing such a library takes 20 to 70 ms, which would block the event loop. A thread yields to the loop every few milliseconds.
+The code that uses a library imports it locally; by then it is loaded.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import importlib
 from typing import Final
 
 FUZZY: Final = ("rapidfuzz.process", "rapidfuzz.distance")
-"""For searches and completions with typing mistakes."""
+"""For searches and completions that tolerate typing errors."""
 SIGNING: Final = ("joserfc.jws", "joserfc.jwk")
 """For signed tokens."""
 METRICS: Final = ("prometheus_client",)
@@ -21,7 +21,7 @@ _loaded: set[str] = set()
 
 
 async def load(*modules: str) -> None:
-    """Return when these can be imported at once."""
+    """Load these modules; returns when importing them does not block."""
     if _loaded.issuperset(modules):
         return
     await asyncio.to_thread(_import, modules)
@@ -29,7 +29,7 @@ async def load(*modules: str) -> None:
 
 
 def load_now(*modules: str) -> None:
-    """The same for code that runs before the gateway serves."""
+    """Load these modules now. For code that runs before the gateway serves."""
     _import(modules)
     _loaded.update(modules)
 

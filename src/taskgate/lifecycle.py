@@ -28,6 +28,7 @@ from taskgate.core.errors import Executed, GatewayFault, TaskgateError
 from taskgate.core.identity.caller import OPERATOR
 from taskgate.core.readiness import judge_readiness
 from taskgate.dashboard.site import Dashboard
+from taskgate.garbage_collection import GarbageCollector
 from taskgate.gateway.retention import Retention
 from taskgate.inbound.gateway_secrets import passphrase_fits
 from taskgate.inbound.http.connection import CallerConnection, drop_slow, replies_in_progress
@@ -40,7 +41,6 @@ from taskgate.inbound.http.site import Site
 from taskgate.inbound.http.uvicorn_server import UvicornServer, server_settings
 from taskgate.local_gateway import OpenSide, Side
 from taskgate.telemetry.logs import log
-from taskgate.turns import Collector
 
 HOUSEKEEPING_S: Final = 1.0
 STATE_CHECK_S: Final = 0.5
@@ -100,7 +100,7 @@ class Lifecycle:
         self._watching: tuple[frozenset[str], frozenset[str]] | None = None
         report(app.loaded)
         self._server: UvicornServer | None = None
-        self._collector: Collector | None = None
+        self._collector: GarbageCollector | None = None
         self._side: Side = open_side(app, self.stop)
 
     async def serve(self, port: int | socket.socket, announce: Callable[[str, int], None]) -> None:
@@ -138,7 +138,7 @@ class Lifecycle:
                 self._internal.start()
             if self._workers is not None:
                 self._workers.open(self._server.adopt)
-            self._collector = Collector()
+            self._collector = GarbageCollector()
             self.ready = True
             self._side.open(_address(host, listening.getsockname()[1], self._tls is not None))
             announce(host, listening.getsockname()[1])

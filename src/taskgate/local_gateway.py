@@ -1,7 +1,7 @@
-"""The endpoints that a gateway has for this user's own clients: the one for bridges, or its own standard streams.
+"""The endpoints of a gateway for clients of the same user: the socket for bridges, or standard input and output.
 
-`Lifecycle` opens one of them beside HTTP and drains both together. A gateway that bridges started ends by itself after a while
-without bridges, sessions and open tasks; one that a person started does not.
+`Lifecycle` opens one of them next to HTTP and drains both together. A gateway that a bridge started exits after a while without
+bridges, sessions and open tasks; one that a person started does not.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from taskgate.inbound.peer_user import local_principal
 from taskgate.inbound.stdio import StdioEndpoint
 from taskgate.telemetry.logs import log
 
-LOOK_EVERY_S: Final = 1.0
+CHECK_EVERY_S: Final = 1.0
 LEAVE_S: Final = 30.0
-"""How long what was started for a client is kept after it has left: it may only be restarting."""
+"""How long processes started for a client are kept after it has disconnected: it may be restarting."""
 
 
 def meeting_of(loaded: LoadedConfig) -> Meeting:
@@ -41,14 +41,14 @@ def meeting_of(loaded: LoadedConfig) -> Meeting:
 
 
 class Side(Protocol):
-    """A endpoint besides HTTP, as `Lifecycle` handles it."""
+    """An endpoint besides HTTP, as `Lifecycle` uses it."""
 
     def open(self, url: str) -> None:
-        """Callers may come; `url` is where people find the gateway's pages."""
+        """Accept callers. `url` is the address of the console."""
         ...
 
     async def drain(self, within_s: float, hurry: asyncio.Event) -> None:
-        """What is under way may end; nobody new."""
+        """Let open requests finish; accept no new callers."""
         ...
 
     def lost(self) -> str | None:
@@ -58,12 +58,12 @@ class Side(Protocol):
     async def close(self) -> None: ...
 
     def release(self) -> None:
-        """Last of all, after the store: from now on another gateway may take our place."""
+        """Allow another gateway to start in this one's place. Called last, after the store was closed."""
         ...
 
 
 OpenSide = Callable[[App, Callable[[], None]], Side]
-"""Makes the transport for a gateway; it may call the second argument to end the gateway."""
+"""Creates the endpoint of a gateway; it may call the second argument to stop the gateway."""
 
 
 class NoSide:
@@ -89,21 +89,21 @@ class NoSide:
 
 
 class OwnStreams:
-    """This process's standard input and output; the gateway ends with them."""
+    """Standard input and output of this process; the gateway stops when they are closed."""
 
     def __init__(self, scope: str | None, app: App, stop: Callable[[], None]) -> None:
         caller = local_caller(app, LocalProof(local_principal(os.geteuid()), proved=True), scope)
-        self._door = StdioEndpoint(app.gateway.transports, caller, SessionRequest(), app.intake.reader)
+        self._endpoint = StdioEndpoint(app.gateway.transports, caller, SessionRequest(), app.intake.reader)
         self._stop = stop
         self._serving: asyncio.Task[None] | None = None
 
     def open(self, url: str) -> None:
         del url
-        self._serving = asyncio.get_running_loop().create_task(self._door.serve())
+        self._serving = asyncio.get_running_loop().create_task(self._endpoint.serve())
         self._serving.add_done_callback(lambda _: self._stop())
 
     async def drain(self, within_s: float, hurry: asyncio.Event) -> None:
-        await self._door.drain(within_s, hurry)
+        await self._endpoint.drain(within_s, hurry)
         await self.close()
 
     def lost(self) -> None:
@@ -119,7 +119,7 @@ class OwnStreams:
 
 
 def local_caller(app: App, proof: LocalProof, asked: str | None) -> Caller:
-    """This user as a caller in the scope that its client asked for, or in the default one. Raises CallerError."""
+    """Return this user as a caller in the requested scope, or in the default one. Raises CallerError."""
     try:
         return app.authorizer.admit(proof, Access.CALL, asked or "").caller
     except AccessRefused as refused:
@@ -133,7 +133,7 @@ def local_caller(app: App, proof: LocalProof, asked: str | None) -> Caller:
 
 
 class LocalGateway:
-    """The transport for bridges. One that bridges started ends the gateway when nobody needs it any more."""
+    """The endpoint for bridges. It stops a gateway that a bridge started when it is no longer in use."""
 
     def __init__(self, address: LocalAddress, app: App, stop: Callable[[], None]) -> None:
         self._app = app
@@ -175,7 +175,7 @@ class LocalGateway:
         self._address.release()
 
     async def _caller(self, client: Client) -> Caller:
-        """Who a bridge stands for, in the scope that it asked for."""
+        """Return the caller of a bridge, in the scope that it requested."""
         gained = self._app.places.gained(client.variables)
         if gained:
             await self._gain(gained)
@@ -184,7 +184,7 @@ class LocalGateway:
         return replace(caller, place=place)
 
     async def _gain(self, variables: Mapping[str, str]) -> None:
-        """Servers that were left out for want of variables are served once a client has them."""
+        """Serve servers that were skipped because environment variables were missing, once a client provides them."""
         path = self._app.loaded.path
         if path is None:
             return
@@ -192,21 +192,21 @@ class LocalGateway:
             loaded = await asyncio.to_thread(load, path, {**os.environ, **variables})
             self._app.reload(loaded)
         except (ConfigError, TaskgateError) as problem:
-            log.warning("a client's variables could not be taken over", problem=str(problem))
+            log.warning("environment variables of a client could not be applied", problem=str(problem))
             return
         os.environ.update(variables)
-        log.info("servers that wanted variables are served now", variables=sorted(variables))
+        log.info("servers with missing environment variables are served now", variables=sorted(variables))
 
     async def _has_work(self) -> bool:
-        """Is anything under way, or waiting for a person, that would not go on without us?"""
+        """Return whether there are open tasks."""
         return await self._app.store.open_count() > 0
 
     async def _watch(self) -> None:
-        """Let go of what was started for clients that have left, and in the end of the gateway itself."""
+        """Stop processes of clients that have disconnected, and the gateway itself when it is idle."""
         quiet_since = left_since = clock.monotonic()
         present: frozenset[str] = frozenset()
         while True:
-            await clock.sleep(LOOK_EVERY_S)
+            await clock.sleep(CHECK_EVERY_S)
             now = clock.monotonic()
             here = self.endpoint.places
             if not present <= here:
@@ -218,7 +218,7 @@ class LocalGateway:
                 left_since = math.inf
                 await self._let_go(here)
             if self._address.kind == ON_DEMAND and now - quiet_since >= self._end_after_s():
-                log.info("nobody needs this gateway any more; it ends and is started again when somebody does")
+                log.info("gateway is idle and stops; the next bridge starts it again")
                 self._stop()
                 return
 
@@ -233,7 +233,7 @@ class LocalGateway:
 
 
 def tell_starter(text: str) -> None:
-    """Tell the bridge that started us, if one did, that we can be reached (`ready`) or why not (`failed CODE WHY`)."""
+    """Report to the bridge that started this gateway, if any, that it is `ready`, or `failed CODE WHY`."""
     given = os.environ.pop(READY_VARIABLE, "")
     if given.isdigit():
         with os.fdopen(int(given), "w", encoding="utf-8", errors="replace") as pipe:

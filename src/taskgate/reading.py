@@ -1,4 +1,4 @@
-"""Messages of peers, read in one go where that is quick, and otherwise in slices with everyone else's turn in between."""
+"""Parse messages of peers: small ones in one step, large ones in slices between which other work runs."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ async def read_batch(reader: MessageReader, body: bytes) -> list[Message]:
 
 
 async def read_value(document: bytes) -> Any:
-    """The value of a document that was let in before, as part of a message."""
+    """Return the value of a document that was validated before as part of a message."""
     if reads_quickly(document):
         return wire.parse_strictly(document)
     return await _in_turns(value_in_slices(document))
 
 
 async def read_unread_result(body: bytes) -> Message | None:
-    """The response in a message that is beyond the limits, with its result unread; None where it holds none that can be read."""
+    """Return the response in a message that exceeds the limits, with its result unparsed; None if it cannot be read."""
     try:
         return await _in_turns(result_in_slices(body))
     except TaskgateError:

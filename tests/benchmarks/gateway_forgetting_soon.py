@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from taskgate.cli.main import main
 from taskgate.ports import store_answers
-from taskgate.store import batch
+from taskgate.store import transaction
 from taskgate.store.operations import tasks, upkeep
 
 if __name__ == "__main__":
     upkeep.SHOWN_AS_EXPIRED_MS = 20_000  # type: ignore[attr-defined]
     upkeep.KEY_GOOD_MS = tasks.KEY_GOOD_MS = 40_000  # type: ignore[attr-defined, misc]
-    batch.KEPT_EVENTS_MS = store_answers.KEPT_EVENTS_MS = 40_000  # type: ignore[attr-defined, misc]
+    transaction.KEPT_EVENTS_MS = store_answers.KEPT_EVENTS_MS = 40_000  # type: ignore[attr-defined, misc]
     main()

@@ -7,10 +7,10 @@ import sys
 
 CHURN = """
 import resource
-from taskgate.turns import Collector
+from taskgate.garbage_collection import GarbageCollector
 class Node:
     pass
-collector = Collector()
+collector = GarbageCollector()
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 kept = []
 for number in range(1_000_000):
@@ -28,8 +28,8 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 
 ALIVE = """
 import gc
-from taskgate.turns import Collector
-collector = Collector()
+from taskgate.garbage_collection import GarbageCollector
+collector = GarbageCollector()
 looks = []
 gc.callbacks.append(lambda phase, info: looks.append(info["generation"]) if phase == "start" else None)
 kept = []
@@ -47,8 +47,8 @@ time.process_time = lambda: spent
 from taskgate import clock
 now = 0.0
 clock.monotonic = lambda: now
-from taskgate.turns import Collector
-collector, looks = Collector(), []
+from taskgate.garbage_collection import GarbageCollector
+collector, looks = GarbageCollector(), []
 gc.callbacks.append(lambda phase, info: looks.append(info["generation"]) if phase == "start" else None)
 kept = [[{"number": [number]}] for number in range(100_000)]
 whole = []

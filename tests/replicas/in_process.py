@@ -172,7 +172,7 @@ async def gateways(
             store = {"url": urls(url, index), "unsafe_degraded_passthrough": passthrough}
             gateway.write({**stage.config, "store": store, **listen, **more(index)})
             stage.gateways.append(gateway)
-        with patch.object(lifecycle, "Collector"):
+        with patch.object(lifecycle, "GarbageCollector"):
             try:
                 for gateway in stage.gateways:
                     await gateway.start()

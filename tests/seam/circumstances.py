@@ -166,7 +166,7 @@ def circumstances(seed: int = 1) -> Iterator[Callable[[], VirtualLoop]]:
         stack.callback(clock.install(lambda: made[-1].time(), lambda: made[-1].wall()))
         for where, name, stands_in in (
             (lifecycle, "bind", _Bound),
-            (lifecycle, "Collector", lambda: None),
+            (lifecycle, "GarbageCollector", lambda: None),
             (store_module, "migrate", _migrate),
             (Writer, "start", _start_writer(Writer.start)),
             (Log, "_write", _write_line(Log._write)),

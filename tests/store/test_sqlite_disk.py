@@ -20,7 +20,7 @@ from taskgate.core.audit.chain import AuditEntry, ChainIntact, verify
 from taskgate.core.errors import Executed, GatewayFault
 from taskgate.core.tasks.transition import Noted
 from taskgate.ports.store_answers import Change
-from taskgate.store import batch
+from taskgate.store import batch_writer
 from taskgate.store.batch_writer import DeferredWrite
 from taskgate.store.sqlite import checkpointer, writer
 from taskgate.store.sqlite.file_lock import FileLock
@@ -279,8 +279,8 @@ async def test_a_task_that_was_written_when_nobody_waited_any_more_never_runs(
         if how == "cancelled":
             accepting.cancel()
         if how == "cancelled as the answer came":
-            over = store.engine.writer._over
-            store.engine.writer._over = lambda *told: (over(*told), accepting.cancel())[0]
+            over = store.engine.writer._finish_batch
+            store.engine.writer._finish_batch = lambda *told: (over(*told), accepting.cancel())[0]
             disk.go_on.set()
         with pytest.raises(asyncio.CancelledError if how != "timed out" else GatewayFault):
             await accepting
@@ -313,9 +313,9 @@ async def test_too_many_waiting_writes_are_refused_and_not_piled_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = open_store(tmp_path / "store.db")
-    monkeypatch.setattr(batch, "MAX_WAITING", 0)
-    monkeypatch.setattr(batch, "MAX_DEFERRED", 0)
-    with pytest.raises(GatewayFault, match="no more writes"):
+    monkeypatch.setattr(batch_writer, "MAX_WAITING", 0)
+    monkeypatch.setattr(batch_writer, "MAX_DEFERRED", 0)
+    with pytest.raises(GatewayFault, match="cannot accept more writes"):
         await store.accept(a_call())
     with pytest.raises(GatewayFault, match="waiting to be written"):
         store.record(AuditEntry(0, "x"))

@@ -42,14 +42,15 @@ def _build(otel: Otel) -> Tracing:
     from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased
     from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-    from taskgate.telemetry.tracing import MetricsToCollector, SpansToCollector, TraceCollector, Tracing
+    from taskgate.telemetry.otlp import OtlpEndpoint, OtlpMetricExporter, OtlpSpanExporter
+    from taskgate.telemetry.tracing import Tracing
 
     endpoint = str(otel.endpoint) if otel.endpoint else os.environ.get("OTEL_EXPORTER_OTLP_ENDPOINT", DEFAULT_ENDPOINT)
-    collector = TraceCollector(endpoint, otel.headers, otel.export_timeout.total_seconds())
+    collector = OtlpEndpoint(endpoint, otel.headers, otel.export_timeout.total_seconds())
     resource = Resource.create({"service.name": otel.service_name, "service.version": __version__})
     traces = TracerProvider(sampler=ParentBased(TraceIdRatioBased(otel.sample_ratio)), resource=resource)
-    traces.add_span_processor(BatchSpanProcessor(SpansToCollector(collector)))
-    meters = MeterProvider([PeriodicExportingMetricReader(MetricsToCollector(collector))], resource)
+    traces.add_span_processor(BatchSpanProcessor(OtlpSpanExporter(collector)))
+    meters = MeterProvider([PeriodicExportingMetricReader(OtlpMetricExporter(collector))], resource)
 
     def shut_down() -> None:
         traces.shutdown()

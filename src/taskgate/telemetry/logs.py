@@ -31,7 +31,7 @@ _COLOURS: Final = {"debug": "\x1b[2m", "info": "\x1b[32m", "warning": "\x1b[33m"
 
 
 class Log:
-    """Called as `log.info("what happened", server=..., why=...)` from anywhere in the gateway and its rim."""
+    """Used as `log.info("event", server=..., why=...)` throughout the gateway."""
 
     def __init__(self) -> None:
         self.least = LEVELS["info"]
@@ -42,11 +42,11 @@ class Log:
         """Collecting garbage may log while a line is being counted."""
 
     def hide(self, hidden: Callable[[str], str]) -> None:
-        """Keep the secrets of the configuration in force out of every line from now on: `hidden` gives a text without them."""
+        """Remove the secrets of the current configuration from every line: `hidden` returns a text without them."""
         self._hiding = (hidden,)
 
     def hide_also(self, hidden: Callable[[str], str]) -> None:
-        """After a reload: what was replaced may still be good elsewhere, so it stays hidden for some reloads more."""
+        """After a reload: replaced secrets may still be valid elsewhere, so they stay hidden for some more reloads."""
         self._hiding = (hidden, *self._hiding)[:KEPT_HIDING]
 
     def without_secrets(self, text: str) -> str:
@@ -74,7 +74,7 @@ class Log:
             self._write(left_out.level, "lines were not logged", _report(left_out))
 
     def passes(self, source: Hashable, level: str, event: str) -> int | None:
-        """How many lines of this source were left out before this one; None if this one is left out, too."""
+        """Return how many lines of this source were omitted before this one; None if this one is omitted too."""
         with self._counting:
             return self.repeated.passes(source, level, event, clock.monotonic())
 
@@ -109,7 +109,7 @@ class Log:
 
 
 def _statement(frame: FrameType) -> tuple[Hashable, ...]:
-    """Which statement logs. Its text is no name for it: it may quote names that peers invent."""
+    """Identify the statement that logs. Its text cannot: it may contain names that peers chose."""
     return frame.f_code, frame.f_lineno
 
 
@@ -133,7 +133,7 @@ def _json(level: str, event: str, facts: dict[str, Any], now: datetime) -> str:
 
 
 def _readable(level: str, event: str, facts: dict[str, Any], now: datetime) -> str:
-    """For a person: the time is that of the clock on their wall."""
+    """Format a line for a terminal, with local time."""
     trace = facts.pop("exception", None)
     # Values come from anywhere: none of them may move the cursor, begin a line or turn text around.
     shown = " ".join(f"\x1b[36m{name}\x1b[0m={visible(str(value), keep='')}" for name, value in facts.items())

@@ -1,4 +1,4 @@
-"""Every metric, one sentence each. Counters are plain attributes on the hot path; Prometheus reads them when it comes.
+"""All metrics of a gateway, each with one sentence. Counters are plain attributes, read when Prometheus scrapes them.
 
 A counter increment through the Prometheus library costs more than reading a whole request, so calls are counted in a dictionary and
 shown by a collector.
@@ -26,7 +26,7 @@ class Counter:
 
 
 class Gauge:
-    """Asked for its values only when someone looks."""
+    """Read only when metrics are scraped."""
 
     def __init__(
         self, name: str, text: str, labels: Labels, read: Callable[[], Iterable[tuple[Labels, float]]]
@@ -88,16 +88,16 @@ class Metrics:
         self.gauges: list[Gauge] = []
 
     def answered(self, method: str, outcome: str, seconds: float) -> None:
-        """One request is answered. On the path of every call."""
+        """Count one answered request. Runs for every call."""
         self.requests.values[method, outcome] += 1
         self.request_seconds.observe(seconds, method)
 
     def show(self, *gauges: Gauge) -> None:
-        """Gauges are read whenever somebody looks."""
+        """Add gauges, which are read when metrics are scraped."""
         self.gauges.extend(gauges)
 
     def exposition(self) -> bytes:
-        """The Prometheus text form; the library is imported only when someone asks for it."""
+        """Return the Prometheus text format. The library is imported when it is first needed."""
         from prometheus_client import generate_latest
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
         from prometheus_client.registry import CollectorRegistry
@@ -129,7 +129,7 @@ class Metrics:
 
 
 def buckets(row: list[float]) -> list[tuple[str, float]]:
-    """Prometheus wants each bucket to hold all smaller ones too."""
+    """Return cumulative buckets, as Prometheus expects them."""
     total = 0.0
     made: list[tuple[str, float]] = []
     for index, bound in enumerate(BUCKETS):

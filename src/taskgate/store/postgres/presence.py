@@ -20,7 +20,7 @@ import psycopg
 from taskgate import clock
 from taskgate.ports.replicas import Replica
 from taskgate.ports.store_answers import Ownership
-from taskgate.ports.topics import APPROVALS, LISTS, MISSED, TASKS, SeenRevisions
+from taskgate.ports.topics import APPROVALS, LISTS, MISSED, TASKS, TOPICS, SeenRevisions
 from taskgate.store.postgres.connection import SQL, Connection, connect, reason
 
 RENEW_S: Final = 0.5
@@ -247,8 +247,8 @@ def _running_loop() -> asyncio.AbstractEventLoop | None:
 
 
 class Wakeups:
-    """Implements `ports.replicas.Wakeups`. Names are only hints to look: when there are too many, all of them are dropped for one
-    hint to look at everything."""
+    """Implements `ports.topics.Wakeups`. Names are only hints to read the store: when there are too many, they are replaced by one
+    hint to read everything."""
 
     def __init__(self) -> None:
         self._loop = _running_loop()
@@ -257,11 +257,13 @@ class Wakeups:
         self._missed: set[str] = set()
 
     def heard(self, topic: str, names: list[str]) -> None:
-        """Called by any thread. Before anybody waits there is nobody to tell: who begins to wait has read everything."""
+        """Called by any thread. Announcements before the first wait are dropped: a waiter has read everything when it begins."""
         if self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._tell, topic, names)
 
     def _tell(self, topic: str, names: list[str]) -> None:
+        if topic and topic not in TOPICS:
+            return  # announced by a gateway of a newer version; nothing here waits for it
         for one in [topic] if topic else [waited for waited in self._waiting if waited != MISSED]:
             told = self._told.setdefault(one, set())
             told.update(names)
