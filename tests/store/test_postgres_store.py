@@ -276,10 +276,11 @@ async def test_a_commit_whose_answer_is_lost_is_asked_about(
     """The server committed, but the connection was cut before it could say so: the caller hears the truth, and the audit chain
     goes on from where that commit left it."""
     from taskgate.store.postgres import committer as commits
+    from taskgate.store.postgres import transaction
 
     await store.accept(a_call())
     committer = store.engine.committer
-    end, waited = committer._end, commits.waited
+    end, waited = committer._end, transaction.waited
 
     def committed_and_cut(cursor: Any) -> Any:
         waited(cursor)
