@@ -46,7 +46,7 @@ async def test_people_are_told_who_waits_for_what_without_the_arguments() -> Non
         await channel.resume(a_card(), "ap_1")
         await channel.close()
     assert len(got) == 2
-    assert '"agent" asks to call "pay\\nnow" on "reports"' in got[0]["message"]
+    assert '"agent" requests approval to call "pay\\nnow" on "reports"' in got[0]["message"]
     assert "https://gate.test/approvals/ap_1" in got[0]["message"]
     assert "taskgate approvals show ap_1" in got[1]["message"]
     assert "500" not in json.dumps(got)
@@ -58,7 +58,7 @@ async def test_an_address_that_fails_is_reported() -> None:
 
     async with listener(refuse) as url:
         assert await NotifyChannel([url]).announce(a_card()) == NotDelivered(
-            "at least one address could not be told", lasting=False
+            "at least one address could not be notified", lasting=False
         )
 
 
@@ -72,7 +72,7 @@ async def test_an_address_that_never_answers_is_given_up() -> None:
     async with listener(stall) as url:
         told = await NotifyChannel([url], deadline_s=0.2).announce(a_card())
         release.set()
-    assert told == NotDelivered("the notification took too long", lasting=False)
+    assert told == NotDelivered("the notification timed out", lasting=False)
 
 
 async def test_no_address_at_all_is_a_lasting_trouble() -> None:

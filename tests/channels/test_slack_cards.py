@@ -26,7 +26,7 @@ def test_a_card_says_everything_an_approver_needs() -> None:
         blocks(a_card(last_approved={"amount": 5, "gone": 1, "token": "a"}), buttons=True), ensure_ascii=False
     )
     for words in (
-        "*agent* asks to call *pay_now* on *reports*",
+        "*agent* requests approval to call *pay_now* on *reports*",
         "Workflow: money",
         "rules[2] pay_*",
         "0 of 2",
@@ -52,7 +52,7 @@ def test_many_differences_are_counted() -> None:
     assert "and 5 more" in json.dumps(blocks(made, buttons=True))
     assert made.changes is not None
     many = a_card(after, changes=Difference(made.changes.changes, 7), url=None)
-    assert "and 12 more: the inbox of the gateway" in json.dumps(blocks(many, buttons=True))
+    assert "and 12 more" in json.dumps(blocks(many, buttons=True))
 
 
 def test_hostile_text_cannot_become_markup() -> None:

@@ -66,7 +66,7 @@ async def test_a_card_is_posted_with_buttons(double: SlackDouble, make: Make) ->
     assert await channel.announce(a_card()) == Delivered("C0REAL 1800000000.000001")
     posted = await double.wait_for("chat.postMessage")
     assert posted["channel"] == "#approvals"
-    assert posted["text"] == "agent asks to call pay_now on reports"
+    assert posted["text"] == "agent requests approval to call pay_now on reports"
     text = json.dumps(posted["blocks"])
     assert "taskgate_approve" in text
     assert "taskgate_deny" in text
@@ -107,14 +107,14 @@ async def test_a_stranger_is_told_and_never_heard(double: SlackDouble, make: Mak
     await make(ear)
     socket = await double.connected()
     await double.press(socket, "e1", block_actions("taskgate_approve", user="U0EVE"))
-    assert "not known" in (await double.wait_for("chat.postEphemeral"))["text"]
+    assert "not an approver" in (await double.wait_for("chat.postEphemeral"))["text"]
     view = {
         "callback_id": "taskgate_deny_reason",
         "private_metadata": "ap_1 x",
         "state": {"values": {"reason": {"text": {}}}},
     }
     await double.press(socket, "e2", {"type": "view_submission", "user": {"id": "U0EVE"}, "view": view})
-    assert "not known" in (await double.wait_for("chat.postEphemeral", 2))["text"]
+    assert "not an approver" in (await double.wait_for("chat.postEphemeral", 2))["text"]
     assert ear.said.empty()
 
 
@@ -295,7 +295,7 @@ async def test_a_closed_channel_takes_no_decisions(double: SlackDouble, make: Ma
     channel = await make(ear)
     await double.connected()
     await channel.close()
-    assert "not taking decisions" in await channel._say("ap_1", Verdict.APPROVE, "U0ANN", "", "x")
+    assert "not accepting decisions" in await channel._decide_as("ap_1", Verdict.APPROVE, "U0ANN", "", "x")
     assert ear.said.empty()
 
 

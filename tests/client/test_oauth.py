@@ -14,10 +14,10 @@ import pytest
 
 from taskgate.client import LoginFailed, Unauthorized, connect
 from taskgate.client.oauth import browser_login
-from taskgate.client.oauth.challenge import Challenge
 from taskgate.client.oauth.discovery import Authority
 from taskgate.client.oauth.fetcher import Fetcher, may_be_opened
 from taskgate.client.oauth.login import read_code, wanted_scope
+from taskgate.mcp.oauth_challenge import Challenge
 
 pytestmark = pytest.mark.timeout(30)
 

@@ -106,11 +106,11 @@ async def test_every_command_that_a_route_names_exists_with_its_options() -> Non
 
 
 @seam
-async def test_each_page_has_json_that_exists() -> None:
-    from taskgate.dashboard.navigation import ABOUT
-
+async def test_each_page_names_a_json_route_that_exists_and_the_menu_comes_from_the_routes() -> None:
     async with Gateway({}, {}) as gate:
-        routes = {(route.kind, route.method, route.path): route for route in gate.life.site.routes}
-        for page in ABOUT.values():
-            assert (RouteKind.PAGE, "GET", page.path) in routes, page.title
-            assert (RouteKind.API, "GET", page.api) in routes, page.title
+        declared = {(route.kind, route.method, route.path) for route in gate.life.site.routes}
+        pages = [route.page for route in gate.life.dashboard._pages.table.routes if route.page is not None]
+        assert len(pages) > 10
+        assert [page.json for page in pages if (RouteKind.API, "GET", page.json) not in declared] == []
+        places = [page.menu for page in pages if page.menu is not None]
+        assert len(places) == len(set(places)), "two pages have the same place in the menu"

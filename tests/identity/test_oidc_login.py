@@ -208,7 +208,7 @@ async def test_another_browser_a_late_answer_and_an_old_proof_log_nobody_in() ->
             answer = provider.authorize(sent.headers["location"])
             refused = await browser.get("/login/callback", params=answer)
             assert refused.status_code == 403
-            assert "fresh" in refused.text
+            assert "new login" in refused.text
             issuer.silent = True
             await gate.advance(700)
             assert (await browser.get("/login/oidc")).status_code == 403

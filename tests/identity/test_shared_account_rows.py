@@ -28,7 +28,7 @@ from taskgate.identity.account_file import FileRows
 from taskgate.identity.assertions import Assertions
 from taskgate.identity.documents import Documents
 from taskgate.identity.kept_logins import KeptLogins, Login
-from taskgate.identity.server_tokens import Means, ServerTokens
+from taskgate.identity.server_tokens import ServerTokens, TokenDeps
 from taskgate.identity.token_settings import StoredLogin
 from taskgate.inbound.gateway_secrets import PASSPHRASE_FILE, passphrase_fits, set_passphrase
 from taskgate.ports.credentials import LoginNeeded
@@ -84,7 +84,9 @@ async def test_an_account_that_is_disconnected_while_it_is_renewed_stays_away(tm
     rows = FileRows(tmp_path / "logins") if in_file else PostgresAccountRows(url)
     async with an_issuer(free_port()) as issuer, httpx2.AsyncClient(trust_env=False) as client:
         tokens, kept = TokenIssuer(issuer, life_s=3600), _DisconnectedMeanwhile(rows, b"k" * 32)
-        means = Means(lambda *_: Documents(lambda: client), kept, Assertions(b"k" * 32, lambda: "https://gate.example"))
+        means = TokenDeps(
+            lambda *_: Documents(lambda: client), kept, Assertions(b"k" * 32, lambda: "https://gate.example")
+        )
         mine = ServerTokens(StoredLogin("notes", "http://127.0.0.1:1/mcp", issuer.url, "gate"), means)
         login = Login(issuer.url, "gate", "first", "refresh-0")
         kept.keep("notes", login)
@@ -112,7 +114,9 @@ async def test_fifty_callers_at_two_gateways_with_an_ended_token_cause_one_refre
         def gateway() -> ServerTokens:
             kept = KeptLogins(PostgresAccountRows(url), b"k" * 32)
             documents: Callable[..., Documents] = lambda *_: Documents(lambda: client)  # noqa: E731
-            return ServerTokens(settings, Means(documents, kept, Assertions(b"k" * 32, lambda: "https://gate.example")))
+            return ServerTokens(
+                settings, TokenDeps(documents, kept, Assertions(b"k" * 32, lambda: "https://gate.example"))
+            )
 
         KeptLogins(PostgresAccountRows(url), b"k" * 32).keep("notes", Login(issuer.url, "gate", "ended", "refresh-0"))
         gateways = [gateway(), gateway()]

@@ -14,7 +14,6 @@ from tests.seam import Call, Gateway, Upstream, seam
 from taskgate.core.errors import Executed
 from taskgate.core.tasks import transition as h
 from taskgate.core.tasks.state import TaskState
-from taskgate.dashboard.navigation import ABOUT
 from taskgate.ports.store import Store
 from taskgate.ports.store_answers import Change, Intended
 
@@ -176,7 +175,8 @@ async def test_every_page_that_hears_of_changes_has_a_part_that_takes_them_over(
         (approval,) = (await gate.operator("GET", "/api/v1/approvals")).json()
         more = ("/servers/bank", "/scopes/default", f"/tasks/{held}", f"/approvals/{approval['id']}")
         boss, hearing = await operator(gate), 0
-        for path in (*(about.path for about in ABOUT.values()), *more):
+        pages = gate.life.dashboard._pages.table.pages
+        for path in (*(route.path for route in pages.values()), *more):
             page = await boss.text(path)
             if not re.search(r'data-topics="[^"]+"', page):
                 continue

@@ -16,7 +16,7 @@ from taskgate.identity.account_logins import AccountLogins
 from taskgate.identity.assertions import Assertions
 from taskgate.identity.documents import Documents, GuardedDocuments
 from taskgate.identity.kept_logins import KeptLogins
-from taskgate.identity.server_tokens import Means, ServerTokens
+from taskgate.identity.server_tokens import TokenDeps, ServerTokens
 from taskgate.identity.token_settings import ClientCredentials, ForwardedIdentity, Settings, StoredLogin, TokenExchange
 from taskgate.inbound.gateway_secrets import gateway_secret, operator_token
 from taskgate.late_imports import SIGNING, load_now
@@ -29,7 +29,7 @@ class ServerAccounts:
     def __init__(self, outbound: Outbound, loaded: LoadedConfig, secret: bytes, base: Callable[[], str]) -> None:
         assertions, logins = Assertions(secret, base), kept_logins(loaded, secret)
         self._outbound = outbound
-        self._means = Means(self._documents, logins, assertions)
+        self._means = TokenDeps(self._documents, logins, assertions)
         self.connector = AccountLogins(logins, self._documents, assertions, base)
         self.adopt(loaded.root)
 

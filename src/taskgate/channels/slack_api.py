@@ -38,8 +38,8 @@ GONE = frozenset({"message_not_found", "cant_update_message", "edit_window_close
 Pause = Callable[[float], Awaitable[None]]
 
 
-class SlackTrouble(Exception):
-    """Slack would not or could not. `code` is Slack's own word, or `unreachable`."""
+class SlackError(Exception):
+    """A request to Slack failed. `code` is Slack's error code, or `unreachable`."""
 
     def __init__(self, code: str) -> None:
         super().__init__(f"slack: {code}")
@@ -55,27 +55,27 @@ class SlackTrouble(Exception):
 
 
 class SlackApi:
-    """Slack's Web API with a bounded patience."""
+    """Slack's Web API with bounded retries."""
 
     def __init__(self, client: AsyncWebClient, *, pause: Pause = clock.sleep) -> None:
         self.client = client
         self._pause = pause
 
     async def post(self, channel: str, text: str, blocks: list[dict[str, Any]]) -> tuple[str, str]:
-        """Post a message; gives the channel's id and the message's timestamp, which together name it."""
-        said = await self._call(
+        """Post a message; return the channel's id and the message's timestamp, which together identify it."""
+        reply = await self._call(
             lambda: self.client.chat_postMessage(
                 channel=channel, text=text, blocks=blocks, unfurl_links=False, unfurl_media=False
             )
         )
-        return str(said["channel"]), str(said["ts"])
+        return str(reply["channel"]), str(reply["ts"])
 
     async def update(self, channel: str, ts: str, text: str, blocks: list[dict[str, Any]]) -> None:
         """Replace a message."""
         await self._call(lambda: self.client.chat_update(channel=channel, ts=ts, text=text, blocks=blocks))
 
-    async def whisper(self, channel: str, user: str, text: str) -> None:
-        """Tell one person something in a channel."""
+    async def post_ephemeral(self, channel: str, user: str, text: str) -> None:
+        """Post a message that only one user sees."""
         await self._call(lambda: self.client.chat_postEphemeral(channel=channel, user=user, text=text))
 
     async def open_view(self, trigger_id: str, view: dict[str, Any]) -> None:
@@ -83,35 +83,37 @@ class SlackApi:
         await self._call(lambda: self.client.views_open(trigger_id=trigger_id, view=view))
 
     async def reactions(self, channel: str, ts: str) -> list[Mapping[str, Any]]:
-        """Who reacted to a message with what."""
-        said = await self._call(lambda: self.client.reactions_get(channel=channel, timestamp=ts, full=True))
-        message = said.get("message")
+        """The reactions on a message, with their users."""
+        reply = await self._call(lambda: self.client.reactions_get(channel=channel, timestamp=ts, full=True))
+        message = reply.get("message")
         return list(message.get("reactions", [])) if isinstance(message, Mapping) else []
 
-    async def _call(self, ask: Callable[[], Awaitable[Any]]) -> Mapping[str, Any]:
+    async def _call(self, send: Callable[[], Awaitable[Any]]) -> Mapping[str, Any]:
         attempts_left = MAX_ATTEMPTS
         while True:
             attempts_left -= 1
             try:
-                said = await ask()
+                reply = await send()
             except SlackApiError as error:
-                code, wait_s = _meaning(error)
+                code, wait_s = _classified(error)
                 if wait_s is None or not attempts_left:
-                    raise SlackTrouble(code) from error
+                    raise SlackError(code) from error
                 await self._pause(wait_s)
             except (SlackClientError, aiohttp.ClientError, OSError, TimeoutError) as error:
-                raise SlackTrouble("unreachable") from error
+                raise SlackError("unreachable") from error
             else:
-                return dict(said.data) if isinstance(said.data, dict) else {}
+                return dict(reply.data) if isinstance(reply.data, dict) else {}
 
 
-def _meaning(error: SlackApiError) -> tuple[str, float | None]:
-    """Slack's word for an error, and how long to wait if waiting helps."""
+def _classified(error: SlackApiError) -> tuple[str, float | None]:
+    """Slack's error code, and the time to wait if the error is a rate limit."""
     response = error.response
     status = getattr(response, "status_code", None) or getattr(response, "status", None)
     data = getattr(response, "data", None)
     code = str(data.get("error", "unknown_error")) if isinstance(data, Mapping) else "unreadable"
     if status == 429 or code == "ratelimited":
-        wished = str(response.headers.get("Retry-After", "30"))
-        return "ratelimited", min(float(wished) if wished.isascii() and wished.isdigit() else 30.0, LONGEST_PAUSE_S)
+        retry_after = str(response.headers.get("Retry-After", "30"))
+        return "ratelimited", min(
+            float(retry_after) if retry_after.isascii() and retry_after.isdigit() else 30.0, LONGEST_PAUSE_S
+        )
     return code, None

@@ -23,17 +23,17 @@ Block = dict[str, Any]
 
 
 def fallback_text(card: Card) -> str:
-    """What notifications show."""
-    return escaped(excerpt(f"{card.requester} asks to call {card.tool} on {card.server}", 300).text)
+    """The text of Slack's notification."""
+    return escaped(excerpt(f"{card.requester} requests approval to call {card.tool} on {card.server}", 300).text)
 
 
 def whole(card: Card) -> bool:
-    """Whether the card shows every byte of the arguments, so that it may offer approval."""
+    """Whether the card shows all arguments, so that it may offer approval."""
     return len(card.arguments) <= ARGUMENTS_LIMIT
 
 
 def blocks(card: Card, *, buttons: bool) -> list[Block]:
-    """The whole message. Without `buttons` people answer by reactions."""
+    """The whole message. Without `buttons`, people decide by reactions."""
     made = [
         {"type": "header", "text": _plain(excerpt(f"Approval: {card.tool}", 140).text)},
         _section(_facts(card)),
@@ -45,13 +45,13 @@ def blocks(card: Card, *, buttons: bool) -> list[Block]:
     if card.changes is not None:
         made.append(_section(_changed(card)))
     if card.votes:
-        made.append(_section(f"So far: {escaped(history_line(card.votes))}"))
+        made.append(_section(f"Decisions: {escaped(history_line(card.votes))}"))
     made.append(_ending(card, buttons) if card.state is State.OPEN else _section(f"*{_outcome(card)}*"))
     return made
 
 
 def reason_view(approval_id: str, digest: str) -> Block:
-    """The dialog that asks for the reason of a denial."""
+    """The dialog for the reason of a denial."""
     return {
         "type": "modal",
         "callback_id": DENY_VIEW,
@@ -64,7 +64,7 @@ def reason_view(approval_id: str, digest: str) -> Block:
                 "type": "input",
                 "block_id": REASON_BLOCK,
                 "optional": True,
-                "label": _plain("Reason, told to the caller"),
+                "label": _plain("Reason (shown to the caller)"),
                 "element": {
                     "type": "plain_text_input",
                     "action_id": REASON_INPUT,
@@ -77,24 +77,24 @@ def reason_view(approval_id: str, digest: str) -> Block:
 
 
 def button_value(approval_id: str, digest: str) -> str:
-    """What a button carries back."""
+    """The value of a button."""
     return f"{approval_id} {digest}"
 
 
 def read_button_value(value: str) -> tuple[str, str]:
-    """The approval and the digest of the arguments that were on the card."""
+    """The approval id and the digest of the arguments on the card."""
     approval_id, _, digest = value.partition(" ")
     return approval_id, digest
 
 
 def escaped(text: str) -> str:
-    """Slack's three control characters, made harmless."""
+    """The text with Slack's three control characters escaped."""
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
 def _facts(card: Card) -> str:
     lines = [
-        f"*{escaped(card.requester)}* asks to call *{escaped(card.tool)}* on *{escaped(card.server)}*",
+        f"*{escaped(card.requester)}* requests approval to call *{escaped(card.tool)}* on *{escaped(card.server)}*",
         f"Scope: {escaped(card.scope or '-')}   Workflow: {escaped(card.workflow)}   Rule: {escaped(card.rule)}",
         f"Approvals: {card.approvals_given} of {card.approvals_needed}   Until: {moment(card.expires_at_ms)}",
         f"Id: {escaped(card.approval_id)}",
@@ -105,9 +105,9 @@ def _facts(card: Card) -> str:
 def _warnings(card: Card) -> str:
     lines = []
     if card.hidden:
-        lines.append(f":lock: Hidden from you: {escaped(', '.join(card.hidden))}")
+        lines.append(f":lock: Redacted: {escaped(', '.join(card.hidden))}")
     if card.deceptive:
-        lines.append(f":warning: Characters that deceive the eye: {escaped(', '.join(card.deceptive))}")
+        lines.append(f":warning: Misleading characters: {escaped(', '.join(card.deceptive))}")
     if card.unvalidated:
         lines.append(f":warning: The arguments were not validated: {escaped(card.unvalidated)}")
     if not whole(card):
@@ -120,7 +120,7 @@ def _changed(card: Card) -> str:
     changes = card.changes.changes if card.changes is not None else ()
     if not changes:
         return "The same arguments as in the last approved call."
-    lines = ["Different from the last approved call:"]
+    lines = ["Changes since the last approved call:"]
     for change in changes[:SHOWN_CHANGES]:
         before = "" if change.kind is ChangeKind.ADDED else f" was {_short(change.before)}"
         after = "" if change.kind is ChangeKind.REMOVED else f" is {_short(change.after)}"
@@ -135,7 +135,7 @@ def _ending(card: Card, buttons: bool) -> Block:
     if not buttons:
         if whole(card):
             return _section("React with :white_check_mark: to approve or with :x: to deny.")
-        return _section("React with :x: to deny. Approving needs the full page.")
+        return _section("React with :x: to deny. To approve, open the full page.")
     value = button_value(card.approval_id, card.arguments_digest)
     elements: list[Block] = []
     if whole(card):
@@ -155,9 +155,9 @@ def _outcome(card: Card) -> str:
         State.APPROVED: "Approved",
         State.USED: "Approved and sent",
         State.DENIED: "Denied",
-        State.EXPIRED: "Expired: nobody decided in time",
+        State.EXPIRED: "Expired without a decision",
         State.CANCELLED: "Withdrawn",
-        State.INVALID: "Void: something changed meanwhile",
+        State.INVALID: "Invalid: the call or its rules changed",
     }
     said = words.get(card.state, card.state.value)
     return excerpt(f"{said}. {escaped(card.reason)}".strip(), TEXT_LIMIT).text
@@ -168,7 +168,7 @@ def _short(value: Any) -> str:
 
 
 def _link(card: Card) -> str:
-    return f"<{card.url}>" if card.url else "the inbox of the gateway"
+    return f"<{card.url}>" if card.url else "the gateway's inbox"
 
 
 def _plain(text: str) -> Block:
@@ -180,7 +180,7 @@ def _section(text: str) -> Block:
 
 
 def _preformatted(shown: Excerpt) -> Block:
-    text = shown.text + (f"\n… and {shown.left_out} characters more" if shown.left_out else "")
+    text = shown.text + (f"\n… and {shown.left_out} more characters" if shown.left_out else "")
     element = {"type": "rich_text_preformatted", "elements": [{"type": "text", "text": text}]}
     return {"type": "rich_text", "elements": [element]}
 

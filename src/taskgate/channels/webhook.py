@@ -37,7 +37,7 @@ from taskgate.ports.approval_channel import (
 MAX_CALLBACK_BYTES = 65_536
 LONGEST_PAUSE_S = 60.0
 REQUESTED, UPDATED = "approval.requested", "approval.updated"
-_WORTH_REPEATING = frozenset({408, 425, 429, 500, 502, 503, 504})
+_RETRYABLE = frozenset({408, 425, 429, 500, 502, 503, 504})
 _STATUS_OF = {
     UNKNOWN_APPROVAL: 404,
     OTHER_ARGUMENTS: 409,
@@ -61,7 +61,7 @@ class _Callback(msgspec.Struct, forbid_unknown_fields=True):
 
 @dataclass(frozen=True, slots=True)
 class WebhookSettings:
-    """One configured webhook. `callback_url` is where the receiver sends its answer."""
+    """One configured webhook. The receiver sends its decision to `callback_url`."""
 
     url: str
     secret: str = field(repr=False)
@@ -70,11 +70,11 @@ class WebhookSettings:
     timeout_s: float = 10.0
     retries: int = 5
     operator_may_decide: bool = True
-    """Whether a callback may name the operator; not where the operator's word needs a passphrase."""
+    """Whether a callback may decide as the operator; False where the operator needs a passphrase."""
 
 
 @dataclass(frozen=True, slots=True)
-class _TryAgain:
+class _Retry:
     why: str
     after_s: float | None = None
 
@@ -108,64 +108,71 @@ class WebhookChannel:
         return f"webhook {hashlib.sha256(self._settings.url.encode()).hexdigest()[:16]}"
 
     async def start(self, decide: Decide) -> None:
-        """Remember whom to tell; callbacks arrive through `receive`."""
+        """Accept callbacks, which arrive through `receive`."""
         self._decide = decide
 
     async def announce(self, card: Card) -> Delivery:
-        """Post the question; repeated until it is taken, refused for good, or no longer worth asking."""
+        """Send the approval; retried until it is accepted, permanently refused or expired."""
         return await self._deliver(REQUESTED, f"{card.approval_id}.requested", card)
 
     async def update(self, card: Card, receipt: str) -> Delivery:
-        """Post how things stand. The id tells apart each number of votes and each state."""
+        """Send the current state. The message id differs for each state and number of votes."""
         message_id = f"{card.approval_id}.{card.state.value}.{len(card.votes)}"
         return await self._deliver(UPDATED, message_id, card)
 
     async def resume(self, card: Card, receipt: str) -> None:
-        """Nothing to take up: the receiver holds the question."""
+        """Nothing to resume: the receiver has the message."""
 
     async def close(self) -> None:
-        """Stop hearing callbacks. The HTTP client belongs to whoever made it."""
+        """Stop accepting callbacks. The caller owns the HTTP client."""
         self._decide = None
 
     async def receive(self, headers: Mapping[str, str], body: bytes) -> CallbackReply:
-        """One callback: authenticated first, read second."""
+        """Process one callback; it is authenticated before it is parsed."""
         if len(body) > MAX_CALLBACK_BYTES:
             return _reply(413, "the callback is too large")
         try:
             check_signature(self._key, headers, body, self._now_s())
-            said = msgspec.convert(wire.parse_strictly(body), _Callback)
+            callback = msgspec.convert(wire.parse_strictly(body), _Callback)
         except BadSignature as error:
             return _reply(401, str(error))
         except (msgspec.ValidationError, wire.MalformedJson) as error:
-            return _reply(400, f"the callback cannot be read: {error}")
-        if said.approver == OPERATOR and not self._settings.operator_may_decide:
-            return _reply(403, "the operator decides with a passphrase, which a webhook does not have")
+            return _reply(400, f"invalid callback: {error}")
+        if callback.approver == OPERATOR and not self._settings.operator_may_decide:
+            return _reply(403, "decisions of the operator require a passphrase, which a webhook cannot send")
         if self._decide is None:
-            return _reply(503, "the gateway is not taking decisions now")
-        heard = await self._decide(
-            VoteRequest(said.approval_id, said.verdict, said.approver, said.reason, self.name, said.arguments_digest)
+            return _reply(503, "the gateway is not accepting decisions at the moment")
+        reply = await self._decide(
+            VoteRequest(
+                callback.approval_id,
+                callback.verdict,
+                callback.approver,
+                callback.reason,
+                self.name,
+                callback.arguments_digest,
+            )
         )
-        return _reply(_STATUS_OF.get(heard.refusal, 409) if heard.refusal else 200, heard.text)
+        return _reply(_STATUS_OF.get(reply.refusal, 409) if reply.refusal else 200, reply.text)
 
     async def _deliver(self, kind: str, message_id: str, card: Card) -> Delivery:
         message: dict[str, object] = {"type": kind, "approval": card_json(card)}
         if self._settings.callback_url is not None:
             message["callback_url"] = self._settings.callback_url
-        # The standard encoder, because differences may hold integers of any size.
+        # The standard encoder, because differences may contain integers of any size.
         body = json.dumps(message, ensure_ascii=False).encode()
         outcome = await self._attempt(message_id, body)
         for repeat in range(1, self._settings.retries + 1):
-            if not isinstance(outcome, _TryAgain):
+            if not isinstance(outcome, _Retry):
                 return outcome
             if kind == REQUESTED and self._store_now_s() * 1_000 >= card.expires_at_ms:
                 break
             await self._pause(_pause_before(repeat, outcome))
             outcome = await self._attempt(message_id, body)
-        if isinstance(outcome, _TryAgain):
+        if isinstance(outcome, _Retry):
             return NotDelivered(f"the webhook could not be reached: {outcome.why}", lasting=False)
         return outcome
 
-    async def _attempt(self, message_id: str, body: bytes) -> Delivery | _TryAgain:
+    async def _attempt(self, message_id: str, body: bytes) -> Delivery | _Retry:
         signed = signed_headers(self._key, message_id, int(self._now_s()), body)
         headers = {**self._settings.headers, "content-type": "application/json", **signed}
         try:
@@ -177,18 +184,18 @@ class WebhookChannel:
                 timeout=self._settings.timeout_s,
                 follow_redirects=False,
             ) as response:
-                status, wished = response.status_code, response.headers.get("retry-after", "")
+                status, retry_after = response.status_code, response.headers.get("retry-after", "")
         except httpx2.TransportError as error:
-            return _TryAgain(type(error).__name__)
+            return _Retry(type(error).__name__)
         if 200 <= status < 300:
             return Delivered(message_id)
-        if status in _WORTH_REPEATING:
-            usable = wished.isascii() and wished.isdigit() and len(wished) < 10
-            return _TryAgain(f"HTTP {status}", float(wished) if usable else None)
+        if status in _RETRYABLE:
+            usable = retry_after.isascii() and retry_after.isdigit() and len(retry_after) < 10
+            return _Retry(f"HTTP {status}", float(retry_after) if usable else None)
         return NotDelivered(f"the webhook answered HTTP {status}", lasting=status in (401, 403, 404, 410))
 
 
-def _pause_before(repeat: int, outcome: _TryAgain) -> float:
+def _pause_before(repeat: int, outcome: _Retry) -> float:
     if outcome.after_s is not None:
         return min(outcome.after_s, LONGEST_PAUSE_S)
     longest = min(0.5 * 2.0**repeat, LONGEST_PAUSE_S)

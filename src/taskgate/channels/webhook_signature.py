@@ -19,7 +19,7 @@ MAX_ID_LENGTH = 200
 
 
 class BadSignature(ValueError):
-    """A message that did not come from somebody who knows the secret, or that is too old or from the future."""
+    """The message was not signed with the secret, or its timestamp is outside the tolerance."""
 
 
 def key_of(secret: str) -> bytes:
@@ -42,20 +42,20 @@ def signed_headers(key: bytes, message_id: str, timestamp: int, body: bytes) -> 
 
 
 def check_signature(key: bytes, headers: Mapping[str, str], body: bytes, now_s: float) -> str:
-    """The id of a genuine, fresh message; BadSignature for any other."""
+    """Return the id of a correctly signed, recent message. Raises BadSignature."""
     message_id, timestamp = headers.get(ID, ""), headers.get(TIMESTAMP, "")
     if not message_id or len(message_id) > MAX_ID_LENGTH:
-        raise BadSignature("there is no usable message id")
+        raise BadSignature("the message id is missing or too long")
     if not (timestamp.isascii() and timestamp.isdigit() and len(timestamp) < 16):
-        raise BadSignature("there is no usable timestamp")
+        raise BadSignature("the timestamp is missing or invalid")
     expected = _mac(key, message_id, timestamp, body).encode()
     given = (part.partition(",") for part in headers.get(SIGNATURE, "").split(" "))
     # Every candidate is compared, in constant time each.
     fits = [hmac.compare_digest(expected, mac.encode()) for version, _, mac in given if version == "v1"]
     if not any(fits):
-        raise BadSignature("the signature does not fit")
+        raise BadSignature("the signature does not match")
     if abs(now_s - int(timestamp)) > TOLERANCE_S:
-        raise BadSignature("the message is too old or from the future")
+        raise BadSignature("the timestamp is outside the tolerance")
     return message_id
 
 

@@ -106,9 +106,9 @@ def _schemas(catalogs: Catalogs, servers: Iterable[str], *, enforced: bool) -> l
 async def _how_to_log_in(url: str) -> str:
     """Return how to authenticate to a server that returned 401."""
     from taskgate.client.errors import ClientError
-    from taskgate.client.oauth.challenge import Challenge
     from taskgate.client.oauth.discovery import discover_authority
     from taskgate.client.oauth.fetcher import Fetcher
+    from taskgate.mcp.oauth_challenge import Challenge
 
     put = 'put a token in its headers: Authorization: "Bearer ${TOKEN}"'
     try:

@@ -15,8 +15,10 @@ from taskgate.core.identity.access import Access
 from taskgate.dashboard.approvals_api import ApprovalsApi
 from taskgate.dashboard.frame import Frame
 from taskgate.dashboard.inbox import Inbox
+from taskgate.dashboard.navigation import Page
 from taskgate.dashboard.routes import Route, Visit, form_route, page_route
 from taskgate.dashboard.text_filters import clear, span
+from taskgate.dashboard.topics import Topic
 from taskgate.dashboard.web import PAGE, Answer, RequestProblem, redirect
 
 EXCERPT: Final = 20_000
@@ -36,11 +38,16 @@ class ApprovalPages:
 
     def routes(self) -> tuple[Route, ...]:
         return (
-            page_route("/approvals", Access.SEE, self._list),
+            page_route(
+                "/approvals",
+                Access.SEE,
+                self._list,
+                page=Page("approvals", "Approvals", "/api/v1/approvals", (Topic.INBOX,)),
+            ),
             page_route("/approvals/{id}", Access.SEE, self._show),
             form_route("/approvals/{id}/approve", Access.DECIDE, self._approve),
             form_route("/approvals/{id}/deny", Access.DECIDE, self._deny),
-            page_route("/grants", Access.SEE, self._grants),
+            page_route("/grants", Access.SEE, self._grants, page=Page("grants", "Grants", "/api/v1/grants")),
             form_route("/grants/{id}/revoke", Access.DECIDE, self._revoke),
         )
 

@@ -7,6 +7,7 @@ from urllib.parse import urlencode
 
 from taskgate.core.identity.access import Access
 from taskgate.dashboard.audit_api import FILTER_NAMES, Audit
+from taskgate.dashboard.navigation import Page
 from taskgate.dashboard.routes import Route, Visit, page_route
 from taskgate.dashboard.web import Answer
 
@@ -20,7 +21,7 @@ class AuditPages:
         self._frame = frame
 
     def routes(self) -> tuple[Route, ...]:
-        return (page_route("/audit", Access.SEE, self._show),)
+        return (page_route("/audit", Access.SEE, self._show, page=Page("audit", "Audit", "/api/v1/audit", menu=9)),)
 
     async def _show(self, visit: Visit) -> Answer:
         try:

@@ -6,8 +6,10 @@ from taskgate.core.governance.card import show_json
 from taskgate.core.identity.access import Access
 from taskgate.dashboard.definitions_api import DefinitionsApi
 from taskgate.dashboard.frame import Frame
+from taskgate.dashboard.navigation import Page
 from taskgate.dashboard.routes import Route, Visit, form_route, page_route
 from taskgate.dashboard.text_filters import clear
+from taskgate.dashboard.topics import Topic
 from taskgate.dashboard.web import Answer, redirect
 
 
@@ -18,7 +20,12 @@ class DefinitionPages:
 
     def routes(self) -> tuple[Route, ...]:
         return (
-            page_route("/definitions", Access.SEE, self._show),
+            page_route(
+                "/definitions",
+                Access.SEE,
+                self._show,
+                page=Page("definitions", "Definitions", "/api/v1/pins", (Topic.DEFINITIONS,)),
+            ),
             form_route("/definitions/accept", Access.ACT, self._accept),
         )
 

@@ -1,7 +1,7 @@
-"""The frame around every page: navigation, what the page is called, its JSON and its command, and the guard of its forms.
+"""The frame of every page: menu, title, addresses of the JSON and the command, and the token of its forms.
 
-Templates escape everything by themselves, and every text that came from a caller or a server is first made visible: characters that
-print nothing or turn text around appear as escapes. Pages work without a script; with one they change by themselves.
+Templates escape HTML, and invisible or misleading characters in text from callers and servers are shown as escapes. Pages work
+without JavaScript; with it they update themselves.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ from taskgate.core.identity.roles import Role
 from taskgate.core.text.plain_text import visible
 from taskgate.dashboard.assets import HERE, asset_address
 from taskgate.dashboard.login import Login
-from taskgate.dashboard.navigation import ABOUT, About
-from taskgate.dashboard.routes import RouteTable, Visit
+from taskgate.dashboard.navigation import Page
+from taskgate.dashboard.routes import Route, RouteTable, Visit
 from taskgate.dashboard.text_filters import ago, clear, moment, span
+from taskgate.dashboard.topics import MENU_TOPIC
 from taskgate.dashboard.web import Answer, WebRequest
 
 Count = Callable[[Approver], Awaitable[int]]
@@ -29,13 +30,13 @@ Count = Callable[[Approver], Awaitable[int]]
 
 @cache
 def _templates() -> Environment:
-    """One for all consoles of a process."""
+    """One environment for all consoles of a process."""
     templates = Environment(
         loader=FileSystemLoader(HERE / "templates"),
         autoescape=True,
         undefined=StrictUndefined,
         auto_reload=False,
-        finalize=_harmless,
+        finalize=_with_escapes,
     )
     templates.filters.update(ago=ago, moment=moment, span=span, clear=clear, shown=show_json)
     return templates
@@ -49,19 +50,17 @@ def _compile_templates() -> None:
 
 
 async def templates_compiled() -> None:
-    """Compile all templates, the first time and beside the event loop: one takes up to 25 ms."""
+    """Compile all templates once, in a thread: one takes up to 25 ms."""
     if not _compile_templates.cache_info().currsize:
         await asyncio.to_thread(_compile_templates)
 
 
 class Frame:
-    """`served` says whether there is a page at an address: the menu offers nothing else."""
-
-    def __init__(self, login: Login, waiting: Count, served: Callable[[str], bool], api: RouteTable) -> None:
+    def __init__(self, login: Login, waiting: Count, pages: Callable[[], RouteTable], api: RouteTable) -> None:
         self._login = login
         self._api = api
         self._waiting = waiting
-        self._served = served
+        self._pages = pages
         self._templates = _templates()
 
     async def page(
@@ -74,11 +73,12 @@ class Frame:
         api: str | None = None,
         **values: Any,
     ) -> Answer:
-        """A page of the console. `command` and `api` replace those of the page where it is about one thing."""
+        """A page of the console. `command` and `api` replace those of the page where it shows one item."""
         waiting = await self._waiting(visit.who)
-        about = ABOUT[name]
-        shown_command = command if command is not None else self._api.command("GET", about.api)
-        values |= {"command": shown_command, "api": api or about.api, "topics": about.topics}
+        about = self._pages().pages[name].page
+        assert about is not None
+        shown_command = command if command is not None else self._api.command("GET", about.json)
+        values |= {"command": shown_command, "api": api or about.json, "topics": about.topics}
         values["version"] = visit.version
         values.setdefault("title", about.title)
         return self.plain(template, visit.request, visit.who, here=name, waiting=waiting, **values)
@@ -94,7 +94,7 @@ class Frame:
         note_kind: str = "",
         **values: Any,
     ) -> Answer:
-        """Without what the console's pages have: logins, messages, pages for one user."""
+        """A page without JSON, command and count: logins, messages, pages of one question."""
         token = self._login.form_token(request.cookie(self._login.cookie_name))
         shown = {"waiting": 0, "command": "", "api": "", "topics": (), "version": "", "here": "", "title": "", **values}
         text = self._templates.get_template(template).render(
@@ -106,6 +106,7 @@ class Frame:
             menu=self._menu(who),
             asset=asset_address,
             command_for=self._api.command,
+            menu_topic=MENU_TOPIC,
             **shown,
         )
         return Answer(status, text.encode("utf-8", "replace"))
@@ -120,17 +121,19 @@ class Frame:
         """A page with one sentence. `reason` is the machine-readable reason of a refusal."""
         return self.plain("message.html", request, who, status=status, title=title, text=text, reason=reason)
 
-    def _menu(self, who: Approver | None) -> list[tuple[str, About]]:
+    def _menu(self, who: Approver | None) -> list[tuple[Route, Page]]:
+        """The pages that this person may open, in the order of the menu."""
         if who is None:
             return []
-        open_to = [
-            (name, page)
-            for name, page in ABOUT.items()
-            if page.access.permission is None or who.may(page.access.permission)
+        found = [
+            (route, route.page)
+            for route in self._pages().pages.values()
+            if route.page is not None and route.page.menu is not None
+            if route.access.permission is None or who.may(route.access.permission)
         ]
-        return [(name, page) for name, page in open_to if page.in_menu and self._served(page.path)]
+        return sorted(found, key=lambda entry: entry[1].menu or 0)
 
 
-def _harmless(value: Any) -> Any:
-    """Whatever a template puts on a page, also where somebody forgot that it came from elsewhere."""
+def _with_escapes(value: Any) -> Any:
+    """Escape invisible characters in every value of a template, including those that no filter was applied to."""
     return visible(value) if type(value) is str else value

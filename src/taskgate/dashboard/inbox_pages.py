@@ -17,10 +17,12 @@ from taskgate.core.questions.question import SAMPLE
 from taskgate.dashboard.approvals_api import ApprovalsApi
 from taskgate.dashboard.frame import Frame
 from taskgate.dashboard.inbox import Inbox, same_call
+from taskgate.dashboard.navigation import Page
 from taskgate.dashboard.questions_api import SAMPLING, QuestionsApi
 from taskgate.dashboard.routes import Route, Visit, form_route, page_route
 from taskgate.dashboard.schema_forms import BadForm, filled_in, form_of, form_values
 from taskgate.dashboard.text_filters import clear, span
+from taskgate.dashboard.topics import Topic
 from taskgate.dashboard.web import PAGE, Answer, redirect
 
 EXCERPT: Final = 1_200
@@ -45,7 +47,12 @@ class InboxPages:
 
     def routes(self) -> tuple[Route, ...]:
         return (
-            page_route("/inbox", Access.LOGIN, self._list),
+            page_route(
+                "/inbox",
+                Access.LOGIN,
+                self._list,
+                page=Page("inbox", "Inbox", "/api/v1/inbox", (Topic.INBOX, Topic.TASKS), menu=3),
+            ),
             form_route("/inbox/together", Access.DECIDE, self._together),
             form_route("/inbox/questions/{id}", Access.LOGIN, self._answer),
         )

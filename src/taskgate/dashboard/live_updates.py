@@ -20,7 +20,7 @@ import msgspec
 
 from taskgate import clock
 from taskgate.core.governance.approver import Approver
-from taskgate.dashboard.topics import TOPICS
+from taskgate.dashboard.topics import Topic
 from taskgate.dashboard.web import EventAnswer
 from taskgate.gateway.events import (
     ApprovalOpened,
@@ -38,38 +38,38 @@ from taskgate.gateway.events import (
 
 GATHER_S: Final = 0.05
 DISTANCE_S: Final = 0.05
-"""Between two frames, for each open page: twenty pages a second are asked for at most, by however many people."""
+"""Minimum time between frames for each open page: all pages together cause at most 20 requests per second."""
 PING_S: Final = 15.0
 MOST_STREAMS: Final = 1_000
-EVERYBODY: Final = ""
-"""Stands for a change that is nobody's in particular."""
+ALL_PRINCIPALS: Final = ""
+"""A change that concerns all principals."""
 
 
 class LiveUpdates:
     def __init__(self, events: EventHub) -> None:
         self._run = secrets.token_hex(4)
         self._number = 0
-        self._dirty: set[tuple[str, str]] = set()
-        self._last: frozenset[tuple[str, str]] = frozenset()
+        self._changed: set[tuple[Topic, str]] = set()
+        self._last: frozenset[tuple[Topic, str]] = frozenset()
         self._timer: asyncio.TimerHandle | None = None
-        self._told = -1e9
+        self._last_sent = -1e9
         self._waiting: set[asyncio.Future[None]] = set()
         self._open = 0
         self._closing = False
-        events.subscribe(TaskChanged, lambda event: self.changed("tasks", event.task.principal))
-        events.subscribe(TaskExpired, lambda event: self.changed("tasks", event.task.principal))
-        events.subscribe(ProgressMade, lambda event: self.changed("tasks", event.principal))
-        events.subscribe(ApprovalOpened, lambda event: self.changed("inbox", event.approval.binding.principal))
-        events.subscribe(ApprovalOver, lambda event: self.changed("inbox", event.principal))
-        events.subscribe(QuestionsChanged, lambda event: self.changed("inbox", event.caller))
-        events.subscribe(DefinitionChanged, lambda _: self.changed("definitions"))
-        events.subscribe(ListsChanged, lambda _: self.changed("servers"))
-        events.subscribe(ScopesChanged, lambda _: self.changed("scopes"))
-        events.subscribe(TemporaryScopesChanged, lambda _: self.changed("scopes"))
+        events.subscribe(TaskChanged, lambda event: self.changed(Topic.TASKS, event.task.principal))
+        events.subscribe(TaskExpired, lambda event: self.changed(Topic.TASKS, event.task.principal))
+        events.subscribe(ProgressMade, lambda event: self.changed(Topic.TASKS, event.principal))
+        events.subscribe(ApprovalOpened, lambda event: self.changed(Topic.INBOX, event.approval.binding.principal))
+        events.subscribe(ApprovalOver, lambda event: self.changed(Topic.INBOX, event.principal))
+        events.subscribe(QuestionsChanged, lambda event: self.changed(Topic.INBOX, event.caller))
+        events.subscribe(DefinitionChanged, lambda _: self.changed(Topic.DEFINITIONS))
+        events.subscribe(ListsChanged, lambda _: self.changed(Topic.SERVERS))
+        events.subscribe(ScopesChanged, lambda _: self.changed(Topic.SCOPES))
+        events.subscribe(TemporaryScopesChanged, lambda _: self.changed(Topic.SCOPES))
 
     @property
     def version(self) -> str:
-        """Changes with everything that pages show. A stream that continues from an older one begins with a frame."""
+        """Changes with the data that pages show. A stream that continues from an older version starts with a frame."""
         return f"{self._run}-{self._number}"
 
     @property
@@ -78,24 +78,24 @@ class LiveUpdates:
 
     @property
     def is_full(self) -> bool:
-        """As many pages are open as one gateway serves."""
+        """Whether the maximum number of streams is open."""
         return self.open_streams >= MOST_STREAMS
 
-    def changed(self, topic: str, whose: str = EVERYBODY) -> None:
-        """Something of this kind is different now. With nobody looking this costs next to nothing."""
+    def changed(self, topic: Topic, principal: str = ALL_PRINCIPALS) -> None:
+        """Announce a change to data of this principal. Without open streams this only increments a counter."""
         if not self._open:
             self._number += 1
             return
-        self._dirty.add((topic, whose))
+        self._changed.add((topic, principal))
         if self._timer is None:
-            wait = max(GATHER_S, self._told + DISTANCE_S * self._open - clock.monotonic())
+            wait = max(GATHER_S, self._last_sent + DISTANCE_S * self._open - clock.monotonic())
             self._timer = asyncio.get_running_loop().call_later(wait, self._flush)
 
     def _flush(self) -> None:
         self._timer = None
-        self._told = clock.monotonic()
+        self._last_sent = clock.monotonic()
         self._number += 1
-        self._last, self._dirty = frozenset(self._dirty), set()
+        self._last, self._changed = frozenset(self._changed), set()
         self._wake()
 
     def _wake(self) -> None:
@@ -105,12 +105,12 @@ class LiveUpdates:
                 future.set_result(None)
 
     def end_all(self) -> None:
-        """The gateway goes down: every stream ends, and its page comes back to the next one."""
+        """End every stream when the gateway shuts down; its page reconnects."""
         self._closing = True
         self._wake()
 
     def stream(self, last_id: str | None, who: Approver) -> EventAnswer:
-        """The frames of one open page: changes of what this person may see, and of what is nobody's. It counts from now on."""
+        """The frames of one open page: topics of changes that this person may see. The stream counts as open from now on."""
         self._open += 1
         return EventAnswer(self._frames(last_id, who), self._over)
 
@@ -121,26 +121,27 @@ class LiveUpdates:
         seen = self._number
         yield b"retry: 1000\n\n"
         if last_id is not None and last_id != f"{self._run}-{seen}":
-            yield self._frame(seen, sorted(TOPICS))
+            yield self._frame(seen, sorted(Topic))
         while not self._closing:
-            # Compared before each wait: a change may have been announced while the last frame was being sent.
+            # Compared before each wait, because a change may be announced while a frame is being sent.
             if self._number != seen:
-                topics = TOPICS if self._number != seen + 1 else self._heard(who)
+                topics = set(Topic) if self._number != seen + 1 else self._visible(who)
                 seen = self._number
                 if topics:
                     yield self._frame(seen, sorted(topics))
             elif not await self._next():
                 yield b":ping\n\n"
 
-    def _heard(self, who: Approver) -> set[str]:
-        return {topic for topic, whose in self._last if whose == EVERYBODY or who.may_see_data_of(whose)}
+    def _visible(self, who: Approver) -> set[Topic]:
+        """The topics of the last changes that this person may see."""
+        return {topic for topic, principal in self._last if principal == ALL_PRINCIPALS or who.may_see_data_of(principal)}
 
-    def _frame(self, number: int, topics: list[str]) -> bytes:
+    def _frame(self, number: int, topics: list[Topic]) -> bytes:
         data = msgspec.json.encode({"topics": topics})
         return b"id: %s-%d\nevent: change\ndata: %s\n\n" % (self._run.encode(), number, data)
 
     async def _next(self) -> bool:
-        """Wait for the next frame; False when it is time for a sign of life instead."""
+        """Wait for the next frame; False when a ping is due."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.add(future)
         try:

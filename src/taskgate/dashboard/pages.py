@@ -23,7 +23,7 @@ class Pages:
     def __init__(self, services: ConsoleServices, inbox: Inbox, login: Login, api: Api, steering: Steering) -> None:
         self._records = inbox.records
         self._questions = api.questions
-        self.frame = Frame(login, self._waiting, lambda path: self.table.find("GET", path) is not None, api.table)
+        self.frame = Frame(login, self._waiting, lambda: self.table, api.table)
         frame = self.frame
         self.table = RouteTable(
             [

@@ -18,6 +18,7 @@ from taskgate.core.errors import CallerError
 from taskgate.core.governance.approver import Approver
 from taskgate.core.identity.access import Access
 from taskgate.core.identity.roles import Permission
+from taskgate.dashboard.navigation import Page
 from taskgate.dashboard.web import Answer, EventAnswer, WebRequest
 
 Schema = Mapping[str, Any]
@@ -87,6 +88,8 @@ class Route(DeclaredRoute):
     """The cookie that proves a login on this route."""
     command: str = ""
     """The command that does the same, with the parameters of the path in braces. Pages show it; OpenAPI has it as `x-command`."""
+    page: Page | None = None
+    """Of a page that has a title of its own: how the menu and the footer show it."""
     scope: Callable[[WebRequest], str | None] | None = None
     """For class `call`: the scope that a request names; None: the one its credential is bound to, or the default one."""
 
@@ -115,7 +118,7 @@ class Found:
 
 
 class RouteTable:
-    """Fixed parts win over places, whatever the order of declaration."""
+    """Finds the route of a request. Fixed parts of a path take precedence over placeholders."""
 
     def __init__(self, routes: Iterable[Route]) -> None:
         self.routes = tuple(sorted(routes, key=lambda route: [part.startswith("{") for part in route.parts]))
@@ -123,6 +126,8 @@ class RouteTable:
         self._by_length: dict[tuple[str, int], list[Route]] = {}
         for route in self.routes:
             self._by_length.setdefault((route.method, len(route.parts)), []).append(route)
+        self.pages = {route.page.name: route for route in self.routes if route.page is not None}
+        """Routes of the pages with a title of their own, by name."""
 
     def find(self, method: str, path: str) -> Found | None:
         parts = tuple(part for part in path.split("/") if part)

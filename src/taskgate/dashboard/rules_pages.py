@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from taskgate.core.identity.access import Access
 from taskgate.core.identity.roles import Permission
+from taskgate.dashboard.navigation import Page
 from taskgate.dashboard.periods import DAYS
 from taskgate.dashboard.routes import (
     Route,
@@ -30,7 +31,7 @@ class RulesPages:
 
     def routes(self) -> tuple[Route, ...]:
         return (
-            page_route("/rules", Access.SEE, self._show),
+            page_route("/rules", Access.SEE, self._show, page=Page("rules", "Rules", "/api/v1/rules", menu=6)),
             form_route("/rules", Access.ACT, self._rehearse),
         )
 

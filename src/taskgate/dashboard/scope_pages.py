@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
 from taskgate.core.identity.access import Access
+from taskgate.dashboard.navigation import Page
 from taskgate.dashboard.routes import Route, Visit, page_route
+from taskgate.dashboard.topics import Topic
 from taskgate.dashboard.web import Answer
 
 if TYPE_CHECKING:
@@ -24,7 +26,12 @@ class ScopePages:
 
     def routes(self) -> tuple[Route, ...]:
         return (
-            page_route("/scopes", Access.ACT, self._list),
+            page_route(
+                "/scopes",
+                Access.ACT,
+                self._list,
+                page=Page("scopes", "Scopes", "/api/v1/scopes", (Topic.SCOPES,), menu=5),
+            ),
             page_route("/scopes/{name}", Access.ACT, self._show),
         )
 

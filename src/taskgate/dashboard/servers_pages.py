@@ -7,8 +7,10 @@ from urllib.parse import quote
 
 from taskgate.core.identity.access import Access
 from taskgate.core.identity.roles import Permission
+from taskgate.dashboard.navigation import Page
 from taskgate.dashboard.routes import Route, Visit, form_route, page_route
 from taskgate.dashboard.servers_api import ACTIONS, Servers
+from taskgate.dashboard.topics import Topic
 from taskgate.dashboard.web import Answer, redirect
 
 if TYPE_CHECKING:
@@ -25,7 +27,12 @@ class ServersPages:
 
     def routes(self) -> tuple[Route, ...]:
         return (
-            page_route("/servers", Access.SEE, self._list),
+            page_route(
+                "/servers",
+                Access.SEE,
+                self._list,
+                page=Page("servers", "Servers", "/api/v1/servers", (Topic.SERVERS,), menu=4),
+            ),
             page_route("/servers/{name}", Access.SEE, self._show),
             form_route("/servers/{name}/{action}", Access.ACT, self._act),
         )

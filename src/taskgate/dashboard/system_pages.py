@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 from taskgate.core.identity.access import Access
 from taskgate.core.identity.identity import tenant_of
 from taskgate.core.identity.roles import Permission
+from taskgate.dashboard.navigation import Page
 from taskgate.dashboard.routes import Route, Visit, form_route, page_route
 from taskgate.dashboard.web import Answer, redirect
 
@@ -25,7 +26,7 @@ class SystemPages:
 
     def routes(self) -> tuple[Route, ...]:
         return (
-            page_route("/system", Access.SEE, self._show),
+            page_route("/system", Access.SEE, self._show, page=Page("system", "System", "/api/v1/system", menu=10)),
             form_route("/system/reload", Access.CONFIGURE, self._reload),
         )
 

@@ -12,11 +12,13 @@ from taskgate.core.identity.access import Access
 from taskgate.core.identity.roles import Permission
 from taskgate.core.tasks.state import TaskState
 from taskgate.dashboard.frame import Frame
+from taskgate.dashboard.navigation import Page
 from taskgate.dashboard.now_api import NowApi
 from taskgate.dashboard.questions_api import QuestionsApi
 from taskgate.dashboard.routes import Route, Visit, form_route, page_route
 from taskgate.dashboard.tasks_api import TasksApi
 from taskgate.dashboard.text_filters import clear
+from taskgate.dashboard.topics import Topic
 from taskgate.dashboard.web import PAGE, Answer, RequestProblem, redirect, with_query
 
 EXCERPT: Final = 4_000
@@ -41,8 +43,15 @@ class TaskPages:
 
     def routes(self) -> tuple[Route, ...]:
         return (
-            page_route("/now", Access.LOGIN, self._now),
-            page_route("/tasks", Access.LOGIN, self._list),
+            page_route(
+                "/now",
+                Access.LOGIN,
+                self._now,
+                page=Page("now", "Now", "/api/v1/now", (Topic.TASKS, Topic.INBOX, Topic.SERVERS), menu=1),
+            ),
+            page_route(
+                "/tasks", Access.LOGIN, self._list, page=Page("tasks", "Tasks", "/api/v1/tasks", (Topic.TASKS,), menu=2)
+            ),
             page_route("/tasks/{id}", Access.LOGIN, self._show),
             form_route("/tasks/{id}/cancel", Access.LOGIN, self._cancel),
         )

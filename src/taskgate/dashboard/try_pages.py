@@ -11,6 +11,7 @@ from taskgate.core.governance.card import excerpt, show_json
 from taskgate.core.identity.access import Access
 from taskgate.dashboard.console_calls import ConsoleCalls, task_of
 from taskgate.dashboard.frame import Frame
+from taskgate.dashboard.navigation import Page
 from taskgate.dashboard.records import Records
 from taskgate.dashboard.routes import Route, Visit, form_route, page_route
 from taskgate.dashboard.schema_forms import WHOLE, BadForm, filled_in, form_of, form_values
@@ -38,7 +39,13 @@ class TryPages:
 
     def routes(self) -> tuple[Route, ...]:
         return (
-            page_route("/try", Access.CALL, self._show, scope=lambda request: request.query.get("scope")),
+            page_route(
+                "/try",
+                Access.CALL,
+                self._show,
+                scope=lambda request: request.query.get("scope"),
+                page=Page("try", "Try", "/api/v1/tools", menu=11),
+            ),
             form_route("/try", Access.CALL, self._call, scope=lambda request: request.form().get("scope")),
         )
 

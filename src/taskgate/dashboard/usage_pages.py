@@ -8,6 +8,7 @@ from urllib.parse import urlencode
 from taskgate.core.identity.access import Access
 from taskgate.core.identity.roles import Permission
 from taskgate.core.usage import GROUPS
+from taskgate.dashboard.navigation import Page
 from taskgate.dashboard.routes import Route, Visit, page_route
 from taskgate.dashboard.usage_api import GROUPINGS, Usage, usage_row
 from taskgate.dashboard.web import Answer
@@ -25,7 +26,7 @@ class UsagePages:
         self._frame = frame
 
     def routes(self) -> tuple[Route, ...]:
-        return (page_route("/usage", Access.LOGIN, self._show),)
+        return (page_route("/usage", Access.LOGIN, self._show, page=Page("usage", "Usage", "/api/v1/usage", menu=7)),)
 
     async def _show(self, visit: Visit) -> Answer:
         try:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from taskgate import clock
 from taskgate.core.identity.access import Access
 from taskgate.core.waterfall import svg
+from taskgate.dashboard.navigation import Page
 from taskgate.dashboard.routes import Route, Visit, page_route
 from taskgate.dashboard.web import Answer, with_query
 
@@ -22,7 +23,11 @@ class WaterfallPages:
         self._frame = frame
 
     def routes(self) -> tuple[Route, ...]:
-        return (page_route("/waterfall", Access.SEE, self._show),)
+        return (
+            page_route(
+                "/waterfall", Access.SEE, self._show, page=Page("waterfall", "Waterfall", "/api/v1/waterfall", menu=8)
+            ),
+        )
 
     async def _show(self, visit: Visit) -> Answer:
         try:

@@ -1,4 +1,4 @@
-"""Verifies credentials that somebody else issued: signed tokens by the issuer's keys, opaque ones by asking the issuer.
+"""Credentials of other issuers: verifies tokens of callers, and obtains tokens for servers.
 
-`verifier.Verifier` is what the entrance uses. It remembers what it verified, so that a call pays for one dictionary look-up.
+`verifier.Verifier` verifies bearer tokens and caches the results, so that a call costs one dictionary lookup.
 """

@@ -20,12 +20,12 @@ class AccessToken:
     ends_at: float
 
 
-def token_from_reply(said: dict[str, Any]) -> AccessToken:
-    token, life = said.get("access_token"), said.get("expires_in")
+def token_from_reply(reply: dict[str, Any]) -> AccessToken:
+    token, life = reply.get("access_token"), reply.get("expires_in")
     if not isinstance(token, str) or not token or not token.isascii() or not token.isprintable() or " " in token:
-        raise IssuerUnavailable("the issuer gave no usable access token")
-    if str(said.get("token_type", "Bearer")).lower() not in ("bearer", "n_a"):
-        raise IssuerUnavailable("the issuer gave a token of an unknown type")
+        raise IssuerUnavailable("the issuer returned no valid access token")
+    if str(reply.get("token_type", "Bearer")).lower() not in ("bearer", "n_a"):
+        raise IssuerUnavailable("the issuer returned a token of an unknown type")
     usable = isinstance(life, (int, float)) and not isinstance(life, bool) and 0 < life < 10**9
     return token_lasting(bearer_header(token), float(life) if usable and life is not None else USUAL_LIFE_S)
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class FileRows:
-    """Rows in one file: readable by its owner only, written whole or not at all, one writer at a time. One gateway uses it."""
+    """Rows in one file that only its owner can read, replaced atomically, with one writer at a time. For one gateway."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
@@ -78,7 +78,7 @@ class FileRows:
         except FileNotFoundError:
             return {}
         except ValueError:
-            log.warning("the logins to servers cannot be read; log in again", file=str(self._file))
+            log.warning("the file of stored logins is invalid; log in again", file=str(self._file))
             return {}
         return value if isinstance(value, dict) else {}
 
@@ -89,7 +89,7 @@ class FileRows:
 
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:
-        """A command may log in while the gateway renews."""
+        """Lock the file: a command may log in while the gateway renews."""
         self._file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         with self._file.with_suffix(".lock").open("a") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)

@@ -1,9 +1,9 @@
-"""Connecting a person's account at a server: our page, the issuer's login, and the way back to `/oauth/callback`.
+"""Connects a person's account at a server: the page of the gateway, the issuer's login, and the callback.
 
-A login is bound four times: to the server and principal it was asked for (kept here, under an unguessable name that is used once),
-to the person who is logged in as that principal, to the browser that began it (a cookie), and to the issuer that answers (RFC 9207)
-with a code that is worth nothing without our verifier (PKCE). Where the browser goes is taken from the issuer's metadata and from
-nothing that came with a request.
+A login is bound to the server and principal that it was started for (stored under an unguessable name that is used once), to the
+person who is logged in as that principal, to the browser that started it (a cookie), and to the issuer that answers (RFC 9207);
+its code is useless without our verifier (PKCE). The address of the login comes only from the issuer's metadata, never from a
+request.
 """
 
 from __future__ import annotations
@@ -20,18 +20,13 @@ from urllib.parse import urlencode, urlsplit
 
 from taskgate import clock
 from taskgate.identity.assertions import Assertions
-from taskgate.identity.discovery import (
-    Authority,
-    Protected,
-    authority_of,
-    challenge_in,
-    joined_scopes,
-    protected_resource,
-)
+from taskgate.identity.discovery import ProtectedResource, authority_of, joined_scopes, protected_resource
 from taskgate.identity.documents import Documents, IssuerRefused
 from taskgate.identity.kept_logins import KeptLogins, Login, client_proof
-from taskgate.identity.server_tokens import Documenting
+from taskgate.identity.server_tokens import FetcherFactory
 from taskgate.identity.token_settings import StoredLogin
+from taskgate.mcp.oauth_challenge import Challenge
+from taskgate.mcp.oauth_discovery import AuthorizationServer
 from taskgate.ports.credentials import AccountLoginRefused, ConnectRequest, IssuerUnavailable
 
 PAGE_GOOD_FOR_S: Final = 86_400.0
@@ -44,7 +39,7 @@ CLIENT_DOCUMENT: Final = "/oauth/client.json"
 
 @dataclass(frozen=True, slots=True)
 class _Client:
-    """Who we are to one issuer."""
+    """The gateway's registration at one issuer."""
 
     client_id: str
     client_secret: str | None = field(repr=False, default=None)
@@ -52,8 +47,8 @@ class _Client:
 
 
 @dataclass(frozen=True, slots=True)
-class _UnderWay:
-    """A login between our page and the callback."""
+class _LoginInProgress:
+    """A login that was started and has not returned to the callback. Stored as JSON: do not rename fields."""
 
     server: str
     principal: str
@@ -71,12 +66,12 @@ class _UnderWay:
 
 
 class AccountLogins:
-    """Implements the port `AccountConnector`. `base` is the address that others know us by."""
+    """Implements the port `AccountConnector`. `base` returns the public address of the gateway."""
 
     def __init__(
         self,
         logins: KeptLogins,
-        documents: Documenting,
+        documents: FetcherFactory,
         assertions: Assertions,
         base: Callable[[], str],
     ) -> None:
@@ -89,10 +84,8 @@ class AccountLogins:
         self._waiting: dict[tuple[str, str], asyncio.Event] = {}
 
     def adopt(self, servers: Mapping[str, StoredLogin]) -> None:
-        """Which servers have accounts, by the configuration in force."""
+        """Use these servers, which have accounts by the configuration in force."""
         self._servers = dict(servers)
-
-    # What the middle asks
 
     async def page(self, server: str, principal: str, scope: str | None) -> str:
         now = clock.monotonic()
@@ -103,13 +96,13 @@ class AccountLogins:
             await asyncio.to_thread(self._logins.keep_note, _digest("page", ticket), asked, PAGE_GOOD_FOR_S)
             if len(self._pages) >= MOST_PAGES:
                 self._pages = {key: page for key, page in self._pages.items() if page[1] > now}
-            # The person needs some time after having been told.
+            # A link is reused for half its lifetime, so the person has time to open it.
             known = self._pages[server, principal, scope] = (ticket, now + PAGE_GOOD_FOR_S / 2)
         return f"{self._base()}/oauth/connect/{known[0]}"
 
     async def wait(self, server: str, principal: str, scope: str | None, within_s: float) -> bool:
         until = clock.monotonic() + within_s
-        told = self._waiting.setdefault((server, principal), asyncio.Event())
+        connected = self._waiting.setdefault((server, principal), asyncio.Event())
         while not await self._is_connected(server, principal, scope):
             left = until - clock.monotonic()
             if left <= 0:
@@ -117,7 +110,7 @@ class AccountLogins:
             try:
                 # Another gateway, or a command, may connect it meanwhile.
                 async with asyncio.timeout(min(LOOK_EVERY_S, left)):
-                    await told.wait()
+                    await connected.wait()
             except TimeoutError:
                 continue
         return True
@@ -127,8 +120,6 @@ class AccountLogins:
         if login is None or login.ended:
             return False
         return set((scope or "").split()) <= set((login.scope or "").split())
-
-    # What the pages ask
 
     async def asked(self, ticket: str) -> ConnectRequest | None:
         kept = await asyncio.to_thread(self._logins.note, _digest("page", ticket))
@@ -141,36 +132,41 @@ class AccountLogins:
         request = await self.asked(ticket)
         if request is None:
             raise AccountLoginRefused(
-                "This page is too old, or was never given out. Call the tool again to get a new one."
+                "This link has expired or was never issued. Call the tool again to get a new one."
             )
         return await self._begin(request, browser)
 
     async def begin_shared(self, server: str, browser: str) -> str:
         settings = self._servers.get(server)
         if settings is None:
-            raise AccountLoginRefused("There is no such server, or it has no accounts.")
+            raise AccountLoginRefused("The server is not configured, or has no accounts.")
         return await self._begin(ConnectRequest(server, "", settings.resource), browser)
 
     async def _begin(self, request: ConnectRequest, browser: str) -> str:
         settings = self._servers[request.server]
         documents = self._documents(settings)
         try:
-            challenge = challenge_in(await documents.challenge(settings.resource))
+            challenge = Challenge.from_header(await documents.challenge(settings.resource))
             protected = await protected_resource(settings.resource, settings.issuer, documents, challenge)
             authority = await authority_of(protected.issuer, documents)
             client = await self._client(settings, authority, documents)
         except IssuerUnavailable as fault:
-            raise AccountLoginRefused(f"The login cannot be begun: {fault}.") from None
+            raise AccountLoginRefused(f"The login cannot be started: {fault}.") from None
         wanted = request.scope or settings.scope or challenge.scope or " ".join(protected.scopes)
         return await self._sent_off(replace(request, scope=wanted), authority, client, protected, browser)
 
     async def _sent_off(
-        self, request: ConnectRequest, authority: Authority, client: _Client, protected: Protected, browser: str
+        self,
+        request: ConnectRequest,
+        authority: AuthorizationServer,
+        client: _Client,
+        protected: ProtectedResource,
+        browser: str,
     ) -> str:
         verifier, state = secrets.token_urlsafe(48), secrets.token_urlsafe(32)
         scope = joined_scopes(request.scope, _offline(authority))
         redirect_uri = f"{self._base()}{CALLBACK}"
-        under_way = _UnderWay(
+        login = _LoginInProgress(
             request.server,
             request.principal,
             protected.resource,
@@ -185,7 +181,7 @@ class AccountLogins:
             redirect_uri,
             scope,
         )
-        await asyncio.to_thread(self._logins.keep_note, _digest("state", state), asdict(under_way), LOGIN_GOOD_FOR_S)
+        await asyncio.to_thread(self._logins.keep_note, _digest("state", state), asdict(login), LOGIN_GOOD_FOR_S)
         challenge = base64.urlsafe_b64encode(hashlib.sha256(verifier.encode()).digest()).decode().rstrip("=")
         asked = {
             "response_type": "code",
@@ -200,12 +196,12 @@ class AccountLogins:
             asked["prompt"] = "consent"  # OpenID Connect gives no refresh token without it.
         return _with_query(authority.authorization_endpoint, asked)
 
-    async def _client(self, settings: StoredLogin, authority: Authority, documents: Documents) -> _Client:
-        """Given by the operator, looked up by our address, or registered once per issuer, in this order of preference."""
+    async def _client(self, settings: StoredLogin, authority: AuthorizationServer, documents: Documents) -> _Client:
+        """The configured client, our metadata document, or a registration at the issuer, in this order of preference."""
         if settings.client_id is not None:
             in_form = authority.auth_methods == ("client_secret_post",)
             return _Client(settings.client_id, settings.client_secret, in_form)
-        if authority.takes_metadata_addresses and self._base().startswith("https://"):
+        if authority.takes_metadata_urls and self._base().startswith("https://"):
             return _Client(f"{self._base()}{CLIENT_DOCUMENT}")
         redirect_uri = f"{self._base()}{CALLBACK}"
         name = f"client {authority.issuer} {redirect_uri}"
@@ -213,7 +209,7 @@ class AccountLogins:
         if known is not None:
             return _Client(**known)
         if authority.registration_endpoint is None:
-            raise IssuerUnavailable(f"{authority.issuer} takes no unknown clients: give client_id in the server's auth")
+            raise IssuerUnavailable(f"{authority.issuer} does not register clients: set client_id in the server's auth")
         ways = ("none", "client_secret_basic", "client_secret_post")
         method = next((way for way in ways if way in authority.auth_methods), "client_secret_basic")
         body = {**self._described(), "redirect_uris": [redirect_uri], "token_endpoint_auth_method": method}
@@ -226,7 +222,7 @@ class AccountLogins:
             method == "client_secret_post",
         )
         if not client.client_id:
-            raise IssuerUnavailable(f"{authority.issuer} registered us without a client_id")
+            raise IssuerUnavailable(f"{authority.issuer} returned no client_id for the registration")
         await asyncio.to_thread(self._logins.keep_note, name, asdict(client))
         return client
 
@@ -235,12 +231,12 @@ class AccountLogins:
     ) -> ConnectRequest:
         kept = await asyncio.to_thread(self._logins.take_note, _digest("state", query.get("state", "")))
         if kept is None:
-            raise AccountLoginRefused("This login was finished already, is too old, or was not begun here.")
-        login = _UnderWay(**kept)
+            raise AccountLoginRefused("This login was already finished, has expired, or was not started here.")
+        login = _LoginInProgress(**kept)
         if not hmac.compare_digest(login.browser, _digest("browser", browser)):
-            raise AccountLoginRefused("This login was begun in another browser. Begin it again in this one.")
+            raise AccountLoginRefused("This login was started in another browser. Start it again in this one.")
         if not may_connect(login.principal):
-            raise AccountLoginRefused("This login was begun for another caller than the one you are logged in as.")
+            raise AccountLoginRefused("This login was started for another caller than the one you are logged in as.")
         issuer = query.get("iss")
         if (login.sends_issuer or issuer is not None) and issuer != login.issuer:
             raise AccountLoginRefused(
@@ -253,7 +249,7 @@ class AccountLogins:
         await self._redeem(login, query["code"])
         return ConnectRequest(login.server, login.principal, login.resource, login.scope)
 
-    async def _redeem(self, login: _UnderWay, code: str) -> None:
+    async def _redeem(self, login: _LoginInProgress, code: str) -> None:
         form = {
             "grant_type": "authorization_code",
             "code": code,
@@ -266,17 +262,15 @@ class AccountLogins:
         try:
             said = await documents.post_form(login.token_endpoint, login.issuer, form, proof)
         except IssuerRefused as refusal:
-            raise AccountLoginRefused(f"{login.issuer} did not take the code: {refusal.error}.") from None
+            raise AccountLoginRefused(f"{login.issuer} rejected the code: {refusal.error}.") from None
         except IssuerUnavailable as fault:
-            raise AccountLoginRefused(f"The login cannot be finished: {fault}.") from None
+            raise AccountLoginRefused(f"The login failed: {fault}.") from None
         made = login_in(said, login.issuer, login.client_id, login.client_secret, login.scope)
         made = replace(made, secret_in_form=login.secret_in_form)
         await asyncio.to_thread(self._logins.keep, login.server, made, login.principal)
-        told = self._waiting.pop((login.server, login.principal), None)
-        if told is not None:
-            told.set()
-
-    # What operators and issuers ask
+        connected = self._waiting.pop((login.server, login.principal), None)
+        if connected is not None:
+            connected.set()
 
     async def accounts(self, server: str) -> list[dict[str, Any]] | None:
         if server not in self._servers:
@@ -316,7 +310,7 @@ class AccountLogins:
 
 
 def account_row(principal: str, login: Login) -> dict[str, Any]:
-    """An account as operators see it: nothing secret."""
+    """An account as a JSON row, without secrets."""
     ended = login.ended or (
         login.refresh_token is None and login.expires_at is not None and login.expires_at <= clock.wall()
     )
@@ -331,10 +325,10 @@ def account_row(principal: str, login: Login) -> dict[str, Any]:
 
 
 def login_in(said: Mapping[str, Any], issuer: str, client_id: str, secret: str | None, scope: str | None) -> Login:
-    """What an issuer gave for a code. Raises LoginRefused."""
+    """The login in an issuer's token response. Raises AccountLoginRefused."""
     token, life, refresh = said.get("access_token"), said.get("expires_in"), said.get("refresh_token")
     if not isinstance(token, str) or not token.isascii() or not token.isprintable() or " " in token:
-        raise AccountLoginRefused(f"{issuer} gave no usable token.")
+        raise AccountLoginRefused(f"{issuer} returned no valid token.")
     timed = isinstance(life, (int, float)) and not isinstance(life, bool) and 0 < life < 10**9
     granted = said.get("scope")
     return Login(
@@ -348,17 +342,17 @@ def login_in(said: Mapping[str, Any], issuer: str, client_id: str, secret: str |
     )
 
 
-def _offline(authority: Authority) -> str | None:
-    """That is how these issuers give refresh tokens."""
+def _offline(authority: AuthorizationServer) -> str | None:
+    """The scope with which these issuers return refresh tokens."""
     return "offline_access" if "offline_access" in authority.scopes else None
 
 
 def _with_query(address: str, asked: Mapping[str, str]) -> str:
     if urlsplit(address).scheme not in ("http", "https") or not address.isprintable() or " " in address:
-        raise AccountLoginRefused("The issuer names a login page that is no http address, so it was not opened.")
+        raise AccountLoginRefused("The issuer's login page is not an http address, so it was not opened.")
     return f"{address}{'&' if urlsplit(address).query else '?'}{urlencode(asked)}"
 
 
 def _digest(kind: str, value: str) -> str:
-    """What stands in the store opens nothing."""
+    """A digest for the store, from which the value cannot be recovered."""
     return f"{kind} {hashlib.sha256(value.encode()).hexdigest()}"

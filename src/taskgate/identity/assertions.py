@@ -23,11 +23,11 @@ _ASSERTIONS_PURPOSE: Final = b"taskgate statements about callers, version 1"
 GOOD_FOR_S: Final = 60
 RENEW_AFTER_S: Final = 30.0
 MOST_REMEMBERED: Final = 10_000
-OURSELVES: Final = "taskgate"
+GATEWAY_SUBJECT: Final = "taskgate"
 
 
 class Assertions:
-    """`base` is the address that others know us by."""
+    """`base` returns the public address of the gateway."""
 
     def __init__(self, secret: bytes, base: Callable[[], str]) -> None:
         self._seed = hashlib.blake2b(_ASSERTIONS_PURPOSE, key=secret[:64], digest_size=32).digest()
@@ -36,7 +36,7 @@ class Assertions:
         self._made: tuple[OKPKey, str] | None = None
 
     def about(self, principal: str, audience: str) -> str:
-        """A statement that this principal is calling the server with this address. Made at most twice a minute."""
+        """An assertion that this principal calls this audience; a new one is signed at most twice a minute."""
         now = clock.monotonic()
         known = self._known.get((principal, audience))
         if known is not None and now < known[1]:
@@ -59,7 +59,7 @@ class Assertions:
         now = int(clock.wall())
         claims = {
             "iss": self._base(),
-            "sub": principal or OURSELVES,
+            "sub": principal or GATEWAY_SUBJECT,
             "aud": audience,
             "iat": now,
             "exp": now + GOOD_FOR_S,

@@ -1,10 +1,10 @@
-"""Fetches small JSON documents of issuers: their metadata, their keys, their word about a token.
+"""Fetches small JSON documents of issuers: metadata, keys, introspection results.
 
-An issuer is named by the operator; what its documents name is not. So: https only (plain http where the operator named a plain
-http issuer, and then only at its own origin), no redirects, no proxies from the environment, a megabyte and a few seconds at most.
-A document that leads elsewhere can at worst make us open a TLS connection, which fails unless that host owns the name.
+The operator names an issuer, but not the addresses in its documents. So: https only (http where the operator named an http
+issuer, and then only at its own origin), no redirects, no proxies from the environment, at most a megabyte and a few seconds. A
+document that names another host can at worst cause a TLS connection, which fails unless that host owns the name.
 
-Where a server's documents may name the issuer itself, `GuardedDocuments` also keeps out of private networks.
+Where a server's documents may name the issuer itself, `GuardedDocuments` also refuses addresses in private networks.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ if TYPE_CHECKING:
 
 MAX_BYTES: Final = 1_048_576
 READ_AT_ONCE: Final = 16 * 1024
-"""Longer documents are read beside the event loop."""
+"""Longer documents are parsed in a thread."""
 WITHIN_S: Final = 5.0
 _JSON: Final = "application/json"
 _FORM: Final = "application/x-www-form-urlencoded"
 
 
 class IssuerRefused(IssuerUnavailable):
-    """The issuer answered, and said no. `error` is its OAuth error code, if it gave one."""
+    """The issuer refused the request. `error` is its OAuth error code."""
 
     def __init__(self, text: str, error: str) -> None:
         super().__init__(text)
@@ -55,16 +55,16 @@ class Documents:
     async def post_form(
         self, url: str, issuer: str, form: Mapping[str, str], credentials: tuple[str, str] | None
     ) -> dict[str, Any]:
-        """Raises IssuerUnavailable, and IssuerRefused where the issuer gave a reason."""
+        """Raises IssuerUnavailable, and IssuerRefused where the issuer returned an error code."""
         headers = {"content-type": _FORM, **(_basic(*credentials) if credentials is not None else {})}
         return await self._send("POST", url, issuer, headers, urlencode(form).encode())
 
     async def post_json(self, url: str, issuer: str, value: Mapping[str, Any]) -> dict[str, Any]:
-        """Raises IssuerUnavailable, and IssuerRefused where the issuer gave a reason."""
+        """Raises IssuerUnavailable, and IssuerRefused where the issuer returned an error code."""
         return await self._send("POST", url, issuer, {"content-type": _JSON}, wire.encode(dict(value)))
 
     async def challenge(self, url: str) -> str:
-        """What a server answers to somebody without a token: its `WWW-Authenticate`, or nothing."""
+        """The `WWW-Authenticate` header of a server's response to a request without a token, or an empty text."""
         hello = wire.encode({"jsonrpc": "2.0", "id": 1, "method": "ping"})
         headers = {"content-type": _JSON, "accept": f"{_JSON}, text/event-stream"}
         client = HttpClient(connect_timeout_s=WITHIN_S, max_response_bytes=MAX_BYTES)
@@ -80,14 +80,14 @@ class Documents:
         self, method: str, url: str, issuer: str, headers: Mapping[str, str], body: bytes
     ) -> dict[str, Any]:
         if not self._may_be_fetched(url, issuer):
-            raise IssuerUnavailable(f"{url[:200]} is not a safe address: https is needed")
+            raise IssuerUnavailable(f"{url[:200]} is not a safe address: https is required")
         try:
             async with asyncio.timeout(WITHIN_S):
-                status, said = await self._exchange(method, url, {"accept": _JSON, **headers}, body)
+                status, reply = await self._exchange(method, url, {"accept": _JSON, **headers}, body)
         except TimeoutError:
-            raise IssuerUnavailable(f"{url[:200]} did not answer within {WITHIN_S:.0f} s") from None
-        read = partial(_object_in, status, said, url)
-        return read() if len(said) <= READ_AT_ONCE else await asyncio.to_thread(read)
+            raise IssuerUnavailable(f"{url[:200]} did not respond within {WITHIN_S:.0f} s") from None
+        read = partial(_object_in, status, reply, url)
+        return read() if len(reply) <= READ_AT_ONCE else await asyncio.to_thread(read)
 
     def _may_be_fetched(self, url: str, issuer: str) -> bool:
         return may_be_fetched(url, issuer)
@@ -96,7 +96,7 @@ class Documents:
         await load("httpx2")
         import httpx2
 
-        # The first use makes the client, which reads the trust store.
+        # The first use creates the client, which reads the trust store.
         client = await asyncio.to_thread(self._client)
         try:
             request = client.build_request(method, url, content=body, headers=dict(headers))
@@ -151,11 +151,11 @@ def _object_in(status: int, body: bytes, url: str) -> dict[str, Any]:
         value = strict_object(body)
     except NotStrict as fault:
         if status in (200, 201):
-            raise IssuerUnavailable(f"{url[:200]} sent no usable JSON object: {fault}") from None
+            raise IssuerUnavailable(f"{url[:200]} returned no valid JSON object: {fault}") from None
         value = {}
     if status in (200, 201):
         return value
-    text = f"{url[:200]} answered with status {status}"
+    text = f"{url[:200]} returned status {status}"
     error = value.get("error")
     if status in (400, 401, 403) and isinstance(error, str) and error.isidentifier():
         raise IssuerRefused(f"{text}: {error[:60]}", error)
@@ -163,7 +163,7 @@ def _object_in(status: int, body: bytes, url: str) -> dict[str, Any]:
 
 
 def _basic(name: str, secret: str) -> dict[str, str]:
-    """RFC 6749, 2.3.1: both parts are encoded like a form before they are joined."""
+    """RFC 6749, section 2.3.1: both parts are form-encoded before they are joined."""
     pair = f"{quote(name, safe='')}:{quote(secret, safe='')}"
     return {"authorization": f"Basic {base64.b64encode(pair.encode()).decode()}"}
 

@@ -15,7 +15,7 @@ MAX_OPAQUE_BYTES: Final = 4096
 
 @dataclass(frozen=True, slots=True)
 class Introspection:
-    """How to ask, and for how long an answer is good: a token that is revoked meanwhile works until then."""
+    """The endpoint, and how long a result is cached: a revoked token is accepted until then."""
 
     url: str
     rules: ClaimRules
@@ -24,16 +24,18 @@ class Introspection:
     remember_s: float = 5.0
 
 
-async def introspect(credential: bytes, asking: Introspection, documents: Documents) -> Credential:
+async def introspect(credential: bytes, settings: Introspection, documents: Documents) -> Credential:
     """Raises TokenRefused and IssuerUnavailable."""
     if len(credential) > MAX_OPAQUE_BYTES or not credential.isascii():
         raise TokenRefused("it is too long")
     form = {"token": credential.decode("ascii"), "token_type_hint": "access_token"}
-    said = await documents.post_form(asking.url, asking.rules.issuer, form, (asking.client_id, asking.client_secret))
-    if said.get("active") is not True:
+    reply = await documents.post_form(
+        settings.url, settings.rules.issuer, form, (settings.client_id, settings.client_secret)
+    )
+    if reply.get("active") is not True:
         raise TokenRefused("it is not known, or not good any more")
     now = clock.wall()
-    # An answer need not repeat who gives it, nor when the token ends; what it says is checked like a signed token's.
-    claims = {"iss": asking.rules.issuer, "exp": int(now) + 3600, **said}
-    identity, expires = identity_in(claims, asking.rules, now)
-    return Credential(identity, clock.Expiry(expires), clock.Expiry(now + asking.remember_s))
+    # A response may omit issuer and expiry; the claims that it has are checked like those of a signed token.
+    claims = {"iss": settings.rules.issuer, "exp": int(now) + 3600, **reply}
+    identity, expires = identity_in(claims, settings.rules, now)
+    return Credential(identity, clock.Expiry(expires), clock.Expiry(now + settings.remember_s))

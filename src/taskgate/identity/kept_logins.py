@@ -22,7 +22,7 @@ _MARK: Final = "\x1f"
 
 @dataclass(frozen=True, slots=True)
 class Login:
-    """What a person's login left: how to get further tokens without them."""
+    """The tokens of a person's login, and how to renew them."""
 
     issuer: str
     client_id: str
@@ -32,12 +32,12 @@ class Login:
     scope: str | None = None
     expires_at: float | None = None
     ended: bool = False
-    """The issuer takes it no more: only the person can help."""
+    """The issuer no longer accepts it: the person has to log in again."""
     secret_in_form: bool = False
-    """The issuer wants our secret beside the rest, not in a header (client_secret_post)."""
+    """Whether the client secret is sent in the form instead of a header (client_secret_post)."""
 
     def prove(self, form: dict[str, str]) -> tuple[str, str] | None:
-        """What proves to the issuer that it is us, where that is a header; else it is added to the form."""
+        """The client credentials for a header; otherwise they are added to the form."""
         return client_proof(form, self.client_id, self.client_secret, secret_in_form=self.secret_in_form)
 
 
@@ -53,17 +53,17 @@ def client_proof(
 
 
 class KeptLogins:
-    """`secret` is the installation's own, or that of all gateways on a store; the key is made from it."""
+    """`secret` is that of the installation, or of all gateways on a store; the encryption key is derived from it."""
 
     def __init__(self, rows: AccountRows, secret: bytes) -> None:
         self._rows = rows
         self._key = hashlib.blake2b(_LOGINS_PURPOSE, key=secret[:64], digest_size=32).digest()
         self._in_use: dict[str, object] = {}
-        """Logins that were loaded here, so that tokens of theirs may be in memory, and that nobody has disconnected since."""
+        """Logins that were loaded here and not disconnected since; their tokens may be in memory."""
         self._last_removal = object()
 
     def load(self, server: str, principal: str = "") -> Login | None:
-        """Every method that asks the rows runs in a thread of its own, so a login may be removed while it is loaded."""
+        """Runs in a thread, like every method that reads rows, so the login may be removed concurrently."""
         name = _name(server, principal)
         while True:
             before, row = self._last_removal, self._rows.get(name)
@@ -73,7 +73,7 @@ class KeptLogins:
                 return self._login(name, row)
 
     def in_use(self, server: str, principal: str = "") -> object | None:
-        """The same thing for as long as what was loaded may be used; another or None once it was disconnected. Asks nobody."""
+        """The same object while the loaded login is valid; another one or None after it was disconnected. Does no I/O."""
         return self._in_use.get(_name(server, principal))
 
     def keep(self, server: str, login: Login, principal: str = "") -> None:
@@ -81,7 +81,7 @@ class KeptLogins:
         self._rows.put(name, self._closed(name, asdict(login)))
 
     def update(self, server: str, login: Login, principal: str = "") -> bool:
-        """What has become of a login that is there; whether it still is."""
+        """Replace an existing login; False if it no longer exists."""
         name = _name(server, principal)
         return self._rows.replace(name, self._closed(name, asdict(login)))
 
@@ -92,7 +92,7 @@ class KeptLogins:
         return gone
 
     def look_again(self) -> None:
-        """Others may have removed some of the logins that are in use here."""
+        """Drop logins that another gateway has removed."""
         used = set(self._in_use)
         servers = {name.split(_MARK)[0] for name in used}
         self._drop(used.difference(*(self._rows.listed(_name(server, "")) for server in servers)))
@@ -103,13 +103,13 @@ class KeptLogins:
             self._in_use.pop(name, None)
 
     def of_server(self, server: str) -> dict[str, Login]:
-        """By principal; the empty one is the account that all share."""
+        """Logins by principal; the empty principal is the shared account."""
         prefix = _name(server, "")
         found = {name: self._login(name, row) for name, row in self._rows.listed(prefix).items()}
         return {name.removeprefix(prefix): login for name, login in found.items() if login is not None}
 
     def keep_note(self, name: str, value: dict[str, Any], good_for_s: float | None = None) -> None:
-        """Something small that belongs to a login that is under way, or to our registration at an issuer."""
+        """Store a small record of a login in progress, or of the registration at an issuer."""
         until = None if good_for_s is None else clock.wall() + good_for_s
         self._rows.put(f"note{_MARK}{name}", self._closed(f"note{_MARK}{name}", value), until)
 
@@ -118,12 +118,12 @@ class KeptLogins:
         return self._opened(f"note{_MARK}{name}", row) if row is not None else None
 
     def take_note(self, name: str) -> dict[str, Any] | None:
-        """The same, for one user only: it is gone afterwards."""
+        """Return a record and delete it."""
         row = self._rows.take(f"note{_MARK}{name}")
         return self._opened(f"note{_MARK}{name}", row) if row is not None else None
 
     def claim(self, server: str, principal: str, owner: str, seconds: float) -> bool:
-        """Whether renewing this login is ours alone now."""
+        """Whether this owner may renew the login now, exclusively."""
         return self._rows.claim(_name(server, principal), owner, seconds)
 
     def release(self, server: str, principal: str, owner: str) -> None:
@@ -143,7 +143,7 @@ class KeptLogins:
         try:
             value = json.loads(AESGCM(self._key).decrypt(row[:12], row[12:], _LOGINS_PURPOSE + name.encode()))
         except (InvalidTag, ValueError):
-            log.warning("a login to a server cannot be read; log in again", server=name.split(_MARK)[0])
+            log.warning("stored login cannot be decrypted; log in again", server=name.split(_MARK)[0])
             return None
         return value if isinstance(value, dict) else None
 

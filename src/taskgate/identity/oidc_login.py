@@ -19,7 +19,7 @@ from taskgate.core.identity.claims import TokenRefused, identity_in
 from taskgate.core.identity.identity import Identity
 from taskgate.identity.discovery import issuer_metadata
 from taskgate.identity.documents import Documents, IssuerRefused, may_be_fetched
-from taskgate.identity.signed_tokens import Issuer, check_signature, take_apart
+from taskgate.identity.signed_tokens import Issuer, check_signature, parse_token
 from taskgate.ports.credentials import IssuerUnavailable, LoginRefused, PendingLogin
 
 METADATA_GOOD_S: Final = 600.0
@@ -38,7 +38,7 @@ class OidcLogin:
         self._metadata: tuple[float, dict[str, Any]] | None = None
 
     async def begin(self, redirect_uri: str, back: str, *, fresh: bool) -> tuple[str, PendingLogin]:
-        """Where to send the browser, and what it must bring back. Raises IssuerUnavailable."""
+        """The address to redirect the browser to, and the state to check on its return. Raises IssuerUnavailable."""
         metadata = await self._provider()
         endpoint = metadata.get("authorization_endpoint")
         if not isinstance(endpoint, str) or not may_be_fetched(endpoint, self._issuer.rules.issuer):
@@ -46,7 +46,7 @@ class OidcLogin:
         state, nonce, verifier = (secrets.token_urlsafe(32) for _ in range(3))
         pending = PendingLogin(state, nonce, verifier, back, fresh, int(clock.wall()))
         challenge = base64.urlsafe_b64encode(hashlib.sha256(pending.verifier.encode()).digest()).rstrip(b"=")
-        asked = {
+        query = {
             "response_type": "code",
             "client_id": self._client_id,
             "redirect_uri": redirect_uri,
@@ -57,18 +57,18 @@ class OidcLogin:
             "code_challenge_method": "S256",
         }
         if fresh:
-            asked |= {"max_age": "0", "prompt": "login"}
-        return f"{endpoint}{'&' if urlsplit(endpoint).query else '?'}{urlencode(asked)}", pending
+            query |= {"max_age": "0", "prompt": "login"}
+        return f"{endpoint}{'&' if urlsplit(endpoint).query else '?'}{urlencode(query)}", pending
 
     async def finish(self, pending: PendingLogin, answer: Mapping[str, str], redirect_uri: str) -> Identity:
         """The person who logged in. Raises LoginRefused and IssuerUnavailable."""
         code = await self._code(pending, answer)
         claims, identity = await self._identity(await self._exchange(code, pending, redirect_uri))
         if not _same(claims.get("nonce"), pending.nonce):
-            raise LoginRefused("it answers another login")
+            raise LoginRefused("the response belongs to another login")
         at = identity.authenticated_at
         if pending.fresh and (at is None or at < pending.at - self._issuer.rules.skew_s):
-            raise LoginRefused("the provider did not ask for a fresh login")
+            raise LoginRefused("the provider did not require a new login")
         return identity
 
     async def close(self) -> None:
@@ -76,16 +76,16 @@ class OidcLogin:
 
     async def _code(self, pending: PendingLogin, answer: Mapping[str, str]) -> str:
         if not _same(answer.get("state"), pending.state):
-            raise LoginRefused("it answers another login")
+            raise LoginRefused("the response belongs to another login")
         named = answer.get("iss")
         must_name = (await self._provider()).get("authorization_response_iss_parameter_supported") is True
         if (must_name or named is not None) and named != self._issuer.rules.issuer:
-            raise LoginRefused("it comes from another provider")
+            raise LoginRefused("the response comes from another provider")
         if "error" in answer:
-            raise LoginRefused("the provider refused it")
+            raise LoginRefused("the provider refused the login")
         code = answer.get("code", "")
         if not code or len(code) > LONGEST_CODE:
-            raise LoginRefused("it has no code")
+            raise LoginRefused("the response has no code")
         return code
 
     async def _exchange(self, code: str, pending: PendingLogin, redirect_uri: str) -> str:
@@ -104,17 +104,17 @@ class OidcLogin:
         else:
             credentials = (quote(self._client_id, safe=""), quote(self._client_secret, safe=""))
         try:
-            said = await self._documents.post_form(endpoint, self._issuer.rules.issuer, form, credentials)
+            reply = await self._documents.post_form(endpoint, self._issuer.rules.issuer, form, credentials)
         except IssuerRefused as refused:
-            raise LoginRefused(f"the provider refused it: {refused.error[:60]}") from None
-        token = said.get("id_token")
+            raise LoginRefused(f"the provider refused the code: {refused.error[:60]}") from None
+        token = reply.get("id_token")
         if not isinstance(token, str):
-            raise LoginRefused("the provider sent no ID token")
+            raise LoginRefused("the provider returned no ID token")
         return token
 
     async def _identity(self, id_token: str) -> tuple[dict[str, Any], Identity]:
         try:
-            token = take_apart(id_token.encode("utf-8", "replace"))
+            token = parse_token(id_token.encode("utf-8", "replace"))
             await check_signature(token, self._issuer)
             if token.claims.get("azp", self._client_id) != self._client_id:
                 raise TokenRefused("it was issued for another client")

@@ -23,7 +23,7 @@ _TYPES: Final = frozenset({"jwt", "at+jwt", "application/jwt", "application/at+j
 
 @dataclass(frozen=True, slots=True)
 class Issuer:
-    """Somebody whose signed tokens are believed."""
+    """An issuer whose signed tokens are accepted."""
 
     rules: ClaimRules
     algorithms: frozenset[str]
@@ -32,7 +32,7 @@ class Issuer:
 
 @dataclass(frozen=True, slots=True)
 class Unverified:
-    """A token taken apart, before anything in it is believed."""
+    """A parsed token whose signature has not been verified."""
 
     text: str
     header: dict[str, Any]
@@ -44,11 +44,11 @@ class Unverified:
 
 
 def looks_signed(credential: bytes) -> bool:
-    """Whether this can only be meant as a signed token: three parts, of which the first is a JSON object."""
+    """Whether this is a signed token by its form: three parts, of which the first is a JSON object."""
     return credential.count(b".") == 2 and credential.startswith(b"eyJ")
 
 
-def take_apart(credential: bytes) -> Unverified:
+def parse_token(credential: bytes) -> Unverified:
     """Raises TokenRefused."""
     if len(credential) > MAX_SIGNED_BYTES:
         raise TokenRefused("it is too long")
@@ -74,20 +74,20 @@ async def check_signature(token: Unverified, issuer: Issuer) -> None:
     if key_id is not None and (not isinstance(key_id, str) or len(key_id) > 256):
         raise TokenRefused("its key id is not one")
     for key in await issuer.keys.candidates(key_id, algorithm):
-        if _fits(token.text, key, algorithm):
+        if _verifies(token.text, key, algorithm):
             return
-        # A token that names no key is tried with each of them.
+        # A token without a key id is tried with each key.
         await let_others_run()
     raise TokenRefused("its signature does not fit")
 
 
-def _fits(text: str, key: Any, algorithm: str) -> bool:
+def _verifies(text: str, key: Any, algorithm: str) -> bool:
     from joserfc import jws
     from joserfc.errors import JoseError
 
     try:
         with warnings.catch_warnings():
-            # Most issuers still write EdDSA where RFC 9864 wants Ed25519; the operator has allowed it by name.
+            # Most issuers still use EdDSA where RFC 9864 requires Ed25519; the operator allowed it by name.
             warnings.simplefilter("ignore")
             jws.deserialize_compact(text, key, algorithms=[algorithm])
     except (JoseError, ValueError, TypeError):

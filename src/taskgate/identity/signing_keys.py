@@ -38,12 +38,12 @@ class SigningKey:
     id: str | None
     type: str
     algorithm: str | None
-    """The only algorithm that it may be used with, if the issuer says so."""
+    """The only algorithm that it may be used with, if the issuer restricts it."""
     key: PublicKey
 
 
 class SigningKeys:
-    """The keys of one issuer. `jwks_url` is None where the issuer's metadata tell it."""
+    """The keys of one issuer. `jwks_url` is None where the issuer's metadata contains it."""
 
     def __init__(self, issuer: str, jwks_url: str | None, documents: Documents) -> None:
         self.issuer = issuer
@@ -56,7 +56,7 @@ class SigningKeys:
         self._fetching: asyncio.Task[None] | None = None
 
     async def candidates(self, key_id: str | None, algorithm: str) -> tuple[PublicKey, ...]:
-        """The keys that may have signed: usually one. Raises IssuerUnavailable where no key can be had at all."""
+        """The keys that may have signed, usually one. Raises IssuerUnavailable where no keys are available."""
         now = clock.monotonic()
         if self._fetched_at is not None and now - self._fetched_at > OLDEST_S:
             self._keys, self._fetched_at = (), None
@@ -66,7 +66,7 @@ class SigningKeys:
             self._begin()
         found = self._matching(key_id, algorithm)
         if not found and (self._missed_at is None or now - self._missed_at >= LOOK_AGAIN_AFTER_S):
-            # Counted apart from other fetches: an issuer may begin to use a key just after we looked at its keys.
+            # Limited separately from other fetches: an issuer may start to use a key right after a fetch.
             self._missed_at = now
             await self._fetch()
             found = self._matching(key_id, algorithm)
@@ -85,7 +85,7 @@ class SigningKeys:
         ]
         if key_id is not None:
             return tuple(known.key for known in fits if known.id == key_id)
-        # Without an id only an issuer with one key says which one is meant.
+        # Without an id the key is unambiguous only if the issuer has one.
         return (fits[0].key,) if len(fits) == 1 else ()
 
     def _may_ask(self, now: float) -> bool:
@@ -98,11 +98,11 @@ class SigningKeys:
         return self._fetching
 
     async def _fetch(self) -> None:
-        """Wait for a fetch, an own one or one under way. Raises IssuerUnavailable if there is no key afterwards."""
+        """Wait for a running or new fetch. Raises IssuerUnavailable if there is no key afterwards."""
         if self._fetching is not None and not self._fetching.done():
             await asyncio.shield(self._fetching)
         elif self._fetched_at is None and not self._may_ask(clock.monotonic()):
-            raise IssuerUnavailable(f"the keys of {self.issuer} could not be fetched a moment ago")
+            raise IssuerUnavailable(f"the keys of {self.issuer} could not be fetched recently; retrying soon")
         else:
             await asyncio.shield(self._begin())
         if self._fetched_at is None:
@@ -111,23 +111,23 @@ class SigningKeys:
     async def _refresh(self) -> None:
         try:
             url = self._jwks_url or await self._discovered()
-            # Reading a key takes half a millisecond, and an issuer may have a hundred.
+            # Parsing a key takes half a millisecond, and an issuer may have a hundred.
             self._keys = await asyncio.to_thread(usable_keys, await self._documents.get(url, self.issuer))
             self._fetched_at = clock.monotonic()
         except IssuerUnavailable as fault:
-            log.warning("the keys of an issuer were not fetched", issuer=self.issuer, why=str(fault))
+            log.warning("keys of an issuer not fetched", issuer=self.issuer, why=str(fault))
 
     async def _discovered(self) -> str:
-        """The address of the keys, out of the issuer's own metadata (RFC 8414, OpenID Connect Discovery)."""
+        """The address of the keys, from the issuer's metadata (RFC 8414, OpenID Connect Discovery)."""
         metadata = await issuer_metadata(self.issuer, self._documents)
         url = metadata.get("jwks_uri")
         if not isinstance(url, str):
-            raise IssuerUnavailable(f"{self.issuer} names no jwks_uri")
+            raise IssuerUnavailable(f"{self.issuer} has no jwks_uri in its metadata")
         return url
 
 
 def usable_keys(document: Mapping[str, Any]) -> tuple[SigningKey, ...]:
-    """The keys that may verify a signature. Symmetric, private, weak and broken ones are passed over."""
+    """The keys that may verify a signature. Symmetric, private, weak and invalid keys are ignored."""
     listed = document.get("keys")
     if not isinstance(listed, list):
         raise IssuerUnavailable("the key set has no keys")

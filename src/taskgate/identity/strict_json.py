@@ -16,7 +16,7 @@ MAX_DEPTH: Final = 24
 
 
 class NotStrict(ValueError):
-    """Not an object, not JSON, too deep, or a name that stands twice."""
+    """Not an object, not JSON, nested too deeply, or with a duplicate name."""
 
 
 def strict_object(data: bytes) -> dict[str, Any]:
@@ -37,7 +37,7 @@ def strict_object(data: bytes) -> dict[str, Any]:
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
-        raise NotStrict("a name stands twice")
+        raise NotStrict("it has a duplicate name")
     return found
 
 
@@ -46,7 +46,7 @@ def _no_constant(_text: str) -> Any:
 
 
 def _depth(data: bytes) -> int:
-    """How deep brackets nest at most. Those inside texts are counted too, which only errs on the safe side."""
+    """The nesting depth of brackets. Brackets inside strings count too, which can only overestimate."""
     depth = deepest = 0
     for byte in data:
         if byte in b"{[":

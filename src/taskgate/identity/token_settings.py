@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class ClientCredentials:
-    """The gateway's own account at the issuer of a server (RFC 6749, 4.4)."""
+    """The gateway's own client credentials at the issuer of a server (RFC 6749, section 4.4)."""
 
     server: str
     resource: str
     client_id: str
     client_secret: str = field(repr=False)
     issuer: str | None = None
-    """None: the server's own metadata name it."""
+    """None: from the metadata of the server."""
     token_url: str | None = None
     scope: str | None = None
     per_principal: bool = field(default=False, init=False)
@@ -22,7 +22,7 @@ class ClientCredentials:
 
 @dataclass(frozen=True, slots=True)
 class StoredLogin:
-    """Somebody's login: shared by everybody who may use the server, or each principal's own."""
+    """A person's login: one that all callers share, or one for each principal."""
 
     server: str
     resource: str
@@ -35,7 +35,7 @@ class StoredLogin:
 
 @dataclass(frozen=True, slots=True)
 class TokenExchange:
-    """Tokens in the name of each caller, for a statement of ours about who is calling (RFC 8693)."""
+    """Tokens in the name of each caller, exchanged for an assertion of the gateway (RFC 8693)."""
 
     server: str
     resource: str
@@ -49,7 +49,7 @@ class TokenExchange:
 
 @dataclass(frozen=True, slots=True)
 class ForwardedIdentity:
-    """No token of an issuer: the server believes our own statements about who is calling."""
+    """No issuer: the server accepts the gateway's own assertions about the caller."""
 
     server: str
     resource: str

@@ -12,7 +12,7 @@ from taskgate import clock
 from taskgate.core.identity.claims import TokenExpired, TokenRefused, identity_in
 from taskgate.identity.documents import Documents
 from taskgate.identity.introspection import Introspection, introspect
-from taskgate.identity.signed_tokens import Issuer, check_signature, looks_signed, take_apart
+from taskgate.identity.signed_tokens import Issuer, check_signature, looks_signed, parse_token
 from taskgate.ports.credentials import Credential
 
 MOST_REMEMBERED: Final = 20_000
@@ -31,12 +31,12 @@ class Verifier:
 
     @property
     def issuers(self) -> tuple[str, ...]:
-        """Who gives out tokens for this gateway, for callers that look for one."""
+        """The issuers whose tokens are accepted, for the metadata of the gateway."""
         asked = () if self._introspection is None else (self._introspection.rules.issuer,)
         return tuple(dict.fromkeys((*self._issuers, *asked)))
 
     def remembered(self, credential: bytes) -> Credential | None:
-        """A credential that was verified before, while that counts."""
+        """The cached result for a credential, while it is valid."""
         digest = hashlib.sha256(credential).digest()
         known = self._remembered.get(digest)
         if known is None:
@@ -50,14 +50,14 @@ class Verifier:
         return known
 
     def _forget_expired(self, digest: bytes) -> None:
-        """It stays expired, also if the wall clock is set back."""
+        """Remember it as expired, even if the wall clock is set back."""
         del self._remembered[digest]
         self._expired[digest] = None
         if len(self._expired) > MOST_REMEMBERED:
             self._expired.popitem(last=False)
 
     async def verify(self, credential: bytes) -> Credential:
-        """Raises TokenRefused, and IssuerUnavailable where it cannot be found out now."""
+        """Raises TokenRefused, and IssuerUnavailable where it cannot be verified now."""
         digest = hashlib.sha256(credential).digest()
         if digest in self._expired:
             raise TokenExpired("it has expired")
@@ -81,18 +81,18 @@ class Verifier:
 
     async def _verify(self, credential: bytes, digest: bytes) -> Credential:
         async with self._slots:
-            verified = await self._asked(credential)
+            verified = await self._verified(credential)
         self._remembered[digest] = verified
         if len(self._remembered) > MOST_REMEMBERED:
             self._remembered.popitem(last=False)
         return verified
 
-    async def _asked(self, credential: bytes) -> Credential:
+    async def _verified(self, credential: bytes) -> Credential:
         if looks_signed(credential):
-            token = take_apart(credential)
+            token = parse_token(credential)
             issuer = self._issuers.get(token.issuer)
             if issuer is not None:
-                # What cannot become good is refused before a key is looked for.
+                # Refuse invalid claims before fetching keys.
                 identity_in(token.claims, issuer.rules, clock.wall())
                 await check_signature(token, issuer)
                 identity, expires = identity_in(token.claims, issuer.rules, clock.wall())

@@ -19,10 +19,10 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 
 from taskgate import clock
 from taskgate.client.errors import LoginFailed
-from taskgate.client.oauth.challenge import Challenge
 from taskgate.client.oauth.credentials import Credentials, Introduction, obtain
 from taskgate.client.oauth.discovery import Authority, discover_authority
 from taskgate.client.oauth.fetcher import Fetcher, may_be_opened, read_object
+from taskgate.mcp.oauth_challenge import Challenge
 
 Visit = Callable[[str], Awaitable[str]]
 

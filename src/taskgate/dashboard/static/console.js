@@ -219,7 +219,7 @@
     });
     source.addEventListener("change", (event) => {
       const changed = JSON.parse(event.data).topics;
-      if (changed.some((topic) => topics.has(topic) || topic === "inbox")) reload(false);
+      if (changed.some((topic) => topics.has(topic) || topic === body.dataset.menuTopic)) reload(false);
     });
     source.addEventListener("ended", () => reload(true));
     source.addEventListener("error", () => {
