@@ -32,7 +32,7 @@ def test_a_card_says_everything_an_approver_needs() -> None:
         "0 of 2",
         "2027-01-15T08:09:59.000Z",
         "ap_1",
-        "Hidden from you: token",
+        "Redacted: token",
         "amount (changed): was 5 is 500",
         "gone (removed): was 1",
         "token (changed): was '[hidden]' is '[hidden]'",

@@ -410,7 +410,7 @@ async def test_a_server_that_asks_in_the_list_form_gets_pages_and_hears_what_the
         assert made["url"].startswith(f"{gateway.base}/elicitations/")
         await logged_in(http, gateway, TOKENS["cleo"])
         page = (await http.get(made["url"])).text
-        assert "The server odd" in page
+        assert "Server odd" in page
         sent = {"form_token": form_token(page), "value": "/srv"}
         assert (await http.post(f"{made['url']}/answer", data=sent)).status_code == 200
         told = [{"type": "url", "name": "folder", "value": "/srv"}]
@@ -469,7 +469,7 @@ async def test_the_page_shows_who_asks_and_where_the_link_leads(gateway: Gateway
         async with httpx2.AsyncClient(timeout=PATIENCE_S) as http:
             await logged_in(http, gateway, TOKENS["ann"])
             page = (await http.get(gateway.base + path)).text
-            assert "The server odd" in page
+            assert "Server odd" in page
             assert "sign.example.test" in page
             assert "The URL has the port 8443." in page
             sent = {"form_token": form_token(page)}

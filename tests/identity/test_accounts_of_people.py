@@ -50,7 +50,7 @@ async def ann_connects(gate: Gateway, issuer: LoginIssuer, call: Exchange, page:
     assert not call.is_done
     done = await (await Browser(gate).log_in_as("ann")).connect(page, issuer, "ann-at-notes")
     assert done.status == 200, done.body
-    assert b"Waiting calls continue now" in done.body
+    assert b"is connected" in done.body
 
 
 @seam

@@ -16,7 +16,7 @@ from taskgate.identity.account_logins import AccountLogins
 from taskgate.identity.assertions import Assertions
 from taskgate.identity.documents import Documents, GuardedDocuments
 from taskgate.identity.kept_logins import KeptLogins
-from taskgate.identity.server_tokens import TokenDeps, ServerTokens
+from taskgate.identity.server_tokens import ServerTokens, TokenDeps
 from taskgate.identity.token_settings import ClientCredentials, ForwardedIdentity, Settings, StoredLogin, TokenExchange
 from taskgate.inbound.gateway_secrets import gateway_secret, operator_token
 from taskgate.late_imports import SIGNING, load_now

@@ -1,7 +1,7 @@
 """An approval card as Slack blocks (Block Kit).
 
 Arguments are in a preformatted rich-text element, which Slack does not interpret, so mentions, links and emoji have no effect. What
-exceeds Slack's limits is cut; a cut card offers no approval, says so, and links to the full page.
+exceeds Slack's limits is cut; a cut card offers no approval and links to the full page.
 """
 
 from __future__ import annotations
@@ -159,8 +159,8 @@ def _outcome(card: Card) -> str:
         State.CANCELLED: "Withdrawn",
         State.INVALID: "Invalid: the call or its rules changed",
     }
-    said = words.get(card.state, card.state.value)
-    return excerpt(f"{said}. {escaped(card.reason)}".strip(), TEXT_LIMIT).text
+    outcome = words.get(card.state, card.state.value)
+    return excerpt(f"{outcome}. {escaped(card.reason)}".strip(), TEXT_LIMIT).text
 
 
 def _short(value: Any) -> str:

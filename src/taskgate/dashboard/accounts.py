@@ -1,11 +1,10 @@
-"""Where people connect their accounts at servers (`/oauth/connect`, `/oauth/callback`), what issuers and servers look up about us
-(`/oauth/client.json`, `/.well-known/jwks.json`), and who is connected (`/api/v1/servers/NAME/accounts`).
+"""Accounts of people at servers: pages that connect them, documents about the gateway as an OAuth client, and the JSON API.
 
-A caller's page is opened by an unguessable address, which the caller may pass on. So the address is not enough: the page opens for
-the person who is logged in as the caller's principal and for no one else, because the calls of that principal then run under the
-account. No role is exempt. The callback comes from another site, where the Strict cookie of the console is not sent; it recognizes
-the same login by a Lax cookie for `/oauth` that was set when the page was opened. The account that all callers share has no address
-that could be passed on: operators connect it from the page of its server.
+The page of a caller has an unguessable address, which the caller may pass on. So the address is not sufficient: the page opens
+only for the person who is logged in as the caller's principal, because that principal's calls then run under the account. No role
+is exempt. The browser reaches the callback from another site and does not send the Strict cookie of the console; the callback
+recognizes the login by a Lax cookie for `/oauth`, set when the page was opened. The shared account has no such address: operators
+connect it from the page of its server.
 """
 
 from __future__ import annotations
@@ -69,7 +68,7 @@ class AccountPages:
         self._is_https = is_https
 
     def page_routes(self) -> tuple[Route, ...]:
-        """Outside `/api`: the pages on which people connect accounts, and the documents that machines look up."""
+        """Routes outside `/api`: pages that connect accounts, and public documents."""
         page, documents = CONNECT + "{ticket}", RouteKind.DOCUMENT
         return (
             page_route(page, Access.LOGIN, self._ask, "Connect your own account at a server."),
@@ -113,13 +112,13 @@ class AccountPages:
         if isinstance(asked, Answer):
             return asked
         token = self._login.form_token(visit.request.cookie(self._login.cookie_name))
-        return _asks(asked, visit.who.id, token, self._connect_cookies(visit.request))
+        return _consent_page(asked, visit.who.id, token, self._connect_cookies(visit.request))
 
     async def _begin(self, visit: Visit) -> Answer:
         asked = await self._own_page(visit)
         if isinstance(asked, Answer):
             return asked
-        return await self._sent_off(
+        return await self._to_login(
             visit.request, lambda browser: self._accounts.begin(visit.values["ticket"], browser)
         )
 
@@ -129,10 +128,10 @@ class AccountPages:
             return _message(404, "Not allowed", "Only the gateway's operator can connect the shared account.")
         if await self._accounts.accounts(server) is None:
             return _message(404, "Server not found", "It is not configured, or has no accounts.")
-        return await self._sent_off(visit.request, lambda browser: self._accounts.begin_shared(server, browser))
+        return await self._to_login(visit.request, lambda browser: self._accounts.begin_shared(server, browser))
 
     async def _own_page(self, visit: Visit) -> ConnectRequest | Answer:
-        """What the page asks, if it is for the person who is logged in; otherwise a refusal."""
+        """The request of the page, if it is for the logged-in person; otherwise a refusal."""
         asked = await self._accounts.asked(visit.values["ticket"])
         if asked is None or not asked.principal or not visit.who.reaches(asked.principal):
             return _message(
@@ -144,13 +143,13 @@ class AccountPages:
             return _message(403, "Not your account", _NOT_YOURS)
         return asked
 
-    async def _sent_off(self, request: WebRequest, begin: Callable[[str], Awaitable[str]]) -> Answer:
+    async def _to_login(self, request: WebRequest, begin: Callable[[str], Awaitable[str]]) -> Answer:
         browser = request.cookie(COOKIE) or secrets.token_urlsafe(24)
         try:
             address = await begin(browser)
         except AccountLoginRefused as refusal:
             return _message(502, "Login failed", str(refusal))
-        return _leads_on(address, (b"set-cookie", self._cookie(browser, 900)), *self._connect_cookies(request))
+        return _redirect_page(address, (b"set-cookie", self._cookie(browser, 900)), *self._connect_cookies(request))
 
     def _connect_cookies(self, request: WebRequest) -> tuple[tuple[bytes, bytes], ...]:
         kept = self._login.connect_cookie(request.cookie(self._login.cookie_name))
@@ -176,8 +175,6 @@ class AccountPages:
         text = f"{account} at {done.server} is connected. Waiting calls continue now; you can close this page."
         return _message(200, "Connected", text, (b"set-cookie", self._cookie("", 0)))
 
-    # For operators
-
     def routes(self) -> tuple[Route, ...]:
         path, query = "/servers/{name}/accounts", {"principal": "owner of the account; default: the shared account"}
         return (
@@ -185,7 +182,7 @@ class AccountPages:
             post(
                 path,
                 Access.ACT,
-                self._hand_out,
+                self._create_link,
                 "Create a link with which a principal connects an account.",
                 _OWNER,
                 status=201,
@@ -206,7 +203,7 @@ class AccountPages:
         listed = await self._records.accounts(visit.who, server)
         return _NO_ACCOUNTS if listed is None else json_answer({"server": server, "accounts": listed})
 
-    async def _hand_out(self, visit: Visit) -> Answer:
+    async def _create_link(self, visit: Visit) -> Answer:
         principal = visit.request.json().get("principal", "")
         if await self._accounts.accounts(visit.values["name"]) is None:
             return _NO_ACCOUNTS
@@ -232,12 +229,12 @@ class AccountPages:
 
 
 def login_needed() -> Answer:
-    """For a callback without the login that its page was opened with."""
+    """The reply to a callback without the login that its page was opened with."""
     text = "Your console session has ended, or the page was opened in another browser. Log in and open the page again."
     return _message(401, "Not connected", text)
 
 
-def _asks(asked: ConnectRequest, who: str, form_token: str, headers: tuple[tuple[bytes, bytes], ...]) -> Answer:
+def _consent_page(asked: ConnectRequest, who: str, form_token: str, headers: tuple[tuple[bytes, bytes], ...]) -> Answer:
     more = f"<p>Requested scopes: <code>{html.escape(asked.scope)}</code></p>" if asked.scope else ""
     body = (
         f"<p>Taskgate will use your account at <strong>{html.escape(asked.server)}</strong> "
@@ -249,8 +246,8 @@ def _asks(asked: ConnectRequest, who: str, form_token: str, headers: tuple[tuple
     return _page(200, "Connect your account", body, headers=headers)
 
 
-def _leads_on(address: str, *headers: tuple[bytes, bytes]) -> Answer:
-    """A page that leads on: browsers do not let a form of ours be redirected to somebody else's address."""
+def _redirect_page(address: str, *headers: tuple[bytes, bytes]) -> Answer:
+    """A page that redirects: browsers do not allow a form of ours to be redirected to another site."""
     link = html.escape(address)
     refresh = f'<meta http-equiv="refresh" content="0;url={link}">'
     return _page(200, "Log in", f'<p><a href="{link}">Continue to the login</a></p>', refresh, headers=headers)
@@ -262,6 +259,6 @@ def _message(status: int, title: str, text: str, *headers: tuple[bytes, bytes]) 
 
 def _page(status: int, title: str, body: str, head: str = "", headers: tuple[tuple[bytes, bytes], ...] = ()) -> Answer:
     text = _PAGE.format(title=html.escape(title), head=head, body=body)
-    # The policy for referrers of all pages keeps the address from other sites. Without any, a browser would send the form with
-    # `Origin: null`, which is refused.
+    # The referrer policy of all pages does not send the address to other sites. With `no-referrer` a browser would send the form
+    # with `Origin: null`, which is refused.
     return Answer(status, text.encode(), headers=headers)

@@ -41,6 +41,7 @@ class Api:
         self.definitions = DefinitionsApi(services.pins)
         self.table = RouteTable(
             [
+                *more,
                 get("/openapi.json", Access.LOGIN, self._openapi, "The OpenAPI document of this API."),
                 *self.approvals.routes(),
                 *self.definitions.routes(),
@@ -50,7 +51,6 @@ class Api:
                 *self.questions.routes(),
                 *PeopleApi(services.plan, services.people).routes(),
                 *DataApi(services).routes(),
-                *more,
             ]
         )
 

@@ -64,6 +64,8 @@ class ApprovalPages:
             everything=everything,
             rows=[self._with_times(_escaped(row)) for row in rows],
             after=more,
+            api="/api/v1/approvals?all=1" if everything else None,
+            command="taskgate approvals list --all" if everything else None,
         )
 
     async def _show(

@@ -20,27 +20,27 @@ _FOREVER: Final = ((b"cache-control", b"public, max-age=31536000, immutable"), (
 
 @cache
 def asset(name: str) -> bytes | None:
-    """A style sheet or script of ours, read once."""
+    """The contents of a style sheet or script, read once."""
     return (HERE / "static" / name).read_bytes() if name in STATIC else None
 
 
 @cache
 def asset_address(name: str) -> str:
-    """Its address, which changes with its contents: a browser keeps it for good, and a page knows when it is outdated."""
+    """The address with a hash of the contents: browsers cache it indefinitely, and an open page detects an upgrade."""
     return f"/static/{name}?v={hashlib.sha256(asset(name) or b'').hexdigest()[:12]}"
 
 
 @cache
-def _small(name: str) -> bytes:
+def _compressed(name: str) -> bytes:
     return gzip.compress(asset(name) or b"", mtime=0)
 
 
 def static_answer(name: str, accepted: bytes) -> Answer | None:
-    """Small where the browser takes it so. Pages are never compressed: they hold the token of their forms beside words of an
-    address, and from the length of both together somebody who listens could guess the token (BREACH)."""
+    """Compressed if the browser accepts it. Pages are never compressed: they contain the form token next to text from the
+    address, so an eavesdropper could guess the token from the length (BREACH)."""
     body = asset(name)
     if body is None:
         return None
     if b"gzip" not in accepted:
         return Answer(200, body, STATIC[name], _FOREVER)
-    return Answer(200, _small(name), STATIC[name], (*_FOREVER, (b"content-encoding", b"gzip")))
+    return Answer(200, _compressed(name), STATIC[name], (*_FOREVER, (b"content-encoding", b"gzip")))

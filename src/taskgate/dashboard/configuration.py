@@ -10,7 +10,7 @@ from taskgate.gateway.plan import Plan
 
 @dataclass(frozen=True, slots=True)
 class ShownConfiguration:
-    """For people: where it is, its text with secrets hidden, and what was noticed while it was read."""
+    """The path, the text with secrets redacted, and the problems found while loading."""
 
     path: str
     text: str
@@ -21,17 +21,17 @@ class Configuration(Protocol):
     def shown(self) -> ShownConfiguration: ...
 
     def hidden(self, text: str) -> str:
-        """A text that may quote the configuration, without the secrets of the one in force."""
+        """The text without the secrets of the configuration in force."""
         ...
 
     def governance(self) -> str:
-        """The section `governance` as YAML, with secrets hidden."""
+        """The section `governance` as YAML, with secrets redacted."""
         ...
 
     def plan_with(self, governance: str) -> Plan:
-        """The plan that this text in place of the section `governance` would make. Raises ValueError with what is wrong."""
+        """The plan with this text as the section `governance`. Raises ValueError for an invalid section."""
         ...
 
     async def reload(self) -> str | None:
-        """Read the file again and put it in force; what is wrong with it, if it is not in force now."""
+        """Reload the file; the error text if the configuration was not replaced."""
         ...

@@ -35,18 +35,18 @@ class ElicitationPages:
     def routes(self) -> tuple[Route, ...]:
         return (
             page_route("/elicitations/{id}", Access.LOGIN, self._serve),
-            page_route("/elicitations/{id}/{word}", Access.LOGIN, self._serve),
-            form_route("/elicitations/{id}/{word}", Access.LOGIN, self._serve),
+            page_route("/elicitations/{id}/{action}", Access.LOGIN, self._serve),
+            form_route("/elicitations/{id}/{action}", Access.LOGIN, self._serve),
         )
 
     async def _serve(self, visit: Visit) -> Answer:
-        request, who, page_id, word = visit.request, visit.who, visit.values["id"], visit.values.get("word")
+        request, who, page_id, action = visit.request, visit.who, visit.values["id"], visit.values.get("action")
         page = self._services.pages.find(page_id, who.id, who.may(Permission.ACT))
         if page is not None and who.reaches(page.principal):
-            return await self._own(request, who, page, word)
+            return await self._own(request, who, page, action)
         waiting = self._waiting(page_id, who)
         if waiting is not None:
-            return await self._address(request, who, waiting, word)
+            return await self._address(request, who, waiting, action)
         return self._message(request, who, 404, *_GONE)
 
     def _waiting(self, question_id: str, who: Approver) -> Waiting | None:
@@ -57,10 +57,10 @@ class ElicitationPages:
         is_url = waiting.method == ELICIT and waiting.params.get("mode") == "url"
         return waiting if is_url and may_answer(who, waiting) else None
 
-    async def _own(self, request: WebRequest, who: Approver, page: ElicitationPage, word: str | None) -> Answer:
-        if request.method == "POST" and word in ("answer", "decline"):
+    async def _own(self, request: WebRequest, who: Approver, page: ElicitationPage, action: str | None) -> Answer:
+        if request.method == "POST" and action in ("answer", "decline"):
             try:
-                self._services.pages.answer(page, request.form().get("value", "") if word == "answer" else None)
+                self._services.pages.answer(page, request.form().get("value", "") if action == "answer" else None)
                 await page.asker.told()
             except CallerError:
                 return self._message(request, who, 409, *_GONE)
@@ -80,11 +80,11 @@ class ElicitationPages:
             warnings=(),
         )
 
-    async def _address(self, request: WebRequest, who: Approver, waiting: Waiting, word: str | None) -> Answer:
-        if request.method == "POST" and word in ("answer", "decline"):
+    async def _address(self, request: WebRequest, who: Approver, waiting: Waiting, action: str | None) -> Answer:
+        if request.method == "POST" and action in ("answer", "decline"):
             try:
-                action = "accept" if word == "answer" else "decline"
-                self._services.activity.inbox.answer_elicitation(waiting, action, None)
+                verdict = "accept" if action == "answer" else "decline"
+                self._services.activity.inbox.answer_elicitation(waiting, verdict, None)
                 await waiting.kept()
             except CallerError:
                 return self._message(request, who, 409, *_GONE)

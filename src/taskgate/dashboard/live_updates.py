@@ -134,7 +134,9 @@ class LiveUpdates:
 
     def _visible(self, who: Approver) -> set[Topic]:
         """The topics of the last changes that this person may see."""
-        return {topic for topic, principal in self._last if principal == ALL_PRINCIPALS or who.may_see_data_of(principal)}
+        return {
+            topic for topic, principal in self._last if principal == ALL_PRINCIPALS or who.may_see_data_of(principal)
+        }
 
     def _frame(self, number: int, topics: list[Topic]) -> bytes:
         data = msgspec.json.encode({"topics": topics})

@@ -1,7 +1,7 @@
-"""Who is looking at the pages: signed session cookies, one-time login codes, and the token that guards every form.
+"""Sessions of the console: signed cookies, one-time login codes, and the token that protects forms.
 
-A cookie names a session, which is a row of the store: it is good at every gateway that shares the store, and over as soon as the
-row is gone. What somebody may do is looked up each time; if that is not what it was when they logged in, the session is over too.
+A cookie names a session, which is a row of the store: it is valid at every gateway on the store, and ends when the row is
+deleted. The roles of a person are looked up on each request; a session ends if they are not those of the login.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ CODE_S: Final = 15 * 60
 _PLAIN: Final = "taskgate_session"
 _SECURE: Final = "__Host-taskgate_session"
 LOGIN_COOKIE: Final = "taskgate_login"
-"""What a browser keeps while its user is at the provider. Unlike a session it comes back from another site, so it is not Strict."""
+"""Kept during a login at the provider. The browser returns from another site, so it cannot be Strict."""
 LOGIN_WITHIN_S: Final = 600
 CONNECT_COOKIE: Final = "taskgate_connecting"
-"""The login of a person who connects an account. It is Lax, because it must come back from the server's login."""
+"""The session of a person who connects an account. It is Lax, because the browser returns from the server's login."""
 CONNECT_WITHIN_S: Final = 900
 
 ByName = Callable[[str], Approver | None]
@@ -48,18 +48,18 @@ class _Session(msgspec.Struct, array_like=True):
 
     @property
     def row(self) -> str:
-        """Under which name the store has it; who can read the store cannot make a cookie of it."""
+        """The name of the row; a reader of the store cannot derive the cookie from it."""
         return _fingerprint(self.nonce)
 
 
 class LoginFacts(msgspec.Struct, frozen=True):
-    """What a session keeps of the credential that it was begun with. A field that is added later needs a default."""
+    """Facts about the credential of the login, stored with the session. New fields need a default."""
 
     until_ms: int | None = None
-    """When that credential ends, by the store's clock: the session ends with it."""
+    """Expiry of the credential by the store's clock; the session ends with it."""
     oauth_scopes: list[str] = []
     claims: dict[str, Any] = {}
-    """Those that scopes require, by their path."""
+    """The claims that scopes require, by path."""
     audiences: list[str] | None = None
     """The resources that the credential was issued for; None: for the gateway as a whole."""
 
@@ -93,7 +93,7 @@ class Login:
         return _SECURE if self._secure() else _PLAIN
 
     def facts_of(self, credential: Credential, credentials: Credentials) -> LoginFacts:
-        """What a session that is begun with this credential keeps of it."""
+        """The facts that a session with this credential stores."""
         identity, expiry = credential.identity, credential.expiry
         paths = credentials.required_claims
         found = {path: claim_at(identity.claims, path) for path in paths}
@@ -106,13 +106,13 @@ class Login:
         )
 
     async def new_code(self, who: str, facts: LoginFacts) -> str:
-        """A code that logs somebody in once, within a quarter of an hour, at every gateway that shares the store."""
+        """A code for one login within 15 minutes, at any gateway on the store."""
         code, kept = self._code_for(who, facts)
         await self._store.keep_identity_record(kept)
         return code
 
     def printed_code(self, who: str) -> str:
-        """The same for a person who reads it at a terminal: it is good in a moment."""
+        """A code for the terminal; it is stored in the background."""
         code, kept = self._code_for(who, NO_FACTS)
         self._store.note_identity_record(kept)
         return code
@@ -122,7 +122,7 @@ class Login:
         return code, IdentityRecord(LOGIN_CODE, _fingerprint(code), who, until_ms, msgspec.json.encode(facts))
 
     async def redeem(self, code: str, credentials: Credentials) -> Credential | None:
-        """Of two requests with the same code, to whichever gateway, one succeeds: the one that removes the record."""
+        """The credential of a code. Of two requests with one code, only the one that deletes the record succeeds."""
         name = _fingerprint(code)
         known = await self._store.find_identity_record(LOGIN_CODE, name)
         if known is None or not await self._store.forget_identity_record(LOGIN_CODE, name):
@@ -135,7 +135,7 @@ class Login:
         return _credential(who, facts, credentials, until)
 
     async def begin(self, who: Approver, authenticated_at: int | None, facts: LoginFacts) -> bytes:
-        """The header that begins a session of somebody who proved who they are at that time."""
+        """The cookie header of a new session of a person who authenticated at that time."""
         now_ms = self._store.now_ms()
         until_ms = min(now_ms + SESSION_S * 1000, facts.until_ms or now_ms + SESSION_S * 1000)
         session = _Session(who.id, until_ms // 1000, secrets.token_urlsafe(16))
@@ -147,7 +147,7 @@ class Login:
         return self._header(value, SESSION_S)
 
     async def end(self, cookie: str | None, *, everywhere: bool = False) -> bytes:
-        """The session is over, for whoever has a copy of its cookie too; the header makes the browser forget it."""
+        """End the session, also for copies of its cookie; the returned header deletes the cookie."""
         session = self._session(cookie)
         if session is not None:
             entry = AuditEntry(0, "logged_out", session.who, kind="session", reason="everywhere" if everywhere else "")
@@ -159,13 +159,13 @@ class Login:
         return self._header("", 0)
 
     def pending_cookie(self, pending: PendingLogin) -> bytes:
-        """Another gateway may finish the login, so its time is that of the store's clock."""
+        """The cookie of a login in progress, with the store's time: another gateway may finish it."""
         payload = msgspec.json.encode(msgspec.structs.replace(pending, at=self._store.now_ms() // 1000))
         value = _b64(payload) + "." + _b64(self._sign(b"login", payload))
         return self._login_header(value, LOGIN_WITHIN_S)
 
     def pending(self, cookie: str | None) -> PendingLogin | None:
-        """The login that this browser began a short while ago."""
+        """The login in progress of this browser, unless it has expired."""
         payload = self._payload(cookie, b"login")
         if payload is None:
             return None
@@ -206,8 +206,7 @@ class Login:
         return _Connecting(self)
 
     async def session(self, cookie: str, credentials: Credentials) -> Credential | None:
-        """The credential behind a session cookie, if it is ours, its session is not over, and the person may still do what they
-        could."""
+        """The credential of a session cookie, if it is valid and the person's roles have not changed."""
         return await self.credential(self._session(cookie), credentials)
 
     async def connecting_session(self, cookie: str, credentials: Credentials) -> Credential | None:
@@ -232,7 +231,7 @@ class Login:
             return None
 
     def _expiry(self, at_ms: int) -> clock.Expiry:
-        """A moment of the store's clock."""
+        """An expiry by the store's clock."""
         return clock.Expiry(clock.wall() + (at_ms - self._store.now_ms()) / 1000)
 
     def _session(self, cookie: str | None, purpose: bytes = b"session") -> _Session | None:
@@ -245,7 +244,7 @@ class Login:
             return None
 
     def form_token(self, cookie: str | None) -> str:
-        """What a form must repeat: only a page of ours can know it."""
+        """The token that a form must contain; only pages of ours have it."""
         return _b64(self._sign(b"form", (cookie or "").encode("ascii", "replace")))
 
     def good_form(self, cookie: str | None, token: str | None) -> bool:

@@ -1,4 +1,4 @@
-"""The operator's passphrase: what approving needs besides the operator's token, where one was set. Guesses are limited."""
+"""The operator's passphrase, which approving may require in addition to the token. Wrong guesses are limited."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Passphrase:
         except TooManyAttempts:
             return False
         with begun as attempt:
-            # Stretching takes tens of milliseconds on purpose.
+            # Key stretching takes tens of milliseconds by design.
             fits = await asyncio.to_thread(self._fits, given[:1024])
             if fits:
                 attempt.passed()

@@ -28,17 +28,17 @@ from taskgate.ports.store_answers import TaskQuestion
 
 TASKS_A_PAGE: Final = 20
 LARGE_PAGE: Final = 4 << 20
-"""A page with more bytes of results ends early."""
+"""A page ends early when its results exceed this size."""
 ROWS_A_PAGE: Final = 500
 _ERASE: Final = closed_object(("principal",), principal=TEXT, cancel={"type": "boolean"})
 _PAGE: Final = closed_object(("rows", "next"), rows=ROWS, next={"type": ["string", "null"]})
 _QUERY: Final = {"principal": "name of the principal", "after": "start of the next page, from `next`"}
-_NOBODY: Final = f"Send the name of a principal; {ANONYMOUS!r} is not one."
+_INVALID_PRINCIPAL: Final = f"Send the name of a principal; {ANONYMOUS!r} is not one."
 _encode: Final = msgspec.json.Encoder().encode
 
 Rows = list[dict[str, Any]]
 Part = Callable[[str, str], Awaitable[tuple[Rows, str | None]]]
-"""Some rows of a principal from a place on, and where to go on; None at the end."""
+"""Rows of a principal from a position, and the next position; None at the end."""
 
 
 class DataApi:
@@ -123,7 +123,7 @@ class DataApi:
         return [row], len(task.arguments) + len(result or b"")
 
     async def _events(self, principal: str, rest: str) -> tuple[Rows, str | None]:
-        """One stream a page."""
+        """One event stream per page."""
         streams = [stream for stream in sorted(await self._store.streams_of(principal)) if stream > rest]
         if not streams:
             return [], None
@@ -162,7 +162,7 @@ class DataApi:
         return [{"kind": "usage", **msgspec.structs.asdict(row)} for row in every if row.principal == principal], None
 
     async def _identity(self, principal: str, _rest: str) -> tuple[Rows, str | None]:
-        """Sessions and accounts without what would let anybody use them."""
+        """Sessions and accounts, without secrets."""
         rows: Rows = []
         for record in await self._store.identity_records_of(principal):
             known = b"null" if record.kind == CONSOLE_SESSION else record.body or b"null"
@@ -171,11 +171,11 @@ class DataApi:
         return rows + [{"kind": "account", "server": name, **row} for name, row in accounts.items()], None
 
     async def _erase(self, visit: Visit) -> Answer:
-        said = visit.request.json()
-        cancel = said.get("cancel", False)
-        if set(said) - {"principal", "cancel"} or type(cancel) is not bool:
+        body = visit.request.json()
+        cancel = body.get("cancel", False)
+        if set(body) - {"principal", "cancel"} or type(cancel) is not bool:
             raise ValueError('send "principal" and optionally "cancel": true')
-        principal = _principal(visit, said.get("principal"))
+        principal = _principal(visit, body.get("principal"))
         by = visit.who.id
         entry = AuditEntry(0, "data_erased", principal, kind="data", decision="erased", reason=f"by {by}")
         done = await self._store.erase(principal, REVOKED, entry)
@@ -206,7 +206,7 @@ class DataApi:
 
 def _principal(visit: Visit, name: object) -> str:
     if type(name) is not str or not name or name == ANONYMOUS or not visit.who.reaches(name):
-        raise ValueError(_NOBODY)
+        raise ValueError(_INVALID_PRINCIPAL)
     return name
 
 

@@ -22,7 +22,7 @@ from taskgate.ports.store import RecordedPage
 from taskgate.ports.store_answers import TaskFilter, TaskPage
 
 MOST_PAGES: Final = 20
-"""So many pages of everybody's are looked through for one page of a tenant's; the next page goes on from there."""
+"""Maximum number of pages that are filtered for one page of a tenant; the next page continues from there."""
 
 
 class Records:
@@ -40,16 +40,16 @@ class Records:
     async def tasks(
         self, who: Approver, wanted: TaskFilter, *, only: str | None, after: str | None = None, limit: int = 50
     ) -> TaskPage:
-        """`only` is whose tasks they may see at most, or None for everybody's of their tenant."""
+        """`only` is the one principal whose tasks they may see, or None for all principals of their tenant."""
         if only is not None and wanted.principal not in (None, only):
             return TaskPage((), None)
         within = msgspec.structs.replace(wanted, principal=only or wanted.principal, tenant=tenant_of(who.id) or None)
         return await self._store.find_tasks(within, after=after, limit=limit)
 
     async def ended_badly(self, who: Approver, since_ms: int, *, only: str | None, limit: int) -> tuple[Task, ...]:
-        """What ended without a result since then, the last first."""
-        whose = TaskFilter(principal=only, tenant=tenant_of(who.id) or None)
-        return await self._store.ended_badly(whose, since_ms, limit)
+        """Tasks that ended without a result since then, newest first."""
+        visible = TaskFilter(principal=only, tenant=tenant_of(who.id) or None)
+        return await self._store.ended_badly(visible, since_ms, limit)
 
     async def held(self, who: Approver, approval_id: str) -> HeldCall | None:
         held = await self._store.held(approval_id)
@@ -68,7 +68,7 @@ class Records:
         return HeldPage(tuple(found), after)
 
     async def pending_count(self, who: Approver) -> int:
-        """How many approvals wait, for people of a tenant up to a thousand."""
+        """The number of open approvals; for people of a tenant, counted up to a thousand."""
         if not tenant_of(who.id):
             return await self._store.pending_count()
         return len((await self.held_page(who, limit=1_000)).held)
@@ -86,7 +86,7 @@ class Records:
         return tuple(row for row in await self._store.usage(first, last) if who.may_see_data_of(row.principal))
 
     async def audit_rows(self, who: Approver, after: int, limit: int) -> tuple[list[Row], int]:
-        """Rows of so many that follow, and the number of the last that was looked at."""
+        """The visible ones of the next rows, and the number of the last row that was read."""
         rows = await self._store.audit_rows(after, limit)
         return [row for row in rows if who.reaches(row.entry.principal)], rows[-1].number if rows else after
 
@@ -98,7 +98,7 @@ class Records:
         return [span for span in self._gateway.waterfall.latest() if who.reaches(span.caller)]
 
     async def accounts(self, who: Approver, server: str) -> list[dict[str, Any]] | None:
-        """Accounts at a server; the one that all share is no tenant's."""
+        """Accounts at a server; the shared account belongs to no tenant."""
         listed = await self._gateway.accounts.accounts(server)
         return None if listed is None else [row for row in listed if who.reaches(row["principal"] or "")]
 
@@ -114,12 +114,12 @@ class Records:
         return self._gateway.plan.value.governing.login_of(principal) is not None
 
     async def note_account(self, event: str, who: Approver, server: str, principal: str) -> None:
-        """Put on record who connected or disconnected whose account."""
+        """Record in the audit log that an account was connected or disconnected."""
         entry = AuditEntry(0, event, who.id, server=server, kind="account", reason=principal or "shared")
         await self._store.record_now(entry)
 
     def has_scope(self, who: Approver, name: str) -> bool:
-        """Scopes of the configuration are everybody's; one that was handed over is of the tenant of who did."""
+        """Configured scopes are visible to all; a temporary scope to the tenant of its creator."""
         handed = self._gateway.temporary_scopes.find(name)
         return self._gateway.has_scope(name) and (handed is None or who.reaches(handed.created_by))
 

@@ -97,9 +97,7 @@ class Route(DeclaredRoute):
         # `super()` without arguments does not work in a class with slots.
         DeclaredRoute.__post_init__(self)
         if (self.access is Access.CALL) != (self.scope is not None):
-            raise ValueError(
-                f"{self.method} {self.path}: a route of class call, and no other, says which scope is called in"
-            )
+            raise ValueError(f"{self.method} {self.path}: a route of class call, and no other, needs `scope`")
 
     def named_scope(self, request: WebRequest) -> str:
         """The scope that a request names; empty if it names none or its body is invalid, which the handler reports."""

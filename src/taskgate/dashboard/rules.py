@@ -30,13 +30,13 @@ if TYPE_CHECKING:
 
 
 HITS_FROM: Final = 5_000
-"""So many of the latest recorded calls are looked at to say which rule hit."""
+"""Number of recent recorded calls that are counted by rule."""
 _PAGE: Final = 500
 _APPROVALS: Final = 1_000
 
 
 class Rules:
-    """What the page and the API both need."""
+    """Rules in force, rehearsals and suggestions."""
 
     def __init__(self, gateway: ConsoleServices, records: Records, configuration: Configuration) -> None:
         self._gateway = gateway
@@ -53,7 +53,7 @@ class Rules:
         return self.plan.governing.record is not None
 
     async def in_force(self, who: Approver) -> list[dict[str, Any]]:
-        """The rules in order, with how many of the latest recorded calls each decided."""
+        """The rules in order, with the number of recent recorded calls that each decided."""
         last = await self._store.last_recorded_call()
         hits: Counter[str] = Counter()
         page = RecordedPage((), max(0, last - HITS_FROM))
@@ -79,7 +79,7 @@ class Rules:
             if page.after is None:
                 return found
             after = page.after
-            # Whoever calls meanwhile has its turn.
+            # Let other requests run.
             await clock.sleep(0)
 
     async def suggestions(self, who: Approver) -> tuple[Suggestion, ...]:

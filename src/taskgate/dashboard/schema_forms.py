@@ -45,11 +45,11 @@ class Field:
 class Form:
     fields: tuple[Field, ...]
     left_out: int
-    """So many fields are not shown."""
+    """Number of fields that are not shown."""
 
 
 class BadForm(ValueError):
-    """What somebody filled in cannot be read as what was asked for."""
+    """A submitted value does not match its field."""
 
 
 def form_of(schema: Any) -> Form:
@@ -84,7 +84,7 @@ def _field(name: str, about: Any, required: bool) -> Field:
 
 
 def _options(about: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
-    """(value, label) of each thing that can be chosen: plain or titled, one or several."""
+    """Value and label of each option of a single or multiple choice."""
     items = about.get("items")
     source = items if about.get("type") == "array" and type(items) is dict else about
     if about.get("type") == "array" and source is about:
@@ -100,7 +100,7 @@ def _options(about: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
 
 
 def filled_in(schema: Any, sent: Mapping[str, list[str]]) -> dict[str, Any]:
-    """The object that a form stands for. Empty fields that nobody needs are left out. Raises BadForm."""
+    """The object that a submitted form describes, without empty optional fields. Raises BadForm."""
     whole = (sent.get(WHOLE) or [""])[0].strip()
     if whole:
         return _object(whole)
@@ -147,7 +147,7 @@ def _value(one: Field, text: str) -> Any:
 
 
 def form_values(visit: Visit) -> dict[str, list[str]]:
-    """Every value of every field, for forms where several can be chosen."""
+    """All values of each field, for forms with multiple choices."""
     try:
         text = visit.request.body.decode("utf-8", "replace")
         return parse_qs(text, keep_blank_values=True, max_num_fields=MOST_FORM_FIELDS)

@@ -35,7 +35,7 @@ class Servers:
         self._configuration = configuration
 
     def rows(self, who: Approver) -> list[dict[str, Any]]:
-        """Every server with how quickly it answered lately, and whether it is drained."""
+        """Every server with recent latencies, and whether it is drained."""
         took = self._latencies(who)
         drained = self._gateway.reload.drained
         return [
@@ -44,7 +44,7 @@ class Servers:
         ]
 
     def _hidden(self, row: dict[str, Any]) -> dict[str, Any]:
-        """Complaints of servers and about them quote commands and addresses, which may hold secrets."""
+        """Errors and stderr may contain secrets from commands and addresses, which are redacted."""
         hide, error = self._configuration.hidden, row["last_error"]
         return {**row, "last_error": error and hide(error), "stderr": [hide(line) for line in row["stderr"]]}
 
@@ -77,8 +77,10 @@ class Servers:
         }
 
     def _lists(self, name: str) -> dict[str, Any]:
-        said = dict(self._gateway.catalogs.report(name))
-        return {**said, "problem": self._configuration.hidden(str(said["problem"]))} if "problem" in said else said
+        report = dict(self._gateway.catalogs.report(name))
+        if "problem" in report:
+            report["problem"] = self._configuration.hidden(str(report["problem"]))
+        return report
 
     def _tools(self, name: str) -> list[dict[str, Any]]:
         offer = self._gateway.catalogs.offer(name)
@@ -99,7 +101,7 @@ class Servers:
         return self._records.may_connect(who, "")
 
     async def do(self, name: str, action: str, by: str) -> str | None:
-        """What went wrong, or None. Raises KeyError for a server that is not there."""
+        """Run an action; the error text, or None. Raises KeyError for an unknown server."""
         upstream = self._gateway.upstreams.value.get(name)
         if upstream is None:
             raise KeyError(name)
@@ -180,14 +182,14 @@ class Servers:
             raise ValueError("the body must be an empty object")
         name = visit.values["name"]
         try:
-            wrong = await self.do(name, action, visit.who.id)
+            error = await self.do(name, action, visit.who.id)
         except KeyError:
             return problem(404, _NO_SUCH_SERVER)
-        return json_answer({"name": name, "done": ACTIONS[action]}) if wrong is None else problem(502, wrong)
+        return json_answer({"name": name, "done": ACTIONS[action]}) if error is None else problem(502, error)
 
 
 def _latency(took: list[float] | tuple[float, ...]) -> dict[str, Any]:
-    """Of the latest calls, in milliseconds."""
+    """Percentiles of recent calls, in milliseconds."""
     if not took:
         return {"calls": 0, "p50_ms": None, "p99_ms": None}
     ordered = sorted(took)

@@ -26,11 +26,11 @@ EXCERPT: Final = 4_000
 MOST_SHOWN: Final = 1_000_000
 _FILTERS: Final = ("state", "server", "tool", "caller", "scope", "since", "until", "text")
 _STATUS: Final = {
-    TaskState.QUEUED: "queued",
-    TaskState.AWAITING_APPROVAL: "waiting for approval",
-    TaskState.APPROVED: "approved; runs when the caller polls the task",
-    TaskState.RUNNING: "waiting for the server",
-    TaskState.INPUT_REQUIRED: "waiting for input",
+    TaskState.QUEUED: "Queued",
+    TaskState.AWAITING_APPROVAL: "Waiting for approval",
+    TaskState.APPROVED: "Approved; runs when the caller polls the task",
+    TaskState.RUNNING: "Waiting for the server",
+    TaskState.INPUT_REQUIRED: "Waiting for input",
 }
 
 

@@ -9,12 +9,12 @@ from taskgate.core.governance.card import show_json
 
 
 def clear(text: object) -> str:
-    """Foreign text for one line: everything invisible or deceiving is an escape."""
+    """Text from callers and servers for one line: invisible and misleading characters are escaped."""
     return show_json(str(text))[1:-1].replace('\\"', '"').replace("\\\\", "\\")
 
 
 def moment(ms: float | str | None) -> str:
-    """A time as the attribute of a `time` element has it; pages show it in the reader's own zone."""
+    """A time for the attribute `datetime`; the script shows it in the user's time zone."""
     if ms is None or isinstance(ms, str):
         return ms or ""
     return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,5 +1,4 @@
-"""The page Try: pick a tool of a scope, fill in a form made from its schema, call it as yourself, and see the answer or the task
-that the call became."""
+"""The page Try: choose a tool of a scope, fill in a form generated from its schema, and call it as yourself."""
 
 from __future__ import annotations
 
@@ -21,11 +20,11 @@ from taskgate.dashboard.web import Answer, redirect
 FIRST_LOOK: Final = 20_000
 LONGEST_TEXT: Final = 300
 _LIKE: Final = {"fast": ("list_files", "read_file"), "slow": ("slow_report",), "dangerous": ("delete_file",)}
-"""Tools of the demo server that the first visit proposes, by what they show."""
+"""Tools of the demo server that the welcome text links to, by what they demonstrate."""
 
 
 def shown_reply(reply: Mapping[str, Any], limit: int = FIRST_LOOK) -> dict[str, Any]:
-    """The answer for a page."""
+    """The reply of a call for the page."""
     is_error = "error" in reply or (type(reply.get("result")) is dict and reply["result"].get("isError") is True)
     text = excerpt(show_json(reply.get("error", reply.get("result"))), limit)
     return {"is_error": is_error, "text": text.text, "left_out": text.left_out}
@@ -106,8 +105,8 @@ class TryPages:
 
 
 def _text(tool: dict[str, Any]) -> str:
-    said = tool.get("description")
-    return clear(said[:LONGEST_TEXT]) if type(said) is str else ""
+    text = tool.get("description")
+    return clear(text[:LONGEST_TEXT]) if type(text) is str else ""
 
 
 def _proposed(tools: list[dict[str, Any]], like: str | None) -> str | None:

@@ -30,7 +30,7 @@ class Usage:
         self._records = records
 
     async def rows(self, visit: Visit) -> tuple[list[UsageRow], int, str]:
-        """What was asked for; who may not see everybody's usage sees their own."""
+        """Usage by the query parameters: of all callers with the permission `see`, otherwise of this person."""
         days = _days(visit.parameter("days"))
         by = visit.parameter("by") or GROUPINGS[0]
         now = self._records.now_ms()
@@ -60,7 +60,7 @@ class Usage:
         return json_answer([usage_row(row) for row in rows])
 
     async def _metrics(self, visit: Visit) -> Answer:
-        """Of today, so they begin anew at midnight in UTC, which collectors take for a restart."""
+        """Metrics of today: they restart at midnight UTC, which collectors treat as a counter reset."""
         today = day_of(self._records.now_ms())
         rows = await self._records.usage(visit.who, today, today)
         by = tuple(part.strip() for part in (visit.parameter("by") or _LABELS).split(","))

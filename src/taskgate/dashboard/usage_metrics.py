@@ -27,8 +27,8 @@ _FAMILIES: Final = (
 
 
 def as_metrics(rows: Iterable[UsageRow], by: tuple[str, ...], most: int = MOST_SERIES) -> str:
-    """In the text form of Prometheus, with what was added up by as labels. The rows with the most calls have labels of their own,
-    so many of them; the rest is one row under `(others)`, so that a crowd of callers cannot flood who collects them.
+    """Prometheus text with the grouping as labels. The rows with the most calls get their own labels, up to `most`; the rest is
+    summed as `(others)`, so that many callers cannot flood the collector.
     """
     ordered = summed(rows, by)
     ordered.sort(key=lambda row: -row.calls)

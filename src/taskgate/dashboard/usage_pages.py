@@ -49,7 +49,7 @@ class UsagePages:
             choices=[(choice, _address("/usage", {**asked, "by": choice})) for choice in GROUPINGS],
             spans=[(count, _address("/usage", {**asked, "days": str(count)})) for count in (1, 7, 30, 365)],
             csv=_address("/api/v1/usage", {**asked, "format": "csv"}),
-            everybody=visit.who.may(Permission.SEE),
+            all_callers=visit.who.may(Permission.SEE),
         )
 
 

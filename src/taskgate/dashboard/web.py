@@ -1,6 +1,6 @@
-"""The little HTTP that the pages and the API need: one request as a value, one answer as a value, and a stream of events.
+"""Requests and replies of the console and the API as values, and event streams.
 
-No framework: a handful of routes does not pay for one, and what is here is loaded only when somebody opens a page.
+A framework would cost more than it saves for these routes; this module is loaded with the first request to the console.
 """
 
 from __future__ import annotations
@@ -67,10 +67,10 @@ class WebRequest:
     query: Mapping[str, str]
     headers: Mapping[bytes, bytes]
     came: HttpProof
-    """Its `Authorization` header or certificate, and where it came from."""
+    """Its `Authorization` header or certificate, and its origin."""
     body: bytes = b""
     locked: bool = False
-    """Whether an approval needs the operator's passphrase besides."""
+    """Whether approving also requires the operator's passphrase."""
     raw_query: str = ""
 
     @property
@@ -98,7 +98,7 @@ class WebRequest:
 
 
 def read_json(text: bytes) -> Any:
-    """JSON from outside, by the same strict reader and limits as MCP messages. Raises MalformedJson."""
+    """Parse untrusted JSON with the strictness and limits of MCP messages. Raises MalformedJson."""
     return wire.parse_strictly(text, wire.MAX_DEPTH, wire.MAX_NODES)
 
 
@@ -112,11 +112,11 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class EventAnswer:
-    """A stream of ready frames."""
+    """An event stream of encoded frames."""
 
     frames: AsyncGenerator[bytes]
     over: Callable[[], None] | None = None
-    """Called once, when the stream has ended or was never begun."""
+    """Called once when the stream has ended or was never started."""
 
 
 def json_answer(value: Any, status: int = 200, headers: tuple[tuple[bytes, bytes], ...] = ()) -> Answer:
@@ -128,11 +128,11 @@ def problem(status: int, text: str) -> Answer:
 
 
 def limit_of(request: WebRequest) -> int:
-    """How many rows a page of a list may have."""
-    asked = request.query.get("limit", str(PAGE))
-    if not (asked.isascii() and asked.isdigit()) or len(asked) > 9 or not 0 < int(asked) <= LONGEST_PAGE:
+    """The maximum number of rows of one page. Raises ValueError."""
+    limit = request.query.get("limit", str(PAGE))
+    if not (limit.isascii() and limit.isdigit()) or len(limit) > 9 or not 0 < int(limit) <= LONGEST_PAGE:
         raise ValueError(f"limit must be a whole number from 1 to {LONGEST_PAGE}")
-    return int(asked)
+    return int(limit)
 
 
 def redirect(where: str, *headers: tuple[bytes, bytes]) -> Answer:
@@ -166,7 +166,7 @@ async def read_request(scope: Scope, receive: Receive) -> WebRequest:
 
 
 async def send_stream(stream: OpenStream, answer: EventAnswer) -> None:
-    """Until the frames, the credential or the connection end."""
+    """Send frames until they, the credential or the connection end."""
     headers = [(b"content-type", b"text/event-stream"), *SAFE, _NOT_KEPT]
     try:
         async with aclosing(answer.frames) as frames:
@@ -202,6 +202,6 @@ def _first(text: str) -> dict[str, str]:
 
 
 def with_query(path: str, asked: Mapping[str, str | None], **changed: str | None) -> str:
-    """An address with these parameters, some of them changed; those without a value are left out."""
+    """An address with these query parameters, some of them changed; empty ones are omitted."""
     wanted = {key: value for key, value in {**asked, **changed}.items() if value}
     return f"{path}?{urlencode(wanted)}" if wanted else path

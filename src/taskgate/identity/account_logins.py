@@ -213,11 +213,11 @@ class AccountLogins:
         ways = ("none", "client_secret_basic", "client_secret_post")
         method = next((way for way in ways if way in authority.auth_methods), "client_secret_basic")
         body = {**self._described(), "redirect_uris": [redirect_uri], "token_endpoint_auth_method": method}
-        said = await documents.post_json(authority.registration_endpoint, authority.issuer, body)
-        secret = said.get("client_secret")
-        method = str(said.get("token_endpoint_auth_method") or method)
+        reply = await documents.post_json(authority.registration_endpoint, authority.issuer, body)
+        secret = reply.get("client_secret")
+        method = str(reply.get("token_endpoint_auth_method") or method)
         client = _Client(
-            str(said.get("client_id") or ""),
+            str(reply.get("client_id") or ""),
             secret if isinstance(secret, str) and method != "none" else None,
             method == "client_secret_post",
         )
@@ -260,12 +260,12 @@ class AccountLogins:
         proof = client_proof(form, login.client_id, login.client_secret, secret_in_form=login.secret_in_form)
         documents = self._documents(self._servers[login.server])
         try:
-            said = await documents.post_form(login.token_endpoint, login.issuer, form, proof)
+            reply = await documents.post_form(login.token_endpoint, login.issuer, form, proof)
         except IssuerRefused as refusal:
             raise AccountLoginRefused(f"{login.issuer} rejected the code: {refusal.error}.") from None
         except IssuerUnavailable as fault:
             raise AccountLoginRefused(f"The login failed: {fault}.") from None
-        made = login_in(said, login.issuer, login.client_id, login.client_secret, login.scope)
+        made = login_in(reply, login.issuer, login.client_id, login.client_secret, login.scope)
         made = replace(made, secret_in_form=login.secret_in_form)
         await asyncio.to_thread(self._logins.keep, login.server, made, login.principal)
         connected = self._waiting.pop((login.server, login.principal), None)
@@ -324,13 +324,13 @@ def account_row(principal: str, login: Login) -> dict[str, Any]:
     }
 
 
-def login_in(said: Mapping[str, Any], issuer: str, client_id: str, secret: str | None, scope: str | None) -> Login:
+def login_in(reply: Mapping[str, Any], issuer: str, client_id: str, secret: str | None, scope: str | None) -> Login:
     """The login in an issuer's token response. Raises AccountLoginRefused."""
-    token, life, refresh = said.get("access_token"), said.get("expires_in"), said.get("refresh_token")
+    token, life, refresh = reply.get("access_token"), reply.get("expires_in"), reply.get("refresh_token")
     if not isinstance(token, str) or not token.isascii() or not token.isprintable() or " " in token:
         raise AccountLoginRefused(f"{issuer} returned no valid token.")
     timed = isinstance(life, (int, float)) and not isinstance(life, bool) and 0 < life < 10**9
-    granted = said.get("scope")
+    granted = reply.get("scope")
     return Login(
         issuer,
         client_id,

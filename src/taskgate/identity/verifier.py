@@ -98,7 +98,7 @@ class Verifier:
                 identity, expires = identity_in(token.claims, issuer.rules, clock.wall())
                 return Credential(identity, clock.Expiry(expires))
         if self._introspection is None:
-            raise TokenRefused("it was issued by somebody else" if looks_signed(credential) else "it is not known")
+            raise TokenRefused("it was issued by another issuer" if looks_signed(credential) else "it is not known")
         return await introspect(credential, self._introspection, self._documents)
 
 
