@@ -174,7 +174,7 @@ async def test_waiting_for_activity_wakes_for_a_question_and_for_the_end_of_a_ta
     assert kinds.count("elicitation_request") == 1
     assert kinds.count("task_completed") == 1
     result = await task_result(any_caller, promoted["proxy_task"]["task_id"])
-    assert "rather not say" in result["content"][0]["text"]
+    assert "No name given" in result["content"][0]["text"]
 
 
 async def test_nothing_new_is_a_timeout_with_empty_lists(caller: Caller) -> None:
@@ -290,7 +290,7 @@ async def test_a_caller_of_tools_can_read_the_gateways_own_resources(caller: Cal
         ("respond_to_elicitation", {"request_id": "x", "action": "accept"}, "get_elicitations shows"),
         ("respond_to_sampling", {"request_id": "x", "content": "a", "model": "m"}, "get_sampling_requests shows"),
         ("cancel_sampling_request", {"request_id": "x"}, "get_sampling_requests shows"),
-        ("read_resource", {"server": "nowhere", "uri": "x"}, "list_servers shows"),
+        ("read_resource", {"server": "nowhere", "uri": "x"}, "list_servers returns"),
         ("get_prompt", {"server": "files", "name": "x"}, "list_prompts shows"),
         ("delete_timer", {"timer_id": "x"}, "list_timers shows"),
         ("set_timer", {"duration_ms": 0, "message": "x"}, "from 1 to"),

@@ -155,7 +155,7 @@ async def test_idle_gateway_ends_and_restarts_on_demand(tmp_path: Path) -> None:
         await client.hang_up()
         await gone(first)
         assert made.records() == []
-        assert "nobody needs this gateway any more" in made.log()
+        assert "gateway is idle and stops" in made.log()
         again = await made.client()
         assert await mirrored(again, 1, "back") == "back"
 

@@ -85,7 +85,7 @@ BAD = [
 
 @pytest.mark.parametrize(("url", "why"), BAD)
 async def test_a_bad_address_is_never_shown(gateway: Gateway, url: str, why: str) -> None:
-    said = f"The server gave an address that cannot be used: {why}."
+    said = f"The server sent a URL that cannot be used: {why}."
     async with session(gateway, URL) as caller:
         error = (await caller.told("open_url", {"url": url}))["error"]
         assert (error["code"], error["data"]["error_type"], error["message"]) == (-32602, "unsafe_url", said)
@@ -94,7 +94,7 @@ async def test_a_bad_address_is_never_shown(gateway: Gateway, url: str, why: str
 
 @pytest.mark.parametrize(("url", "why"), BAD[:6])
 async def test_a_bad_address_in_an_error_or_a_result_is_not_shown_either(gateway: Gateway, url: str, why: str) -> None:
-    said = f"The server gave an address that cannot be used: {why}."
+    said = f"The server sent a URL that cannot be used: {why}."
     async with session(gateway, URL) as caller:
         result = await caller.call("needs_url", {"url": url})
         assert (result["isError"], result["content"][0]["text"]) == (True, said)
@@ -177,7 +177,7 @@ async def test_a_good_address_in_a_task_reaches_the_caller(gateway: Gateway) -> 
 
 @pytest.mark.parametrize(("url", "why"), BAD[:8])
 async def test_a_bad_address_in_a_task_is_never_shown(gateway: Gateway, url: str, why: str) -> None:
-    said = f"The server gave an address that cannot be used: {why}."
+    said = f"The server sent a URL that cannot be used: {why}."
     async with session(gateway, URL, listen=True) as caller:
         error = said_in(await run(caller, "open_url", {"url": url}))["error"]
         assert (error["code"], error["data"]["error_type"], error["message"]) == (-32602, "unsafe_url", said)
@@ -410,7 +410,7 @@ async def test_a_server_that_asks_in_the_list_form_gets_pages_and_hears_what_the
         assert made["url"].startswith(f"{gateway.base}/elicitations/")
         await logged_in(http, gateway, TOKENS["cleo"])
         page = (await http.get(made["url"])).text
-        assert "Server odd" in page
+        assert "odd" in page
         sent = {"form_token": form_token(page), "value": "/srv"}
         assert (await http.post(f"{made['url']}/answer", data=sent)).status_code == 200
         told = [{"type": "url", "name": "folder", "value": "/srv"}]

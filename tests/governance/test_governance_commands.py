@@ -46,7 +46,7 @@ async def test_the_inbox_on_the_command_line(tmp_path: Path) -> None:
         code, out, _ = await run("approvals", "show", row["id"], stage=stage)
         assert "\\u001b[31mred" in out
         assert "\x1b" not in out
-        assert "Hidden from you, but sent: password" in out
+        assert "Redacted here, but sent: password" in out
         assert (await run("approvals", "approve", row["id"], stage=stage, token="wrong"))[0] == 4
         assert (await run("approvals", "show", "ap_00000000000000000000000000", stage=stage))[0] == 8
         code, out, _ = await run("approvals", "approve", row["id"][-8:], "--json", stage=stage)

@@ -118,7 +118,7 @@ NO_FENCE = (_kept("fence of a task"), _kept("fence of a process"))
 STALE_RUNS_CONTINUE = (_mutant("runs that others have taken over", "self._runs.abandon(task_id)", "pass"),)
 """A gateway that looks whose a task is ends its own run before the fence is asked."""
 CLAIM_FROM_THE_LIVING = (_kept("claim from the living"),)
-NO_WAKE_UP = (_mutant("announcement", "connection.execute(_TELL, [CHANNEL, payload])", "pass"),)
+NO_WAKE_UP = (_mutant("announcement", "connection.execute(_NOTIFY, [CHANNEL, payload])", "pass"),)
 NO_POLL = (
     _mutant(
         "poll while nothing comes",

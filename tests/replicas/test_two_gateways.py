@@ -225,7 +225,7 @@ async def test_each_sees_the_other_and_a_difference_of_configuration(tmp_path: P
             while not (notes := [line for line in await doctor_on_gateways(both.b) if line["verdict"] == "note"]):
                 await asyncio.sleep(0.1)
         assert len(notes) == 1
-        assert "another configuration" in notes[0]["fix"]
+        assert "configuration differs" in notes[0]["fix"]
         # A reload changes the digest as a start does.
         both.b.write(both.a.config.read_text().replace(str(both.a.folder), str(both.b.folder)))
         os.kill(both.b.pid, signal.SIGHUP)
