@@ -80,7 +80,7 @@ async def test_a_scope_is_tried_as_a_caller_and_usage_is_looked_at_by_tenant_and
     await browser.until("/readme.txt/.test(document.querySelector('main').textContent)")
     await browser.open(console.base + "/usage")
     await browser.click("a[href*='by=tenant']")
-    assert "by tenant" in await browser.text("main p.dim")
+    assert "by tenant" in await browser.text("main > p.dim")
     csv = "return fetch(document.querySelector('a[href*=csv]').href).then(r => r.text())"
     assert str(await browser.run(csv)).startswith("day,principal,tenant,server,tool,calls")
 

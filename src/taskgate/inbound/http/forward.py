@@ -132,7 +132,9 @@ class Forwarder:
         """
         params = message.params or {}
         tool = params.get("name")
-        keeps = tool in LOCAL_STATE_TOOLS and self._gateway.keeps_for_clients(caller.scope, tool)
+        keeps = (
+            isinstance(tool, str) and tool in LOCAL_STATE_TOOLS and self._gateway.keeps_for_clients(caller.scope, tool)
+        )
         if not keeps and not self._shared.conversations.any_elsewhere:
             return False
         stream = stateless_stream(caller, params)
