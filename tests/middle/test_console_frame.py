@@ -8,6 +8,8 @@ from typing import Any
 
 from tests.seam import Call, Gateway, Upstream, seam, the_loop
 
+from taskgate.dashboard.topics import Topic
+
 TOKENS: dict[str, Any] = {
     "tokens": [
         {"id": name, "sha256": hashlib.sha256(f"{name}-token-0123456789abcdef".encode()).hexdigest(), **roles}
@@ -167,17 +169,17 @@ async def test_the_first_change_is_told_at_once_and_many_pages_are_told_of_a_bur
                 await stream.head()
             await gate.advance(60)
             live = gate.life.dashboard.live
-            live.changed("tasks")
+            live.changed(Topic.TASKS)
             await gate.advance(0.06)
             assert all(len(frames(stream.reply.body)) == 1 for stream in streams)
             for _ in range(1_000):
-                live.changed("tasks")
+                live.changed(Topic.TASKS)
                 await gate.advance(0.01)
             told = {len(frames(stream.reply.body)) for stream in streams}
             assert len(told) == 1
             assert pages * max(told) <= 20 * 10 * 1.1 + 2 * pages
             assert max(told) <= 1 + most * 2
-            live.changed("inbox")
+            live.changed(Topic.INBOX)
             await gate.advance(0.05 * pages + 0.06)
             assert all("inbox" in frames(stream.reply.body)[-1][1] for stream in streams)
 

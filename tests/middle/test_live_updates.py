@@ -10,6 +10,7 @@ from tests.seam import Gateway, seam
 
 from taskgate.core.governance.approver import Approver
 from taskgate.core.identity.roles import Role
+from taskgate.dashboard.topics import Topic
 
 
 @seam
@@ -39,7 +40,7 @@ async def test_change_announced_while_a_frame_is_sent_is_not_lost() -> None:
         try:
             assert await anext(stream.frames) == b"retry: 1000\n\n"
             # The consumer has not asked for the next frame yet: it is still sending this one.
-            live.changed("tasks")
+            live.changed(Topic.TASKS)
             await gate.advance(1)
             assert frames(await anext(stream.frames))[0][1] == ["tasks"]
         finally:
