@@ -23,7 +23,7 @@ from taskgate.core.sampling.choose_model import Model
 from taskgate.core.sampling.read_request import read_request
 from taskgate.core.sampling.request import SamplingRequest
 from taskgate.gateway.plan import Live
-from taskgate.gateway.questions.models import MAX_SHOWN, Models, _question_text
+from taskgate.gateway.questions.model_sampling import MAX_SHOWN, Models, _question_text
 from taskgate.gateway.requests.budgets import Budgets
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(90)]

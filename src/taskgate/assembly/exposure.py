@@ -13,16 +13,16 @@ BANNER = "NO AUTHENTICATION: anybody who can reach this address may call every t
 
 
 def check_exposure(root: GatewayFile, host: str) -> None:
-    """Raises ConfigError for a gateway that would serve strangers without anybody having said so."""
+    """Raises ConfigError if other machines could call without authentication and the configuration does not allow it."""
     if is_loopback(host) or root.requires_identity or root.auth.none:
         return
-    message = f"{host} is reachable from other machines, and nobody would have to say who they are"
+    message = f"{host} is reachable from other machines, and callers would not have to authenticate"
     hint = "`taskgate token new NAME` makes a token for `tokens`; or name an issuer under `auth.jwt`, or write `auth: none`"
     raise ConfigError([Problem("configuration", 0, 0, "listen.host", message, hint)])
 
 
 def is_open_to_strangers(root: GatewayFile, host: str) -> bool:
-    """Whether the banner is due: strangers are served, because somebody spelled it out."""
+    """Whether to print the warning: the configuration allows unauthenticated callers from other machines."""
     return root.auth.none and not is_loopback(host)
 
 

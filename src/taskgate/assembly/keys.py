@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """What proves that somebody is the operator, and what signs what we hand out."""
+    """The operator's credential and the keys that sign what the gateway issues."""
 
     operator_token: str = field(repr=False)
     secret: bytes = field(repr=False)

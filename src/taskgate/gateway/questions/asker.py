@@ -12,7 +12,7 @@ from taskgate.core.questions.question import SAMPLE, Answer, Question, not_suppo
 from taskgate.gateway.plan import Live, Plan
 from taskgate.gateway.questions.activity import Activity
 from taskgate.gateway.questions.inbox import ANSWERABLE
-from taskgate.gateway.questions.models import Models
+from taskgate.gateway.questions.model_sampling import Models
 from taskgate.gateway.questions.url_elicitations import UrlElicitations
 from taskgate.gateway.requests.caller_questions import ask_session
 from taskgate.gateway.requests.request import Request

@@ -16,7 +16,7 @@ from taskgate.core.tasks.transition import InputRequested, InputSettled
 from taskgate.core.wire import raw
 from taskgate.gateway.questions.activity import Activity
 from taskgate.gateway.questions.asker import Asker
-from taskgate.gateway.questions.models import Models
+from taskgate.gateway.questions.model_sampling import Models
 from taskgate.gateway.questions.waiting import Waiting
 from taskgate.gateway.requests.question_round import QuestionRound
 from taskgate.gateway.requests.request import Request

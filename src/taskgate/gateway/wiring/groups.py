@@ -23,7 +23,7 @@ from taskgate.gateway.questions.activity import Activity
 from taskgate.gateway.questions.asker import Asker
 from taskgate.gateway.questions.elicitation_pages import ElicitationPages
 from taskgate.gateway.questions.listed_elicitations import OwnElicitations, ServerElicitations
-from taskgate.gateway.questions.models import Models
+from taskgate.gateway.questions.model_sampling import Models
 from taskgate.gateway.questions.url_elicitations import UrlElicitations
 from taskgate.gateway.scope_record import ScopeRecord
 from taskgate.gateway.tasks.account_questions import AccountQuestions

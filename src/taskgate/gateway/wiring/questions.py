@@ -6,7 +6,7 @@ from taskgate.gateway.questions.activity import Activity
 from taskgate.gateway.questions.asker import Asker
 from taskgate.gateway.questions.elicitation_pages import ElicitationPages
 from taskgate.gateway.questions.listed_elicitations import OwnElicitations, ServerElicitations
-from taskgate.gateway.questions.models import Models, shown_to_operator
+from taskgate.gateway.questions.model_sampling import Models, shown_to_operator
 from taskgate.gateway.questions.url_elicitations import UrlElicitations
 from taskgate.gateway.relay.relay import Relay
 from taskgate.gateway.relay.suspended_calls import SuspendedCalls
