@@ -17,6 +17,7 @@ from tests.harness.programs import run_to_end
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.asyncio(loop_scope="module")]
 APPROVER = "bob-token-0123456789abcdef"
+CALLER = "ann-token-0123456789abcdef"
 CONFIG: dict[str, Any] = {
     "schema": 1,
     "profile": "production",
@@ -24,7 +25,7 @@ CONFIG: dict[str, Any] = {
     "governance": {"rules": [{"match": "read_file", "action": "approve"}]},
     "auth": {"anonymous": "default"},
     "tokens": [
-        {"id": "ann", "sha256": hashlib.sha256(b"ann-token-0123456789abcdef").hexdigest()},
+        {"id": "ann", "sha256": hashlib.sha256(CALLER.encode()).hexdigest()},
         {
             "id": "bob",
             "sha256": hashlib.sha256(APPROVER.encode()).hexdigest(),
@@ -92,7 +93,7 @@ async def test_held_call_names_its_task_its_page_and_a_command_that_works(gatewa
 
 async def test_held_call_of_another_caller_names_the_command_that_approves(gateway: Gateway) -> None:
     words = ("call", "demo__read_file", json.dumps({"name": "no-such-file"}), "--json", "--task")
-    code, out, _ = await run(gateway, *words, token="ann-token-0123456789abcdef")
+    code, out, _ = await run(gateway, *words, token=CALLER)
     assert code == 0
     needed, created = (json.loads(line) for line in out.splitlines())
     assert (needed["event"], needed["taskId"]) == ("approval_needed", created["taskId"])
@@ -101,3 +102,36 @@ async def test_held_call_of_another_caller_names_the_command_that_approves(gatew
     code, _, err = await run(gateway, "tasks", "result", created["taskId"], "--timeout", "0.1")
     assert code == 5, err
     assert (await run(gateway, *approving[1:], token=APPROVER))[0] == 0
+
+
+async def test_grant_is_listed_and_revoked_from_the_command_line(gateway: Gateway) -> None:
+    call = ("call", "demo__read_file", json.dumps({"name": "no-such-file"}), "--json", "--task")
+    _, out, _ = await run(gateway, *call, token=CALLER)
+    approval = json.loads(out.splitlines()[0])["command"].split()[3]
+    granting = ("approvals", "approve", approval, "--grant", "30", "--json")
+    code, out, err = await run(gateway, *granting, token=APPROVER)
+    assert code == 0, err
+    grant_id = json.loads(out)["grant"]["id"]
+
+    code, out, _ = await run(gateway, "grants", "list", "--json")
+    (row,) = [json.loads(line) for line in out.splitlines()]
+    assert (code, row["id"], row["principal"], row["tool"]) == (0, grant_id, "ann", "read_file")
+    code, out, _ = await run(gateway, "grants", "list")
+    assert code == 0
+    assert {grant_id, "ann", "read_file", "any", "bob"} <= set(out.split())
+    code, covered, _ = await run(gateway, *call, token=CALLER)
+    assert "approval_needed" not in covered
+
+    # A caller without a role, an id that does not exist, and an id that is not a grant.
+    assert (await run(gateway, "grants", "revoke", grant_id, token=CALLER))[0] == 4
+    assert (await run(gateway, "grants", "revoke", "gr_" + "0" * 26))[0] == 8
+    assert (await run(gateway, "grants", "revoke", "zzz"))[0] == 8
+    code, out, err = await run(gateway, "grants", "revoke", grant_id[-8:], "--json", token=APPROVER)
+    assert code == 0, err
+    assert (json.loads(out)["id"], json.loads(out)["revoked_by"]) == (grant_id, "bob")
+
+    assert (await run(gateway, "grants", "list"))[:2] == (0, "")
+    code, out, _ = await run(gateway, "grants", "list", "--all", "--json")
+    assert [json.loads(line)["revoked_by"] for line in out.splitlines()] == ["bob"]
+    _, held, _ = await run(gateway, *call, token=CALLER)
+    assert json.loads(held.splitlines()[0])["event"] == "approval_needed"

@@ -32,7 +32,12 @@ COMMANDS: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "Connect your agents": {"import_servers": ("import",), "install": ("install",), "wrap": ("wrap",)},
     "Use tools": {"tools": ("tools",), "call": ("call",), "tasks": ("tasks",)},
-    "Approve and answer": {"approvals": ("approvals",), "pins": ("pins",), "questions": ("questions",)},
+    "Approve and answer": {
+        "approvals": ("approvals",),
+        "grants": ("grants",),
+        "pins": ("pins",),
+        "questions": ("questions",),
+    },
     "Administer": {
         "scopes": ("scopes",),
         "policy": ("policy",),

@@ -82,8 +82,23 @@ class ApprovalsApi:
                 _DECISION,
                 command="taskgate approvals deny {id}",
             ),
-            get("/grants", see, self._grants, "Standing grants.", answer=ROWS, query=_CLOSED_TOO),
-            post("/grants/{id}/revoke", decide, self._revoke, "Revoke a standing grant.", closed_object()),
+            get(
+                "/grants",
+                see,
+                self._grants,
+                "Standing grants.",
+                answer=ROWS,
+                query=_CLOSED_TOO,
+                command="taskgate grants list",
+            ),
+            post(
+                "/grants/{id}/revoke",
+                decide,
+                self._revoke,
+                "Revoke a standing grant.",
+                closed_object(),
+                command="taskgate grants revoke {id}",
+            ),
         )
 
     async def waiting(self, visit: Visit, limit: int) -> tuple[dict[str, Any], str | None]:

@@ -43,7 +43,7 @@ _WHY: Final[Mapping[Refusal, str]] = {
     Refusal.NOT_APPROVED: "This call is not approved.",
     Refusal.NOT_DUE: "It is not due yet.",
 }
-_ANOTHER_APPROVER: Final = "`taskgate token new NAME --role approver` makes a token for one"
+_ANOTHER_APPROVER: Final = "`taskgate tokens new NAME --role approver` creates a token for one"
 
 
 def refused_text(why: Refusal, approval: Approval, who: Approver, page: str) -> str:

@@ -1,0 +1,87 @@
+"""`taskgate grants`: list and revoke standing grants, the approvals that also cover later calls."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any
+
+import typer
+
+from taskgate.cli import printing
+from taskgate.cli.gateway_api import GatewayApi, ask_gateway, print_rows, whole_id
+from taskgate.cli.target import Gateway, Json, Token
+
+GrantId = Annotated[str, typer.Argument(metavar="ID", help="Grant id; its beginning or end is enough.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Put the group of commands on the application."""
+    group = typer.Typer(help="List and revoke standing grants (approvals for a limited time).", no_args_is_help=True)
+    group.command("list")(list_)
+    group.command("revoke")(revoke)
+    app.add_typer(group, name="grants")
+
+
+def list_(
+    everything: Annotated[bool, typer.Option("--all", help="Include expired and revoked grants.")] = False,
+    gateway: Gateway = None,
+    token: Token = None,
+    as_json: Json = False,
+) -> None:
+    """List the grants in force. To create one: taskgate approvals approve ID --grant MINUTES."""
+
+    def work(api: GatewayApi) -> None:
+        nothing = "No grants." if everything else "No grants in force."
+        print_rows(_rows(api, everything), as_json, nothing, _table)
+
+    ask_gateway(work, gateway, token, as_json)
+
+
+def revoke(grant_id: GrantId, gateway: Gateway = None, token: Token = None, as_json: Json = False) -> None:
+    """Revoke a grant. Calls that it covered require approval again; a call that was already sent is not stopped."""
+
+    def work(api: GatewayApi) -> None:
+        full = _full_id(api, grant_id)
+        done = api.post(f"/api/v1/grants/{full}/revoke", {}).value
+        if as_json:
+            print(json.dumps(done, ensure_ascii=False))
+        else:
+            print(
+                printing.clean(f"Revoked {full}: calls of {done['tool']} on {done['server']} require approval again.")
+            )
+
+    ask_gateway(work, gateway, token, as_json)
+
+
+def _rows(api: GatewayApi, everything: bool) -> list[dict[str, Any]]:
+    query = "?all=1" if everything else ""
+    rows: list[dict[str, Any]] = api.get(f"/api/v1/grants{query}").value
+    return rows
+
+
+def _full_id(api: GatewayApi, given: str) -> str:
+    """Return a full id unchanged, or the only grant in force whose id begins or ends with `given`."""
+    if len(given) >= len("gr_") + 26:
+        return given
+    return whole_id([str(row["id"]) for row in _rows(api, False)], given, "grants")
+
+
+def _table(rows: list[dict[str, Any]]) -> None:
+    headings = ("Id", "Tool", "Server", "Caller", "Scope", "Arguments", "Granted by", "Ends")
+    printing.table(headings, [_cells(row) for row in rows])
+
+
+def _cells(row: dict[str, Any]) -> tuple[str, ...]:
+    ends = printing.local_time(row["until"])
+    if row["revoked_at"] is not None:
+        ends = f"revoked {printing.local_time(row['revoked_at'])} by {row['revoked_by']}"
+    return (
+        row["id"],
+        row["tool"],
+        row["server"],
+        row["principal"] or "(all)",
+        row["scope"],
+        "as approved" if row["exact_arguments"] else "any",
+        ", ".join(row["granted_by"]),
+        ends,
+    )
