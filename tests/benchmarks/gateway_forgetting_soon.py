@@ -12,6 +12,6 @@ from taskgate.store.operations import tasks, upkeep
 
 if __name__ == "__main__":
     upkeep.SHOWN_AS_EXPIRED_MS = 20_000  # type: ignore[attr-defined]
-    upkeep.KEY_GOOD_MS = tasks.KEY_GOOD_MS = 40_000  # type: ignore[attr-defined, misc]
+    upkeep.KEY_VALID_MS = tasks.KEY_VALID_MS = 40_000  # type: ignore[attr-defined, misc]
     transaction.KEPT_EVENTS_MS = store_answers.KEPT_EVENTS_MS = 40_000  # type: ignore[attr-defined, misc]
     main()

@@ -104,7 +104,7 @@ async def taken_over(url: str, survivor: PostgresStore) -> None:
         if start == 0:
             first = made[0]
             assert isinstance(first, Change)
-            await dying.intend(first.task.id, byte_hash="b", upstream="u", look=just_go)
+            await dying.intend(first.task.id, byte_hash="b", upstream="u", recheck=just_go)
     await survivor.wakeups.wait(DEAD, 0.01)
     dying.engine.presence.stop_renewing()
     began, count = time.perf_counter(), 0

@@ -201,7 +201,7 @@ async def live(store: SqliteStore, count: int) -> None:
     async def one(number: int) -> None:
         answer = await store.accept(a_call("short-lived"))
         assert isinstance(answer, Change)
-        await store.intend(answer.task.id, byte_hash="b", upstream="reports", look=just_go)
+        await store.intend(answer.task.id, byte_hash="b", upstream="reports", recheck=just_go)
         await store.advance(answer.task.id, ResultReceived(b'{"content":[]}'))
 
     report("accept + intend + finish", *await measure(count, CONCURRENT, one), "-")

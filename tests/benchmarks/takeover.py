@@ -36,7 +36,7 @@ from taskgate.core.ids import new_task_id
 from taskgate.core.tasks.state import TaskState
 from taskgate.core.tasks.task import Attempt, Task
 from taskgate.core.tool_class import ToolClass
-from taskgate.store.operations import rows
+from taskgate.store.operations.task_rows import attempt_columns, task_columns
 from taskgate.store.sealing import Sealing
 from taskgate.store.sqlite.connection import migrate as migrate_sqlite
 from taskgate.store.sqlite.last_known import LastKnown, LifeMark
@@ -84,11 +84,11 @@ Columns = dict[str, Any]
 
 def fill(put: Callable[[str, Iterable[Columns]], None], tasks: list[Task]) -> None:
     sealing = Sealing(())
-    put("tasks", (rows.task_columns(sealing, task) for task in tasks))
+    put("tasks", (task_columns(sealing, task) for task in tasks))
     put("task_calls", ({"task_id": task.id, "arguments": task.arguments, "params_rest": b"{}"} for task in tasks))
     put(
         "attempts",
-        (rows.attempt_columns(task.id, task.last_attempt) for task in tasks if task.last_attempt is not None),
+        (attempt_columns(task.id, task.last_attempt) for task in tasks if task.last_attempt is not None),
     )
 
 

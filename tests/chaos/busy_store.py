@@ -54,7 +54,7 @@ async def live(store: SqliteStore, number: int) -> None:
     call = a_call()
     assert isinstance(await store.accept(call), Change)
     say("accepted", call.id)
-    assert isinstance(await store.intend(call.id, byte_hash="b", upstream="u", look=lambda *_: None), Intended)
+    assert isinstance(await store.intend(call.id, byte_hash="b", upstream="u", recheck=lambda *_: None), Intended)
     say("intended", call.id)
     body = b'"' + secrets.token_hex(15_000 if number % 5 == 0 else 50).encode() + b'"'
     assert isinstance(await store.advance(call.id, ResultReceived(body)), Change)

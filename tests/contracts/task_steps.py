@@ -24,7 +24,7 @@ async def accepted(store: Store, **changes: object) -> Task:
 
 async def dispatched(store: Store, **changes: object) -> Task:
     task = await accepted(store, **changes)
-    answer = await store.intend(task.id, byte_hash="b1", upstream="reports", look=just_go)
+    answer = await store.intend(task.id, byte_hash="b1", upstream="reports", recheck=just_go)
     assert isinstance(answer, Intended)
     return answer.task
 

@@ -100,7 +100,7 @@ async def test_a_decision_moves_the_task_in_the_same_step(store: Store) -> None:
     assert answer.change is not None
     assert answer.change.task.state is TaskState.APPROVED
     assert answer.change.task.approval_deadline_ms == START + 900_000
-    sent = await store.intend(task.id, byte_hash="b", upstream="u", look=just_go)
+    sent = await store.intend(task.id, byte_hash="b", upstream="u", recheck=just_go)
     assert isinstance(sent, Intended)
     held = await store.held(request.id)
     assert held is not None
@@ -139,12 +139,12 @@ async def test_a_denied_task_is_rejected_with_the_reason_and_never_intended(stor
         TaskState.REJECTED,
         "The call was denied: not today",
     )
-    assert not isinstance(await store.intend(task.id, byte_hash="b", upstream="u", look=just_go), Intended)
+    assert not isinstance(await store.intend(task.id, byte_hash="b", upstream="u", recheck=just_go), Intended)
 
 
 async def test_a_task_that_still_waits_is_never_intended(store: Store) -> None:
     task, _ = await waiting(store)
-    assert isinstance(await store.intend(task.id, byte_hash="b", upstream="u", look=just_go), NotPossible)
+    assert isinstance(await store.intend(task.id, byte_hash="b", upstream="u", recheck=just_go), NotPossible)
 
 
 async def test_two_must_agree_and_one_vote_moves_nothing(store: Store) -> None:
@@ -185,7 +185,7 @@ async def test_an_approval_that_ran_out_while_the_person_was_asked_sends_nothing
     await store.advance(task.id, h.InputSettled(("account",)))
     adapter.clock.turn(900_000)
     await store.change_held(request.id, OPS, TimePassed(0))
-    answer = await store.intend(task.id, byte_hash="b", upstream="u", look=just_go)
+    answer = await store.intend(task.id, byte_hash="b", upstream="u", recheck=just_go)
     assert isinstance(answer, ApprovalSpent)
     assert answer.approval.state is State.EXPIRED
 
@@ -195,7 +195,7 @@ async def test_an_approval_is_spent_by_one_run_only(adapter: StoreUnderTest) -> 
     task, request = await waiting(store)
     await decided(store, request, YES)
     adapter.clock.turn(900_000)
-    answer = await store.intend(task.id, byte_hash="b", upstream="u", look=just_go)
+    answer = await store.intend(task.id, byte_hash="b", upstream="u", recheck=just_go)
     assert isinstance(answer, ApprovalSpent)
     assert answer.approval.state is State.EXPIRED
     over = await store.change_held(request.id, OPS, TimePassed(0))
@@ -461,7 +461,7 @@ async def test_an_approval_that_was_spent_elsewhere_sends_nothing(store: Store) 
     spent = await store.change_held(request.id, OPS, CallDispatched(0))
     assert isinstance(spent, Decided)
     assert spent.held.approval.state is State.USED
-    answer = await store.intend(task.id, byte_hash="b1", upstream="reports", look=just_go)
+    answer = await store.intend(task.id, byte_hash="b1", upstream="reports", recheck=just_go)
     assert isinstance(answer, ApprovalSpent)
     after = await store.get(task.id)
     assert after is not None
@@ -471,9 +471,9 @@ async def test_an_approval_that_was_spent_elsewhere_sends_nothing(store: Store) 
 async def test_a_second_attempt_of_the_same_run_needs_no_second_approval(store: Store) -> None:
     task, request = await waiting(store)
     await decided(store, request, YES)
-    first = await store.intend(task.id, byte_hash="b1", upstream="reports", look=just_go)
+    first = await store.intend(task.id, byte_hash="b1", upstream="reports", recheck=just_go)
     assert isinstance(first, Intended)
     assert isinstance(await store.advance(task.id, h.AttemptVoided()), Change)
-    second = await store.intend(task.id, byte_hash="b1", upstream="reports", look=just_go)
+    second = await store.intend(task.id, byte_hash="b1", upstream="reports", recheck=just_go)
     assert isinstance(second, Intended)
     assert second.task.attempts == 2

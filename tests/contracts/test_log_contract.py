@@ -18,7 +18,7 @@ from taskgate.ports.store_answers import Change, Intended
 async def test_every_change_of_state_is_an_event_in_order(store: Store) -> None:
     call = a_call()
     created = await store.accept(call)
-    sent = await store.intend(call.id, byte_hash="b", upstream="u", look=just_go)
+    sent = await store.intend(call.id, byte_hash="b", upstream="u", recheck=just_go)
     await store.advance(call.id, h.Noted("half way"))
     done = await store.advance(call.id, h.ResultReceived(b"{}"))
     page = await store.events_after("carol", 0)
@@ -103,7 +103,7 @@ async def test_the_audit_chain_is_whole_whatever_happens_at_once(store: Store) -
         await store.accept(call, approval=asking(call) if call_number % 3 == 0 else None)
         store.record(AuditEntry(0, "call_forwarded", principal="carol"))
         await store.accept(a_call(id=call.id))
-        await store.intend(call.id, byte_hash="b", upstream="u", look=just_go)
+        await store.intend(call.id, byte_hash="b", upstream="u", recheck=just_go)
         await store.advance(call.id, h.Cancelled())
 
     await asyncio.gather(*(live(number) for number in range(len(calls))))
@@ -138,9 +138,9 @@ async def test_a_failing_write_takes_nothing_from_its_neighbours(store: Store) -
     await asyncio.gather(*(store.accept(call) for call in calls))
     answers = await asyncio.gather(
         *(
-            store.intend(call.id, byte_hash="b", upstream="u", look=explode)
+            store.intend(call.id, byte_hash="b", upstream="u", recheck=explode)
             if number % 2
-            else store.intend(call.id, byte_hash="b", upstream="u", look=just_go)
+            else store.intend(call.id, byte_hash="b", upstream="u", recheck=just_go)
             for number, call in enumerate(calls)
         ),
         return_exceptions=True,

@@ -91,6 +91,6 @@ async def test_restored_store_ends_calls_that_were_never_sent(adapter: StoreUnde
     page = await store.recover_these(partial(ends_at_once, restored=True), [once.id, read.id])
     assert [task.id for task in page.ended] == [once.id]
     assert [task.id for task in page.left] == [read.id]
-    assert isinstance(await store.intend(read.id, byte_hash="b", upstream="u", look=just_go), Intended)
+    assert isinstance(await store.intend(read.id, byte_hash="b", upstream="u", recheck=just_go), Intended)
     assert not isinstance(await store.advance(once.id, h.ResultReceived(b"{}")), Change)
     await store.close()

@@ -82,7 +82,7 @@ async def test_a_key_outlives_its_task_and_then_says_that_the_tool_ran(adapter: 
     store = adapter.open()
     draft = a_call()
     await store.accept(draft, key="k")
-    await store.intend(draft.id, byte_hash="b", upstream="u", look=just_go)
+    await store.intend(draft.id, byte_hash="b", upstream="u", recheck=just_go)
     await store.advance(draft.id, h.ResultReceived(RESULT))
     adapter.clock.turn(600_000)
     gone = ResultGone(draft.id, Executed.YES)
@@ -111,7 +111,7 @@ async def test_a_stale_owners_write_changes_nothing(adapter: StoreUnderTest) -> 
     assert len(await new.claim()) == 1
     stale = StaleOwner(old.ownership)
     assert await old.advance(task.id, h.ResultReceived(RESULT)) == stale
-    assert await old.intend(task.id, byte_hash="b", upstream="u", look=just_go) == stale
+    assert await old.intend(task.id, byte_hash="b", upstream="u", recheck=just_go) == stale
     assert await old.accept(a_call()) == stale
     old.note(task.id, h.Noted("I am still here"))
     old.record(AuditEntry(0, "late"))
@@ -130,9 +130,9 @@ async def test_a_task_of_another_fence_is_out_of_reach_before_it_is_claimed(adap
     task = await accepted(first)
     await first.close()
     second = adapter.open(owner="second")
-    assert await second.intend(task.id, byte_hash="b", upstream="u", look=just_go) == StaleOwner(second.ownership)
+    assert await second.intend(task.id, byte_hash="b", upstream="u", recheck=just_go) == StaleOwner(second.ownership)
     assert len(await second.claim()) == 1
-    assert isinstance(await second.intend(task.id, byte_hash="b", upstream="u", look=just_go), Intended)
+    assert isinstance(await second.intend(task.id, byte_hash="b", upstream="u", recheck=just_go), Intended)
     await second.close()
 
 
@@ -156,7 +156,7 @@ async def test_every_attempt_keeps_the_fence_it_was_made_under(adapter: StoreUnd
     await first.close()
     second = adapter.open()
     await second.claim()
-    again = await second.intend(task.id, byte_hash="b1", upstream="reports", look=just_go)
+    again = await second.intend(task.id, byte_hash="b1", upstream="reports", recheck=just_go)
     assert isinstance(again, Intended)
     assert again.task.last_attempt is not None
     assert (again.task.last_attempt.number, again.task.last_attempt.fence) == (2, second.ownership.fence)

@@ -52,7 +52,7 @@ async def test_an_acknowledged_task_is_there_after_a_restart(adapter: StoreUnder
 async def test_an_unknown_id_is_nobody(store: Store) -> None:
     assert await store.get("tg_nothing") is None
     assert await store.result_bytes("tg_nothing") is None
-    assert await store.intend("tg_nothing", byte_hash="b", upstream="u", look=just_go) == UnknownTask("tg_nothing")
+    assert await store.intend("tg_nothing", byte_hash="b", upstream="u", recheck=just_go) == UnknownTask("tg_nothing")
     assert await store.advance("tg_nothing", h.Cancelled()) == UnknownTask("tg_nothing")
 
 
@@ -147,9 +147,9 @@ async def test_an_error_is_an_outcome_as_well(store: Store) -> None:
 
 async def test_a_once_call_is_intended_once(store: Store) -> None:
     task = await dispatched(store, tool_class=ToolClass.ONCE)
-    assert await store.intend(task.id, byte_hash="b1", upstream="reports", look=just_go) == MayNotRepeat(1)
+    assert await store.intend(task.id, byte_hash="b1", upstream="reports", recheck=just_go) == MayNotRepeat(1)
     await store.advance(task.id, h.AttemptVoided())
-    again = await store.intend(task.id, byte_hash="b1", upstream="reports", look=just_go)
+    again = await store.intend(task.id, byte_hash="b1", upstream="reports", recheck=just_go)
     assert isinstance(again, Intended)
     assert again.task.attempts == 2
 
@@ -157,7 +157,7 @@ async def test_a_once_call_is_intended_once(store: Store) -> None:
 async def test_of_fifty_readers_that_start_the_same_task_one_may_send(store: Store) -> None:
     task = await accepted(store)
     answers = await asyncio.gather(
-        *(store.intend(task.id, byte_hash="b", upstream="u", look=just_go) for _ in range(50))
+        *(store.intend(task.id, byte_hash="b", upstream="u", recheck=just_go) for _ in range(50))
     )
     assert sum(isinstance(answer, Intended) for answer in answers) == 1
     assert sum(isinstance(answer, MayNotRepeat) for answer in answers) == 49
@@ -166,7 +166,7 @@ async def test_of_fifty_readers_that_start_the_same_task_one_may_send(store: Sto
 async def test_a_cancelled_task_is_never_intended(store: Store) -> None:
     task = await accepted(store)
     await store.advance(task.id, h.Cancelled("enough"))
-    assert await store.intend(task.id, byte_hash="b", upstream="u", look=just_go) == AlreadyOver(TaskState.CANCELLED)
+    assert await store.intend(task.id, byte_hash="b", upstream="u", recheck=just_go) == AlreadyOver(TaskState.CANCELLED)
 
 
 async def test_the_last_look_happens_inside_the_intent_and_can_stop_it(store: Store) -> None:
@@ -177,7 +177,7 @@ async def test_the_last_look_happens_inside_the_intent_and_can_stop_it(store: St
         seen.append((stored.id, now_ms))
         return h.RunRefused(b'{"code":-32011}', "The policy no longer allows it.")
 
-    answer = await store.intend(task.id, byte_hash="b", upstream="u", look=look)
+    answer = await store.intend(task.id, byte_hash="b", upstream="u", recheck=look)
     assert isinstance(answer, StoppedByRecheck)
     assert (answer.task.state, answer.task.attempts) == (TaskState.REJECTED, 0)
     assert seen == [(task.id, START)]
@@ -243,8 +243,8 @@ async def test_a_cancel_that_the_upstream_must_hear_of_is_owed_until_told(adapte
     again = adapter.open()
     await again.claim()
     assert [found.id for found in await again.claimed()] == [task.id]
-    await again.told_upstream(task.id)
+    await again.cancel_delivered(task.id)
     assert await again.claimed() == ()
     assert await again.result_bytes(task.id) == b'{"code":1}'
-    await again.told_upstream("tg_nothing")
+    await again.cancel_delivered("tg_nothing")
     await again.close()

@@ -90,7 +90,7 @@ async def test_a_vote_on_b_moves_the_task_of_a_and_wakes_a(a: PostgresStore, b: 
     assert voted.change.task.state is TaskState.APPROVED
     assert voted.change.task.owner == "a"
     await heard(a, TASKS, call.id)
-    assert isinstance(await a.intend(call.id, byte_hash="b", upstream="u", look=just_go), Intended)
+    assert isinstance(await a.intend(call.id, byte_hash="b", upstream="u", recheck=just_go), Intended)
 
 
 async def test_what_a_holds_for_approval_is_news_for_b(a: PostgresStore, b: PostgresStore) -> None:
@@ -128,8 +128,8 @@ async def test_an_answer_on_b_is_kept_for_a_and_wakes_a(a: PostgresStore, b: Pos
 
 async def test_only_the_owner_sends_and_finishes(a: PostgresStore, b: PostgresStore) -> None:
     task = await accepted(a)
-    assert await b.intend(task.id, byte_hash="b", upstream="u", look=just_go) == StaleOwner(b.ownership)
-    assert isinstance(await a.intend(task.id, byte_hash="b", upstream="u", look=just_go), Intended)
+    assert await b.intend(task.id, byte_hash="b", upstream="u", recheck=just_go) == StaleOwner(b.ownership)
+    assert isinstance(await a.intend(task.id, byte_hash="b", upstream="u", recheck=just_go), Intended)
     assert await b.advance(task.id, h.ResultReceived(RESULT)) == StaleOwner(b.ownership)
     assert isinstance(await a.advance(task.id, h.ResultReceived(RESULT)), Change)
 
@@ -153,7 +153,7 @@ async def test_a_grant_revoked_on_a_is_gone_inside_the_next_intent_on_b(
         seen.append(tuple(grant.id for grant in b.known_grants))
         return None if b.known_grants else h.RunRefused(b"{}", "the grant is gone")
 
-    assert isinstance(await b.intend(later.id, byte_hash="b", upstream="u", look=look), StoppedByRecheck)
+    assert isinstance(await b.intend(later.id, byte_hash="b", upstream="u", recheck=look), StoppedByRecheck)
     assert seen == [()]
 
 
@@ -245,7 +245,7 @@ async def test_an_intent_of_a_gateway_without_a_lease_sends_nothing() -> None:
         while store.engine.presence.is_fresh:
             await asyncio.sleep(0.05)
     with pytest.raises(GatewayFault, match="nothing is sent"):
-        await store.intend(task.id, byte_hash="b", upstream="u", look=just_go)
+        await store.intend(task.id, byte_hash="b", upstream="u", recheck=just_go)
     await store.close()
 
 
@@ -318,12 +318,12 @@ async def test_an_intent_waits_for_what_another_gateway_changed_and_we_have_not_
     b.now_known(PINS, (await b.read_revisions()).get(PINS, 0))
     task = await accepted(b)
     await a.put_pin("reports", "build", Pin("sha256:1", {"name": "build"}))
-    assert await b.intend(task.id, byte_hash="b", upstream="u", look=just_go) == Outdated((PINS,))
+    assert await b.intend(task.id, byte_hash="b", upstream="u", recheck=just_go) == Outdated((PINS,))
     found = await b.get(task.id)
     assert found is not None
     assert found.attempts == 0
     b.now_known(PINS, (await b.read_revisions())[PINS])
-    assert isinstance(await b.intend(task.id, byte_hash="b", upstream="u", look=just_go), Intended)
+    assert isinstance(await b.intend(task.id, byte_hash="b", upstream="u", recheck=just_go), Intended)
 
 
 async def test_every_change_of_what_is_kept_in_memory_counts_its_revision_up(

@@ -9,7 +9,7 @@ from taskgate.core.audit.chain import AuditEntry
 from taskgate.core.governance.decision import Action
 from taskgate.core.governance.rehearse import RecordedCall
 from taskgate.core.usage import UsageRow, day_of
-from taskgate.store.views import records as view
+from taskgate.store.views import usage as view
 
 FIRST = RecordedCall(START + 1, "ann", ("r",), "default", "files", "read", before=Action.DENY, arguments='{"a":1}')
 SECOND = RecordedCall(START + 5, "bob", server="files", name="write", hidden=("token",), listed=False)
@@ -40,7 +40,7 @@ async def test_recorded_calls_are_bounded_by_age_and_number(
     await store.record_now(AuditEntry(0, "committed"))
     await store.forget_recorded_calls(1_000)
     assert [call.at_ms for call in (await store.recorded_calls(0)).calls] == [now + n for n in range(5)]
-    monkeypatch.setattr(view, "MOST_RECORDED", 2)
+    monkeypatch.setattr(view, "MAX_RECORDED_CALLS", 2)
     await store.forget_recorded_calls(1_000)
     assert [call.at_ms for call in (await store.recorded_calls(0)).calls] == [now + 3, now + 4]
     await store.close()

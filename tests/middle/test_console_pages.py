@@ -220,7 +220,7 @@ async def in_every_state(store: Store) -> dict[str, str]:
         assert isinstance(born, Change)
         for event in way:
             if isinstance(event, str):
-                moved: object = await store.intend(born.task.id, byte_hash="b", upstream="reports", look=just_go)
+                moved: object = await store.intend(born.task.id, byte_hash="b", upstream="reports", recheck=just_go)
             else:
                 moved = await store.advance(born.task.id, event)
             assert isinstance(moved, (Change, Intended)), (state, moved)

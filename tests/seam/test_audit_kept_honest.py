@@ -14,7 +14,7 @@ from tests.harness.commands import command
 from tests.seam import Call, Gateway, Upstream, seam
 
 from taskgate.core.audit.chain import AuditEntry, chain
-from taskgate.store.operations import rows
+from taskgate.store.operations.audit import audit_content
 
 
 def _upstream() -> Upstream:
@@ -57,7 +57,7 @@ def _rewrite(database: sqlite3.Connection) -> None:
     count = database.execute("SELECT count(*) FROM audit").fetchone()[0]
     database.execute("DELETE FROM audit")
     for row in chain(None, (AuditEntry(1, "call", principal="somebody else") for _ in range(count))):
-        content = rows.audit_content(row.number, row.previous, row.entry)
+        content = audit_content(row.number, row.previous, row.entry)
         database.execute("INSERT INTO audit VALUES (?, ?, ?)", (row.number, row.hash, content))
 
 

@@ -22,7 +22,10 @@ from taskgate.core.tasks.state import TaskState
 from taskgate.core.tasks.task import Outcome, OutcomeKind, Task
 from taskgate.core.tool_class import ToolClass
 from taskgate.ports.approval_store import HeldCall
-from taskgate.store.operations import rows
+from taskgate.store.operations import audit
+from taskgate.store.operations.approval_rows import approval_columns
+from taskgate.store.operations.recorded_calls import encode_recorded_call
+from taskgate.store.operations.task_rows import task_columns
 from taskgate.store.sealing import Sealing
 
 NOW_MS = 1_800_000_000_000
@@ -73,7 +76,7 @@ def fill(put: Put, amounts: Amounts) -> Names:
     put("questions", (_question(task) for task in tasks[:: max(1, amounts.tasks // 2_000)]))
     put("idempotency_keys", (_key(number, task) for number, task in enumerate(tasks[::2])))
     approvals = [_approval(number, task) for number, task in enumerate(tasks[::5])]
-    put("approvals", (rows.approval_columns(_PLAIN, held) for held in approvals))
+    put("approvals", (approval_columns(_PLAIN, held) for held in approvals))
     held_ids = [held.approval.id for held in approvals]
     receipts = ({"approval_id": name, "place": "slack", "workflow": "ops", "receipt": "{}"} for name in held_ids[::10])
     put("channel_receipts", receipts)
@@ -134,7 +137,7 @@ def _forget_at(number: int, task: Task) -> int | None:
 
 
 def _task_row(number: int, task: Task) -> Columns:
-    return {**rows.task_columns(_PLAIN, task), "forget_at_ms": _forget_at(number, task)}
+    return {**task_columns(_PLAIN, task), "forget_at_ms": _forget_at(number, task)}
 
 
 def _attempt(task: Task) -> Columns:
@@ -208,7 +211,7 @@ def _event(name: str, number: int, each: int) -> Columns:
 def _recorded(number: int) -> Columns:
     at_ms = NOW_MS - 10 * DAY_MS + number * 10_000
     call = RecordedCall(at_ms=at_ms, principal=caller(number % 100), scope="default", server="s", name="t")
-    return {"number": number, "at_ms": at_ms, "body": rows.recorded_call(_PLAIN, call)}
+    return {"number": number, "at_ms": at_ms, "body": encode_recorded_call(_PLAIN, call)}
 
 
 def _usage(number: int) -> Columns:
@@ -229,7 +232,7 @@ def _identity(number: int) -> Columns:
 
 def audit_content(number: int) -> bytes:
     entry = AuditEntry(NOW_MS - 40 * DAY_MS + number * 3_000, "task_completed", principal="acme/user-000001")
-    return rows.audit_content(number, "sha256:" + "0" * 64, entry)
+    return audit.audit_content(number, "sha256:" + "0" * 64, entry)
 
 
 # Both databases.

@@ -52,7 +52,7 @@ async def test_a_large_result_is_synced_before_the_commit_that_names_it(
     first, second = a_call(), a_call()
     for call in (first, second):
         await store.accept(call)
-        await store.intend(call.id, byte_hash="b", upstream="u", look=just_go)
+        await store.intend(call.id, byte_hash="b", upstream="u", recheck=just_go)
     order = Order(monkeypatch, tmp_path)
     await store.advance(first.id, ResultReceived(BODY))
     (file,) = (tmp_path / "store.db.results").iterdir()
@@ -76,7 +76,7 @@ async def test_a_large_result_that_cannot_be_synced_is_not_acknowledged(
     store = open_store(tmp_path / "store.db")
     call = a_call()
     await store.accept(call)
-    await store.intend(call.id, byte_hash="b", upstream="u", look=just_go)
+    await store.intend(call.id, byte_hash="b", upstream="u", recheck=just_go)
 
     def refused(fd: int) -> None:
         raise OSError(5, "Input/output error")

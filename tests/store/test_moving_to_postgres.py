@@ -44,7 +44,7 @@ async def test_everything_is_copied_and_what_was_open_is_taken_over(tmp_path: Pa
     answers = [await old.accept(a_call(), key=f"k{number}") for number in range(4)]
     tasks = [answer.task for answer in answers if isinstance(answer, Change)]
     for task, body in zip(tasks[:2], (b'{"n": 1.0}', LONG), strict=True):
-        await old.intend(task.id, byte_hash="b", upstream="u", look=just_go)
+        await old.intend(task.id, byte_hash="b", upstream="u", recheck=just_go)
         await old.advance(task.id, ResultReceived(body))
     await old.record_now(AuditEntry(0, "before the move"))
     await old.keep("sealing", b"one")
@@ -85,7 +85,7 @@ async def test_there_and_back_again_everything_is_as_it_was(tmp_path: Path) -> N
     old = sqlite_store.open_store(first)
     answers = [await old.accept(a_call(), key=f"k{number}") for number in range(3)]
     done, _, _ = [answer.task for answer in answers if isinstance(answer, Change)]
-    await old.intend(done.id, byte_hash="b", upstream="u", look=just_go)
+    await old.intend(done.id, byte_hash="b", upstream="u", recheck=just_go)
     await old.advance(done.id, ResultReceived(LONG))
     asked = a_call()
     workflow, binding = Workflow("ops"), Binding("carol", "reports", "build", asked.digest, "sha256:def", "rev1", 0)

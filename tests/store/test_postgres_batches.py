@@ -18,7 +18,7 @@ from taskgate.core.tasks.state import TaskState
 from taskgate.core.tasks.task import AttemptState, Task
 from taskgate.core.tasks.transition import Noted, ResultReceived
 from taskgate.ports.store_answers import Change, Intended
-from taskgate.store.operations.rows import move_task
+from taskgate.store.operations.task_changes import move_task
 from taskgate.store.transaction import Locks, Transaction
 
 pytest.importorskip("psycopg", reason="PostgreSQL tests need `psycopg`: pip install 'taskgate[postgres]'")
@@ -103,7 +103,7 @@ async def test_several_changes_of_one_task_share_a_commit(store: PostgresStore) 
 async def test_sends_and_results_of_many_tasks_are_kept_each(store: PostgresStore) -> None:
     tasks = await asyncio.gather(*(accepted(store) for _ in range(5)))
     sent = await asyncio.gather(
-        *(store.intend(task.id, byte_hash=f"sha256:{task.id}", upstream="reports", look=just_go) for task in tasks)
+        *(store.intend(task.id, byte_hash=f"sha256:{task.id}", upstream="reports", recheck=just_go) for task in tasks)
     )
     assert all(isinstance(one, Intended) for one in sent)
     await asyncio.gather(*(store.advance(task.id, ResultReceived(task.id.encode(), False, None)) for task in tasks))

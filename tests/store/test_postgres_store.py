@@ -220,12 +220,12 @@ async def test_one_bad_write_takes_nothing_from_its_neighbours(
     assert isinstance(task, Change)
     good, bad = await asyncio.gather(
         store.accept(a_call()),
-        store.intend(task.task.id, byte_hash="b", upstream="u", look=broken),
+        store.intend(task.task.id, byte_hash="b", upstream="u", recheck=broken),
         return_exceptions=True,
     )
     assert isinstance(good, Change)
     assert isinstance(bad, ZeroDivisionError)
-    assert isinstance(await store.intend(task.task.id, byte_hash="b", upstream="u", look=just_go), Intended)
+    assert isinstance(await store.intend(task.task.id, byte_hash="b", upstream="u", recheck=just_go), Intended)
 
 
 def kill_backends(url: str, kind: str) -> int:

@@ -167,7 +167,7 @@ async def main():
     store = open_store(Path({path!r}))
     before = a_call()
     await store.accept(before)
-    await store.intend(before.id, byte_hash="b", upstream="u", look=lambda *_: None)
+    await store.intend(before.id, byte_hash="b", upstream="u", recheck=lambda *_: None)
     # No file may grow any more: to the store this is a disk that refuses every write.
     room(4096)
     faults = 0

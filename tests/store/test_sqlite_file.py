@@ -30,13 +30,14 @@ from taskgate.core.tasks.transition import Cancelled, Dispatched, ResultReceived
 from taskgate.ports.approval_store import ApprovalRequest, PendingLimits
 from taskgate.ports.store_answers import Change, IdTaken, Ownership, TaskFilter
 from taskgate.ports.task_store import AcceptLimits
-from taskgate.store.operations import rows, tasks
+from taskgate.store.operations import audit, tasks
 from taskgate.store.operations.reader import Reader
 from taskgate.store.sealing import Sealing
 from taskgate.store.sqlite import connection
 from taskgate.store.sqlite.connection import connect_reader, connect_writer, migrate, migrations
+from taskgate.store.sqlite.engine import statements_of
 from taskgate.store.sqlite.statements import SQL
-from taskgate.store.sqlite.store import open_store, statements_of
+from taskgate.store.sqlite.store import open_store
 from taskgate.store.sqlite.transaction import SqliteTransaction, create_gathering_view
 from taskgate.store.transaction import KeptEvents
 
@@ -46,7 +47,8 @@ def test_a_second_process_on_the_same_file_is_refused_with_a_clear_message(tmp_p
     program = f"""
 import asyncio, sys
 from pathlib import Path
-from taskgate.store.sqlite.store import open_store, statements_of
+from taskgate.store.sqlite.engine import statements_of
+from taskgate.store.sqlite.store import open_store
 store = open_store(Path({str(path)!r}))
 print("open", flush=True)
 sys.stdin.read()
@@ -236,7 +238,7 @@ async def test_result_files_of_no_task_are_swept_when_they_are_old(tmp_path: Pat
     store = open_store(tmp_path / "store.db")
     call = a_call()
     await store.accept(call)
-    await store.intend(call.id, byte_hash="b", upstream="u", look=just_go)
+    await store.intend(call.id, byte_hash="b", upstream="u", recheck=just_go)
     await store.advance(call.id, ResultReceived(b"x" * (2 << 20)))
     folder = tmp_path / "store.db.results"
     old, young = folder / "tg_old.1", folder / "tg_young.1"
@@ -274,7 +276,8 @@ def open_in_another_process(path: Path) -> None:
 import asyncio, sys
 from pathlib import Path
 from taskgate.core.errors import GatewayFault
-from taskgate.store.sqlite.store import open_store, statements_of
+from taskgate.store.sqlite.engine import statements_of
+from taskgate.store.sqlite.store import open_store
 try:
     asyncio.run(open_store(Path({str(path)!r})).close())
 except GatewayFault as fault:
@@ -317,7 +320,7 @@ async def test_the_intent_is_the_only_way_to_dispatch(tmp_path: Path) -> None:
     )
 )
 def test_the_quick_way_to_write_an_audit_row_gives_the_same_bytes(entry: AuditEntry) -> None:
-    assert rows.audit_content(7, "sha256:p", entry) == row_bytes(7, "sha256:p", entry)
+    assert audit.audit_content(7, "sha256:p", entry) == row_bytes(7, "sha256:p", entry)
 
 
 def test_what_an_approval_costs_does_not_grow_with_how_many_its_caller_has_open(tmp_path: Path) -> None:
@@ -436,7 +439,7 @@ def test_whoever_asks_for_a_gathered_row_finds_it(tmp_path: Path) -> None:
     assert isinstance(tasks.advance(transaction, third.id, Cancelled("enough")), Change)
     assert transaction.run("count_open_of_caller", limited_as="erin").fetchone()[0] == 0
     for number in range(20):
-        rows.record_audit(transaction, AuditEntry(at_ms=1, event=f"call {number}"))
+        audit.record_audit(transaction, AuditEntry(at_ms=1, event=f"call {number}"))
     transaction.write_gathered()
     assert transaction.run("last_audit").fetchone()[0] == 24
     assert writing.execute("SELECT count(*), count(DISTINCT id) FROM events").fetchone() == (4, 4)

@@ -99,7 +99,7 @@ def stored_rows(config: str | None, after: int = 0) -> Iterator[Row]:
     from taskgate.store.operations.reader import Reader
     from taskgate.store.sealing import Sealing
     from taskgate.store.sqlite.connection import connect_reader
-    from taskgate.store.sqlite.store import statements_of
+    from taskgate.store.sqlite.engine import statements_of
     from taskgate.store.transaction import KeptEvents
 
     path = store_path(loaded_or_exit(config))

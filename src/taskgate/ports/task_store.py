@@ -53,7 +53,7 @@ ADDRESS_FACTOR: Final = 10
 """How much more all callers without an identity at one address may have together than one conversation of theirs."""
 
 
-LastLook = Callable[[Task, Approval | None, int], TransitionEvent | None]
+FinalRecheck = Callable[[Task, Approval | None, int], TransitionEvent | None]
 """Called inside the intent's transaction with the stored task, its approval and the store's time. None means go; a
 event that ends the task (refused, expired) is applied instead of the dispatch. Quick, and touches nothing outside."""
 
@@ -99,7 +99,7 @@ class TaskStore(Protocol):
         byte_hash: str,
         upstream: str,
         message: str | None = None,
-        look: LastLook,
+        recheck: FinalRecheck,
         audit: AuditEntry | None = None,
     ) -> Intending:
         """Write the intent to send. Only `Intended` allows the first byte to go out.
@@ -131,7 +131,7 @@ class TaskStore(Protocol):
         """
         ...
 
-    async def told_upstream(self, task_id: str) -> None:
+    async def cancel_delivered(self, task_id: str) -> None:
         """The upstream has been told about the cancel; the next owner need not do it again."""
         ...
 

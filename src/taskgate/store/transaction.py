@@ -94,8 +94,8 @@ class Transaction(ABC):
         "_stale",
         "audit_head",
         "kept_events",
-        "most_open",
         "now_ms",
+        "open_counts",
         "ownership",
         "sealing",
     )
@@ -109,7 +109,7 @@ class Transaction(ABC):
         self.kept_events = kept_events
         self.audit_head: tuple[int, str] | None = None
         """Number and hash of the last audit row, once known to this transaction; see `operations.audit`."""
-        self.most_open: dict[str, int] = {}
+        self.open_counts: dict[str, int] = {}
         """Upper bounds of the open tasks per limit key, where this transaction has counted them."""
         self._stale: bool | None = None
         self._random = b""

@@ -213,7 +213,7 @@ class Promotion:
             return True
         # The caller cancelled during promotion; a cancellation of the task itself would have been stored before.
         if await self._parts.records.conclude(task.id, Cancelled("the caller cancelled the call")) is not None:
-            await self._parts.records.store.told_upstream(task.id)
+            await self._parts.records.store.cancel_delivered(task.id)
         return True
 
 

@@ -167,7 +167,7 @@ class Runs:
             if task.upstream_handle is not None and upstream is not None:
                 await self._attempts.following.cancel_upstream(task, upstream, conversation)
             if task.cancel_owed:
-                await self._records.store.told_upstream(task.id)
+                await self._records.store.cancel_delivered(task.id)
         finally:
             self._conversations.release(conversation)
 

@@ -91,7 +91,7 @@ class TaskSends:
             await self._take_back()
         task, self._unsure = self.task, True
         answer = await self._records.store.intend(
-            task.id, byte_hash=byte_hash, upstream=task.server, look=self._recheck
+            task.id, byte_hash=byte_hash, upstream=task.server, recheck=self._recheck
         )
         self._unsure = False
         if isinstance(answer, Outdated):

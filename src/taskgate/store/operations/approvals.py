@@ -1,4 +1,4 @@
-"""What the store does to approvals, grants and pins, each in one transaction. The rules are in `core.governance`."""
+"""Operations on approvals, each in one transaction. The rules are in `core.governance.approval`."""
 
 from __future__ import annotations
 
@@ -8,9 +8,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from taskgate.core.audit.chain import AuditEntry
-from taskgate.core.catalog.pin import Pin
 from taskgate.core.governance import approval as approvals
-from taskgate.core.governance.grants import Grant, revoke
 from taskgate.core.governance.workflow import Workflow
 from taskgate.core.identity.caller import ANONYMOUS_LIMIT
 from taskgate.core.identity.identity import tenant_of
@@ -27,39 +25,40 @@ from taskgate.ports.approval_store import (
     UnknownApproval,
 )
 from taskgate.ports.store_answers import Change, LimitHolder, StaleOwner, TooManyOpen
-from taskgate.ports.topics import APPROVALS, GRANTS, PINS, TASKS
-from taskgate.store.operations import rows
-from taskgate.store.operations.rows import load_anybodys_task, move_task, record_audit
+from taskgate.ports.topics import APPROVALS, TASKS
+from taskgate.store.operations.approval_rows import approval_columns, approval_from, held_from
+from taskgate.store.operations.audit import record_audit
+from taskgate.store.operations.task_changes import load_any_task, move_task
 from taskgate.store.transaction import Transaction
 
-MOST_ALIKE: Final = 200
-"""So many requests of a caller for one thing are looked at for the same one."""
+MAX_COMPARED: Final = 200
+"""How many pending requests of a caller for the same tool are compared with a new one."""
 
 
-def asked(tx: Transaction, request: ApprovalRequest, task_id: str | None) -> HeldCall:
-    """An approval that is about to be opened, with its deadline by the store's clock."""
+def new_held_call(tx: Transaction, request: ApprovalRequest, task_id: str | None) -> HeldCall:
+    """Return an approval to be opened, with its deadline by the store's clock."""
     approval = approvals.open_approval(
         request.id, request.workflow, request.rule, request.binding, tx.now_ms, unvalidated=request.unvalidated
     )
     return HeldCall(approval, request.counted_as, request.wire_name, request.arguments, task_id)
 
 
-def put_new(tx: Transaction, held: HeldCall) -> None:
-    """Announced with its task: whoever may decide it looks at the pages of some gateway, not of this one."""
+def insert(tx: Transaction, held: HeldCall) -> None:
+    """Write a new approval. It is announced with its task, because approvers may use the console of another gateway."""
     tx.announce(APPROVALS, held.approval.id)
     if held.task_id is not None:
         tx.announce(TASKS, held.task_id)
-    tx.run("insert_approval", **rows.approval_columns(tx.sealing, held))
+    tx.run("insert_approval", **approval_columns(tx.sealing, held))
 
 
 def find(tx: Transaction, approval_id: str) -> HeldCall | None:
     row = tx.run("find_approval", id=approval_id).fetchone()
-    return None if row is None else rows.held_from(tx.sealing, row)
+    return None if row is None else held_from(tx.sealing, row)
 
 
-def put(tx: Transaction, held: HeldCall) -> None:
+def update(tx: Transaction, held: HeldCall) -> None:
     tx.announce(APPROVALS, held.approval.id)
-    columns = rows.approval_columns(tx.sealing, held)
+    columns = approval_columns(tx.sealing, held)
     wanted = ("id", "state", "due_ms", "decided_ms", "doc")
     tx.run("update_approval", **{name: columns[name] for name in wanted})
 
@@ -86,33 +85,36 @@ def over_limit(tx: Transaction, caller: str, limits: PendingLimits) -> TooManyOp
 def hold(
     tx: Transaction, request: ApprovalRequest, pending: PendingLimits, audit: AuditEntry | None, *, joins: bool
 ) -> HeldCall | TooManyOpen:
-    """`joins`: where the same request of the same principal waits for an answer, or has one that was not used, it is that one."""
-    if joins and (before := _asked_before(tx, request.binding)) is not None:
-        return before
+    """Open an approval for a call without a task.
+
+    `joins`: return the principal's pending or unused approval of the same request, if there is one.
+    """
+    if joins and (equal := _equal_request(tx, request.binding)) is not None:
+        return equal
     if (refused := over_limit(tx, request.counted_as, pending)) is not None:
         return refused
-    held = asked(tx, request, None)
-    put_new(tx, held)
+    held = new_held_call(tx, request, None)
+    insert(tx, held)
     take_held(tx, held.approval.id)
     record_audit(tx, audit if audit is not None else entry_of(held, "approval_asked", tx.now_ms))
     return held
 
 
-def _asked_before(tx: Transaction, bound: approvals.Binding) -> HeldCall | None:
+def _equal_request(tx: Transaction, bound: approvals.Binding) -> HeldCall | None:
     wanted = {"principal": bound.principal, "server": bound.server, "tool": bound.tool}
-    for row in tx.run("held_requests", **wanted, limit=MOST_ALIKE).fetchall():
-        held = rows.held_from(tx.sealing, row)
-        asked = held.approval.binding
-        if (asked.kind, asked.arguments_digest, asked.scope) == (bound.kind, bound.arguments_digest, bound.scope):
+    for row in tx.run("held_requests", **wanted, limit=MAX_COMPARED).fetchall():
+        held = held_from(tx.sealing, row)
+        other = held.approval.binding
+        if (other.kind, other.arguments_digest, other.scope) == (bound.kind, bound.arguments_digest, bound.scope):
             return held
     return None
 
 
-def held_alike(tx: Transaction, request: ApprovalRequest) -> list[str]:
-    """The tasks of calls that wait for people and that a yes would bind to the same as this one."""
+def tasks_of_equal_calls(tx: Transaction, request: ApprovalRequest) -> list[str]:
+    """Return the tasks of pending calls with the same binding, which one approval would cover too."""
     bound = request.binding
-    wanted = {"caller": request.counted_as, "server": bound.server, "tool": bound.tool, "limit": MOST_ALIKE}
-    found = [(rows.approval_from(doc).binding, task_id) for doc, task_id in tx.run("held_calls", **wanted).fetchall()]
+    wanted = {"caller": request.counted_as, "server": bound.server, "tool": bound.tool, "limit": MAX_COMPARED}
+    found = [(approval_from(doc).binding, task_id) for doc, task_id in tx.run("held_calls", **wanted).fetchall()]
     return [task_id for other, task_id in found if _call_of(other) == _call_of(bound)]
 
 
@@ -121,14 +123,14 @@ def _call_of(bound: approvals.Binding) -> tuple[str, ...]:
 
 
 def take_held(tx: Transaction, approval_id: str) -> bool:
-    """Whether people hear of a held request without a task from us, because it is ours or its gateway is dead."""
+    """Return whether this gateway notifies approvers of a held request without a task: it owns it, or the owner is dead."""
     if not tx.is_shared:
         return True
     return tx.run("own_approval", id=approval_id, owner=tx.ownership.owner).rowcount == 1
 
 
 def withdraw(tx: Transaction, approval_id: str, reason: str = approvals.CANCELLED) -> None:
-    """The call is over or asked about anew, so there is nothing to decide any more."""
+    """Withdraw an approval whose call has ended or was requested again."""
     held = find(tx, approval_id)
     if held is None:
         return
@@ -136,7 +138,7 @@ def withdraw(tx: Transaction, approval_id: str, reason: str = approvals.CANCELLE
     outcome = approvals.apply(held.approval, workflow, approvals.Withdrawn(tx.now_ms, reason))
     if outcome.approval is not held.approval:
         moved = replace(held, approval=outcome.approval)
-        put(tx, moved)
+        update(tx, moved)
         record_audit(tx, entry_of(moved, _event(held, moved), tx.now_ms))
 
 
@@ -157,7 +159,7 @@ def change_held(
     if outcome.approval is held.approval:
         return Decided(outcome, held)
     moved = replace(held, approval=outcome.approval)
-    put(tx, moved)
+    update(tx, moved)
     record_audit(tx, audit(moved, tx.now_ms) if audit is not None else entry_of(moved, _event(held, moved), tx.now_ms))
     if moved.approval.state is held.approval.state:
         return Decided(outcome, moved)
@@ -165,10 +167,10 @@ def change_held(
 
 
 def _consequence(tx: Transaction, held: HeldCall, then: Consequence) -> Change | None:
-    """What it means for the task, whoever runs it, unless the task has moved on or waits for a newer approval."""
+    """Apply the decision to its task, at whichever gateway it runs, unless the task has changed or waits for a newer approval."""
     if held.task_id is None:
         return None
-    task = load_anybodys_task(tx, held.task_id)
+    task = load_any_task(tx, held.task_id)
     if not isinstance(task, Task) or task.approval_id != held.approval.id:
         return None
     event = then(task, held.approval)
@@ -184,7 +186,7 @@ def _event(before: HeldCall, after: HeldCall) -> str:
 
 
 def entry_of(held: HeldCall, event: str, at_ms: int) -> AuditEntry:
-    """The audit entry of a change of an approval."""
+    """Return the audit entry for a change of an approval."""
     approval = held.approval
     return AuditEntry(
         at_ms=at_ms,
@@ -212,68 +214,3 @@ def put_receipt(tx: Transaction, receipt: StoredReceipt) -> None:
 
 def drop_receipt(tx: Transaction, approval_id: str, place: str) -> None:
     tx.run("drop_receipt", approval_id=approval_id, place=place)
-
-
-# What the store does to standing grants, each inside one transaction. The rules are in `core.governance.decision`.
-
-
-def give_grant(tx: Transaction, grant: Grant, audit: AuditEntry | None) -> None:
-    _put_grant(tx, grant, audit, "grant_given")
-
-
-def take_back_grant(tx: Transaction, grant_id: str, by: str, audit: AuditEntry | None) -> Grant | None:
-    """The grant as it is after this, or None if there is none of this name."""
-    row = tx.run("find_grant", id=grant_id).fetchone()
-    if row is None:
-        return None
-    before = rows.grant_from(row[0])
-    after = revoke(before, by, tx.now_ms)
-    if after is not before:
-        _put_grant(tx, after, audit, "grant_revoked")
-    return after
-
-
-def standing_grants(tx: Transaction) -> tuple[Grant, ...]:
-    """The grants that stand at this moment, whoever changed them."""
-    return tuple(rows.grant_from(doc) for (doc,) in tx.run("live_grants", now_ms=tx.now_ms))
-
-
-def _put_grant(tx: Transaction, grant: Grant, audit: AuditEntry | None, event: str) -> None:
-    tx.announce(GRANTS, grant.id)
-    tx.run("put_grant", **rows.grant_columns(grant))
-    record_audit(tx, audit if audit is not None else _grant_entry(grant, event, tx.now_ms))
-
-
-def _grant_entry(grant: Grant, event: str, at_ms: int) -> AuditEntry:
-    return AuditEntry(
-        at_ms=at_ms,
-        event=event,
-        principal=grant.principal or "",
-        scope=grant.scope,
-        server=grant.server,
-        name=grant.tool,
-        arguments_digest=grant.arguments_digest or "",
-        approval_id=grant.approval_id,
-        approvers=grant.granted_by,
-        reason=f"revoked by {grant.revoked_by}" if grant.revoked_at_ms is not None else "",
-    )
-
-
-# What the store does to pinned definitions, each inside one transaction.
-
-
-def put_pin(tx: Transaction, server: str, tool: str, pin: Pin, *, by: str, audit: AuditEntry | None) -> None:
-    tx.announce(PINS, f"{server}/{tool}")
-    tx.run("put_pin", server=server, tool=tool, doc=rows.pin_doc(pin), by=by, at_ms=tx.now_ms)
-    if audit is not None:
-        record_audit(tx, audit)
-
-
-def put_first_pin(tx: Transaction, server: str, tool: str, pin: Pin, audit: AuditEntry | None) -> Pin:
-    """Pin a definition that is seen for the first time. Of several gateways that see one, the first wins: its pin is returned."""
-    if tx.run("put_first_pin", server=server, tool=tool, doc=rows.pin_doc(pin), by="", at_ms=tx.now_ms).rowcount == 1:
-        tx.announce(PINS, f"{server}/{tool}")
-        if audit is not None:
-            record_audit(tx, audit)
-        return pin
-    return rows.pin_from(*tx.run("find_pin", server=server, tool=tool).fetchone()).pin

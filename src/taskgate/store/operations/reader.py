@@ -1,6 +1,6 @@
-"""The reading side, over named statements that an adapter runs. Readers see the last commit and never wait for the writer.
+"""Read operations, over named statements that an adapter runs. They see the last commit and never wait for the writer.
 
-Whatever may be large (long results, exports) is read by the store in a thread, not here.
+Large values (long results, exports) are not read here but in a thread of the store.
 """
 
 from __future__ import annotations
@@ -21,13 +21,19 @@ from taskgate.core.tasks.task import Task
 from taskgate.ports.approval_store import HeldCall, HeldPage, StoredPin, StoredReceipt
 from taskgate.ports.store import AuditTime, IdentityRecord, KeptCatalog, KeptScope
 from taskgate.ports.store_answers import Due, EventPage, Ownership, TaskFilter, TaskPage, TaskQuestion
-from taskgate.store.operations import rows
+from taskgate.store.operations.approval_rows import held_from
+from taskgate.store.operations.audit import audit_from, audit_time
+from taskgate.store.operations.events import event_from
+from taskgate.store.operations.grants import grant_from
+from taskgate.store.operations.pins import pin_from
+from taskgate.store.operations.recorded_calls import decode_recorded_call
+from taskgate.store.operations.task_rows import question_from, task_from
 from taskgate.store.sealing import Sealing
 from taskgate.store.transaction import KeptEvents, Statements
 
 
 class Reader:
-    """Questions to the database. Every method is quick and does not change anything."""
+    """Every method is quick and changes nothing."""
 
     def __init__(self, run: Statements, kept_events: KeptEvents, sealing: Sealing) -> None:
         self._sealing = sealing
@@ -38,11 +44,11 @@ class Reader:
         row = self._run("find_task", id=task_id).fetchone()
         if row is None:
             return None
-        task = rows.task_from(self._sealing, row)
+        task = task_from(self._sealing, row)
         return None if is_expired(task, now_ms) and not also_gone else task
 
     def outcome(self, task_id: str, now_ms: int) -> tuple[bytes | None, str | None] | None:
-        """Body and name of the spill file of a kept task; one of them is set."""
+        """Return the body of a retained result, or the name under which a long one is stored; the other one is None."""
         row = self._run("find_outcome", task_id=task_id).fetchone()
         if row is None or (row[2] is not None and row[2] <= now_ms):
             return None
@@ -67,7 +73,7 @@ class Reader:
             found = self._run("page_of_all_tasks", **values).fetchall()
         else:
             found = self._run("page_of_tasks", caller=caller, **values).fetchall()
-        tasks = tuple(rows.task_from(self._sealing, row) for row in found[:limit])
+        tasks = tuple(task_from(self._sealing, row) for row in found[:limit])
         return TaskPage(tasks, tasks[-1].id if len(found) > limit else None)
 
     def find_tasks(self, wanted: TaskFilter, after: str | None, limit: int, now_ms: int) -> TaskPage:
@@ -82,18 +88,18 @@ class Reader:
             server=wanted.server,
             scope=wanted.scope,
             tool=wanted.tool,
-            text=None if wanted.text is None else _as_written(wanted.text),
+            text=None if wanted.text is None else _in_record(wanted.text),
             states=states,
             now_ms=now_ms,
             limit=limit + 1,
         ).fetchall()
-        tasks = tuple(rows.task_from(self._sealing, row) for row in found[:limit])
+        tasks = tuple(task_from(self._sealing, row) for row in found[:limit])
         return TaskPage(tasks, tasks[-1].id if len(found) > limit else None)
 
     def ended_badly(self, wanted: TaskFilter, since_ms: int, limit: int, now_ms: int) -> tuple[Task, ...]:
-        whose = {"principal": wanted.principal, "tenant": wanted.tenant}
-        found = self._run("tasks_ended_badly", since_ms=since_ms, now_ms=now_ms, limit=limit, **whose)
-        return tuple(rows.task_from(self._sealing, row) for row in found)
+        only = {"principal": wanted.principal, "tenant": wanted.tenant}
+        found = self._run("tasks_ended_badly", since_ms=since_ms, now_ms=now_ms, limit=limit, **only)
+        return tuple(task_from(self._sealing, row) for row in found)
 
     def task_of_key(self, principal: str, key: str, after_ms: int) -> str | None:
         row = self._run("find_key", principal=principal, key=key).fetchone()
@@ -106,28 +112,28 @@ class Reader:
 
     def questions(self, task_id: str, *, answered: bool) -> tuple[TaskQuestion, ...]:
         found = self._run("questions_of_task", task_id=task_id, state="answered" if answered else "open")
-        return tuple(rows.question_from(self._sealing, task_id, *row) for row in found)
+        return tuple(question_from(self._sealing, task_id, *row) for row in found)
 
     def due(self, now_ms: int, limit: int) -> Due:
-        asked = ("due_approvals", "due_executions", "due_holds")
-        return Due(*(tuple(row[0] for row in self._run(name, now_ms=now_ms, limit=limit)) for name in asked))
+        statements = ("due_approvals", "due_executions", "due_holds")
+        return Due(*(tuple(row[0] for row in self._run(name, now_ms=now_ms, limit=limit)) for name in statements))
 
     def claimed(self, ours: Ownership, after: str, limit: int) -> tuple[Task, ...]:
         ids = json.dumps(self.claimed_ids(ours, after, limit))
         found = self._run("our_tasks", ids=ids, owner=ours.owner, fence=ours.fence)
-        return tuple(rows.task_from(self._sealing, row) for row in found)
+        return tuple(task_from(self._sealing, row) for row in found)
 
     def claimed_ids(self, ours: Ownership, after: str, limit: int) -> list[str]:
         found = self._run("claimed_ids", after=after, limit=limit, owner=ours.owner, fence=ours.fence)
         return [row[0] for row in found]
 
     def expiring(self, now_ms: int, limit: int) -> list[tuple[Task, str | None]]:
-        """Ended tasks past their time, of this gateway's share, each with the name of its long result."""
+        """Return expired tasks of this gateway's share, each with the name of its long result."""
         found = self._run("expiring_tasks", now_ms=now_ms, limit=limit)
-        return [(rows.task_from(self._sealing, row[:3]), row[3]) for row in found]
+        return [(task_from(self._sealing, row[:3]), row[3]) for row in found]
 
     def is_current(self, ours: Ownership) -> bool:
-        """Whether no other owner has taken over the store since we opened it."""
+        """Return whether no other owner has taken over since the store was opened."""
         found = self._run("find_owner", owner=ours.owner).fetchone()
         return found is not None and found[0] == ours.fence and not found[1]
 
@@ -136,13 +142,13 @@ class Reader:
 
     def held(self, approval_id: str) -> HeldCall | None:
         row = self._run("find_approval", id=approval_id).fetchone()
-        return None if row is None else rows.held_from(self._sealing, row)
+        return None if row is None else held_from(self._sealing, row)
 
     def held_page(self, *, open_only: bool, after: str | None, limit: int) -> HeldPage:
         query = "page_of_open_approvals" if open_only else "page_of_approvals"
         asked_ms, last = _held_cursor(after)
         found = self._run(query, asked_ms=asked_ms, id=last, limit=limit + 1).fetchall()
-        held = tuple(rows.held_from(self._sealing, row) for row in found[:limit])
+        held = tuple(held_from(self._sealing, row) for row in found[:limit])
         more = len(found) > limit
         return HeldPage(held, f"{held[-1].approval.asked_at_ms}:{held[-1].approval.id}" if more else None)
 
@@ -153,14 +159,14 @@ class Reader:
 
     def last_approved(self, server: str, tool: str, before: str | None) -> HeldCall | None:
         row = self._run("last_given_approval", server=server, tool=tool, before=before).fetchone()
-        return None if row is None else rows.held_from(self._sealing, row)
+        return None if row is None else held_from(self._sealing, row)
 
     def grants(self, now_ms: int, *, all_of_them: bool) -> tuple[Grant, ...]:
         found = self._run("all_grants") if all_of_them else self._run("live_grants", now_ms=now_ms)
-        return tuple(rows.grant_from(row[0]) for row in found)
+        return tuple(grant_from(row[0]) for row in found)
 
     def pins(self, server: str | None) -> tuple[StoredPin, ...]:
-        return tuple(rows.pin_from(*row) for row in self._run("all_pins", server=server))
+        return tuple(pin_from(*row) for row in self._run("all_pins", server=server))
 
     def receipts(self, limit: int) -> tuple[StoredReceipt, ...]:
         return tuple(StoredReceipt(*row) for row in self._run("all_receipts", limit=limit))
@@ -171,12 +177,12 @@ class Reader:
         floor = max(number, last - kept.most)
         limit = kept.most if limit is None else limit
         found = self._run("events_after", caller=caller, number=floor, limit=limit, since_ms=now_ms - kept.for_ms)
-        events = tuple(rows.event_from(self._sealing, row) for row in found)
+        events = tuple(event_from(self._sealing, row) for row in found)
         first_kept = events[0].number if events else last + 1
         return EventPage(events, lost=max(0, first_kept - number - 1), last=last)
 
     def stream(self, caller: str) -> tuple[int, int]:
-        """The last number handed out, and the last one delivered."""
+        """Return the last number assigned, and the last one delivered."""
         row = self._run("find_stream", caller=caller).fetchone()
         return (0, 0) if row is None else (row[0], row[1])
 
@@ -206,7 +212,7 @@ class Reader:
         return tuple(KeptScope(*row) for row in self._run("kept_scopes"))
 
     def rows_of(self, name: str, /, **values: Any) -> list[Any]:
-        """For what only one adapter keeps."""
+        """Return the rows of a statement that only one adapter has."""
         return self._run(name, **values).fetchall()
 
     def revisions(self) -> dict[str, int]:
@@ -214,7 +220,7 @@ class Reader:
 
     def recorded_calls(self, since_ms: int, after: int, limit: int) -> list[tuple[int, RecordedCall]]:
         found = self._run("recorded_calls_after", number=after, since_ms=since_ms, limit=limit).fetchall()
-        return [(number, rows.recorded_call_from(self._sealing, body)) for number, body in found]
+        return [(number, decode_recorded_call(self._sealing, body)) for number, body in found]
 
     def last_recorded_call(self) -> int:
         return int(self._run("last_recorded_call").fetchone()[0])
@@ -227,27 +233,27 @@ class Reader:
         return (0, GENESIS) if found is None else (found[0], found[1])
 
     def audit_rows(self, after: int, limit: int) -> tuple[Row, ...]:
-        return tuple(rows.audit_from(*row) for row in self._run("audit_after", number=after, limit=limit))
+        return tuple(audit_from(*row) for row in self._run("audit_after", number=after, limit=limit))
 
     def audit_times(self, after: int, limit: int) -> tuple[AuditTime, ...]:
-        return tuple(rows.audit_time(*row) for row in self._run("audit_after", number=after, limit=limit))
+        return tuple(audit_time(*row) for row in self._run("audit_after", number=after, limit=limit))
 
 
 def _held_cursor(after: str | None) -> tuple[int, str]:
-    """Raises ValueError for a cursor that is none of ours."""
+    """Raises ValueError for an invalid cursor."""
     if after is None:
         return -1, ""
     asked_ms, _, last = after.partition(":")
     if not (asked_ms.isascii() and asked_ms.isdigit()) or len(asked_ms) > 15:
-        raise ValueError("this cursor is not one that was given out here")
+        raise ValueError("invalid cursor")
     return int(asked_ms), last
 
 
-def _as_written(text: str) -> str:
-    """A text as it stands in a record, in small letters as the databases make them: those of ASCII and no others."""
+def _in_record(text: str) -> str:
+    """Return a text as it is encoded in a record, with ASCII letters in lower case, as the databases do."""
     return msgspec.json.encode(text)[1:-1].lower().decode()
 
 
 def _first_id(ms: int) -> str:
-    """The smallest id that a task of this millisecond can have."""
+    """Return the smallest id of a task created in this millisecond."""
     return new_task_id(min(max(ms, 0), (1 << 48) - 1), bytes(RANDOM_BYTES))

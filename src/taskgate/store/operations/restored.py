@@ -1,6 +1,6 @@
-"""What the store does when its database was restored from a backup, each in one transaction.
+"""Operations on a database that was restored from a backup, each in one transaction.
 
-That it was restored is a row of the database, so that a start which dies before it has dealt with it leaves it to the next one.
+A row of the database marks it as restored, so that if a gateway crashes before it has handled that, the next one does.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from taskgate.ports.store import LOGIN_RECORDS
 from taskgate.ports.store_answers import Voided
 from taskgate.ports.topics import TOKENS
 from taskgate.store.operations import approvals
-from taskgate.store.operations.rows import record_audit
+from taskgate.store.operations.audit import record_audit
+from taskgate.store.operations.grants import revoke_grant, standing_grants
 from taskgate.store.transaction import Transaction
 
 RESTORED: Final = "restored"
@@ -23,9 +24,9 @@ WITHDRAWN: Final = "the store was restored from a backup; a decision that was ma
 
 
 class RestoreState:
-    """Whether the database that was opened counts as restored, until that has been dealt with.
+    """Whether the open database is treated as restored, until that has been handled.
 
-    `release` lets go of what keeps other gateways away until then.
+    `release` then releases the lock that keeps other gateways from starting.
     """
 
     def __init__(self, is_restored: bool, release: Callable[[], None] | None = None) -> None:
@@ -46,7 +47,7 @@ def declare(tx: Transaction, entry: AuditEntry) -> None:
 
 
 def trust(tx: Transaction, entry: AuditEntry) -> bool:
-    """Whether it had counted as restored."""
+    """Treat the database as current; return whether it was marked as restored."""
     found = tx.run("drop_kept", name=RESTORED).rowcount == 1
     if found:
         record_audit(tx, entry)
@@ -54,10 +55,10 @@ def trust(tx: Transaction, entry: AuditEntry) -> bool:
 
 
 def void(tx: Transaction) -> Voided:
-    """Grants, unspent approvals and logins end. Their tasks have ended before this."""
-    grants = approvals.standing_grants(tx)
+    """End grants, unspent approvals and logins. Tasks have been ended before."""
+    grants = standing_grants(tx)
     for grant in grants:
-        approvals.take_back_grant(tx, grant.id, BY, None)
+        revoke_grant(tx, grant.id, BY, None)
     unspent = [row[0] for row in tx.run("unspent_approvals").fetchall()]
     for approval_id in unspent:
         approvals.withdraw(tx, approval_id, WITHDRAWN)

@@ -1,19 +1,16 @@
-"""What the store does to tasks, each inside one transaction. What it does for itself is in `upkeep`."""
+"""Operations on tasks, each in one transaction. Takeover and retention are in `upkeep`."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 from msgspec.structs import replace
 
 from taskgate.core.audit.chain import AuditEntry
 from taskgate.core.errors import Executed
-from taskgate.core.governance import approval as law
+from taskgate.core.governance import approval as approval_rules
 from taskgate.core.governance.workflow import Workflow
-from taskgate.core.identity.addressees import NO_CONVERSATION
-from taskgate.core.identity.caller import ANONYMOUS_LIMIT
-from taskgate.core.identity.identity import tenant_of
 from taskgate.core.tasks.deadlines import is_expired
 from taskgate.core.tasks.origin import AlreadySent, HeldForApproval, TaskOrigin, create
 from taskgate.core.tasks.state import TaskState
@@ -41,30 +38,27 @@ from taskgate.ports.store_answers import (
     Intending,
     Joined,
     KeyTaken,
-    LimitHolder,
     ResultGone,
     SameCall,
     StoppedByRecheck,
     TaskQuestion,
-    TooManyOpen,
 )
-from taskgate.ports.task_store import ADDRESS_FACTOR, AcceptLimits, LastLook
-from taskgate.store.operations import approvals, rows
-from taskgate.store.operations.rows import (
-    load_anybodys_task,
+from taskgate.ports.task_store import AcceptLimits, FinalRecheck
+from taskgate.store.operations import approvals
+from taskgate.store.operations.task_changes import (
+    load_any_task,
     load_our_task,
     load_task,
     move_task,
     put_new_task,
 )
+from taskgate.store.operations.task_limits import over_limit
+from taskgate.store.operations.task_rows import question_columns
 from taskgate.store.transaction import Transaction
 
-KEY_GOOD_MS: Final = 24 * 3_600_000
-_OPEN_TASKS: Final = "open_tasks_per_caller"
-_CONVERSATION: Final = "conversation "
-"""How conversations are named among the counts of a transaction."""
-BY_ANYBODY: Final = (Cancelled, InputSettled, ApprovalDenied, ApprovalExpired, ApprovalGranted)
-"""What people and callers say may reach any gateway. What a server said, and what is sent to it, is its owner's to write."""
+KEY_VALID_MS: Final = 24 * 3_600_000
+BY_ANY_GATEWAY: Final = (Cancelled, InputSettled, ApprovalDenied, ApprovalExpired, ApprovalGranted)
+"""Decisions of callers and approvers, which may arrive at any gateway. Only the owner writes what a server returned or is sent."""
 
 
 def accept(
@@ -80,22 +74,22 @@ def accept(
 ) -> Accepting:
     before: Accepting | None = _by_key(tx, draft, key)
     if before is None and joins and key is None and approval is not None:
-        before = _waits_alike(tx, draft, approval)
-    before = before or _over_limit(tx, draft, limits, approval)
+        before = _pending_equal_call(tx, draft, approval)
+    before = before or over_limit(tx, draft, limits, approval)
     if before is not None:
         return before
     how: TaskOrigin = sent
     if approval is not None:
         how = HeldForApproval(approval.id, approval.workflow.timeout_ms)
     task = create(draft, how, now_ms=tx.now_ms, owner=tx.ownership.owner, fence=tx.ownership.fence)
-    held = None if approval is None else approvals.asked(tx, approval, task.id)
+    held = None if approval is None else approvals.new_held_call(tx, approval, task.id)
     if held is not None:
         task = replace(task, approval_deadline_ms=held.approval.binding.expires_at_ms)
     event = put_new_task(tx, task, audit)
     if event is None:
         return IdTaken(task.id)
     if held is not None:
-        approvals.put_new(tx, held)
+        approvals.insert(tx, held)
     if key is not None:
         tx.run("put_key", principal=task.principal, key=key, call=_call(task), task_id=task.id, created_ms=tx.now_ms)
     return Change(task, event)
@@ -109,23 +103,23 @@ def _by_key(tx: Transaction, draft: Task, key: str | None) -> SameCall | KeyTake
     if key is None:
         return None
     found = tx.run("find_key", principal=draft.principal, key=key).fetchone()
-    if found is None or tx.now_ms >= found[2] + KEY_GOOD_MS:
+    if found is None or tx.now_ms >= found[2] + KEY_VALID_MS:
         return None
     call, task_id, _, executed = found
     task = load_task(tx, task_id)
-    said = task.executed if task is not None else Executed(executed) if executed is not None else Executed.MAYBE
+    was_executed = task.executed if task is not None else Executed(executed) if executed is not None else Executed.MAYBE
     kept = task is not None and not is_expired(task, tx.now_ms)
-    if said is Executed.NO and (not kept or (task is not None and task.state is TaskState.FAILED)):
-        # Nothing was done under this key, so it does not stand in the way of a repeat.
+    if was_executed is Executed.NO and (not kept or (task is not None and task.state is TaskState.FAILED)):
+        # Nothing was executed under this key, so the call may be repeated.
         return None
     if call != _call(draft):
         return KeyTaken(task_id)
-    return SameCall(task) if task is not None and kept else ResultGone(task_id, said or Executed.MAYBE)
+    return SameCall(task) if task is not None and kept else ResultGone(task_id, was_executed or Executed.MAYBE)
 
 
-def _waits_alike(tx: Transaction, draft: Task, approval: ApprovalRequest) -> Joined | None:
-    """The task of an equal call that waits for people: of the same conversation, with the same arguments and definition."""
-    for task_id in approvals.held_alike(tx, approval):
+def _pending_equal_call(tx: Transaction, draft: Task, approval: ApprovalRequest) -> Joined | None:
+    """Return the task of an equal pending call: of the same conversation, with the same arguments and definition."""
+    for task_id in approvals.tasks_of_equal_calls(tx, approval):
         task = load_task(tx, task_id)
         if task is None or task.state is not TaskState.AWAITING_APPROVAL:
             continue
@@ -134,61 +128,11 @@ def _waits_alike(tx: Transaction, draft: Task, approval: ApprovalRequest) -> Joi
     return None
 
 
-def take_back(tx: Transaction, draft: Task, key: str | None) -> None:
-    """Nobody was told of this task, or will be: it must not run, and its key must not stand in the way of a repeat."""
-    ended = advance(tx, draft.id, Cancelled("nobody waited for it to be accepted"))
+def revert_accept(tx: Transaction, draft: Task, key: str | None) -> None:
+    """Undo an accept whose caller has stopped waiting: the task must not run, and its key must not prevent a retry."""
+    ended = advance(tx, draft.id, Cancelled("the caller stopped waiting before the task was accepted"))
     if key is not None and isinstance(ended, Change):
         tx.run("drop_key_of_task", principal=draft.principal, key=key, task_id=draft.id)
-
-
-def _over_limit(
-    tx: Transaction, draft: Task, limits: AcceptLimits, approval: ApprovalRequest | None
-) -> TooManyOpen | None:
-    limited_as = draft.limited_as or draft.caller
-    if (refused := _over_limit_of_caller(tx, limited_as, draft.caller, limits.open_tasks)) is not None:
-        return refused
-    tenant = tenant_of(limited_as)
-    if tenant and limits.open_tasks_of_tenant is not None:
-        found = tx.run("count_open_of_tenant", what="tenant task", tenant=tenant).fetchone()[0]
-        if found >= limits.open_tasks_of_tenant:
-            setting, what = "open_tasks_per_tenant", "open tasks of all callers of your tenant"
-            return TooManyOpen(what, limits.open_tasks_of_tenant, setting, LimitHolder.TENANT)
-    return None if approval is None else approvals.over_limit(tx, approval.counted_as, limits.pending)
-
-
-def _over_limit_of_caller(tx: Transaction, limited_as: str, caller: str, most: int | None) -> TooManyOpen | None:
-    """Callers without an identity are limited by conversation where one is known, and all those of an address together: a new
-    session costs nothing, so a limit per session alone could be evaded.
-    """
-    if not limited_as.startswith(ANONYMOUS_LIMIT):
-        if _reached(tx, limited_as, most, "count_open_of_caller", limited_as=limited_as):
-            return TooManyOpen("open tasks", most or 0, _OPEN_TASKS)
-        return None
-    if not caller.startswith(NO_CONVERSATION):
-        key = f"{_CONVERSATION}{limited_as} {caller}"
-        if _reached(tx, key, most, "count_open_of_conversation", caller=caller, limited_as=limited_as, most=most):
-            return TooManyOpen("open tasks in this session", most or 0, _OPEN_TASKS, LimitHolder.CONVERSATION)
-    of_address = None if most is None else most * ADDRESS_FACTOR
-    if _reached(tx, limited_as, of_address, "count_open_of_caller", limited_as=limited_as):
-        what = "open tasks of all callers without a token at your address"
-        return TooManyOpen(what, of_address or 0, _OPEN_TASKS, LimitHolder.ADDRESS)
-    return None
-
-
-def _reached(tx: Transaction, key: str, most: int | None, count: str, /, **values: Any) -> bool:
-    """Whether as many are open as may be; if not, one more is counted."""
-    if most is None:
-        if key in tx.most_open:
-            tx.most_open[key] += 1
-        return False
-    # No other writer adds to them before our commit: what was counted once in this transaction can only have become less.
-    found = tx.most_open.get(key)
-    if found is None or found >= most:
-        found = tx.run(count, **values).fetchone()[0]
-    if found >= most:
-        return True
-    tx.most_open[key] = found + 1
-    return False
 
 
 def intend(
@@ -198,7 +142,7 @@ def intend(
     byte_hash: str,
     upstream: str,
     message: str | None,
-    look: LastLook,
+    recheck: FinalRecheck,
     audit: AuditEntry | None,
 ) -> Intending:
     task = load_our_task(tx, task_id)
@@ -207,21 +151,21 @@ def intend(
     if task.state.is_terminal:
         return AlreadyOver(task.state)
     held = None if task.approval_id is None else approvals.find(tx, task.approval_id)
-    verdict = look(task, None if held is None else held.approval, tx.now_ms)
+    verdict = recheck(task, None if held is None else held.approval, tx.now_ms)
     if verdict is not None:
         stopped = advance(tx, task_id, verdict)
         return StoppedByRecheck(stopped.task, stopped.event) if isinstance(stopped, Change) else stopped
     after = apply(task, Dispatched(tx.ownership.fence, byte_hash, upstream, message), tx.now_ms)
     if not isinstance(after, Task):
         return after
-    # An approval is spent by the first attempt; later attempts of the same run need no second one.
-    is_spent_by_us = held is not None and held.approval.state is law.State.USED and task.attempts > 0
+    # The first attempt spends the approval; later attempts of the same run need no other.
+    is_spent_by_us = held is not None and held.approval.state is approval_rules.State.USED and task.attempts > 0
     if held is not None and not is_spent_by_us:
         workflow = Workflow(held.approval.workflow)
-        used = law.apply(held.approval, workflow, law.CallDispatched(tx.now_ms))
-        if isinstance(used, law.DecisionRefused):
+        used = approval_rules.apply(held.approval, workflow, approval_rules.CallDispatched(tx.now_ms))
+        if isinstance(used, approval_rules.DecisionRefused):
             return ApprovalSpent(used.approval)
-        approvals.put(tx, replace(held, approval=used.approval))
+        approvals.update(tx, replace(held, approval=used.approval))
     return Intended(after, move_task(tx, task, after, audit))
 
 
@@ -235,7 +179,7 @@ def advance(
     audit: AuditEntry | None = None,
     spill: str | None = None,
 ) -> Advancing:
-    found = load_anybodys_task if isinstance(event, BY_ANYBODY) else load_our_task
+    found = load_any_task if isinstance(event, BY_ANY_GATEWAY) else load_our_task
     task = found(tx, task_id)
     if not isinstance(task, Task):
         return task
@@ -245,7 +189,7 @@ def advance(
     if spill is not None and after.outcome is not None:
         after = replace(after, outcome=replace(after.outcome, spill=spill))
     for question in questions:
-        tx.run("insert_question", **rows.question_columns(tx.sealing, task_id, question, tx.now_ms))
+        tx.run("insert_question", **question_columns(tx.sealing, task_id, question, tx.now_ms))
     if isinstance(event, InputSettled):
         _settle(tx, task_id, event.keys, answers or {})
     if after.state.is_terminal and after.approval_id is not None:
@@ -262,8 +206,8 @@ def _settle(tx: Transaction, task_id: str, keys: Sequence[str], answers: Mapping
 
 
 def take(tx: Transaction, task_id: str) -> Task | None:
-    """Make a task ours of which nothing was sent yet, because somebody came here for it. None if it cannot be had."""
-    task = load_anybodys_task(tx, task_id)
+    """Take ownership of a task of which nothing was sent yet, because its caller is here. Return None if that is not possible."""
+    task = load_any_task(tx, task_id)
     if not isinstance(task, Task) or task.state.is_terminal or task.attempts > 0:
         return None
     ours = tx.ownership
@@ -271,14 +215,14 @@ def take(tx: Transaction, task_id: str) -> Task | None:
     return replace(task, owner=ours.owner, fence=ours.fence)
 
 
-def told_upstream(tx: Transaction, task_id: str) -> None:
+def cancel_delivered(tx: Transaction, task_id: str) -> None:
     task = load_our_task(tx, task_id)
     if isinstance(task, Task) and task.cancel_owed:
         move_task(tx, task, replace(task, cancel_owed=False, revision=task.revision + 1), None)
 
 
 def write_note(tx: Transaction, task_id: str, noted: Noted) -> None:
-    """Progress that rides along: no event, no audit, and nothing at all if the task has moved on."""
+    """Write progress, without event and audit row. Does nothing if the task has ended or has another owner."""
     task = load_our_task(tx, task_id)
     if isinstance(task, Task):
         after = apply(task, noted, tx.now_ms)

@@ -13,11 +13,10 @@ import psycopg
 
 from taskgate.core.audit.chain import Head, Row, beginning
 from taskgate.ports.store import AuditTime
-from taskgate.store.operations import rows
-from taskgate.store.operations.rows import record_audit
+from taskgate.store.operations.audit import audit_from, audit_time, record_audit
 from taskgate.store.postgres.connection import SQL, Connection, connect, reason, refused, shown_url
 from taskgate.store.transaction import Locks, Transaction
-from taskgate.store.views.base import LogView
+from taskgate.store.views.log import LogView
 
 _PAGE: Final = 2_000
 
@@ -45,12 +44,12 @@ class ChainView(LogView):
     async def audit_rows(self, after: int = 0, limit: int = 1_000, *, chain: str = "") -> tuple[Row, ...]:
         of = chain or self.audit_chain
         found = await self._read(lambda reader: reader.rows_of("audit_of", of=of, number=after, limit=limit))
-        return tuple(rows.audit_from(*row) for row in found)
+        return tuple(audit_from(*row) for row in found)
 
     async def audit_times(self, after: int = 0, limit: int = 1_000, *, chain: str = "") -> tuple[AuditTime, ...]:
         of = chain or self.audit_chain
         found = await self._read(lambda reader: reader.rows_of("audit_of", of=of, number=after, limit=limit))
-        return tuple(rows.audit_time(*row) for row in found)
+        return tuple(audit_time(*row) for row in found)
 
     async def forget_audit(self, up_to: int, *, chain: str = "", mark: bytes = b"") -> None:
         of = chain or self.audit_chain
@@ -79,7 +78,7 @@ def _rows_of(connection: Connection, chain: str) -> Iterator[Row]:
         values = {"of": chain, "number": last, "limit": _PAGE}
         found = connection.cursor(binary=True).execute(SQL["audit_of"], values).fetchall()
         for row in found:
-            read = rows.audit_from(*row)
+            read = audit_from(*row)
             last = read.number
             yield read
         if not found:

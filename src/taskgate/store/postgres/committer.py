@@ -225,7 +225,7 @@ class Committer:
         if self._counted:
             counted = connection.execute(SQL["count_open_of_callers"], {"callers": text_array(sorted(self._counted))})
             found: dict[str, int] = dict(counted.fetchall())
-            tx.most_open.update({name: found.get(name, 0) for name in self._counted})
+            tx.open_counts.update({name: found.get(name, 0) for name in self._counted})
 
     def _lock_streams(self, connection: Connection, tx: PostgresTransaction) -> dict[str, int]:
         """Lock the event streams that the batch may append to; return their last numbers."""

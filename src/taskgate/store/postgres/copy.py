@@ -26,7 +26,7 @@ from taskgate.atomic_files import sync_folder, temporary_name
 from taskgate.core.audit.chain import GENESIS, AuditEntry, Head, Row, beginning
 from taskgate.core.digest import digest_of_bytes
 from taskgate.core.errors import GatewayFault
-from taskgate.store.operations import rows as stored
+from taskgate.store.operations.audit import audit_content, audit_from
 from taskgate.store.operations.restored import RESTORED
 from taskgate.store.postgres.connection import (
     SQL,
@@ -265,7 +265,7 @@ def _one_chain(reading: Connection) -> Iterator[dict[str, Any]]:
     previous = GENESIS
     began = [msgspec.structs.replace(beginning("copy", heads), at_ms=at_ms)] if heads else []
     for number, entry in enumerate([*began, *entries], 1):
-        content = stored.audit_content(number, previous, entry)
+        content = audit_content(number, previous, entry)
         previous = digest_of_bytes(content)
         yield {"number": number, "hash": previous, "content": content}
 
@@ -279,4 +279,4 @@ def _by_time(rows: list[Row]) -> Iterator[tuple[int, AuditEntry]]:
 
 def _rows_of_chain(reading: Connection, chain: str) -> list[Row]:
     query = "SELECT hash, content FROM audit WHERE chain = %s ORDER BY number"
-    return [stored.audit_from(*row) for row in reading.cursor(binary=True).execute(query, [chain]).fetchall()]
+    return [audit_from(*row) for row in reading.cursor(binary=True).execute(query, [chain]).fetchall()]

@@ -50,7 +50,7 @@ class PostgresEngine:
         return self.presence.ownership
 
     @property
-    def comes_back(self) -> bool:
+    def can_rejoin(self) -> bool:
         return True
 
     def now_ms(self) -> int:
@@ -66,8 +66,8 @@ class PostgresEngine:
     async def write(self, operation: Operation[T], locks: Locks, revert: Revert | None = None) -> T:
         return await self.writer.write(operation, revert, locks)
 
-    async def read(self, ask: Callable[[Reader], T]) -> T:
-        return await self.readers.read(ask)
+    async def read(self, query: Callable[[Reader], T]) -> T:
+        return await self.readers.read(query)
 
     def defer(self, write: DeferredWrite) -> None:
         self.writer.defer(write)

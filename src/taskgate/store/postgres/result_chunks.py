@@ -14,7 +14,7 @@ _ORPHAN_AGE_MS: Final = 600_000
 
 
 class ResultChunks:
-    """Implements `views.base.LargeResults` with the table `result_chunks`."""
+    """Implements `views.engine.LargeResults` with the table `result_chunks`."""
 
     def __init__(self, readers: Readers, now_ms: Callable[[], int]) -> None:
         self._connections = readers

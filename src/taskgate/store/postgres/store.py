@@ -1,4 +1,4 @@
-"""The PostgreSQL store as the gateway sees it: all of `ports.store.Store` over one database that several gateways share."""
+"""The PostgreSQL store: implements `ports.store.Store` over one database that several gateways share."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ import psycopg
 
 from taskgate.core.audit.chain import GENESIS
 from taskgate.ports.replicas import Replica
-from taskgate.ports.store import KeptServer
 from taskgate.ports.store_answers import Ownership
-from taskgate.ports.topics import SERVERS, SeenRevisions
+from taskgate.ports.topics import SeenRevisions
 from taskgate.store.operations.restored import RESTORED, RestoreState
 from taskgate.store.postgres.audit_chains import ChainView
 from taskgate.store.postgres.committer import Committer
@@ -32,50 +31,39 @@ from taskgate.store.postgres.engine import PostgresEngine
 from taskgate.store.postgres.presence import LEASE_MS, Presence, Wakeups
 from taskgate.store.postgres.question_rows import QuestionRows
 from taskgate.store.postgres.readers import Readers
+from taskgate.store.postgres.server_rows import ServerView
 from taskgate.store.postgres.session_rows import SessionRows
 from taskgate.store.sealing import KEEPSAKE, Sealing, key_needed, within_json
-from taskgate.store.transaction import KeptEvents, Locks, Transaction
-from taskgate.store.views.base import StoreView
-from taskgate.store.views.records import ApprovalView, CatalogView, ScopeView, UsageView
+from taskgate.store.transaction import KeptEvents
+from taskgate.store.views.approvals import ApprovalView
+from taskgate.store.views.catalogs import CatalogView
+from taskgate.store.views.identity_records import IdentityView
+from taskgate.store.views.personal_data import PersonalDataView
 from taskgate.store.views.restored import RestoredView
+from taskgate.store.views.scopes import ScopeView
 from taskgate.store.views.tasks import TaskView
+from taskgate.store.views.upkeep import UpkeepView
+from taskgate.store.views.usage import UsageView
 
 RESTORE_WITHIN_MS: Final = 10_000
-"""So long a start waits for another one that deals with a restored database."""
+"""How long a starting gateway waits for another one that handles a restored database."""
 _RESTORE_LOCK: Final = 7_236_410_386
 
-# The servers that callers added, as rows that all gateways of a store see (`ports.store.ServerStore`).
 
-
-class ServerView(StoreView):
-    async def keep_server(self, server: KeptServer) -> bool:
-        def write(tx: Transaction) -> bool:
-            kept = tx.run("keep_server", name=server.name, scope=server.scope, body=server.body).rowcount == 1
-            if kept:
-                tx.announce(SERVERS, server.name)
-            return kept
-
-        return await self._write_or_fault(write, _of_server(server.name))
-
-    async def forget_server(self, name: str) -> bool:
-        def write(tx: Transaction) -> bool:
-            gone = tx.run("forget_server", name=name).rowcount == 1
-            if gone:
-                tx.announce(SERVERS, name)
-            return gone
-
-        return await self._write_or_fault(write, _of_server(name))
-
-    async def kept_servers(self) -> tuple[KeptServer, ...]:
-        return await self._read(lambda reader: tuple(KeptServer(*row) for row in reader.rows_of("kept_servers")))
-
-
-def _of_server(name: str) -> Locks:
-    return Locks(names=(f"server:{name}",))
-
-
-class PostgresStore(TaskView, ApprovalView, ChainView, CatalogView, ScopeView, ServerView, UsageView, RestoredView):
-    """One gateway's side of the database. Made by `open_store`, ended by `close`."""
+class PostgresStore(
+    TaskView,
+    UpkeepView,
+    ApprovalView,
+    ChainView,
+    CatalogView,
+    ScopeView,
+    IdentityView,
+    PersonalDataView,
+    ServerView,
+    UsageView,
+    RestoredView,
+):
+    """The store of one gateway, from `open_store` until `close`."""
 
     def __init__(self, engine: PostgresEngine) -> None:
         super().__init__(engine)
@@ -85,7 +73,7 @@ class PostgresStore(TaskView, ApprovalView, ChainView, CatalogView, ScopeView, S
 
     @property
     def lost(self) -> None:
-        """A database that is away may come back."""
+        """None: a database that is unavailable may recover."""
         return None
 
     @property
@@ -109,7 +97,7 @@ class PostgresStore(TaskView, ApprovalView, ChainView, CatalogView, ScopeView, S
 
     @property
     def replicas(self) -> tuple[Replica, ...]:
-        """The gateways on this store as they were seen at the last renewal of our lease."""
+        """The gateways on this store, as read at the last renewal of the lease."""
         return self.engine.presence.replicas
 
     @property
@@ -128,12 +116,12 @@ class PostgresStore(TaskView, ApprovalView, ChainView, CatalogView, ScopeView, S
         return self.engine.committer.audit_head or (0, GENESIS)
 
     async def close(self) -> None:
-        """Write what waits, then give the lease back."""
+        """Write what is queued, then release the lease."""
         await self.engine.close()
 
 
 def new_owner() -> str:
-    """The name of one gateway and start."""
+    """Return a new name for one start of a gateway."""
     return f"gw_{secrets.token_hex(8)}"
 
 
@@ -149,11 +137,10 @@ def open_store(
     clock: Callable[[], int] | None = None,
     keys: Sequence[str] = (),
 ) -> PostgresStore:
-    """Open the store, and bring its schema up to date. Blocks; call it on the event loop's thread before serving.
+    """Open the store and migrate its schema. Blocks; call it on the event loop's thread before serving.
 
-    Raises GatewayFault. `replaces`: a gateway that is known to have ended, whose lease need not be waited for. `clock` takes the
-    place of the database's, for tests. `keys` encrypt what is written, see `store.sealing`; a store that needs one is not opened
-    without it.
+    Raises GatewayFault. `replaces`: a gateway that has ended, whose lease need not expire first. `clock` replaces the clock of the
+    database, for tests. `keys` encrypt what is written (`store.sealing`); a store that needs a key is not opened without it.
     """
     name, sealing = owner or new_owner(), Sealing(keys)
     try:
@@ -193,10 +180,11 @@ def open_store(
 
 
 def _restoring(connection: Connection, url: str) -> Connection | None:
-    """A connection that keeps other gateways from starting until the restored database has been dealt with; None if it is none.
+    """Return a connection whose lock keeps other gateways from starting until the restored database has been handled; None if the
+    database is not restored.
 
-    Raises GatewayFault while another gateway deals with it. Leases in such a database are those of gateways before the backup, or
-    of a start that died while it dealt with it: they end here, so that all their tasks are claimed before any is moved on.
+    Raises GatewayFault while another gateway handles it. Leases in such a database belong to gateways from before the backup, or
+    to a start that crashed: they end here, so that all their tasks are claimed before any of them continues.
     """
     if connection.execute(SQL["kept"], {"name": RESTORED}).fetchone() is None:
         return None
@@ -206,7 +194,7 @@ def _restoring(connection: Connection, url: str) -> Connection | None:
     except psycopg.OperationalError:
         holding.close()
         raise refused(
-            "another gateway is dealing with the restored database just now. Start this one again when that one serves."
+            "another gateway is handling the restored database. Start this one when that one is ready."
         ) from None
     if connection.execute(SQL["kept"], {"name": RESTORED}).fetchone() is None:
         holding.close()
@@ -216,7 +204,7 @@ def _restoring(connection: Connection, url: str) -> Connection | None:
 
 
 def _check_keys(connection: Connection, sealing: Sealing, url: str) -> None:
-    """Raises GatewayFault if rows need a key that was not given. Changes nothing."""
+    """Raises GatewayFault if rows need a key that is not configured. Changes nothing."""
     row = connection.execute("SELECT to_regclass('keepsakes') IS NOT NULL").fetchone()
     if row is None or not row[0]:
         return

@@ -8,7 +8,8 @@ from taskgate.core.audit.chain import AuditEntry
 from taskgate.ports.store_answers import Voided
 from taskgate.store.operations import restored
 from taskgate.store.transaction import Locks
-from taskgate.store.views.base import Engine, StoreView
+from taskgate.store.views.base import StoreView
+from taskgate.store.views.engine import Engine
 
 _LOCKS: Final = Locks(names=("restored",))
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import Final
 
 from msgspec.structs import replace
@@ -21,44 +20,32 @@ from taskgate.ports.store_answers import (
     Accepting,
     Advancing,
     Change,
-    Due,
     Intended,
     Intending,
     Outdated,
-    Recovered,
-    Swept,
     TaskFilter,
     TaskPage,
     TaskQuestion,
 )
-from taskgate.ports.task_store import NO_LIMITS, AcceptLimits, Decide, LastLook
+from taskgate.ports.task_store import NO_LIMITS, AcceptLimits, FinalRecheck
 from taskgate.ports.topics import GRANTS
 from taskgate.store.operations import tasks
-from taskgate.store.operations.approvals import standing_grants
-from taskgate.store.operations.upkeep import (
-    TASKS_AT_ONCE,
-    claim,
-    expire,
-    forget,
-    forget_owners,
-    forget_streams,
-    keep,
-    recover,
-)
+from taskgate.store.operations.grants import standing_grants
 from taskgate.store.transaction import Locks, Transaction, tenants_of
-from taskgate.store.views.base import Engine, LatestWins, StoreView
+from taskgate.store.views.base import StoreView
+from taskgate.store.views.engine import Engine
+from taskgate.store.views.latest_wins import LatestWins
 
-_COUNT_GOOD_S: Final = 1.0
-_BETWEEN_PORTIONS_S: Final = 0.01
+_COUNT_VALID_S: Final = 1.0
 LARGE_RESULT: Final = 1 << 20
-"""Longer results are kept outside of the rows."""
+"""Longer results are stored outside the rows."""
 
 
 class TaskView(StoreView):
     def __init__(self, engine: Engine) -> None:
         super().__init__(engine)
-        # Progress that has not been written yet, by task; readers see it through `get`.
-        self._notes: LatestWins[Noted] = LatestWins(self._defer, tasks.write_note, _of_task)
+        # Progress that is not written yet, by task; `get` returns it.
+        self._notes: LatestWins[Noted] = LatestWins(self._defer, tasks.write_note, _task_locks)
         self._open_count = (0, float("-inf"))
         self._known_revisions: dict[str, int] = {}
 
@@ -74,13 +61,13 @@ class TaskView(StoreView):
         joins: bool = False,
     ) -> Accepting:
         if sent is not None and approval is not None:
-            raise ValueError("a call that is already out cannot wait for an approval")
+            raise ValueError("a call that was sent cannot wait for an approval")
         return await self._write(
             lambda tx: tasks.accept(
                 tx, draft, sent=sent, approval=approval, key=key, limits=limits, audit=audit, joins=joins
             ),
-            _of_draft(draft, approval, key, limits),
-            lambda answer: (lambda tx: tasks.take_back(tx, draft, key)) if isinstance(answer, Change) else None,
+            _draft_locks(draft, approval, key, limits),
+            lambda answer: (lambda tx: tasks.revert_accept(tx, draft, key)) if isinstance(answer, Change) else None,
         )
 
     async def intend(
@@ -90,26 +77,26 @@ class TaskView(StoreView):
         byte_hash: str,
         upstream: str,
         message: str | None = None,
-        look: LastLook,
+        recheck: FinalRecheck,
         audit: AuditEntry | None = None,
     ) -> Intending:
         def operation(tx: Transaction) -> Intending:
-            if tx.is_shared and (outdated := self._brought_up_to_date(tx)):
+            if tx.is_shared and (outdated := self._outdated_topics(tx)):
                 return Outdated(outdated)
             return tasks.intend(
-                tx, task_id, byte_hash=byte_hash, upstream=upstream, message=message, look=look, audit=audit
+                tx, task_id, byte_hash=byte_hash, upstream=upstream, message=message, recheck=recheck, audit=audit
             )
 
         if not self._engine.may_send():
-            raise _unsure()
-        answer = await self._write(operation, _of_task(task_id))
-        # The commit may have taken so long that somebody else runs it by now: then nothing goes out, whatever was written.
+            raise _lease_not_renewed()
+        answer = await self._write(operation, _task_locks(task_id))
+        # If the commit took so long that another gateway may run the task by now, nothing is sent, whatever was written.
         if isinstance(answer, Intended) and not self._engine.may_send():
-            raise _unsure()
+            raise _lease_not_renewed()
         return answer
 
-    def _brought_up_to_date(self, tx: Transaction) -> tuple[str, ...]:
-        """Grants are read again if they changed; of everything else in memory, what another gateway has changed meanwhile."""
+    def _outdated_topics(self, tx: Transaction) -> tuple[str, ...]:
+        """Read the grants again if they changed, and return the other cached topics that another gateway has changed."""
         present, known = tx.revisions(), self._known_revisions
         if present.get(GRANTS, 0) != known.get(GRANTS):
             self.known_grants = standing_grants(tx)
@@ -132,20 +119,20 @@ class TaskView(StoreView):
     ) -> Advancing:
         if isinstance(event, Dispatched):
             raise ValueError("a dispatch is written by `intend`, with its recheck")
-        spill = await self._spilled(task_id, event)
-        # If this wait is broken off, the commit may still come, so the bytes stay; if none comes, the sweep removes them.
+        spill = await self._write_large_result(task_id, event)
+        # If this is cancelled, the commit may still succeed, so the bytes stay; if it does not, the sweep removes them.
         answer = await self._write(
             lambda tx: tasks.advance(
                 tx, task_id, event, questions=questions, answers=answers, audit=audit, spill=spill
             ),
-            _of_task(task_id),
+            _task_locks(task_id),
         )
         if spill is not None and not isinstance(answer, Change):
             await self._engine.large_results.remove([spill])
         return answer
 
-    async def _spilled(self, task_id: str, event: TransitionEvent) -> str | None:
-        """Large result bytes are durable before the transaction that names them begins."""
+    async def _write_large_result(self, task_id: str, event: TransitionEvent) -> str | None:
+        """Make a large result durable before the transaction that refers to it; return its name, None for other events."""
         if not isinstance(event, ResultReceived) or len(event.body) <= LARGE_RESULT:
             return None
         sealed = await asyncio.to_thread(self._engine.sealing.seal, event.body, task_id)
@@ -160,8 +147,8 @@ class TaskView(StoreView):
         )
         self._notes.put(task_id, merged)
 
-    async def told_upstream(self, task_id: str) -> None:
-        await self._write(lambda tx: tasks.told_upstream(tx, task_id), _of_task(task_id))
+    async def cancel_delivered(self, task_id: str) -> None:
+        await self._write(lambda tx: tasks.cancel_delivered(tx, task_id), _task_locks(task_id))
 
     async def get(self, task_id: str, *, also_gone: bool = False) -> Task | None:
         now = self.now_ms()
@@ -216,15 +203,15 @@ class TaskView(StoreView):
         return await self._read(lambda reader: reader.ended_badly(wanted, since_ms, limit, now))
 
     async def task_of_key(self, principal: str, key: str) -> str | None:
-        since = self.now_ms() - tasks.KEY_GOOD_MS
+        since = self.now_ms() - tasks.KEY_VALID_MS
         return await self._read(lambda reader: reader.task_of_key(principal, key, since))
 
     async def open_count(self, caller: str | None = None) -> int:
         if caller is not None:
             return await self._read(lambda reader: reader.open_count(caller))
-        # Asked for with every poll to set the pace of polling; a second old is good enough for that.
+        # Every poll needs it for the poll interval, for which a value of the last second will do.
         count, at = self._open_count
-        if clock.monotonic() - at > _COUNT_GOOD_S:
+        if clock.monotonic() - at > _COUNT_VALID_S:
             count = await self._read(lambda reader: reader.open_count(None))
             self._open_count = (count, clock.monotonic())
         return count
@@ -232,79 +219,16 @@ class TaskView(StoreView):
     async def questions(self, task_id: str, *, answered: bool = False) -> tuple[TaskQuestion, ...]:
         return await self._read(lambda reader: reader.questions(task_id, answered=answered))
 
-    async def due(self, limit: int = 500) -> Due:
-        now = self.now_ms()
-        return await self._read(lambda reader: reader.due(now, limit))
-
-    async def sweep(self, portions: int = 1) -> Swept:
-        now, most = self.now_ms(), portions * TASKS_AT_ONCE
-        found = await self._read(lambda reader: reader.expiring(now, most))
-        parts = [found[start : start + TASKS_AT_ONCE] for start in range(0, len(found), TASKS_AT_ONCE)]
-        # Together, so that they share a commit; the writer lets other work have its turn between them.
-        expired, swept = await asyncio.gather(
-            asyncio.gather(*map(self._expire, parts)),
-            asyncio.gather(*(self._write_or_fault(forget) for _ in range(portions))),
-        )
-        gone = tuple(task for part in expired for task in part)
-        return Swept(
-            tasks=sum(one.tasks for one in swept) + len(gone),
-            expired=gone,
-            events=sum(one.events for one in swept),
-            keys=sum(one.keys for one in swept),
-            approvals=sum(one.approvals for one in swept),
-            more=swept[-1].more or len(found) == most,
-        )
-
-    async def _expire(self, found: Sequence[tuple[Task, str | None]]) -> tuple[Task, ...]:
-        if not found:
-            return ()
-        tasks_found = [task for task, _ in found]
-        # Known beforehand, so that two gateways that tell several callers never wait for each other in a circle.
-        streams = tuple({task.conversation_key.stream for task in tasks_found})
-        expired = await self._write_or_fault(lambda tx: expire(tx, tasks_found), Locks(callers=streams))
-        ours = {task.id for task in expired}
-        await self._engine.large_results.remove([name for task, name in found if name is not None and task.id in ours])
-        return expired
-
-    async def sweep_leftovers(self) -> int:
-        after: str | None = ""
-        while after is not None:
-            after = await self._write_or_fault(partial(forget_streams, after=after))
-            await clock.sleep(_BETWEEN_PORTIONS_S)
-        await self._write_or_fault(forget_owners)
-        return await self._engine.large_results.remove_orphans()
-
-    async def claim(self) -> tuple[str, ...]:
-        return await self._write_or_fault(claim)
-
-    async def recover(self, decide: Decide, after: str = "", limit: int = 250) -> Recovered:
-        ours = self.ownership
-        ids = await self._read(lambda reader: reader.claimed_ids(ours, after, limit))
-        return await self.recover_these(decide, ids)
-
-    async def recover_these(self, decide: Decide, ids: Sequence[str]) -> Recovered:
-        if not ids:
-            return Recovered()
-        done = await self._write_or_fault(lambda tx: recover(tx, decide, ids), Locks(tasks=tuple(ids)))
-        return replace(done, last=ids[-1])
-
     async def take(self, task_id: str) -> Task | None:
-        taken = await self._write(lambda tx: tasks.take(tx, task_id), _of_task(task_id))
+        taken = await self._write(lambda tx: tasks.take(tx, task_id), _task_locks(task_id))
         return taken if isinstance(taken, Task) else None
 
-    async def claimed(self, after: str = "", limit: int = 500) -> tuple[Task, ...]:
-        ours = self.ownership
-        return await self._read(lambda reader: reader.claimed(ours, after, limit))
 
-    async def keep(self, name: str, value: bytes) -> bytes:
-        return await self._write_or_fault(lambda tx: keep(tx, name, value), Locks(names=(f"keep:{name}",)))
-
-
-def _of_task(task_id: str) -> Locks:
+def _task_locks(task_id: str) -> Locks:
     return Locks(tasks=(task_id,), reads=(task_id,))
 
 
-def _of_draft(draft: Task, approval: ApprovalRequest | None, key: str | None, within: AcceptLimits) -> Locks:
+def _draft_locks(draft: Task, approval: ApprovalRequest | None, key: str | None, within: AcceptLimits) -> Locks:
     limits: tuple[str, ...] = (draft.limited_as or draft.caller,)
     if approval is not None and approval.counted_as not in limits:
         limits += (approval.counted_as,)
@@ -314,8 +238,8 @@ def _of_draft(draft: Task, approval: ApprovalRequest | None, key: str | None, wi
     return Locks(tasks=(draft.id,), callers=(draft.caller,), limits=limits, names=names)
 
 
-def _unsure() -> GatewayFault:
-    """Others may have taken us for dead: whether they have is known when the lease has been renewed."""
+def _lease_not_renewed() -> GatewayFault:
+    """Other gateways may have declared this one dead; that is known when the lease has been renewed."""
     return GatewayFault(
         "store_unavailable", "The lease of this gateway was not renewed in time; nothing is sent before it is."
     )

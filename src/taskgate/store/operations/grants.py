@@ -1,0 +1,67 @@
+"""Standing grants: their rows, and how they are added and revoked, each in one transaction. The rules are in `core.governance`."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+from taskgate.core.audit.chain import AuditEntry
+from taskgate.core.governance.grants import Grant, revoke
+from taskgate.ports.topics import GRANTS
+from taskgate.store.operations.audit import record_audit
+from taskgate.store.transaction import Transaction
+
+_encode: Final = msgspec.json.Encoder().encode
+_decode_grant: Final = msgspec.json.Decoder(Grant).decode
+
+
+def grant_columns(grant: Grant) -> dict[str, Any]:
+    revoked = int(grant.revoked_at_ms is not None)
+    return {"id": grant.id, "until_ms": grant.until_ms, "revoked": revoked, "doc": _encode(grant)}
+
+
+def grant_from(doc: bytes) -> Grant:
+    return _decode_grant(doc)
+
+
+def add_grant(tx: Transaction, grant: Grant, audit: AuditEntry | None) -> None:
+    _put_grant(tx, grant, audit, "grant_given")
+
+
+def revoke_grant(tx: Transaction, grant_id: str, by: str, audit: AuditEntry | None) -> Grant | None:
+    """Return the revoked grant, or None if there is no grant with this id."""
+    row = tx.run("find_grant", id=grant_id).fetchone()
+    if row is None:
+        return None
+    before = grant_from(row[0])
+    after = revoke(before, by, tx.now_ms)
+    if after is not before:
+        _put_grant(tx, after, audit, "grant_revoked")
+    return after
+
+
+def standing_grants(tx: Transaction) -> tuple[Grant, ...]:
+    """Return the grants that are valid now, including changes by other gateways."""
+    return tuple(grant_from(doc) for (doc,) in tx.run("live_grants", now_ms=tx.now_ms))
+
+
+def _put_grant(tx: Transaction, grant: Grant, audit: AuditEntry | None, event: str) -> None:
+    tx.announce(GRANTS, grant.id)
+    tx.run("put_grant", **grant_columns(grant))
+    record_audit(tx, audit if audit is not None else _grant_entry(grant, event, tx.now_ms))
+
+
+def _grant_entry(grant: Grant, event: str, at_ms: int) -> AuditEntry:
+    return AuditEntry(
+        at_ms=at_ms,
+        event=event,
+        principal=grant.principal or "",
+        scope=grant.scope,
+        server=grant.server,
+        name=grant.tool,
+        arguments_digest=grant.arguments_digest or "",
+        approval_id=grant.approval_id,
+        approvers=grant.granted_by,
+        reason=f"revoked by {grant.revoked_by}" if grant.revoked_at_ms is not None else "",
+    )

@@ -1,0 +1,39 @@
+"""Pinned tool definitions: their rows, and how they are written, each in one transaction."""
+
+from __future__ import annotations
+
+import json
+
+from taskgate.core.audit.chain import AuditEntry
+from taskgate.core.catalog.pin import Pin
+from taskgate.ports.approval_store import StoredPin
+from taskgate.ports.topics import PINS
+from taskgate.store.operations.audit import record_audit
+from taskgate.store.transaction import Transaction
+
+
+def pin_doc(pin: Pin) -> bytes:
+    # The standard library preserves integers of any size.
+    return json.dumps({"digest": pin.digest, "definition": pin.definition}, ensure_ascii=False).encode()
+
+
+def pin_from(server: str, tool: str, doc: bytes, by: str, at_ms: int) -> StoredPin:
+    decoded = json.loads(doc)
+    return StoredPin(server, tool, Pin(decoded["digest"], decoded["definition"]), by, at_ms)
+
+
+def put_pin(tx: Transaction, server: str, tool: str, pin: Pin, *, by: str, audit: AuditEntry | None) -> None:
+    tx.announce(PINS, f"{server}/{tool}")
+    tx.run("put_pin", server=server, tool=tool, doc=pin_doc(pin), by=by, at_ms=tx.now_ms)
+    if audit is not None:
+        record_audit(tx, audit)
+
+
+def put_first_pin(tx: Transaction, server: str, tool: str, pin: Pin, audit: AuditEntry | None) -> Pin:
+    """Pin a definition on first use. If several gateways do so, the first one wins and its pin is returned."""
+    if tx.run("put_first_pin", server=server, tool=tool, doc=pin_doc(pin), by="", at_ms=tx.now_ms).rowcount == 1:
+        tx.announce(PINS, f"{server}/{tool}")
+        if audit is not None:
+            record_audit(tx, audit)
+        return pin
+    return pin_from(*tx.run("find_pin", server=server, tool=tool).fetchone()).pin

@@ -1,0 +1,132 @@
+"""How the SQLite store writes, reads and measures time, for the views that every store shares.
+
+The file has one writer, so the locks that operations declare are not needed here. Point reads take some tens of microseconds, less
+than a switch to a thread, so they run in place; long results are files, read and written in a thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from taskgate import clock
+from taskgate.core.errors import GatewayFault
+from taskgate.ports.store_answers import Ownership
+from taskgate.store.batch_writer import DeferredWrite, Operation, Revert, unavailable
+from taskgate.store.operations.reader import Reader
+from taskgate.store.operations.restored import RestoreState
+from taskgate.store.sealing import Sealing
+from taskgate.store.sqlite.last_known import LastKnown
+from taskgate.store.sqlite.result_files import SpillFiles
+from taskgate.store.sqlite.statements import run_named
+from taskgate.store.sqlite.store_files import StoreFiles
+from taskgate.store.sqlite.writer import Writer
+from taskgate.store.transaction import KeptEvents, Locks
+
+T = TypeVar("T")
+
+
+class ResultFiles:
+    """Implements `views.engine.LargeResults` with files beside the database."""
+
+    def __init__(self, files: SpillFiles, reader: Reader) -> None:
+        self._files = files
+        self._reader = reader
+
+    async def write(self, task_id: str, body: bytes) -> str:
+        try:
+            return await asyncio.to_thread(self._files.write, task_id, body)
+        except OSError as error:
+            raise unavailable(error.strerror or "a result file could not be written") from error
+
+    async def read(self, name: str) -> bytes:
+        return await asyncio.to_thread(self._files.read, name)
+
+    async def remove(self, names: list[str]) -> int:
+        return await asyncio.to_thread(self._files.remove, names)
+
+    async def remove_orphans(self) -> int:
+        named = self._reader.spill_names()
+        return await asyncio.to_thread(self._files.remove_orphans, named, clock.wall())
+
+
+class SqliteEngine:
+    """Built by `open_store`."""
+
+    def __init__(
+        self,
+        writer: Writer,
+        reading: sqlite3.Connection,
+        spill_files: SpillFiles,
+        *,
+        clock: Callable[[], int],
+        ownership: Ownership,
+        kept_events: KeptEvents,
+        last_known: LastKnown,
+        files: StoreFiles,
+        sealing: Sealing,
+        restore: RestoreState,
+    ) -> None:
+        self.sealing = sealing
+        self.files = files
+        self.restore = restore
+        self.writer = writer
+        self.ownership = ownership
+        self.kept_events = kept_events
+        self.last_known = last_known
+        self.reader = Reader(statements_of(reading), kept_events, sealing)
+        self.large_results = ResultFiles(spill_files, self.reader)
+        self._reading = reading
+        self._clock = clock
+
+    @property
+    def can_rejoin(self) -> bool:
+        return False
+
+    def now_ms(self) -> int:
+        return self._clock()
+
+    def may_send(self) -> bool:
+        """Always true: this process holds the lock on the file, so no other gateway can have taken over."""
+        return True
+
+    @property
+    def trouble(self) -> str | None:
+        try:
+            if not self.reader.is_current(self.ownership):
+                return "another Taskgate has taken over this store; this one must stop"
+        except GatewayFault as fault:
+            return fault.message
+        return self.files.lost() or self.writer.trouble
+
+    async def write(self, operation: Operation[T], locks: Locks, revert: Revert | None = None) -> T:
+        return await self.writer.write(operation, revert)
+
+    async def read(self, query: Callable[[Reader], T]) -> T:
+        return query(self.reader)
+
+    def defer(self, write: DeferredWrite) -> None:
+        self.writer.defer(write)
+
+    async def overwrite_deleted(self) -> None:
+        await self.writer.rewrite()
+
+    async def close(self) -> None:
+        await self.writer.stop()
+        self.last_known.close()
+        self._reading.close()
+
+
+def statements_of(connection: sqlite3.Connection) -> Callable[..., sqlite3.Cursor]:
+    """Return a function that runs named statements on a reading connection."""
+
+    def run(name: str, /, **values: Any) -> sqlite3.Cursor:
+        try:
+            return run_named(connection, name, values)
+        except sqlite3.OperationalError as error:
+            # Readers normally wait for no lock; if they would have to, the event loop must not.
+            raise GatewayFault("store_unavailable", f"The store cannot be read: {error}. Try again soon.") from error
+
+    return run
