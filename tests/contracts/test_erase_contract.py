@@ -15,7 +15,7 @@ from taskgate.core.usage import UsageRow
 from taskgate.ports.approval_store import HeldCall
 from taskgate.ports.store import Erased, IdentityRecord, Store, Unfinished
 from taskgate.ports.store_answers import TaskQuestion
-from taskgate.store.operations import scopes
+from taskgate.store.operations import erasure
 
 ENTRY = AuditEntry(0, "data_erased", "carol", kind="data", decision="erased", reason="by root")
 LARGE = b'{"text":"' + b"x" * (2 << 20) + b'"}'
@@ -52,8 +52,8 @@ async def chain_of(store: Store) -> tuple[Row, ...]:
 async def test_all_of_one_person_is_forgotten_and_nothing_of_anybody_else(
     adapter: StoreUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(scopes, "TASKS_AT_ONCE", 2)
-    monkeypatch.setattr(scopes, "CALLS_AT_ONCE", 1)
+    monkeypatch.setattr(erasure, "TASKS_PER_STEP", 2)
+    monkeypatch.setattr(erasure, "CALLS_PER_STEP", 1)
     store = adapter.open()
     others = await everything_of(store, "dave", LARGE)
     hers = await everything_of(store, "carol", LARGE)

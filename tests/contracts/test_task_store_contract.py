@@ -73,7 +73,7 @@ async def test_a_promoted_call_is_accepted_with_its_attempt(store: Store) -> Non
 
 async def test_a_call_that_is_out_cannot_ask_first(store: Store) -> None:
     call = a_call()
-    with pytest.raises(ValueError, match="already out"):
+    with pytest.raises(ValueError, match="already sent"):
         await store.accept(call, sent=AlreadySent("b1", "reports", START), approval=asking(call))
 
 

@@ -26,7 +26,7 @@ GUARDS: list[tuple[Callable[..., Any], str]] = [
     (Attempts, "recheck"),
     (Attempts, "budgets"),
     (CallGate, "recheck"),
-    (SqliteStore.intend, "look"),
+    (SqliteStore.intend, "recheck"),
     (TaskResults, "check_output"),
     (TaskResults, "truncate"),
     (TaskResults, "urls"),

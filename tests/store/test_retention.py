@@ -19,7 +19,7 @@ from taskgate.core.audit.chain import AuditEntry
 from taskgate.core.tasks.deadlines import SHOWN_AS_EXPIRED_MS
 from taskgate.gateway.retention import Retention
 from taskgate.ports.store import Store
-from taskgate.store.operations.upkeep import ROWS_AT_ONCE, TASKS_AT_ONCE
+from taskgate.store.operations.upkeep import ROWS_PER_PORTION, TASKS_PER_PORTION
 from taskgate.store.sealing import AuditAnchor, anchor_path, audit_key
 from taskgate.store.sqlite.connection import migrate
 from taskgate.store.sqlite.store import open_store
@@ -101,9 +101,9 @@ async def test_a_backlog_of_any_size_is_forgotten_in_small_portions(store: Store
     left = await store.page(None, limit=1_000, also_gone=True)
     assert left.tasks
     assert not [task for task in left.tasks if task.state.is_terminal]
-    assert sweeps.largest["tasks"] <= 2 * TASKS_AT_ONCE
-    assert max(sweeps.largest["events"], sweeps.largest["keys"]) == ROWS_AT_ONCE
-    assert sweeps.largest["approvals"] <= TASKS_AT_ONCE
+    assert sweeps.largest["tasks"] <= 2 * TASKS_PER_PORTION
+    assert max(sweeps.largest["events"], sweeps.largest["keys"]) == ROWS_PER_PORTION
+    assert sweeps.largest["approvals"] <= TASKS_PER_PORTION
 
 
 async def test_two_gateways_expire_each_task_once(monkeypatch: pytest.MonkeyPatch) -> None:

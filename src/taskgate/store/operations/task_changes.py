@@ -36,7 +36,7 @@ def load_our_task(tx: Transaction, task_id: str) -> Task | UnknownTask | StaleOw
 
 
 def load_any_task(tx: Transaction, task_id: str) -> Task | UnknownTask:
-    """Return the task if it is retained, whichever gateway owns it: for changes that any gateway may write. The owner is notified."""
+    """Return the task if it is retained, whichever gateway owns it: for changes that any gateway may write."""
     task = load_task(tx, task_id)
     return UnknownTask(task_id) if task is None or is_expired(task, tx.now_ms) else task
 

@@ -61,7 +61,7 @@ class TaskView(StoreView):
         joins: bool = False,
     ) -> Accepting:
         if sent is not None and approval is not None:
-            raise ValueError("a call that was sent cannot wait for an approval")
+            raise ValueError("a call that was already sent cannot wait for an approval")
         return await self._write(
             lambda tx: tasks.accept(
                 tx, draft, sent=sent, approval=approval, key=key, limits=limits, audit=audit, joins=joins
