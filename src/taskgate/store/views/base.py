@@ -47,7 +47,7 @@ class StoreView:
         return await self._engine.write(guarded, locks, revert)
 
     async def _write_or_fault(self, operation: Operation[T], locks: Locks = NO_LOCKS) -> T:
-        """Raise GatewayFault instead of returning `StaleOwner`. For writes that concern no task, so that any fence may make them."""
+        """Raise GatewayFault instead of returning `StaleOwner`. For writes that concern no task: any fence may make them."""
         answer = await self._write(operation, locks)
         tries = REJOIN_TRIES if self._engine.can_rejoin else 0
         while isinstance(answer, StaleOwner) and tries:
