@@ -36,6 +36,7 @@ Check
 Measure
   make gate                  fail if the usual calls cost over a tenth more than the stored baseline
   make bench                 a call, compared with a direct connection and other proxies
+  make bench-start           CPU seconds of commands and of the gateway until they answer, compared with bare Python
   make bench-tasks           durable tasks, alone and under a mixed load, compared with a bare SQLite file
   make bench-console         every page with 10,000 tasks, and open consoles
   make bench-replicas        several gateways on PostgreSQL
@@ -188,6 +189,10 @@ container:
 
 bench: $(STAMP) peers
 	$(BIN)/python -m tests.benchmarks.relay
+
+.PHONY: bench-start
+bench-start: $(STAMP)
+	$(BIN)/python -m tests.benchmarks.start
 
 # Durable creates at 1,000/s with 10,000 open, alone and in a mixed load, beside a bare SQLite file on the same disk.
 bench-tasks: $(STAMP)

@@ -8,16 +8,21 @@ makes virtual as well.
 
 from __future__ import annotations
 
-import asyncio
 import time
-from collections.abc import Callable, Hashable
-from typing import Generic, TypeVar
+from collections.abc import Callable, Coroutine, Hashable
+from typing import Any, Generic, TypeVar
 
 monotonic: Callable[[], float] = time.monotonic
 """Seconds that never go back, comparable with the running event loop's `time()`."""
 wall: Callable[[], float] = time.time
 """Seconds since 1970. This clock can be set, forward and back."""
-sleep = asyncio.sleep
+
+
+def sleep(delay_s: float) -> Coroutine[Any, Any, None]:
+    """`asyncio.sleep`, imported on use: commands without an event loop start in half the time."""
+    import asyncio
+
+    return asyncio.sleep(delay_s)
 
 
 def wall_ms() -> int:

@@ -10,13 +10,13 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from tests.client.scripted import Request, call_script, http, scripted
-from typer.testing import CliRunner
 
 from taskgate import client
 from taskgate.cli.exit_codes import ExitCode
-from taskgate.cli.main import build_app
 from taskgate.cli.printing import exit_code_for
+from taskgate.cli.root import build_app
 
 
 def server_error(**data: Any) -> client.ServerError:

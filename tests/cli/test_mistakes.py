@@ -16,6 +16,7 @@ from tests.harness.gateway import running_gateway
 from tests.harness.programs import run_to_end
 
 from taskgate.cli import main as command_line
+from taskgate.cli import root
 from taskgate.cli.doctor_servers import PRINTS
 
 SERVER = {
@@ -242,7 +243,8 @@ def test_a_mistake_of_ours_is_called_so(monkeypatch: pytest.MonkeyPatch, capsys:
     def broken() -> None:
         raise KeyError("x")
 
-    monkeypatch.setattr(command_line, "build_app", lambda _only: lambda _words: broken())
+    monkeypatch.setattr(root, "build_app", broken)
+    monkeypatch.setattr(sys, "argv", ["taskgate", "status"])
     with pytest.raises(SystemExit) as left:
         command_line.main()
     assert left.value.code == 70

@@ -11,9 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from taskgate import cli
 from taskgate.cli.exit_codes import ExitCode
-from taskgate.cli.main import COMMANDS, build_app, module_of
 from taskgate.config import load_text
 
 PATIENCE_S = 120.0
@@ -101,31 +99,16 @@ def test_the_schema_is_printed_as_json(tmp_path: Path) -> None:
     ("shell", "asked"),
     [
         ("bash", {"COMP_WORDS": "taskgate ser", "COMP_CWORD": "1"}),
-        ("zsh", {"_TYPER_COMPLETE_ARGS": "taskgate ser"}),
-        ("fish", {"_TYPER_COMPLETE_ARGS": "taskgate ser", "_TYPER_COMPLETE_FISH_ACTION": "get-args"}),
+        ("zsh", {"COMP_WORDS": "taskgate ser", "COMP_CWORD": "1"}),
+        ("fish", {"COMP_WORDS": "taskgate ser", "COMP_CWORD": "ser"}),
     ],
 )
 def test_words_are_completed(tmp_path: Path, shell: str, asked: dict[str, str]) -> None:
     assert "_TASKGATE_COMPLETE" in taskgate(tmp_path, "completion", shell)
     program = tmp_path / "run.py"
     program.write_text("import sys; sys.argv = ['taskgate']; from taskgate.cli.main import main; main()")
-    environment = {**variables(tmp_path), "_TASKGATE_COMPLETE": f"complete_{shell}", **asked}
+    environment = {**variables(tmp_path), "_TASKGATE_COMPLETE": f"{shell}_complete", **asked}
     done = subprocess.run(
         [sys.executable, program], env=environment, capture_output=True, text=True, timeout=PATIENCE_S
     )
     assert "serve" in done.stdout
-
-
-@pytest.mark.parametrize(("file", "commands"), [row for files in COMMANDS.values() for row in files.items()])
-def test_each_file_registers_the_commands_that_are_looked_for_in_it(file: str, commands: tuple[str, ...]) -> None:
-    registered = build_app(file)
-    made = [each.name or getattr(each.callback, "__name__", "") for each in registered.registered_commands]
-    made += [each.name or "" for each in registered.registered_groups]
-    assert sorted(made) == sorted(commands)
-    assert {module_of([command, "--help"]) for command in commands} == {file}
-
-
-def test_every_file_of_commands_is_looked_into_where_the_command_is_not_known() -> None:
-    assert {module_of(words) for words in ([], ["--help"], ["taks"])} == {""}
-    registering = [file.stem for file in Path(cli.__file__).parent.glob("*.py") if "def register(" in file.read_text()]
-    assert sorted(file for files in COMMANDS.values() for file in files) == sorted(registering)

@@ -9,15 +9,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
-from taskgate.cli.main import build_app, module_of
+from taskgate.cli.root import build_app
 
 
 async def command(*words: str, env: Mapping[str, str] | None = None, within: float = 240.0) -> tuple[int, str, str]:
     """The exit code of a command and what it wrote to both outputs."""
     # Commands have an event loop of their own, so they get a thread of their own.
-    running = asyncio.to_thread(CliRunner().invoke, build_app(module_of(list(words))), list(words), env=dict(env or {}))
+    running = asyncio.to_thread(CliRunner().invoke, build_app(), list(words), env=dict(env or {}))
     done = await asyncio.wait_for(running, within)
     if done.exception is not None and not isinstance(done.exception, SystemExit):
         raise done.exception

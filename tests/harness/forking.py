@@ -71,8 +71,6 @@ TEMPLATES: Final[Mapping[Path, tuple[str, ...]]] = {
         "taskgate.client.streamable_http",
         "taskgate.config.clients.takeover",
         "tomlkit",
-        "typer._adapters",
-        "typer._click.decorators",
         "urllib.request",
         *_POSTGRES,
     ),

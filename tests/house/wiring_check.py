@@ -26,8 +26,6 @@ OF_LIBRARIES = {
     ("channels/slack_api.py", "getattr(response, 'data', None)"),
     ("channels/slack_api.py", "getattr(response, 'status_code', None)"),
     ("channels/slack_api.py", "getattr(response, 'status', None)"),
-    ("cli/main.py", "assigns command.rich_help_panel"),
-    ("cli/main.py", "assigns group.rich_help_panel"),
     ("config/yaml_text.py", "getattr(yaml, 'CSafeLoader', yaml.SafeLoader)"),
     ("config/explain.py", "getattr(value, 'type', '{}')"),
 }

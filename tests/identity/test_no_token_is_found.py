@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from tests.identity.accounts import Browser, LoginIssuer, Notes, config, connected, digest, page_for
 from tests.identity.issuer import an_issuer
 from tests.middle.test_console_pages import Person
 from tests.seam import Call, Gateway, Reply, Upstream, run, seam
-from typer.testing import CliRunner
 
 from taskgate import clock
-from taskgate.cli.main import build_app
+from taskgate.cli.root import build_app
 from taskgate.telemetry.logs import log
 
 CLIENT_SECRET = "s3cret-of-the-gateway"

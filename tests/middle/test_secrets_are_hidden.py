@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from tests.middle.test_console_frame import TOKENS
 from tests.middle.test_console_rules_and_usage import bank, page
 from tests.seam import Gateway, seam
-from typer.testing import CliRunner
 
-from taskgate.cli.main import build_app
+from taskgate.cli.root import build_app
 from taskgate.config import ConfigError, load
 from taskgate.core.redaction.fields import HIDDEN
 from taskgate.core.redaction.secret_values import SecretValues

@@ -8,11 +8,11 @@ from pathlib import Path
 import psycopg
 import pytest
 import yaml
+from click.testing import CliRunner
 from tests.harness.postgres import fresh_url
-from typer.testing import CliRunner
 
 from taskgate.assembly.audit_keeper import AuditKeeper
-from taskgate.cli.main import build_app
+from taskgate.cli.root import build_app
 from taskgate.core.audit.chain import AuditEntry
 from taskgate.store.postgres.shared_secrets import share_secrets
 from taskgate.store.postgres.store import PostgresStore, open_store

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 import yaml
+from click.testing import CliRunner
 from tests.harness.gateway import running_gateway
 from tests.harness.programs import run_to_end
 from tests.scopes.talking import STATEFUL, opened, scope, server
-from typer.testing import CliRunner
 
-from taskgate.cli.main import build_app
+from taskgate.cli.root import build_app
 
 CONFIG: dict[str, Any] = {
     "schema": 1,

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from tests.harness.gateway import running_gateway
 from tests.harness.raw_client import RawClient
-from typer.testing import CliRunner
 
-from taskgate.cli.main import build_app
+from taskgate.cli.root import build_app
 from taskgate.core.redaction.fields import HIDDEN
 
 PROGRAM = """

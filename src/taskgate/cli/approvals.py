@@ -7,29 +7,28 @@ import os
 import sys
 from typing import Annotated, Any
 
-import typer
-
 from taskgate.cli import printing
+from taskgate.cli.command_line import Argument, Commands, Exit, Option, confirm, prompt
 from taskgate.cli.exit_codes import ExitCode
 from taskgate.cli.gateway_api import ApiProblem, GatewayApi, ask_gateway, print_rows, whole_id
 from taskgate.cli.target import Gateway, Json, Token
 
-ApprovalId = Annotated[str, typer.Argument(metavar="ID", help="Approval id; its beginning or end is enough.")]
-Reason = Annotated[str, typer.Option("--reason", help="Reason. The caller sees the reason of a denial.")]
+ApprovalId = Annotated[str, Argument(metavar="ID", help="Approval id; its beginning or end is enough.")]
+Reason = Annotated[str, Option("--reason", help="Reason. The caller sees the reason of a denial.")]
 _MANY = 1000
 
 
-def register(app: typer.Typer) -> None:
+def register(app: Commands) -> None:
     """Put the group of commands on the application."""
-    group = typer.Typer(help="List and decide calls that wait for approval.", no_args_is_help=True)
+    group = Commands("List and decide calls that wait for approval.")
     for name, command in (("list", list_), ("show", show), ("approve", approve), ("deny", deny), ("login", login)):
         group.command(name)(command)
     group.command("passphrase")(passphrase)
-    app.add_typer(group, name="approvals")
+    app.add(group, "approvals")
 
 
 def list_(
-    everything: Annotated[bool, typer.Option("--all", help="Include decided and expired approvals.")] = False,
+    everything: Annotated[bool, Option("--all", help="Include decided and expired approvals.")] = False,
     gateway: Gateway = None,
     token: Token = None,
     as_json: Json = False,
@@ -59,13 +58,11 @@ def approve(
     reason: Reason = "",
     grant: Annotated[
         int | None,
-        typer.Option("--grant", metavar="MINUTES", help="Also approve further calls of this tool by this caller."),
+        Option("--grant", metavar="MINUTES", help="Also approve further calls of this tool by this caller."),
     ] = None,
-    exact: Annotated[bool, typer.Option("--exact", help="With --grant: only calls with the same arguments.")] = False,
-    whole_scope: Annotated[
-        bool, typer.Option("--whole-scope", help="With --grant: for all callers of the scope.")
-    ] = False,
-    yes: Annotated[bool, typer.Option("-y", "--yes", help="Do not ask for confirmation.")] = False,
+    exact: Annotated[bool, Option("--exact", help="With --grant: only calls with the same arguments.")] = False,
+    whole_scope: Annotated[bool, Option("--whole-scope", help="With --grant: for all callers of the scope.")] = False,
+    yes: Annotated[bool, Option("-y", "--yes", help="Do not ask for confirmation.")] = False,
     gateway: Gateway = None,
     token: Token = None,
     as_json: Json = False,
@@ -78,7 +75,7 @@ def approve(
         asks = sys.stdin.isatty() and sys.stdout.isatty() and not as_json and not yes
         if asks:
             print(_details(detail))
-            if not typer.confirm("Approve this call?"):
+            if not confirm("Approve this call?"):
                 raise ApiProblem(ExitCode.CANCELLED, "Not approved; the call still waits.")
         body: dict[str, Any] = {"reason": reason, "arguments_digest": detail["arguments_digest"]}
         if grant is not None:
@@ -117,8 +114,8 @@ def passphrase() -> None:
 
     if not sys.stdin.isatty():
         printing.note("Run this command on a terminal; the passphrase is read from the keyboard.")
-        raise typer.Exit(ExitCode.USAGE)
-    given = typer.prompt("New passphrase", hide_input=True, confirmation_prompt=True)
+        raise Exit(ExitCode.USAGE)
+    given = prompt("New passphrase", hide_input=True, confirmation_prompt=True)
     set_passphrase(state_directory(os.environ), given)
     printing.note("Passphrase set. Restart the gateway to apply it.")
 
@@ -134,7 +131,7 @@ def _approved(api: GatewayApi, approval_id: str, body: dict[str, Any]) -> dict[s
     except ApiProblem as problem:
         if "passphrase" not in str(problem) or known or not sys.stdin.isatty():
             raise
-        done = api.post(path, {**body, "passphrase": typer.prompt("Passphrase", hide_input=True)}).value
+        done = api.post(path, {**body, "passphrase": prompt("Passphrase", hide_input=True)}).value
     return done
 
 

@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import urlencode
 
-import typer
-
 from taskgate.cli import printing
 from taskgate.cli.audit_rows import Chains, several_chains, stored_rows
 from taskgate.cli.audit_verify import verify
+from taskgate.cli.command_line import BadParameter, Commands, Exit, Option
 from taskgate.cli.configuration import ConfigOption
 from taskgate.cli.exit_codes import ExitCode
 from taskgate.cli.gateway_api import GatewayApi, ask_gateway, print_rows
@@ -23,26 +22,26 @@ if TYPE_CHECKING:
     from taskgate.core.audit.chain import Row
 
 
-def register(app: typer.Typer) -> None:
+def register(app: Commands) -> None:
     """Put the group of commands on the application."""
-    group = typer.Typer(help="Search, verify and export the audit log.", no_args_is_help=True)
+    group = Commands("Search, verify and export the audit log.")
     group.command("verify")(verify)
     group.command("export")(export)
     group.command("search")(search)
-    app.add_typer(group, name="audit")
+    app.add(group, "audit")
 
 
 def export(
     config: ConfigOption = None,
-    output: Annotated[Path | None, typer.Option("-o", "--output", help="File to write. Default: stdout.")] = None,
-    after: Annotated[int, typer.Option("--after", help="Export only rows after this number.")] = 0,
+    output: Annotated[Path | None, Option("-o", "--output", help="File to write. Default: stdout.")] = None,
+    after: Annotated[int, Option("--after", help="Export only rows after this number.")] = 0,
 ) -> None:
     """Export the log as JSON lines. Each line has its hash, so `audit verify --file` can verify the export."""
     from taskgate.core.audit.chain import export_line
 
     chains = several_chains(config, None)
     if chains is not None and after:
-        raise typer.BadParameter("--after applies to a log with one chain; this log has several")
+        raise BadParameter("--after applies to a log with one chain; this log has several")
     sink = sys.stdout.buffer if output is None else output.open("wb")
     count = 0
     try:
@@ -52,7 +51,7 @@ def export(
         sink.flush()
     except ValueError as error:
         printing.note(f"The log cannot be read: {error}")
-        raise typer.Exit(ExitCode.UNHEALTHY) from None
+        raise Exit(ExitCode.UNHEALTHY) from None
     finally:
         if output is not None:
             sink.close()
@@ -71,16 +70,16 @@ def _all_rows(config: str | None, several: Chains | None, after: int) -> Iterato
 
 def search(
     *,
-    text: Annotated[str | None, typer.Option("--text", help="Text in any field, ignoring case.")] = None,
-    event: Annotated[str | None, typer.Option("--event", help="Event name, for example call_denied.")] = None,
-    caller: Annotated[str | None, typer.Option("--caller", help="Principal of the caller.")] = None,
-    server: Annotated[str | None, typer.Option("--server", help="Server id.")] = None,
-    tool: Annotated[str | None, typer.Option("--tool", help="Tool name.")] = None,
-    decision: Annotated[str | None, typer.Option("--decision", help="Decision, for example deny.")] = None,
+    text: Annotated[str | None, Option("--text", help="Text in any field, ignoring case.")] = None,
+    event: Annotated[str | None, Option("--event", help="Event name, for example call_denied.")] = None,
+    caller: Annotated[str | None, Option("--caller", help="Principal of the caller.")] = None,
+    server: Annotated[str | None, Option("--server", help="Server id.")] = None,
+    tool: Annotated[str | None, Option("--tool", help="Tool name.")] = None,
+    decision: Annotated[str | None, Option("--decision", help="Decision, for example deny.")] = None,
     since: Annotated[
-        str | None, typer.Option("--since", help="Only rows of this period, for example 7d, 12h or 30m.")
+        str | None, Option("--since", help="Only rows of this period, for example 7d, 12h or 30m.")
     ] = None,
-    limit: Annotated[int, typer.Option("--limit", min=1, max=10_000, help="Maximum number of rows.")] = 50,
+    limit: Annotated[int, Option("--limit", min=1, max=10_000, help="Maximum number of rows.")] = 50,
     gateway: Gateway = None,
     token: Token = None,
     as_json: Json = False,

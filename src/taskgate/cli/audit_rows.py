@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-import typer
-
 from taskgate.cli import printing
+from taskgate.cli.command_line import Exit
 from taskgate.cli.configuration import loaded_or_exit
 from taskgate.cli.exit_codes import ExitCode
 
@@ -67,7 +66,7 @@ def several_chains(config: str | None, file: Path | None) -> Chains | None:
         return None if url is None else SharedChains(loaded, url)
     except TaskgateError as problem:
         printing.note(problem.message)
-        raise typer.Exit(ExitCode.UNHEALTHY) from None
+        raise Exit(ExitCode.UNHEALTHY) from None
 
 
 def anchored(config: str | None) -> Marks:
@@ -105,7 +104,7 @@ def stored_rows(config: str | None, after: int = 0) -> Iterator[Row]:
     path = store_path(loaded_or_exit(config))
     if not path.exists():
         printing.note(f"No database at {path}. Start a gateway with this configuration first: taskgate serve")
-        raise typer.Exit(ExitCode.NOT_FOUND)
+        raise Exit(ExitCode.NOT_FOUND)
     try:
         with closing(connect_reader(path)) as connection:
             reader = Reader(statements_of(connection), KeptEvents(), Sealing(()))

@@ -7,10 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from taskgate.cli import printing
 from taskgate.cli.audit_rows import Chains, anchored, exported_rows, several_chains, stored_rows
+from taskgate.cli.command_line import BadParameter, Exit, Option
 from taskgate.cli.configuration import ConfigOption
 from taskgate.cli.exit_codes import ExitCode
 from taskgate.cli.target import Json
@@ -21,11 +20,11 @@ if TYPE_CHECKING:
 
 
 ExportFile = Annotated[
-    Path | None, typer.Option("--file", help="Verify an exported file (JSON lines) instead of the database.")
+    Path | None, Option("--file", help="Verify an exported file (JSON lines) instead of the database.")
 ]
 Head = Annotated[
     str | None,
-    typer.Option("--head", metavar="N:HASH", help="A head that was printed earlier; the row must still be present."),
+    Option("--head", metavar="N:HASH", help="A head that was printed earlier; the row must still be present."),
 ]
 
 
@@ -48,7 +47,7 @@ def verify(config: ConfigOption = None, file: ExportFile = None, head: Head = No
             found = walk(watched.each(stored_rows(config, watched.cut)), after=watched.before())
     except ValueError as error:
         printing.note(f"The log cannot be read: {error}")
-        raise typer.Exit(ExitCode.UNHEALTHY) from None
+        raise Exit(ExitCode.UNHEALTHY) from None
     problem = watched.problem()
     if isinstance(found, ChainIntact) and problem is None:
         if as_json:
@@ -63,18 +62,18 @@ def verify(config: ConfigOption = None, file: ExportFile = None, head: Head = No
         print(json.dumps({"whole": False, "row": number, "problem": text}))
     else:
         printing.note(f"Hash chain broken at row {number}: {text}.")
-    raise typer.Exit(ExitCode.UNHEALTHY)
+    raise Exit(ExitCode.UNHEALTHY)
 
 
 def _verify_chains(several: Chains, head: str | None, as_json: bool) -> None:
     """Verify each chain, and that it has every row that another chain or a local anchor file refers to."""
     if head is not None:
-        raise typer.BadParameter("--head applies to a log with one chain; this log has several")
+        raise BadParameter("--head applies to a log with one chain; this log has several")
     try:
         whole, broken = _walked(several)
     except ValueError as error:
         printing.note(f"The log cannot be read: {error}")
-        raise typer.Exit(ExitCode.UNHEALTHY) from None
+        raise Exit(ExitCode.UNHEALTHY) from None
     if as_json:
         print(json.dumps({"whole": not broken, "chains": whole, "problems": broken}))
     else:
@@ -85,7 +84,7 @@ def _verify_chains(several: Chains, head: str | None, as_json: bool) -> None:
         if not broken:
             print(f"{len(whole)} hash chains verified, including their references to each other.")
     if broken:
-        raise typer.Exit(ExitCode.UNHEALTHY)
+        raise Exit(ExitCode.UNHEALTHY)
 
 
 def _walked(several: Chains) -> tuple[dict[str, int], list[dict[str, object]]]:
@@ -124,7 +123,7 @@ class _Watch:
     def __init__(self, head: str | None) -> None:
         number, _, digest = (head or "").partition(":")
         if head is not None and not (number.isdigit() and digest):
-            raise typer.BadParameter("--head must be NUMBER:HASH, as printed by verify")
+            raise BadParameter("--head must be NUMBER:HASH, as printed by verify")
         self.number = int(number) if number else 0
         self._digest = digest
         self._found = ""

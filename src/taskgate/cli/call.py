@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from taskgate.cli import printing
+from taskgate.cli.command_line import Argument, BadParameter, Commands, Exit, Option
 from taskgate.cli.display import Display
 from taskgate.cli.exit_codes import ExitCode
 from taskgate.cli.follow import answerer, follow_task, interrupts, show_approval
@@ -24,19 +23,15 @@ if TYPE_CHECKING:
     from taskgate.client import Question, ServerError, Session
 
 
-Name = Annotated[str, typer.Argument(metavar="TOOL", help="Tool name as in `taskgate tools`.")]
+Name = Annotated[str, Argument(metavar="TOOL", help="Tool name as in `taskgate tools`.")]
 Arguments = Annotated[
-    str | None, typer.Argument(metavar="JSON", help="Arguments: a JSON object, `@file.json`, or `-` for stdin.")
+    str | None, Argument(metavar="JSON", help="Arguments: a JSON object, `@file.json`, or `-` for stdin.")
 ]
-AsTask = Annotated[bool, typer.Option("--task", help="Start the call as a task and print the task id.")]
-Watch = Annotated[
-    bool, typer.Option("--watch", help="With --task: follow the task until it ends, and print its result.")
-]
-Ttl = Annotated[
-    int | None, typer.Option("--ttl", min=1, help="Time in milliseconds that the server should keep the task.")
-]
+AsTask = Annotated[bool, Option("--task", help="Start the call as a task and print the task id.")]
+Watch = Annotated[bool, Option("--watch", help="With --task: follow the task until it ends, and print its result.")]
+Ttl = Annotated[int | None, Option("--ttl", min=1, help="Time in milliseconds that the server should keep the task.")]
 AnswerOption = Annotated[
-    str | None, typer.Option("--answer", metavar="JSON", help="Answer every form of the server with this.")
+    str | None, Option("--answer", metavar="JSON", help="Answer every form of the server with this.")
 ]
 
 
@@ -57,9 +52,9 @@ class CallOptions:
     """The call uses the operator's token."""
 
 
-def register(app: typer.Typer) -> None:
+def register(app: Commands) -> None:
     """Put the command on the application."""
-    app.command("call", cls=TakesCommand)(aimed(call))
+    app.command("call", kind=TakesCommand)(aimed(call))
 
 
 def call(
@@ -93,20 +88,20 @@ def call(
         as_operator=is_operator(target),
     )
     beside = ServerQuestions(questions_api(target), name, as_json=as_json, answer=answering)
-    raise typer.Exit(asyncio.run(_call(target, options, display, beside, settings)))
+    raise Exit(asyncio.run(_call(target, options, display, beside, settings)))
 
 
 def read_arguments(given: str | None) -> dict[str, Any]:
-    """Read the tool's arguments from the command line, a file or stdin. Raises typer.BadParameter."""
+    """Read the tool's arguments from the command line, a file or stdin. Raises BadParameter."""
     if given is None:
         return {}
     try:
         text = sys.stdin.read() if given == "-" else Path(given[1:]).read_text() if given.startswith("@") else given
         value = json.loads(text)
     except (OSError, ValueError) as error:
-        raise typer.BadParameter(f"the arguments are not valid JSON: {error}") from None
+        raise BadParameter(f"the arguments are not valid JSON: {error}") from None
     if not isinstance(value, dict):
-        raise typer.BadParameter('the arguments must be a JSON object, for example {"text": "hi"}')
+        raise BadParameter('the arguments must be a JSON object, for example {"text": "hi"}')
     return value
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import typer
-
+from taskgate.cli.command_line import Commands, Exit, echo
 from taskgate.cli.configuration import ConfigOption, loaded_or_exit, why_left_out
 from taskgate.cli.exit_codes import ExitCode
 from taskgate.cli.listen_errors import listen_problem
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
 NO_SERVERS = "No server is configured. Add one under `servers`, or run: taskgate import"
 
 
-def register(app: typer.Typer) -> None:
+def register(app: Commands) -> None:
     app.command("check")(check)
 
 
@@ -35,23 +34,23 @@ def check(config: ConfigOption = None) -> None:
     except TaskgateError as problem:
         raise _wrong(loaded.secret_values.text(problem.message)) from None
     for warning in loaded.warnings:
-        typer.echo(f"warning: {warning}", err=True)
+        echo(f"warning: {warning}", err=True)
     for left_out in loaded.left_out:
-        typer.echo(f"{left_out.server} skipped: {why_left_out(left_out)}", err=True)
+        echo(f"{left_out.server} skipped: {why_left_out(left_out)}", err=True)
     if count == 0:
         raise _wrong(NO_SERVERS)
     _note_missing_programs(loaded)
     _note_busy_port(loaded)
     servers = f"{count} server" + ("" if count == 1 else "s")
     if loaded.path is None:
-        typer.echo(f"No configuration file found; the bundled demo is used ({servers}). Create one with: taskgate init")
+        echo(f"No configuration file found; the bundled demo is used ({servers}). Create one with: taskgate init")
     else:
-        typer.echo(f"Configuration valid: {loaded.path} ({servers}).")
+        echo(f"Configuration valid: {loaded.path} ({servers}).")
 
 
-def _wrong(why: str) -> typer.Exit:
-    typer.echo(why, err=True)
-    return typer.Exit(ExitCode.USAGE)
+def _wrong(why: str) -> Exit:
+    echo(why, err=True)
+    return Exit(ExitCode.USAGE)
 
 
 def _note_missing_programs(loaded: LoadedConfig) -> None:
@@ -69,7 +68,7 @@ def _note_missing_programs(loaded: LoadedConfig) -> None:
             find_program(spec, child_environment(spec))
         except ChildFailure as missing:
             why = loaded.secret_values.text(missing.message)
-            typer.echo(f"warning: servers.{name}: {why}; this server cannot start on this machine", err=True)
+            echo(f"warning: servers.{name}: {why}; this server cannot start on this machine", err=True)
 
 
 def _note_busy_port(loaded: LoadedConfig) -> None:
@@ -77,4 +76,4 @@ def _note_busy_port(loaded: LoadedConfig) -> None:
     host, port = loaded.root.listen.host, loaded.root.listen.port
     why = listen_problem(host, port)
     if why is not None:
-        typer.echo(f"note: {why}", err=True)
+        echo(f"note: {why}", err=True)

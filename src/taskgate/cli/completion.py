@@ -5,12 +5,11 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Annotated
 
-import typer
-
+from taskgate.cli.command_line import Argument, Commands, echo
 from taskgate.cli.main import COMPLETE_VARIABLE
 
 
-def register(app: typer.Typer) -> None:
+def register(app: Commands) -> None:
     app.command("completion")(completion)
 
 
@@ -20,8 +19,12 @@ class Shell(StrEnum):
     FISH = "fish"
 
 
-def completion(shell: Annotated[Shell, typer.Argument(help="bash, zsh or fish.")]) -> None:
+def completion(shell: Annotated[Shell, Argument(help="bash, zsh or fish.")]) -> None:
     """Print a completion script for your shell. Use it with: `eval "$(taskgate completion bash)"`"""
-    from typer._completion_shared import get_completion_script
+    from click.shell_completion import get_completion_class
 
-    typer.echo(get_completion_script(prog_name="taskgate", complete_var=COMPLETE_VARIABLE, shell=shell.value))
+    from taskgate.cli.root import build_app
+
+    script = get_completion_class(shell.value)
+    assert script is not None
+    echo(script(build_app(), {}, "taskgate", COMPLETE_VARIABLE).source())

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
+from taskgate.cli.command_line import Exit, Option, echo
 from taskgate.cli.exit_codes import ExitCode
 
 if TYPE_CHECKING:
@@ -14,9 +13,7 @@ if TYPE_CHECKING:
 
 ConfigOption = Annotated[
     str | None,
-    typer.Option(
-        "-c", "--config", help="Configuration file. Default: ./taskgate.yaml, or the one in ~/.config/taskgate."
-    ),
+    Option("-c", "--config", help="Configuration file. Default: ./taskgate.yaml, or the one in ~/.config/taskgate."),
 ]
 
 
@@ -36,7 +33,7 @@ def loaded_or_exit(config: str | None) -> LoadedConfig:
     try:
         loaded = load_or_default(config)
     except ConfigError as error:
-        typer.echo(str(error), err=True)
-        raise typer.Exit(ExitCode.USAGE) from None
+        echo(str(error), err=True)
+        raise Exit(ExitCode.USAGE) from None
     log.hide(loaded.secret_values.text)
     return loaded

@@ -7,22 +7,21 @@ import sys
 from typing import Annotated
 from urllib.parse import urlencode
 
-import typer
-
 from taskgate.cli import printing
+from taskgate.cli.command_line import Commands, Option, confirm
 from taskgate.cli.exit_codes import ExitCode
 from taskgate.cli.gateway_api import ApiProblem, GatewayApi, ask_gateway
 from taskgate.cli.target import Gateway, Json, Token
 
-Principal = Annotated[str, typer.Option("--principal", help="Token id, or ISSUER#SUBJECT.", show_default=False)]
+Principal = Annotated[str, Option("--principal", help="Token id, or ISSUER#SUBJECT.", show_default=False)]
 
 
-def register(app: typer.Typer) -> None:
+def register(app: Commands) -> None:
     """Put the group of commands on the application."""
-    group = typer.Typer(help="Export or erase the stored data of one principal.", no_args_is_help=True)
+    group = Commands("Export or erase the stored data of one principal.")
     group.command("export")(export)
     group.command("erase")(erase)
-    app.add_typer(group, name="data")
+    app.add(group, "data")
 
 
 def export(principal: Principal, gateway: Gateway = None, token: Token = None, as_json: Json = False) -> None:
@@ -46,10 +45,8 @@ def export(principal: Principal, gateway: Gateway = None, token: Token = None, a
 def erase(
     *,
     principal: Principal,
-    yes: Annotated[
-        bool, typer.Option("--yes", help="Do not ask for confirmation. Required without a terminal.")
-    ] = False,
-    cancel: Annotated[bool, typer.Option("--cancel", help="Cancel unfinished tasks of the principal.")] = False,
+    yes: Annotated[bool, Option("--yes", help="Do not ask for confirmation. Required without a terminal.")] = False,
+    cancel: Annotated[bool, Option("--cancel", help="Cancel unfinished tasks of the principal.")] = False,
     gateway: Gateway = None,
     token: Token = None,
     as_json: Json = False,
@@ -73,5 +70,5 @@ def erase(
 def _confirm(principal: str) -> None:
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise ApiProblem(ExitCode.USAGE, "Nothing was erased. Without a terminal, confirm with --yes.")
-    if not typer.confirm(f"Erase all data of {printing.clean(principal)}? This cannot be undone."):
+    if not confirm(f"Erase all data of {printing.clean(principal)}? This cannot be undone."):
         raise ApiProblem(ExitCode.CANCELLED, "Nothing was erased.")

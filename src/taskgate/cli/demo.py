@@ -15,9 +15,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import typer
-
 from taskgate import clock
+from taskgate.cli.command_line import Commands, Exit
 from taskgate.cli.exit_codes import ExitCode
 from taskgate.cli.gateway_api import GatewayApi
 
@@ -37,7 +36,7 @@ tasks: {{promote_after_ms: 1500, execute_on: approval}}
 """
 
 
-def register(app: typer.Typer) -> None:
+def register(app: Commands) -> None:
     app.command("demo")(demo)
 
 
@@ -48,7 +47,7 @@ def demo() -> None:
             asyncio.run(_scenes(address))
         except Exception as problem:  # around a whole command: print a sentence, not a traceback
             print(f"The demo failed: {problem}", file=sys.stderr)
-            raise typer.Exit(ExitCode.FAILED) from None
+            raise Exit(ExitCode.FAILED) from None
     print("\nDemo finished. Next: `taskgate init` creates a configuration, `taskgate serve` runs the gateway.")
 
 
@@ -86,7 +85,7 @@ def _wait_until_ready(port: int, process: subprocess.Popen[bytes], log: Path) ->
                 return
         time.sleep(0.05)
     print(log.read_text(errors="replace"), file=sys.stderr)
-    raise typer.Exit(ExitCode.CANNOT_CONNECT)
+    raise Exit(ExitCode.CANNOT_CONNECT)
 
 
 async def _scenes(address: str) -> None:

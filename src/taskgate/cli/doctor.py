@@ -14,9 +14,8 @@ from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import urlsplit
 
-import typer
-
 from taskgate import __version__
+from taskgate.cli.command_line import Commands, Exit, Option
 from taskgate.cli.configuration import ConfigOption, why_left_out
 from taskgate.cli.doctor_servers import server_findings
 from taskgate.cli.exit_codes import ExitCode
@@ -34,14 +33,14 @@ CLOCKS_AGREE_S = 5.0
 MARKS = {"ok": "ok  ", "note": "note", "bad": "BAD "}
 
 
-def register(app: typer.Typer) -> None:
+def register(app: Commands) -> None:
     app.command("doctor")(doctor)
 
 
 def doctor(
     config: ConfigOption = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, one finding per line.")] = False,
-    connect: Annotated[bool, typer.Option(help="Also connect to every server.")] = True,
+    as_json: Annotated[bool, Option("--json", help="Print JSON, one finding per line.")] = False,
+    connect: Annotated[bool, Option(help="Also connect to every server.")] = True,
 ) -> None:
     """Check versions, configuration, variables, store, state folder, port and servers, and print how to fix problems."""
     from taskgate.telemetry import logs
@@ -58,7 +57,7 @@ def doctor(
             if finding.fix:
                 print(f"     -> {finding.fix}")
     if any(finding.verdict == "bad" for finding in findings):
-        raise typer.Exit(ExitCode.UNHEALTHY)
+        raise Exit(ExitCode.UNHEALTHY)
 
 
 def _examine(config: str | None, connect: bool) -> Iterator[Finding]:

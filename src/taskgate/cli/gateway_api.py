@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
-import typer
-
 from taskgate.cli import printing
+from taskgate.cli.command_line import Exit
 from taskgate.cli.exit_codes import ExitCode
 from taskgate.cli.local_gateways import SeveralGateways, default_gateway, operator_token
 
@@ -113,7 +112,7 @@ def ask_gateway(work: Callable[[GatewayApi], None], gateway: str | None, token: 
             print(json.dumps({"error": str(problem), "exit_code": int(problem.code)}, ensure_ascii=False))
         else:
             printing.note(str(problem))
-        raise typer.Exit(problem.code) from None
+        raise Exit(problem.code) from None
 
 
 def print_rows(rows: list[Any], as_json: bool, nothing: str, show: Callable[[list[Any]], None]) -> None:

@@ -7,18 +7,17 @@ import os
 import signal
 from typing import Annotated, Any
 
-import typer
-
 from taskgate import clock
 from taskgate.cli import printing
+from taskgate.cli.command_line import Commands, Exit, Option
 from taskgate.cli.exit_codes import ExitCode
 from taskgate.cli.gateway_api import GatewayApi, ask_gateway
 from taskgate.cli.local_gateways import running_gateways
 
-Json = Annotated[bool, typer.Option("--json", help="JSON for scripts: one object a line.")]
+Json = Annotated[bool, Option("--json", help="JSON for scripts: one object a line.")]
 
 
-def register(app: typer.Typer) -> None:
+def register(app: Commands) -> None:
     """Put the commands on the application."""
     app.command("status")(status)
     app.command("stop")(stop)
@@ -42,11 +41,11 @@ def stop() -> None:
         print(f"Stopping {record['url']} (process {record['pid']}).")
     if not found:
         printing.note("No gateway started by a client is running. Stop `taskgate serve` with Ctrl-C or SIGTERM.")
-        raise typer.Exit(ExitCode.NOT_FOUND)
+        raise Exit(ExitCode.NOT_FOUND)
 
 
 def reload(
-    gateway: Annotated[str | None, typer.Option("--gateway", help="Address of the gateway.")] = None,
+    gateway: Annotated[str | None, Option("--gateway", help="Address of the gateway.")] = None,
     as_json: Json = False,
 ) -> None:
     """Reload the configuration of a running gateway. If the file is invalid, the running configuration is kept."""

@@ -5,25 +5,24 @@ from __future__ import annotations
 import json
 from typing import Annotated, Any
 
-import typer
-
 from taskgate.cli import printing
+from taskgate.cli.command_line import Argument, Commands, Option
 from taskgate.cli.gateway_api import GatewayApi, ask_gateway, print_rows, whole_id
 from taskgate.cli.target import Gateway, Json, Token
 
-GrantId = Annotated[str, typer.Argument(metavar="ID", help="Grant id; its beginning or end is enough.")]
+GrantId = Annotated[str, Argument(metavar="ID", help="Grant id; its beginning or end is enough.")]
 
 
-def register(app: typer.Typer) -> None:
+def register(app: Commands) -> None:
     """Put the group of commands on the application."""
-    group = typer.Typer(help="List and revoke standing grants (approvals for a limited time).", no_args_is_help=True)
+    group = Commands("List and revoke standing grants (approvals for a limited time).")
     group.command("list")(list_)
     group.command("revoke")(revoke)
-    app.add_typer(group, name="grants")
+    app.add(group, "grants")
 
 
 def list_(
-    everything: Annotated[bool, typer.Option("--all", help="Include expired and revoked grants.")] = False,
+    everything: Annotated[bool, Option("--all", help="Include expired and revoked grants.")] = False,
     gateway: Gateway = None,
     token: Token = None,
     as_json: Json = False,

@@ -6,8 +6,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
+from taskgate.cli.command_line import Argument, Commands, Exit, Option, echo
 from taskgate.cli.exit_codes import ExitCode
 from taskgate.cli.target import Json
 
@@ -18,15 +17,15 @@ if TYPE_CHECKING:
 
 
 CLIENT_NAMES = "claude-code, claude-desktop, cursor, vscode, codex, zed, windsurf, opencode, cline"
-Names = Annotated[list[str] | None, typer.Argument(help=f"Clients: {CLIENT_NAMES}. Default: all.", metavar="CLIENT")]
+Names = Annotated[list[str] | None, Argument(help=f"Clients: {CLIENT_NAMES}. Default: all.", metavar="CLIENT")]
 Config = Annotated[
     Path | None,
-    typer.Option("--config", "-c", help="Configuration file to change. Default: the file that `serve` uses."),
+    Option("--config", "-c", help="Configuration file to change. Default: the file that `serve` uses."),
 ]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the changes without applying them.")]
+DryRun = Annotated[bool, Option("--dry-run", help="Show the changes without applying them.")]
 
 
-def register(app: typer.Typer) -> None:
+def register(app: Commands) -> None:
     """Put the command on the application."""
     app.command("import")(import_servers)
 
@@ -47,7 +46,7 @@ def import_servers(
     if changed:
         write_config(target, plan)
     if as_json:
-        typer.echo(json.dumps(_answer(plan, gathered, target, changed=changed), ensure_ascii=False))
+        echo(json.dumps(_answer(plan, gathered, target, changed=changed), ensure_ascii=False))
     else:
         _print_plan(plan, gathered, target, changed=changed)
 
@@ -85,10 +84,10 @@ def write_config(target: Path, plan: ImportPlan) -> Path | None:
     return backup
 
 
-def stop(message: str, code: ExitCode = ExitCode.USAGE) -> typer.Exit:
+def stop(message: str, code: ExitCode = ExitCode.USAGE) -> Exit:
     """Print an error to stderr, and return the exception for the caller to raise."""
-    typer.echo(message, err=True)
-    return typer.Exit(code)
+    echo(message, err=True)
+    return Exit(code)
 
 
 def _answer(plan: ImportPlan, gathered: Gathered, target: Path, *, changed: bool) -> dict[str, object]:
@@ -104,16 +103,16 @@ def _answer(plan: ImportPlan, gathered: Gathered, target: Path, *, changed: bool
 
 def _print_plan(plan: ImportPlan, gathered: Gathered, target: Path, *, changed: bool) -> None:
     for note in gathered.notes:
-        typer.echo(f"note: {note}", err=True)
+        echo(f"note: {note}", err=True)
     if not gathered.files:
-        typer.echo("No client settings found on this machine.")
+        echo("No client settings found on this machine.")
         return
-    typer.echo(plan.diff(str(target)), nl=False)
+    echo(plan.diff(str(target)), nl=False)
     for item, reason in plan.passed_over:
-        typer.echo(f'"{item.name}" of {item.client} skipped: {reason}')
+        echo(f'"{item.name}" of {item.client} skipped: {reason}')
     if changed:
-        typer.echo(f"Added {len(plan.added)} server(s) to {target}. Next: taskgate check -c {target}")
+        echo(f"Added {len(plan.added)} server(s) to {target}. Next: taskgate check -c {target}")
     elif plan.added:
-        typer.echo(f"Nothing was changed. Without --dry-run, {len(plan.added)} server(s) are added to {target}.")
+        echo(f"Nothing was changed. Without --dry-run, {len(plan.added)} server(s) are added to {target}.")
     else:
-        typer.echo("No new servers found.")
+        echo("No new servers found.")

@@ -8,9 +8,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from taskgate.atomic_files import create_file
+from taskgate.cli.command_line import Commands, Option, confirm, echo
 from taskgate.cli.import_servers import chosen_clients, stop, write_config
 from taskgate.cli.install import install
 from taskgate.cli.target import Json
@@ -36,16 +35,14 @@ governance:
 {"".join(f'    - {{match: "{pattern}", action: approve, approval: people}}' + chr(10) for pattern in _CHANGING)}approval:
   people: {{channels: [inbox], timeout: 10m}}
 """
-FilePath = Annotated[Path, typer.Option("--config", "-c", help="File to create.")]
+FilePath = Annotated[Path, Option("--config", "-c", help="File to create.")]
 Yes = Annotated[
     bool,
-    typer.Option(
-        "--yes", "-y", help="Ask no questions: add all servers, no approval rules, and do not change clients."
-    ),
+    Option("--yes", "-y", help="Ask no questions: add all servers, no approval rules, and do not change clients."),
 ]
 
 
-def register(app: typer.Typer) -> None:
+def register(app: Commands) -> None:
     """Put the commands on the application."""
     app.command("init")(init)
     app.command("schema")(schema)
@@ -57,29 +54,29 @@ def init(config: FilePath = Path("taskgate.yaml"), yes: Yes = False, as_json: Js
         raise stop(f"{config} already exists. Add servers with: taskgate import. Validate it with: taskgate check")
     asks = not yes and not as_json and sys.stdin.isatty()
     gathered = _found()
-    if gathered.found and asks and not typer.confirm(_first_question(gathered), default=True):
+    if gathered.found and asks and not confirm(_first_question(gathered), default=True):
         gathered.found.clear()
     text = _starting_text(
-        ask_first=asks and typer.confirm("2. Require approval for tools that delete, write or send?", default=True),
+        ask_first=asks and confirm("2. Require approval for tools that delete, write or send?", default=True),
         demo=not gathered.found,
     )
     plan = _plan(gathered, text, config)
     write_config(config, plan)
     _write_schema(config.parent)
     clients = sorted({item.client for item in plan.added.values()})
-    chosen = clients if clients and asks and typer.confirm(_third_question(clients), default=False) else []
+    chosen = clients if clients and asks and confirm(_third_question(clients), default=False) else []
     if as_json:
-        typer.echo(json.dumps({"file": str(config), "servers": sorted(_servers(plan)), "clients": clients}))
+        echo(json.dumps({"file": str(config), "servers": sorted(_servers(plan)), "clients": clients}))
         return
-    typer.echo(f"Created {config} with {', '.join(sorted(_servers(plan)))}.")
+    echo(f"Created {config} with {', '.join(sorted(_servers(plan)))}.")
     for name in chosen:
         install(client=name, config=config)
-    typer.echo(f"Next: taskgate check -c {config}, then taskgate serve -c {config}")
+    echo(f"Next: taskgate check -c {config}, then taskgate serve -c {config}")
 
 
 def schema() -> None:
     """Print the JSON schema of a configuration file, for editors."""
-    typer.echo(_schema_text(), nl=False)
+    echo(_schema_text(), nl=False)
 
 
 def _schema_text() -> str:
@@ -102,7 +99,7 @@ def _found() -> Gathered:
 
     gathered = gather(chosen_clients(None), Host.here())
     for note in gathered.notes:
-        typer.echo(f"note: {note}", err=True)
+        echo(f"note: {note}", err=True)
     return gathered
 
 

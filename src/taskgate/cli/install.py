@@ -7,8 +7,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
+from taskgate.cli.command_line import Argument, Commands, Option, echo
 from taskgate.cli.exit_codes import ExitCode
 from taskgate.cli.import_servers import (
     CLIENT_NAMES,
@@ -26,19 +25,19 @@ if TYPE_CHECKING:
     from taskgate.config.clients.install_plan import FileChange
 
 
-Name = Annotated[str, typer.Argument(help=f"Client: {CLIENT_NAMES}.", metavar="CLIENT")]
+Name = Annotated[str, Argument(help=f"Client: {CLIENT_NAMES}.", metavar="CLIENT")]
 Url = Annotated[
     str | None,
-    typer.Option("--url", help="Connect the client to a running gateway at this address instead of `taskgate stdio`."),
+    Option("--url", help="Connect the client to a running gateway at this address instead of `taskgate stdio`."),
 ]
 Project = Annotated[
     bool,
-    typer.Option("--project", help="Change the shared settings of this project instead of your own settings."),
+    Option("--project", help="Change the shared settings of this project instead of your own settings."),
 ]
-Undo = Annotated[bool, typer.Option("--undo", help="Restore the client's own servers.")]
+Undo = Annotated[bool, Option("--undo", help="Restore the client's own servers.")]
 
 
-def register(app: typer.Typer) -> None:
+def register(app: Commands) -> None:
     """Put the command on the application."""
     app.command("install")(install)
 
@@ -71,18 +70,18 @@ def install(
     target = (config or usual).absolute()
     gathered = gather([chosen], host, reach)
     for note in (*gathered.notes, *(() if project else _left_alone(chosen, host))):
-        typer.echo(f"note: {note}", err=True)
+        echo(f"note: {note}", err=True)
     if project:
         _check_shared(chosen, host, target)
     plan = planned(gathered, target)
     command = shared_gateway_command(target) if project else gateway_command(target)
     changes = _planned_changes(chosen, host, Gateway((), url) if url else Gateway(command), reach)
-    typer.echo(plan.diff(str(target)), nl=False)
+    echo(plan.diff(str(target)), nl=False)
     for change in changes:
         moved = [item.name for item in gathered.found if item.path == change.path]
-        typer.echo(_summary(change, moved), nl=False)
+        echo(_summary(change, moved), nl=False)
     if dry_run:
-        typer.echo("Nothing was changed.")
+        echo("Nothing was changed.")
         return
     if plan.added:
         backup = write_config(target, plan)
@@ -91,7 +90,7 @@ def install(
     for change in changes:
         _make(change, records)
     back = f"taskgate install {client}{' --project' if project else ''} --undo"
-    typer.echo(f"{chosen.title} now uses Taskgate. Restart it to apply the change. To undo: {back}")
+    echo(f"{chosen.title} now uses Taskgate. Restart it to apply the change. To undo: {back}")
 
 
 def _left_alone(client: Client, host: Host) -> list[str]:
@@ -149,7 +148,7 @@ def _undo(client: Client, records: Path) -> None:
     except SettingsError as error:
         raise stop(str(error), ExitCode.FAILED) from None
     for note in notes:
-        typer.echo(note)
+        echo(note)
     if not notes:
         raise stop(f"Nothing to undo: {client.title} was not changed by `taskgate install`.")
 

@@ -6,20 +6,19 @@ import json
 import sys
 from typing import Annotated, Any
 
-import typer
-
 from taskgate.cli import printing
+from taskgate.cli.command_line import Argument, Commands, Option, confirm
 from taskgate.cli.exit_codes import ExitCode
 from taskgate.cli.gateway_api import ApiProblem, GatewayApi, ask_gateway, print_rows
 from taskgate.cli.target import Gateway, Json, Token
 
 
-def register(app: typer.Typer) -> None:
+def register(app: Commands) -> None:
     """Put the group of commands on the application."""
-    group = typer.Typer(help="List and accept changed definitions of tools, apps and skills.", no_args_is_help=True)
+    group = Commands("List and accept changed definitions of tools, apps and skills.")
     group.command("list")(list_pins)
     group.command("accept")(accept)
-    app.add_typer(group, name="pins")
+    app.add(group, "pins")
 
 
 def list_pins(gateway: Gateway = None, token: Token = None, as_json: Json = False) -> None:
@@ -33,10 +32,10 @@ def list_pins(gateway: Gateway = None, token: Token = None, as_json: Json = Fals
 
 
 def accept(
-    tool: Annotated[str, typer.Argument(metavar="SERVER:TOOL", help="Name as in `taskgate pins list`.")],
+    tool: Annotated[str, Argument(metavar="SERVER:TOOL", help="Name as in `taskgate pins list`.")],
     digest: Annotated[
         str | None,
-        typer.Option("--digest", help="Accept only the definition with this digest. Required without a terminal."),
+        Option("--digest", help="Accept only the definition with this digest. Required without a terminal."),
     ] = None,
     gateway: Gateway = None,
     token: Token = None,
@@ -65,7 +64,7 @@ def _confirm(row: dict[str, Any]) -> None:
         text = f"Without a terminal, confirm the definition with --digest {row['digest']}"
         raise ApiProblem(ExitCode.USAGE, text)
     print(_pin_page(row))
-    if not typer.confirm("Accept this definition?"):
+    if not confirm("Accept this definition?"):
         raise ApiProblem(ExitCode.CANCELLED, "Not accepted.")
 
 

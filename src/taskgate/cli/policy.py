@@ -6,9 +6,8 @@ import asyncio
 import json
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from taskgate.cli import printing
+from taskgate.cli.command_line import Argument, BadParameter, Commands, Exit, Option
 from taskgate.cli.configuration import ConfigOption, loaded_or_exit
 from taskgate.cli.exit_codes import ExitCode
 from taskgate.cli.gateway_api import GatewayApi
@@ -20,45 +19,43 @@ if TYPE_CHECKING:
     from taskgate.gateway.plan import Plan
 
 
-def register(app: typer.Typer) -> None:
+def register(app: Commands) -> None:
     """Put the group of commands on the application."""
-    group = typer.Typer(help="Test rules and policies before applying them.", no_args_is_help=True)
+    group = Commands("Test rules and policies before applying them.")
     group.command("test")(test)
     group.command("rehearse")(rehearse)
-    app.add_typer(group, name="policy")
+    app.add(group, "policy")
 
 
 def test(
     name: Annotated[
         str,
-        typer.Argument(
+        Argument(
             metavar="NAME",
             help="Tool name (files__delete_file), SERVER:TOOL, SERVER:resource:URI or SERVER:prompt:NAME.",
         ),
     ],
-    arguments: Annotated[str, typer.Argument(metavar="JSON", help="Arguments of the call.")] = "{}",
+    arguments: Annotated[str, Argument(metavar="JSON", help="Arguments of the call.")] = "{}",
     *,
-    caller: Annotated[str, typer.Option("--caller", help="Token id of the caller.")] = "anonymous",
+    caller: Annotated[str, Option("--caller", help="Token id of the caller.")] = "anonymous",
     role: Annotated[
         list[str] | None,
-        typer.Option("--role", help="Role of the caller; may be repeated. Default: the roles of the token."),
+        Option("--role", help="Role of the caller; may be repeated. Default: the roles of the token."),
     ] = None,
-    scope: Annotated[str, typer.Option("--scope", help="Scope of the call.")] = "default",
+    scope: Annotated[str, Option("--scope", help="Scope of the call.")] = "default",
     expect: Annotated[
         str | None,
-        typer.Option("--expect", help="Expected action: forward, approve or deny. Exit code 1 if it differs."),
+        Option("--expect", help="Expected action: forward, approve or deny. Exit code 1 if it differs."),
     ] = None,
-    connect: Annotated[
-        bool, typer.Option(help="Fetch the server's tools to detect a wrong name. No tool is called.")
-    ] = True,
+    connect: Annotated[bool, Option(help="Fetch the server's tools to detect a wrong name. No tool is called.")] = True,
     config: ConfigOption = None,
     as_json: Json = False,
 ) -> None:
     """Show what would happen to one call, and which rule or policy decides it. No tool is called."""
     if expect not in (None, "forward", "approve", "deny"):
-        raise typer.BadParameter("--expect must be forward, approve or deny")
+        raise BadParameter("--expect must be forward, approve or deny")
     if not _is_object(arguments):
-        raise typer.BadParameter('the arguments must be a JSON object, for example \'{"path": "a.txt"}\'')
+        raise BadParameter('the arguments must be a JSON object, for example \'{"path": "a.txt"}\'')
     from taskgate.assembly.try_call import try_call
     from taskgate.core.errors import TaskgateError
     from taskgate.core.identity.caller import Caller
@@ -74,7 +71,7 @@ def test(
     except TaskgateError as problem:
         printing.note(printing.clean(loaded.secret_values.text(problem.message)))
         found = problem.error_type not in ("unknown_tool", "scope_refused")
-        raise typer.Exit(ExitCode.USAGE if found else ExitCode.NOT_FOUND) from None
+        raise Exit(ExitCode.USAGE if found else ExitCode.NOT_FOUND) from None
     for note in tried.notes:
         printing.note(printing.clean(f"note: {loaded.secret_values.text(note)}"))
     _print_decision(tried, expect, as_json)
@@ -88,12 +85,10 @@ def _is_object(arguments: str) -> bool:
 
 
 def rehearse(
-    new: Annotated[str, typer.Argument(metavar="NEW.yaml", help="Changed configuration file.")],
+    new: Annotated[str, Argument(metavar="NEW.yaml", help="Changed configuration file.")],
     *,
-    since: Annotated[
-        str, typer.Option("--since", help="Period of the recorded calls, for example 7d, 12h or 30m.")
-    ] = "7d",
-    fail_on_change: Annotated[bool, typer.Option("--fail-on-change", help="Exit code 1 if any call changes.")] = False,
+    since: Annotated[str, Option("--since", help="Period of the recorded calls, for example 7d, 12h or 30m.")] = "7d",
+    fail_on_change: Annotated[bool, Option("--fail-on-change", help="Exit code 1 if any call changes.")] = False,
     gateway: Gateway = None,
     token: Token = None,
     as_json: Json = False,
@@ -110,7 +105,7 @@ def rehearse(
         else:
             _print_rehearsal(found)
         if fail_on_change and found["changed"]:
-            raise typer.Exit(ExitCode.FAILED)
+            raise Exit(ExitCode.FAILED)
 
     ask_gateway(work, gateway, token, as_json)
 
@@ -172,7 +167,7 @@ def _print_decision(tried: Tried, expect: str | None, as_json: bool) -> None:
             print(printing.clean(f"  because: {last.reason}"))
     if expect is not None and expect != action:
         printing.note(f"Expected {expect}.")
-        raise typer.Exit(ExitCode.FAILED)
+        raise Exit(ExitCode.FAILED)
 
 
 def _plan(config: str | None) -> Plan:
@@ -187,4 +182,4 @@ def _built(loaded: LoadedConfig) -> Plan:
         return build_plan(loaded)
     except ConfigError as error:
         printing.note(str(error))
-        raise typer.Exit(ExitCode.USAGE) from None
+        raise Exit(ExitCode.USAGE) from None

@@ -6,23 +6,22 @@ import json
 import sys
 from typing import Annotated, Any
 
-import typer
-
 from taskgate.cli import printing
+from taskgate.cli.command_line import Argument, Commands, Option
 from taskgate.cli.exit_codes import ExitCode
 from taskgate.cli.gateway_api import ApiProblem, GatewayApi, ask_gateway, print_rows, whole_id
 from taskgate.cli.target import Gateway, Json, Token
 
-QuestionId = Annotated[str, typer.Argument(metavar="ID", help="Question id; its beginning or end is enough.")]
-Content = Annotated[str | None, typer.Argument(metavar="[JSON]", help="The answer as JSON, or - to read stdin.")]
+QuestionId = Annotated[str, Argument(metavar="ID", help="Question id; its beginning or end is enough.")]
+Content = Annotated[str | None, Argument(metavar="[JSON]", help="The answer as JSON, or - to read stdin.")]
 
 
-def register(app: typer.Typer) -> None:
+def register(app: Commands) -> None:
     """Put the group of commands on the application."""
-    group = typer.Typer(help="List and answer open questions of servers.", no_args_is_help=True)
+    group = Commands("List and answer open questions of servers.")
     group.command("list")(list_)
     group.command("answer")(answer)
-    app.add_typer(group, name="questions")
+    app.add(group, "questions")
 
 
 def list_(gateway: Gateway = None, token: Token = None, as_json: Json = False) -> None:
@@ -38,8 +37,8 @@ def answer(
     *,
     question_id: QuestionId,
     content: Content = None,
-    decline: Annotated[bool, typer.Option("--decline", help="Decline the question.")] = False,
-    cancel: Annotated[bool, typer.Option("--cancel", help="Cancel the question without an answer.")] = False,
+    decline: Annotated[bool, Option("--decline", help="Decline the question.")] = False,
+    cancel: Annotated[bool, Option("--cancel", help="Cancel the question without an answer.")] = False,
     gateway: Gateway = None,
     token: Token = None,
     as_json: Json = False,

@@ -10,10 +10,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import NoReturn
 
-import typer
-
 from taskgate.assembly.open_app import open_app, open_stdio_app
 from taskgate.assembly.shared_store import Start
+from taskgate.cli.command_line import echo
 from taskgate.cli.exit_codes import ExitCode
 from taskgate.cli.start_conditions import (
     allow_many_open_files,
@@ -98,7 +97,7 @@ def run_alone(loaded: LoadedConfig, scope: str | None) -> None:
 def _announce_inbox(host: str, port: int) -> None:
     """Print to stderr, because stdout carries MCP messages."""
     url = f"http://{host}:{port}"
-    typer.echo(f"Approvals and questions: {url} (taskgate approvals list --gateway {url})", err=True)
+    echo(f"Approvals and questions: {url} (taskgate approvals list --gateway {url})", err=True)
 
 
 def _report_and_exit(why: str, code: ExitCode) -> NoReturn:

@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import quote
 
-import typer
-
 from taskgate.cli import printing
+from taskgate.cli.command_line import Argument, Commands, Exit, Option
 from taskgate.cli.configuration import ConfigOption, loaded_or_exit
 from taskgate.cli.exit_codes import ExitCode
 from taskgate.cli.gateway_api import ApiProblem, GatewayApi, ask_gateway, print_rows
@@ -25,24 +24,20 @@ if TYPE_CHECKING:
     from taskgate.assembly.explain_scope import Explained, ScopeSummary
 
 
-Connect = Annotated[bool, typer.Option("--connect", help="Also fetch the servers' tools.")]
-Servers = Annotated[
-    str | None, typer.Option("--servers", help="Servers that the session requests, separated by commas.")
-]
-Tools = Annotated[
-    str | None, typer.Option("--tools", help="Tool patterns that the session requests; `-pattern` excludes.")
-]
+Connect = Annotated[bool, Option("--connect", help="Also fetch the servers' tools.")]
+Servers = Annotated[str | None, Option("--servers", help="Servers that the session requests, separated by commas.")]
+Tools = Annotated[str | None, Option("--tools", help="Tool patterns that the session requests; `-pattern` excludes.")]
 
 
-def register(app: typer.Typer) -> None:
+def register(app: Commands) -> None:
     """Put the commands on the application."""
-    group = typer.Typer(no_args_is_help=True, help="List each scope's tools, and why others are excluded.")
+    group = Commands("List each scope's tools, and why others are excluded.")
     group.command("list")(list_all)
     group.command("explain")(explain)
     group.command("hand-over")(hand_over)
     group.command("served")(served)
     group.command("end")(end)
-    app.add_typer(group, name="scopes")
+    app.add(group, "scopes")
 
 
 def list_all(config: ConfigOption = None, as_json: Json = False) -> None:
@@ -65,7 +60,7 @@ def list_all(config: ConfigOption = None, as_json: Json = False) -> None:
 
 
 def explain(
-    name: Annotated[str, typer.Argument(help="Name of the scope.")],
+    name: Annotated[str, Argument(help="Name of the scope.")],
     *,
     config: ConfigOption = None,
     connect: Connect = False,
@@ -89,15 +84,15 @@ def explain(
             printing.event("error", error_type=problem.error_type, message=problem.message, **problem.data)
         printing.note(problem.message)
         codes = {"scope_refused": ExitCode.NOT_FOUND, "not_allowed": ExitCode.REFUSED}
-        raise typer.Exit(codes.get(problem.error_type, ExitCode.USAGE)) from None
+        raise Exit(codes.get(problem.error_type, ExitCode.USAGE)) from None
     _print(found, connect=connect, as_json=as_json)
 
 
 def hand_over(
-    file: Annotated[Path, typer.Argument(help="File with a JSON object of `mcp.*` strings; - reads stdin.")],
+    file: Annotated[Path, Argument(help="File with a JSON object of `mcp.*` strings; - reads stdin.")],
     *,
-    lifetime: Annotated[str, typer.Option("--for", help="How long the scope exists, for example 30m or 8h.")] = "1h",
-    label: Annotated[str, typer.Option("--label", help="Description for operators.")] = "",
+    lifetime: Annotated[str, Option("--for", help="How long the scope exists, for example 30m or 8h.")] = "1h",
+    label: Annotated[str, Option("--label", help="Description for operators.")] = "",
     gateway: Gateway = None,
     token: Token = None,
     as_json: Json = False,
@@ -147,7 +142,7 @@ def served(gateway: Gateway = None, token: Token = None, as_json: Json = False) 
 
 
 def end(
-    name: Annotated[str, typer.Argument(help="Name of a temporary scope.")],
+    name: Annotated[str, Argument(help="Name of a temporary scope.")],
     gateway: Gateway = None,
     token: Token = None,
     as_json: Json = False,

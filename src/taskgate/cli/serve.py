@@ -6,15 +6,14 @@ import json
 import sys
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
+from taskgate.cli.command_line import Commands, Exit, Option
 from taskgate.cli.configuration import ConfigOption, loaded_or_exit
 
 if TYPE_CHECKING:
     from taskgate.config.load import LoadedConfig
 
 
-def register(app: typer.Typer) -> None:
+def register(app: Commands) -> None:
     app.command("serve")(serve)
     app.command("stdio")(stdio)
 
@@ -22,15 +21,13 @@ def register(app: typer.Typer) -> None:
 def serve(
     *,
     config: ConfigOption = None,
-    host: Annotated[str | None, typer.Option(help="Address to bind. Default: 127.0.0.1.")] = None,
-    port: Annotated[
-        int | None, typer.Option(min=0, max=65535, help="Port. Default: 7467; 0 selects a free one.")
-    ] = None,
+    host: Annotated[str | None, Option(help="Address to bind. Default: 127.0.0.1.")] = None,
+    port: Annotated[int | None, Option(min=0, max=65535, help="Port. Default: 7467; 0 selects a free one.")] = None,
     workers: Annotated[
-        int, typer.Option(min=1, max=64, help="Worker processes on one port. More than 1 needs a PostgreSQL store.")
+        int, Option(min=1, max=64, help="Worker processes on one port. More than 1 needs a PostgreSQL store.")
     ] = 1,
-    on_demand: Annotated[bool, typer.Option("--on-demand", hidden=True)] = False,
-    inherited: Annotated[str | None, typer.Option("--inherited", hidden=True)] = None,
+    on_demand: Annotated[bool, Option("--on-demand", hidden=True)] = False,
+    inherited: Annotated[str | None, Option("--inherited", hidden=True)] = None,
 ) -> None:
     """Run the gateway over HTTP, and for this user's `taskgate stdio`. Without a configuration file: with a demo server."""
     from taskgate.cli.run_gateway import run_gateway, run_on_demand
@@ -51,10 +48,10 @@ def serve(
 
 def stdio(
     config: ConfigOption = None,
-    scope: Annotated[str | None, typer.Option(help="Scope to serve. Default: `default`.")] = None,
+    scope: Annotated[str | None, Option(help="Scope to serve. Default: `default`.")] = None,
     alone: Annotated[
         bool,
-        typer.Option("--alone", help="Run a separate gateway in this process, instead of using the local one."),
+        Option("--alone", help="Run a separate gateway in this process, instead of using the local one."),
     ] = False,
 ) -> None:
     """Serve on stdin and stdout, for clients that start their servers as programs.
@@ -68,7 +65,7 @@ def stdio(
     else:
         from taskgate.bridge.main import bridge
 
-        raise typer.Exit(bridge(config, scope))
+        raise Exit(bridge(config, scope))
 
 
 def announce(loaded: LoadedConfig, host: str, port: int, login_url: str = "") -> None:

@@ -6,10 +6,9 @@ import asyncio
 import json
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from taskgate.cli import printing
 from taskgate.cli.browser_login import show_in_browser
+from taskgate.cli.command_line import Argument, Exit, Option
 from taskgate.cli.exit_codes import ExitCode
 from taskgate.cli.target import Json
 
@@ -19,14 +18,12 @@ if TYPE_CHECKING:
     from taskgate.identity.kept_logins import KeptLogins, Login
 
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="Server id in the configuration.")]
+Name = Annotated[str, Argument(metavar="NAME", help="Server id in the configuration.")]
 Principal = Annotated[
     str,
-    typer.Option(
-        "--principal", help="With `per_user: true`: the caller whose account it is. Default: the shared account."
-    ),
+    Option("--principal", help="With `per_user: true`: the caller whose account it is. Default: the shared account."),
 ]
-Config = Annotated[str | None, typer.Option("--config", "-c", help="Configuration file.")]
+Config = Annotated[str | None, Option("--config", "-c", help="Configuration file.")]
 
 
 def login(
@@ -34,7 +31,7 @@ def login(
     config: Config = None,
     principal: Principal = "",
     scope: Annotated[
-        str | None, typer.Option("--scope", help="OAuth scopes to request instead of the configured ones.")
+        str | None, Option("--scope", help="OAuth scopes to request instead of the configured ones.")
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -43,14 +40,14 @@ def login(
     assert server.auth is not None
     if principal and not server.auth.per_user:
         printing.note(f"All callers of {name} share one login (no `per_user: true` in its auth). Remove --principal.")
-        raise typer.Exit(ExitCode.USAGE)
+        raise Exit(ExitCode.USAGE)
     from taskgate.client.errors import ClientError
 
     try:
         made = asyncio.run(_log_in(str(server.url), server, scope or server.auth.scope))
     except (ClientError, OSError) as problem:
         printing.note(f"Login to {name} failed: {problem}.")
-        raise typer.Exit(ExitCode.CANNOT_CONNECT) from None
+        raise Exit(ExitCode.CANNOT_CONNECT) from None
     _logins(loaded).keep(name, made, principal)
     if as_json:
         whose = {"principal": principal} if principal else {}
@@ -119,7 +116,7 @@ def _wanted(name: str, config: str | None) -> tuple[LoadedConfig, Server]:
         known = [each for each, found in loaded.root.servers.items() if found.auth is not None]
         hint = f"Servers with auth: {', '.join(known)}." if known else "No server of this configuration has `auth`."
         printing.note(f"{name} is not a server with `auth: {{type: authorization_code}}`. {hint}")
-        raise typer.Exit(ExitCode.USAGE)
+        raise Exit(ExitCode.USAGE)
     return loaded, server
 
 

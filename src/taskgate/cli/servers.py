@@ -6,17 +6,16 @@ import json
 from typing import Any
 from urllib.parse import quote
 
-import typer
-
 from taskgate.cli import printing
+from taskgate.cli.command_line import Commands
 from taskgate.cli.gateway_api import GatewayApi, ask_gateway, print_rows
 from taskgate.cli.server_logins import Name, list_servers, login, logout
 from taskgate.cli.target import Gateway, Json, Token
 
 
-def register(app: typer.Typer) -> None:
+def register(app: Commands) -> None:
     """Put the group of commands on the application."""
-    group = typer.Typer(help="Manage servers, and log in to those that require OAuth.", no_args_is_help=True)
+    group = Commands("Manage servers, and log in to those that require OAuth.")
     group.command("list")(list_servers)
     group.command("login")(login)
     group.command("logout")(logout)
@@ -25,7 +24,7 @@ def register(app: typer.Typer) -> None:
     group.command("reconnect")(reconnect)
     group.command("drain")(drain)
     group.command("enable")(enable)
-    app.add_typer(group, name="servers")
+    app.add(group, "servers")
 
 
 def status(gateway: Gateway = None, token: Token = None, as_json: Json = False) -> None:

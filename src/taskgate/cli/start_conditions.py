@@ -12,9 +12,8 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, NoReturn
 
-import typer
-
 from taskgate import clock
+from taskgate.cli.command_line import Exit, echo
 from taskgate.cli.exit_codes import ExitCode
 from taskgate.cli.listen_errors import listen_error
 from taskgate.config.load import LoadedConfig
@@ -124,5 +123,5 @@ def run_or_exit(
 
 
 def print_and_exit(why: str, code: ExitCode) -> NoReturn:
-    typer.echo(why, err=True)
-    raise typer.Exit(code)
+    echo(why, err=True)
+    raise Exit(code)

@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from taskgate.cli import printing
+from taskgate.cli.command_line import Argument, Commands, Exit, Option
 from taskgate.cli.configuration import ConfigOption, loaded_or_exit
 from taskgate.cli.exit_codes import ExitCode
 from taskgate.telemetry.logs import log
@@ -16,18 +15,15 @@ if TYPE_CHECKING:
     from taskgate.core.errors import TaskgateError
 
 
-def register(app: typer.Typer) -> None:
+def register(app: Commands) -> None:
     """Put the group of commands on the application."""
-    group = typer.Typer(
-        help="Check, migrate and copy the store, or declare it restored from a backup.",
-        no_args_is_help=True,
-    )
+    group = Commands("Check, migrate and copy the store, or declare it restored from a backup.")
     group.command("check")(check)
     group.command("migrate")(migrate)
     group.command("copy")(copy)
     group.command("restored")(restored)
     group.command("trust")(trust)
-    app.add_typer(group, name="store")
+    app.add(group, "store")
 
 
 def check(config: ConfigOption = None) -> None:
@@ -51,7 +47,7 @@ def check(config: ConfigOption = None) -> None:
 def migrate(
     config: ConfigOption = None,
     check_only: Annotated[
-        bool, typer.Option("--check", help="Only report missing migrations; exit code 9 if there are any.")
+        bool, Option("--check", help="Only report missing migrations; exit code 9 if there are any.")
     ] = False,
 ) -> None:
     """Migrate the schema of the configured PostgreSQL store. Starting a gateway does the same."""
@@ -72,18 +68,16 @@ def migrate(
         print("The schema is up to date.")
     elif check_only:
         print(f"{missing} migrations are missing. Run: taskgate store migrate")
-        raise typer.Exit(ExitCode.UNHEALTHY)
+        raise Exit(ExitCode.UNHEALTHY)
     else:
         print(f"{missing} migrations were applied; the schema is up to date.")
 
 
 def copy(
     source: Annotated[
-        str, typer.Argument(metavar="FROM", help="SQLite file, or postgresql://…. Stop all gateways that use it.")
+        str, Argument(metavar="FROM", help="SQLite file, or postgresql://…. Stop all gateways that use it.")
     ],
-    target: Annotated[
-        str, typer.Argument(metavar="TO", help="postgresql://… of an empty database, or a new SQLite file.")
-    ],
+    target: Annotated[str, Argument(metavar="TO", help="postgresql://… of an empty database, or a new SQLite file.")],
 ) -> None:
     """Copy a SQLite store to an empty PostgreSQL database, or back to a new file.
 
@@ -96,7 +90,7 @@ def copy(
         printing.note(
             "One of FROM and TO must be a PostgreSQL URL (postgresql://user@host/database), the other a file."
         )
-        raise typer.Exit(ExitCode.USAGE)
+        raise Exit(ExitCode.USAGE)
     try:
         if target.startswith(SCHEMES):
             copy_to_shared(_file(source), target, lambda table, rows: print(f"{table}: {rows}"))
@@ -147,6 +141,6 @@ def _file(given: str) -> Path:
     return Path(given.removeprefix("sqlite:///"))
 
 
-def _failed(problem: TaskgateError) -> typer.Exit:
+def _failed(problem: TaskgateError) -> Exit:
     printing.note(problem.message)
-    return typer.Exit(ExitCode.UNHEALTHY)
+    return Exit(ExitCode.UNHEALTHY)

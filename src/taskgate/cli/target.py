@@ -13,35 +13,31 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 from urllib.parse import urlsplit
 
-import typer
-from typer.core import TyperCommand
-
 from taskgate.cli.browser_login import browser_auth
+from taskgate.cli.command_line import BadParameter, Context, Option, SimpleCommand
 from taskgate.cli.local_gateways import DEFAULT_GATEWAY, SeveralGateways, default_gateway, operator_token
 
 _COMMAND = "taskgate.command"
 Gateway = Annotated[
     str | None,
-    typer.Option(
+    Option(
         "--gateway", help=f"Address of a gateway. Default: $TASKGATE_URL, the running gateway, or {DEFAULT_GATEWAY}."
     ),
 ]
-Url = Annotated[str | None, typer.Option("--url", help="Address of any MCP server.")]
-Scope = Annotated[str | None, typer.Option("--scope", help="Scope of the gateway.")]
-Token = Annotated[
-    str | None, typer.Option("--token", help="Bearer token. Default: $TASKGATE_TOKEN.", show_default=False)
-]
+Url = Annotated[str | None, Option("--url", help="Address of any MCP server.")]
+Scope = Annotated[str | None, Option("--scope", help="Scope of the gateway.")]
+Token = Annotated[str | None, Option("--token", help="Bearer token. Default: $TASKGATE_TOKEN.", show_default=False)]
 GenerationChoice = Annotated[
     str | None,
-    typer.Option("--generation", help="Protocol generation: `stateful` (2025-11-25) or `stateless` (2026-07-28)."),
+    Option("--generation", help="Protocol generation: `stateful` (2025-11-25) or `stateless` (2026-07-28)."),
 ]
-Login = Annotated[bool, typer.Option("--login", help="Log in with the browser if the server requires it.")]
-Timeout = Annotated[float | None, typer.Option("--timeout", min=0.001, help="Timeout in seconds.")]
-JsonLines = Annotated[bool, typer.Option("--json", help="Print JSON, one object per line.")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Login = Annotated[bool, Option("--login", help="Log in with the browser if the server requires it.")]
+Timeout = Annotated[float | None, Option("--timeout", min=0.001, help="Timeout in seconds.")]
+JsonLines = Annotated[bool, Option("--json", help="Print JSON, one object per line.")]
+Json = Annotated[bool, Option("--json", help="Print JSON.")]
 
 
-class TakesCommand(TyperCommand):
+class TakesCommand(SimpleCommand):
     """A command that may end with `-- PROGRAM ARGUMENTS`, which are stored separately from its own arguments."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -84,14 +80,14 @@ def aimed(command: Callable[..., None], *, generation: str | None = None) -> Cal
         options["generation"] = GenerationChoice
     switches = ("login", "as_json")
 
-    def run(ctx: typer.Context, **given: Any) -> None:
+    def run(ctx: Context, **given: Any) -> None:
         selected = {"generation": generation, **{name: given.pop(name) for name in options}}
         command(target=choose_target(ctx, **selected), **given)
 
     own = inspect.signature(command, eval_str=True).parameters.values()
     keyword = inspect.Parameter.KEYWORD_ONLY
     parameters = [
-        inspect.Parameter("ctx", keyword, annotation=typer.Context),
+        inspect.Parameter("ctx", keyword, annotation=Context),
         *(parameter.replace(kind=keyword) for parameter in own if parameter.name not in ("target", "as_json")),
         *(
             inspect.Parameter(name, keyword, default=False if name in switches else None, annotation=kind)
@@ -106,7 +102,7 @@ def aimed(command: Callable[..., None], *, generation: str | None = None) -> Cal
 
 
 def choose_target(
-    ctx: typer.Context,
+    ctx: Context,
     *,
     gateway: str | None,
     url: str | None,
@@ -115,12 +111,12 @@ def choose_target(
     generation: str | None,
     login: bool,
 ) -> Target:
-    """Return the server that the options select, or the default gateway. Raises typer.BadParameter."""
+    """Return the server that the options select, or the default gateway. Raises BadParameter."""
     command: list[str] = ctx.meta.get(_COMMAND, [])
     if sum((bool(command), url is not None, gateway is not None)) > 1:
-        raise typer.BadParameter("use only one of --gateway, --url and -- COMMAND")
+        raise BadParameter("use only one of --gateway, --url and -- COMMAND")
     if generation not in (None, "stateful", "stateless"):
-        raise typer.BadParameter("--generation must be `stateful` or `stateless`")
+        raise BadParameter("--generation must be `stateful` or `stateless`")
     if command:
         return Target(command, None, generation)
     token = token or os.environ.get("TASKGATE_TOKEN") or None
@@ -129,7 +125,7 @@ def choose_target(
     try:
         address = gateway or os.environ.get("TASKGATE_URL") or default_gateway()
     except SeveralGateways as problem:
-        raise typer.BadParameter(str(problem)) from None
+        raise BadParameter(str(problem)) from None
     token = token or (None if login else operator_token(urlsplit(address).hostname))
     return Target(gateway_address(address, scope), token, generation, login, is_gateway=True)
 

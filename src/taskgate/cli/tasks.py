@@ -2,53 +2,48 @@
 
 from __future__ import annotations
 
-import asyncio
 import shutil
 import sys
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from taskgate.cli import printing
-from taskgate.cli.display import Display
+from taskgate.cli.command_line import Argument, Commands, Exit, Option
 from taskgate.cli.exit_codes import ExitCode
-from taskgate.cli.follow import answerer, follow_task
 from taskgate.cli.operator_tasks import cancel_one, is_operator, list_all, questions_api, result_of_one, show_one
-from taskgate.cli.server_questions import ServerQuestions
 from taskgate.cli.target import Target, Timeout, aimed
 
 if TYPE_CHECKING:
     from taskgate.client import Session, Task
 
 
-TaskId = Annotated[str, typer.Argument(metavar="TASK", help="Task id.")]
+TaskId = Annotated[str, Argument(metavar="TASK", help="Task id.")]
 Work = Callable[["Session"], Awaitable[ExitCode]]
 
 
-def register(app: typer.Typer) -> None:
+def register(app: Commands) -> None:
     """Put the group of commands on the application."""
-    group = typer.Typer(help="List, follow and cancel tasks.", no_args_is_help=True)
+    group = Commands("List, follow and cancel tasks.")
     # Only the stateful generation has tasks/list.
     group.command("list")(aimed(list_, generation="stateful"))
     for command in (show, watch, result, cancel):
         group.command(command.__name__)(aimed(command))
-    app.add_typer(group, name="tasks")
+    app.add(group, "tasks")
 
 
 def list_(
     target: Target,
     *,
     as_json: bool,
-    everything: Annotated[bool, typer.Option("--all", help="Include finished tasks.")] = False,
-    state: Annotated[str | None, typer.Option(help="State: open, all, or a single state.")] = None,
-    server: Annotated[str | None, typer.Option(help="Server id.")] = None,
-    tool: Annotated[str | None, typer.Option(help="Part of the tool name.")] = None,
-    caller: Annotated[str | None, typer.Option(help="Principal of the caller.")] = None,
-    in_scope: Annotated[str | None, typer.Option(help="Scope of the call.")] = None,
-    since: Annotated[str | None, typer.Option(help="Created since: 30m, 24h, 7d or a date.")] = None,
-    until: Annotated[str | None, typer.Option(help="Created before: 30m, 24h, 7d or a date.")] = None,
-    text: Annotated[str | None, typer.Option(help="Text in the task record.")] = None,
+    everything: Annotated[bool, Option("--all", help="Include finished tasks.")] = False,
+    state: Annotated[str | None, Option(help="State: open, all, or a single state.")] = None,
+    server: Annotated[str | None, Option(help="Server id.")] = None,
+    tool: Annotated[str | None, Option(help="Part of the tool name.")] = None,
+    caller: Annotated[str | None, Option(help="Principal of the caller.")] = None,
+    in_scope: Annotated[str | None, Option(help="Scope of the call.")] = None,
+    since: Annotated[str | None, Option(help="Created since: 30m, 24h, 7d or a date.")] = None,
+    until: Annotated[str | None, Option(help="Created before: 30m, 24h, 7d or a date.")] = None,
+    text: Annotated[str | None, Option(help="Text in the task record.")] = None,
 ) -> None:
     """List tasks: of all callers for operators, otherwise your own."""
     filters = {
@@ -68,7 +63,7 @@ def list_(
         return
     if given or state is not None:
         printing.note("Filters need a gateway and a token: use --token or $TASKGATE_TOKEN, or remove the filters.")
-        raise typer.Exit(ExitCode.USAGE)
+        raise Exit(ExitCode.USAGE)
 
     async def work(session: Session) -> ExitCode:
         _print_list(await session.list_tasks(), as_json=as_json)
@@ -92,6 +87,10 @@ def show(target: Target, as_json: bool, task_id: TaskId) -> None:
 
 def watch(target: Target, as_json: bool, task_id: TaskId, timeout: Timeout = None) -> None:
     """Follow a task until it ends, answer its questions, and print its result."""
+    from taskgate.cli.display import Display
+    from taskgate.cli.follow import answerer, follow_task
+    from taskgate.cli.server_questions import ServerQuestions
+
     display = Display(task_id, as_json=as_json)
     answering = answerer(display) if sys.stdin.isatty() and not as_json else None
 
@@ -108,7 +107,7 @@ def watch(target: Target, as_json: bool, task_id: TaskId, timeout: Timeout = Non
 def result(target: Target, as_json: bool, task_id: TaskId, timeout: Timeout = None) -> None:
     """Wait until a task ends and print its result: of any caller for operators, otherwise your own."""
     if is_operator(target):
-        raise typer.Exit(result_of_one(target, task_id, timeout, as_json=as_json))
+        raise Exit(result_of_one(target, task_id, timeout, as_json=as_json))
 
     async def work(session: Session) -> ExitCode:
         return printing.result(await session.get_task_result(task_id, timeout), as_json=as_json)
@@ -120,7 +119,7 @@ def cancel(
     target: Target,
     as_json: bool,
     task_id: TaskId,
-    reason: Annotated[str | None, typer.Option("--reason", help="Reason, shown to the caller.")] = None,
+    reason: Annotated[str | None, Option("--reason", help="Reason, shown to the caller.")] = None,
 ) -> None:
     """Cancel a task: of any caller for operators, otherwise your own."""
     if is_operator(target):
@@ -135,6 +134,8 @@ def cancel(
 
 
 def _run(target: Target, work: Work, *, as_json: bool, **settings: Any) -> None:
+    import asyncio
+
     async def run() -> ExitCode:
         from taskgate.client import ClientError, connect
 
@@ -149,7 +150,7 @@ def _run(target: Target, work: Work, *, as_json: bool, **settings: Any) -> None:
         code = asyncio.run(run())
     except KeyboardInterrupt:
         code = ExitCode.INTERRUPTED
-    raise typer.Exit(code)
+    raise Exit(code)
 
 
 def _print_list(tasks: list[Task], *, as_json: bool) -> None:

@@ -11,9 +11,8 @@ import re
 import secrets
 from typing import Annotated, Any
 
-import typer
-
 from taskgate.cli import printing
+from taskgate.cli.command_line import Argument, Commands, Exit, Option
 from taskgate.cli.exit_codes import ExitCode
 from taskgate.cli.gateway_api import GatewayApi, ask_gateway, print_rows
 from taskgate.cli.target import Gateway, Json, Token
@@ -22,14 +21,14 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.@-]{0,63}")
 _RESERVED = ("operator", "anonymous")
 
 
-def register(app: typer.Typer) -> None:
+def register(app: Commands) -> None:
     """Put the group of commands on the application."""
-    group = typer.Typer(help="Create, list and revoke tokens of callers and approvers.", no_args_is_help=True)
+    group = Commands("Create, list and revoke tokens of callers and approvers.")
     group.command("new")(new)
     group.command("list")(list_all)
     group.command("revoke")(revoke)
-    app.add_typer(group, name="tokens")
-    app.add_typer(group, name="token", hidden=True)
+    app.add(group, "tokens")
+    app.add(group, "token", hidden=True)
 
 
 def list_all(gateway: Gateway = None, token: Token = None, as_json: Json = False) -> None:
@@ -43,8 +42,8 @@ def list_all(gateway: Gateway = None, token: Token = None, as_json: Json = False
 
 
 def revoke(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Token id, or ISSUER#SUBJECT.")],
-    reason: Annotated[str, typer.Option("--reason", help="Reason, for the audit log.")] = "",
+    name: Annotated[str, Argument(metavar="NAME", help="Token id, or ISSUER#SUBJECT.")],
+    reason: Annotated[str, Option("--reason", help="Reason, for the audit log.")] = "",
     gateway: Gateway = None,
     token: Token = None,
     as_json: Json = False,
@@ -68,14 +67,14 @@ def _show(rows: list[Any]) -> None:
 
 
 def new(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the caller or approver.")],
+    name: Annotated[str, Argument(metavar="NAME", help="Name of the caller or approver.")],
     role: Annotated[
         list[str] | None,
-        typer.Option(
+        Option(
             "--role", help="Role, for example approver; may be repeated. Without one, the token can only call tools."
         ),
     ] = None,
-    scope: Annotated[str | None, typer.Option("--scope", help="The only scope this token may use.")] = None,
+    scope: Annotated[str | None, Option("--scope", help="The only scope this token may use.")] = None,
     as_json: Json = False,
 ) -> None:
     """Create a token. It is printed once; the configuration holds only its digest."""
@@ -83,7 +82,7 @@ def new(
         printing.note(
             f"{name!r} is not a valid token name: use letters, digits and _.@-, but not {' or '.join(_RESERVED)}."
         )
-        raise typer.Exit(ExitCode.USAGE)
+        raise Exit(ExitCode.USAGE)
     roles = role or []
     token = f"tg_{secrets.token_urlsafe(32)}"
     digest = hashlib.sha256(token.encode()).hexdigest()

@@ -6,9 +6,8 @@ import asyncio
 import json
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from taskgate.cli import printing
+from taskgate.cli.command_line import BadParameter, Commands, Exit, Option
 from taskgate.cli.exit_codes import ExitCode
 from taskgate.cli.target import TakesCommand, Target, aimed
 
@@ -16,20 +15,20 @@ if TYPE_CHECKING:
     from taskgate.client import Tool
 
 
-Format = Annotated[str, typer.Option("--format", help="`table`, or `openai` for OpenAI-style tool definitions.")]
-OnlyServers = Annotated[bool, typer.Option("--only-servers", help="Omit the gateway's own tools.")]
+Format = Annotated[str, Option("--format", help="`table`, or `openai` for OpenAI-style tool definitions.")]
+OnlyServers = Annotated[bool, Option("--only-servers", help="Omit the gateway's own tools.")]
 
 
-def register(app: typer.Typer) -> None:
+def register(app: Commands) -> None:
     """Put the command on the application."""
-    app.command("tools", cls=TakesCommand)(aimed(tools))
+    app.command("tools", kind=TakesCommand)(aimed(tools))
 
 
 def tools(target: Target, as_json: bool, output: Format = "table", only_servers: OnlyServers = False) -> None:
     """List the tools of a gateway (default), of any MCP server (--url), or of a program (-- COMMAND)."""
     if output not in ("table", "openai"):
-        raise typer.BadParameter("--format must be `table` or `openai`")
-    raise typer.Exit(asyncio.run(_list(target, output, as_json=as_json, only_servers=only_servers)))
+        raise BadParameter("--format must be `table` or `openai`")
+    raise Exit(asyncio.run(_list(target, output, as_json=as_json, only_servers=only_servers)))
 
 
 async def _list(target: Target, output: str, *, as_json: bool, only_servers: bool) -> ExitCode:

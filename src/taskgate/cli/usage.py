@@ -6,27 +6,26 @@ import json
 from typing import Annotated, Any
 from urllib.parse import urlencode
 
-import typer
-
 from taskgate.cli import printing
+from taskgate.cli.command_line import Commands, Option
 from taskgate.cli.gateway_api import GatewayApi, ask_gateway
 from taskgate.cli.target import Gateway, Json, Token
 
 _AMOUNTS = ("calls", "errors", "seconds", "bytes_in", "bytes_out", "cost")
 
 
-def register(app: typer.Typer) -> None:
+def register(app: Commands) -> None:
     """Put the command on the application."""
     app.command("usage")(usage)
 
 
 def usage(
     *,
-    days: Annotated[int, typer.Option("--days", min=1, max=400, help="Number of days, including today.")] = 7,
+    days: Annotated[int, Option("--days", min=1, max=400, help="Number of days, including today.")] = 7,
     by: Annotated[
-        str, typer.Option("--by", help="Group by: day, principal, tenant, server, tool; separated by commas.")
+        str, Option("--by", help="Group by: day, principal, tenant, server, tool; separated by commas.")
     ] = "principal,server,tool",
-    as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,
+    as_csv: Annotated[bool, Option("--csv", help="Print CSV.")] = False,
     gateway: Gateway = None,
     token: Token = None,
     as_json: Json = False,

@@ -21,11 +21,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final, NamedTuple
 
-import typer
-
 from taskgate import clock
 from taskgate.assembly.open_app import open_app
 from taskgate.assembly.shared_store import Start, Succession, shared_url
+from taskgate.cli.command_line import Exit, echo
 from taskgate.cli.exit_codes import ExitCode
 from taskgate.cli.listen_errors import listen_error
 from taskgate.cli.run_gateway import LOOPBACK
@@ -201,18 +200,18 @@ def run_workers(
     count: int,
     announce: Callable[[LoadedConfig, str, int], None],
 ) -> None:
-    """Run `taskgate serve --workers N` until it is stopped. Raises typer.Exit with the exit code."""
+    """Run `taskgate serve --workers N` until it is stopped. Raises Exit with the exit code."""
     if shared_url(loaded) is None:
-        typer.echo(_NEEDS_DATABASE, err=True)
-        raise typer.Exit(ExitCode.USAGE)
+        echo(_NEEDS_DATABASE, err=True)
+        raise Exit(ExitCode.USAGE)
     logs.set_up(loaded.root.telemetry.log_level, loaded.root.telemetry.log_format)
     address, number = host or loaded.root.listen.host or LOOPBACK, loaded.root.listen.port if port is None else port
     try:
         listening = bind(address, number)
         listening.listen(4096)
     except OSError as problem:
-        typer.echo(listen_error(f"{address}:{number}", problem), err=True)
-        raise typer.Exit(ExitCode.CANNOT_CONNECT) from None
+        echo(listen_error(f"{address}:{number}", problem), err=True)
+        raise Exit(ExitCode.CANNOT_CONNECT) from None
 
     sockets = tempfile.mkdtemp(prefix="taskgate-workers-")
 
@@ -225,4 +224,4 @@ def run_workers(
     finally:
         shutil.rmtree(sockets, ignore_errors=True)
     if code:
-        raise typer.Exit(code)
+        raise Exit(code)

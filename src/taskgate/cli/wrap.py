@@ -14,8 +14,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
+from taskgate.cli.command_line import Argument, Commands, Exit, Option, echo
 from taskgate.cli.import_servers import stop
 
 if TYPE_CHECKING:
@@ -23,25 +22,21 @@ if TYPE_CHECKING:
     from taskgate.config.clients.install_plan import FileChange
 
 
-Agent = Annotated[
-    list[str] | None, typer.Argument(help="Agent program and its arguments, after --.", metavar="-- AGENT")
-]
+Agent = Annotated[list[str] | None, Argument(help="Agent program and its arguments, after --.", metavar="-- AGENT")]
 ClientName = Annotated[
-    str | None, typer.Option("--client", help="Client whose settings the agent uses. Default: from the program name.")
+    str | None, Option("--client", help="Client whose settings the agent uses. Default: from the program name.")
 ]
 WrapConfig = Annotated[
     Path | None,
-    typer.Option(
-        "--config", "-c", help="Configuration with rules and further servers. Default: the file that `serve` uses."
-    ),
+    Option("--config", "-c", help="Configuration with rules and further servers. Default: the file that `serve` uses."),
 ]
-Recover = Annotated[bool, typer.Option("--recover", help="Only restore settings that a crash left changed.")]
+Recover = Annotated[bool, Option("--recover", help="Only restore settings that a crash left changed.")]
 _SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
 
 
-def register(app: typer.Typer) -> None:
+def register(app: Commands) -> None:
     """Put the command on the application."""
-    app.command("wrap", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})(wrap)
+    app.command("wrap", settings={"ignore_unknown_options": True, "allow_interspersed_args": False})(wrap)
 
 
 def wrap(
@@ -53,7 +48,7 @@ def wrap(
 
     folder = state_directory(os.environ) / "wraps"
     for note in recover(folder):
-        typer.echo(note, err=True)
+        echo(note, err=True)
     if recover_only:
         return
     if not agent:
@@ -62,7 +57,7 @@ def wrap(
     if program is None:
         raise stop(f'"{agent[0]}" was not found on PATH. Write the full path of the program.')
     changes = _planned(_client(agent[0], client), config or find(), folder)
-    raise typer.Exit(_run_in_front([program, *agent[1:]], changes, folder))
+    raise Exit(_run_in_front([program, *agent[1:]], changes, folder))
 
 
 def _client(program: str, name: str | None) -> Client:
@@ -86,7 +81,7 @@ def _planned(client: Client, config: Path | None, folder: Path) -> list[FileChan
     shared = dict.fromkeys(item.path for item in gather([client], host, Reach.SHARED).found)
     until = "is shared by this project; it is changed while the agent runs and restored afterwards, so do not commit it meanwhile"
     for note in (*gather([client], host).notes, *(f"{path} {until}" for path in shared)):
-        typer.echo(f"note: {note}", err=True)
+        echo(f"note: {note}", err=True)
     try:
         return plan_wrap(client, host, config, folder)
     except (AlreadyInFront, CannotImport, CannotInstall, NothingToWrap, SettingsError) as error:
@@ -119,7 +114,7 @@ def _run_in_front(command: list[str], changes: list[FileChange], folder: Path) -
         for number in _SIGNALS:
             signal.signal(number, signal.SIG_IGN)
         for note in takeover.end():
-            typer.echo(note, err=True)
+            echo(note, err=True)
 
 
 class _Runner:
