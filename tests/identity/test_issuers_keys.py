@@ -79,18 +79,22 @@ async def test_no_call_fails_while_an_issuer_rotates_its_key() -> None:
 
 @pytest.mark.parametrize("generation", ["2025", "2026"])
 @seam
-async def test_an_issuer_that_takes_its_time_does_not_make_the_gateway_late(generation: str) -> None:
-    """A call that waited for somebody else is not refused as one that nobody could look at."""
-    async with an_issuer() as issuer:
-        auth = {"auth": {"jwt": [{"issuer": issuer.url, "audiences": ["gate"]}]}, "limits": {"busy_after": "500ms"}}
-        async with Gateway(auth, {"s": server()}) as gate:
-            caller = await gate.caller(generation, token=issuer.token(sub="a"))
-            assert (await caller.call("s__echo", {"text": "hi"})).text == "hi"
+async def test_waiting_for_issuers_does_not_count_as_overload(generation: str) -> None:
+    """Two calls wait for the keys of their issuers, one longer than the other: to the gateway they must not look like a queue."""
+    async with an_issuer() as issuer, an_issuer(7998) as other:
+        issuers = (issuer, other)
+        auth = {"jwt": [{"issuer": each.url, "audiences": ["gate"]} for each in issuers]}
+        async with Gateway({"auth": auth, "limits": {"busy_after": "500ms"}}, {"s": server()}) as gate:
+            callers = [await gate.caller(generation, token=each.token(sub="a")) for each in issuers]
+            for caller in callers:
+                assert (await caller.call("s__echo", {"text": "hi"})).text == "hi"
             await gate.advance(700)
-            issuer.slow_s = 0.6
-            caller.headers["authorization"] = f"Bearer {issuer.token({'kid': 'rsa-2'}, OTHER_RSA, sub='a')}"
-            issuer.keys = [public(RSA, "rsa-1"), public(OTHER_RSA, "rsa-2")]
-            assert (await caller.call("s__echo", {"text": "hi"})).text == "hi"
+            for each, caller, slow_s in zip(issuers, callers, (0.6, 1.2), strict=True):
+                each.slow_s = slow_s
+                each.keys = [public(RSA, "rsa-1"), public(OTHER_RSA, "rsa-2")]
+                caller.headers["authorization"] = f"Bearer {each.token({'kid': 'rsa-2'}, OTHER_RSA, sub='a')}"
+            replies = await asyncio.gather(*(caller.call("s__echo", {"text": "hi"}) for caller in callers))
+            assert [reply.text for reply in replies] == ["hi", "hi"]
 
 
 @seam
