@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from tests.seam.api_replies import check_reply
 from tests.seam.callers import Answering, Caller, Caller2025, Caller2026, Exchange
 from tests.seam.http11 import Reply, Wire
 from tests.seam.loop import Process
@@ -216,7 +217,9 @@ class Gateway:
     async def operator(self, method: str, path: str, body: Any = None) -> Reply:
         """The operator's JSON API, for example `await gate.operator("POST", f"/api/approvals/{id}/approve", {})`."""
         exchange = self.http(method, path, body, {"authorization": f"Bearer {self.operator_token}"})
-        return await exchange.done()
+        reply = await exchange.done()
+        check_reply(self.life.dashboard.api.table, method, path, reply)
+        return reply
 
     async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         """A bare connection, for bytes that are no proper HTTP."""

@@ -16,6 +16,7 @@ from typing import Final
 
 from taskgate.access.routes import RouteKind
 from taskgate.core.identity.access import Access
+from taskgate.dashboard import reply_schemas
 from taskgate.dashboard.login import Login
 from taskgate.dashboard.records import Records
 from taskgate.dashboard.routes import (
@@ -178,7 +179,13 @@ class AccountPages:
     def routes(self) -> tuple[Route, ...]:
         path, query = "/servers/{name}/accounts", {"principal": "owner of the account; default: the shared account"}
         return (
-            get(path, Access.SEE, self._list, "Connected accounts at a server and their state."),
+            get(
+                path,
+                Access.SEE,
+                self._list,
+                "Connected accounts at a server and their state.",
+                answer=reply_schemas.ACCOUNTS,
+            ),
             post(
                 path,
                 Access.ACT,
@@ -187,6 +194,7 @@ class AccountPages:
                 _OWNER,
                 status=201,
                 command="taskgate servers login {name}",
+                answer=reply_schemas.LINK,
             ),
             delete(
                 path,
@@ -195,6 +203,7 @@ class AccountPages:
                 "Disconnect an account at a server.",
                 query=query,
                 command="taskgate servers logout {name}",
+                answer=reply_schemas.DISCONNECTED,
             ),
         )
 

@@ -7,10 +7,11 @@ from typing import Any, Final
 from taskgate.core.governance.approval import PAGE_CHANNEL, Verdict
 from taskgate.core.identity.access import Access
 from taskgate.core.identity.roles import Permission
+from taskgate.dashboard import reply_schemas
 from taskgate.dashboard.inbox import STATUS_OF, Inbox
 from taskgate.dashboard.passphrase import Passphrase
 from taskgate.dashboard.questions_api import QuestionsApi
-from taskgate.dashboard.routes import ROWS, TEXT, Route, Visit, closed_object, get, post
+from taskgate.dashboard.routes import TEXT, Route, Visit, closed_object, get, post
 from taskgate.dashboard.rows import grant_row
 from taskgate.dashboard.web import Answer, RequestProblem, json_answer, limit_of, problem
 from taskgate.gateway.governance.pins import Pins
@@ -48,9 +49,9 @@ class ApprovalsApi:
                 see,
                 self._list,
                 "Calls that are held for approval.",
-                answer=ROWS,
                 query=_CLOSED_TOO | PAGED,
                 command="taskgate approvals list",
+                answer=reply_schemas.rows(reply_schemas.APPROVAL),
             ),
             get(
                 "/inbox",
@@ -58,6 +59,7 @@ class ApprovalsApi:
                 self._inbox_json,
                 "Your open approvals and questions.",
                 command="taskgate approvals list",
+                answer=reply_schemas.INBOX,
             ),
             get(
                 "/approvals/{id}",
@@ -65,6 +67,7 @@ class ApprovalsApi:
                 self._show,
                 "One held call with its arguments; redacted fields are marked.",
                 command="taskgate approvals show {id}",
+                answer=reply_schemas.APPROVAL_DETAIL,
             ),
             post(
                 "/approvals/{id}/approve",
@@ -73,6 +76,7 @@ class ApprovalsApi:
                 "Approve a held call.",
                 _DECISION,
                 command="taskgate approvals approve {id}",
+                answer=reply_schemas.DECISION,
             ),
             post(
                 "/approvals/{id}/deny",
@@ -81,15 +85,16 @@ class ApprovalsApi:
                 "Deny a held call.",
                 _DECISION,
                 command="taskgate approvals deny {id}",
+                answer=reply_schemas.DECISION,
             ),
             get(
                 "/grants",
                 see,
                 self._grants,
                 "Standing grants.",
-                answer=ROWS,
                 query=_CLOSED_TOO,
                 command="taskgate grants list",
+                answer=reply_schemas.rows(reply_schemas.GRANT),
             ),
             post(
                 "/grants/{id}/revoke",
@@ -98,6 +103,7 @@ class ApprovalsApi:
                 "Revoke a standing grant.",
                 closed_object(),
                 command="taskgate grants revoke {id}",
+                answer=reply_schemas.GRANT,
             ),
         )
 

@@ -12,6 +12,7 @@ from taskgate.core.audit.chain import ChainIntact, Row, export_line, verify
 from taskgate.core.audit.search import AuditFilter
 from taskgate.core.governance.approver import Approver
 from taskgate.core.identity.access import Access
+from taskgate.dashboard import reply_schemas
 from taskgate.dashboard.periods import since_ms
 from taskgate.dashboard.records import Records
 from taskgate.dashboard.routes import Route, Visit, get
@@ -92,8 +93,15 @@ class Audit:
                 "Rows of the audit log, newest first.",
                 query=_QUERY,
                 command="taskgate audit search",
+                answer=reply_schemas.AUDIT_PAGE,
             ),
-            get("/audit/chain", see, self._chain, "Head of the hash chain, and whether its last rows verify."),
+            get(
+                "/audit/chain",
+                see,
+                self._chain,
+                "Head of the hash chain, and whether its last rows verify.",
+                answer=reply_schemas.AUDIT_CHAIN,
+            ),
             get(
                 "/audit/export",
                 see,
@@ -101,6 +109,7 @@ class Audit:
                 "Rows in order, as JSON lines or CEF.",
                 query=_EXPORT,
                 command="taskgate audit export -o audit.jsonl",
+                answer=reply_schemas.AUDIT_EXPORT,
             ),
         )
 

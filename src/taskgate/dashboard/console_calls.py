@@ -22,6 +22,7 @@ from taskgate.core.generations.stateless import CAPABILITIES, CLIENT_INFO, TASKS
 from taskgate.core.identity.access import Access
 from taskgate.core.meta import META
 from taskgate.core.wire import Kind, Message, Raw
+from taskgate.dashboard import reply_schemas
 from taskgate.dashboard.routes import OBJECT, TEXT, Route, Visit, closed_object, get, post
 from taskgate.dashboard.web import Answer, json_answer, problem
 from taskgate.gateway.dispatch import RequestDispatcher
@@ -128,6 +129,7 @@ class ConsoleCalls:
                 query={"scope": "name of the scope; default: the default scope"},
                 command="taskgate tools",
                 scope=lambda request: request.query.get("scope"),
+                answer=reply_schemas.TOOLS,
             ),
             post(
                 "/tools/call",
@@ -137,6 +139,7 @@ class ConsoleCalls:
                 _CALL,
                 command="taskgate call TOOL",
                 scope=lambda request: _text_in(request.json(), "scope"),
+                answer=reply_schemas.CALL_RESULT,
             ),
         )
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any, Final
 
 from taskgate.core.identity.access import Access
-from taskgate.dashboard.routes import ROWS, TEXT, Route, Visit, closed_object, get, post
+from taskgate.dashboard import reply_schemas
+from taskgate.dashboard.routes import TEXT, Route, Visit, closed_object, get, post
 from taskgate.dashboard.web import Answer, json_answer, problem
 from taskgate.gateway.governance.pins import Pins
 
@@ -23,8 +24,8 @@ class DefinitionsApi:
                 Access.SEE,
                 self._list,
                 "Tool definitions that differ from their pins.",
-                answer=ROWS,
                 command="taskgate pins list",
+                answer=reply_schemas.rows(reply_schemas.DEFINITION),
             ),
             post(
                 "/pins/accept",
@@ -33,6 +34,7 @@ class DefinitionsApi:
                 "Accept a changed definition.",
                 _DEFINITION,
                 command="taskgate pins accept TOOL",
+                answer=reply_schemas.DEFINITION_ACCEPTED,
             ),
         )
 

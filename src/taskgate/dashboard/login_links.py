@@ -7,6 +7,7 @@ from collections.abc import Callable
 from taskgate.access.authorize import Authorizer
 from taskgate.core.governance.approver import Approver
 from taskgate.core.identity.access import Access
+from taskgate.dashboard import reply_schemas
 from taskgate.dashboard.login import Login
 from taskgate.dashboard.routes import Route, Visit, closed_object, post
 from taskgate.dashboard.web import Answer, json_answer
@@ -27,6 +28,7 @@ class LoginLinks:
                 "Create a one-time login link for the console.",
                 closed_object(),
                 command="taskgate approvals login",
+                answer=reply_schemas.LINK,
             ),
         )
 

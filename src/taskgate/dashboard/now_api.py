@@ -14,6 +14,7 @@ from taskgate.core.identity.access import Access
 from taskgate.core.identity.roles import Permission
 from taskgate.core.tasks.state import OPEN
 from taskgate.core.waterfall import Span
+from taskgate.dashboard import reply_schemas
 from taskgate.dashboard.records import Records
 from taskgate.dashboard.routes import Route, Visit, get
 from taskgate.dashboard.tasks_api import operator_row
@@ -40,6 +41,7 @@ class NowApi:
                 self._now,
                 "Open and recently failed tasks; with the permission `see`, traffic by server.",
                 command="taskgate tasks list",
+                answer=reply_schemas.NOW,
             ),
         )
 

@@ -17,7 +17,8 @@ from taskgate.core.identity.access import Access
 from taskgate.core.identity.caller import ANONYMOUS
 from taskgate.core.ids import is_task_id
 from taskgate.core.timestamps import iso
-from taskgate.dashboard.routes import ROWS, TEXT, Route, Visit, closed_object, get, post
+from taskgate.dashboard import reply_schemas
+from taskgate.dashboard.routes import TEXT, Route, Visit, closed_object, get, post
 from taskgate.dashboard.rows import grant_row, task_row
 from taskgate.dashboard.web import Answer, json_answer
 from taskgate.gateway.events import DataErased
@@ -31,7 +32,6 @@ LARGE_PAGE: Final = 4 << 20
 """A page ends early when its results exceed this size."""
 ROWS_A_PAGE: Final = 500
 _ERASE: Final = closed_object(("principal",), principal=TEXT, cancel={"type": "boolean"})
-_PAGE: Final = closed_object(("rows", "next"), rows=ROWS, next={"type": ["string", "null"]})
 _QUERY: Final = {"principal": "name of the principal", "after": "start of the next page, from `next`"}
 _INVALID_PRINCIPAL: Final = f"Send the name of a principal; {ANONYMOUS!r} is not one."
 _encode: Final = msgspec.json.Encoder().encode
@@ -63,9 +63,9 @@ class DataApi:
                 admin,
                 self._export,
                 "Export the data of one principal.",
-                answer=_PAGE,
                 query=_QUERY,
                 command="taskgate data export --principal NAME",
+                answer=reply_schemas.DATA_PAGE,
             ),
             post(
                 "/data/erase",
@@ -74,6 +74,7 @@ class DataApi:
                 "Erase the data of one principal; the audit log is kept.",
                 _ERASE,
                 command="taskgate data erase --principal NAME",
+                answer=reply_schemas.DATA_ERASED,
             ),
         )
 

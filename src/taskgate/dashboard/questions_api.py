@@ -11,7 +11,8 @@ from taskgate.core.identity.access import Access
 from taskgate.core.identity.caller import ANONYMOUS
 from taskgate.core.identity.roles import Permission
 from taskgate.core.questions.question import ELICIT, ROOTS, SAMPLE
-from taskgate.dashboard.routes import ROWS, TEXT, Route, Visit, closed_object, get, post
+from taskgate.dashboard import reply_schemas
+from taskgate.dashboard.routes import TEXT, Route, Visit, closed_object, get, post
 from taskgate.dashboard.web import Answer, json_answer, problem
 from taskgate.gateway.questions.inbox import FORMS
 from taskgate.gateway.questions.inbox import Inbox as QuestionInbox
@@ -45,8 +46,8 @@ class QuestionsApi:
                 Access.LOGIN,
                 self._list,
                 "Open questions: yours, or with the permission `see` those of all callers.",
-                answer=ROWS,
                 command="taskgate questions list",
+                answer=reply_schemas.rows(reply_schemas.QUESTION),
             ),
             post(
                 "/questions/{id}",
@@ -55,6 +56,7 @@ class QuestionsApi:
                 "Answer or decline a question.",
                 _ANSWER,
                 command="taskgate questions answer {id}",
+                answer=reply_schemas.QUESTION_ANSWERED,
             ),
         )
 

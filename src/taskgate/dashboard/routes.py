@@ -24,7 +24,6 @@ from taskgate.dashboard.web import Answer, EventAnswer, WebRequest
 Schema = Mapping[str, Any]
 
 OBJECT: Final[Schema] = {"type": "object"}
-ROWS: Final[Schema] = {"type": "array", "items": OBJECT}
 TEXT: Final[Schema] = {"type": "string"}
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from taskgate.core.governance.suggestions import Suggestion
 from taskgate.core.identity.access import Access
+from taskgate.dashboard import reply_schemas
 from taskgate.dashboard.configuration import Configuration
 from taskgate.dashboard.periods import since_ms
 from taskgate.dashboard.routes import (
@@ -32,8 +33,20 @@ class RulesApi:
         see, body = Access.SEE, closed_object(("governance",), governance=TEXT, since=TEXT)
         pages = {"since": "such as 7d", "after": "start of the next page", "limit": "maximum number, up to 1000"}
         return (
-            get("/rules", see, self._list, "Rules in force, with the number of recorded calls that each decided."),
-            get("/rules/suggestions", see, self._suggestions, "Tools that should need approval less or more often."),
+            get(
+                "/rules",
+                see,
+                self._list,
+                "Rules in force, with the number of recorded calls that each decided.",
+                answer=reply_schemas.RULES,
+            ),
+            get(
+                "/rules/suggestions",
+                see,
+                self._suggestions,
+                "Tools that should need approval less or more often.",
+                answer=reply_schemas.SUGGESTIONS,
+            ),
             get(
                 "/rules/recorded",
                 Access.ACT,
@@ -41,6 +54,7 @@ class RulesApi:
                 "Recorded calls, redacted.",
                 query=pages,
                 command="taskgate policy rehearse NEW.yaml",
+                answer=reply_schemas.RECORDED_CALLS,
             ),
             post(
                 "/rules/rehearse",
@@ -49,6 +63,7 @@ class RulesApi:
                 "Evaluate a changed `governance` section (YAML) against recorded calls.",
                 body,
                 command="taskgate policy rehearse NEW.yaml",
+                answer=reply_schemas.REHEARSAL,
             ),
         )
 

@@ -15,6 +15,7 @@ from taskgate.core.scoping.scope import check
 from taskgate.core.scoping.session_request import NO_REQUEST
 from taskgate.core.scoping.task_config import TaskConfigError
 from taskgate.core.timestamps import iso
+from taskgate.dashboard import reply_schemas
 from taskgate.dashboard.records import Records
 from taskgate.dashboard.routes import (
     OBJECT,
@@ -47,7 +48,14 @@ class ScopesApi:
     def routes(self) -> tuple[Route, ...]:
         act = Access.ACT
         return (
-            get("/scopes", act, self._list, "Scopes in force with their servers.", command="taskgate scopes served"),
+            get(
+                "/scopes",
+                act,
+                self._list,
+                "Scopes in force with their servers.",
+                command="taskgate scopes served",
+                answer=reply_schemas.SCOPES,
+            ),
             post(
                 "/scopes",
                 act,
@@ -56,16 +64,32 @@ class ScopesApi:
                 _NEW_SCOPE,
                 status=201,
                 command="taskgate scopes hand-over FILE",
+                answer=reply_schemas.SCOPE_CREATED,
             ),
-            get("/scopes/{name}", act, self._show, "One scope.", command="taskgate scopes explain {name}"),
+            get(
+                "/scopes/{name}",
+                act,
+                self._show,
+                "One scope.",
+                command="taskgate scopes explain {name}",
+                answer=reply_schemas.SCOPE,
+            ),
             get(
                 "/scopes/{name}/tools",
                 act,
                 self._tools,
                 "Tools of a scope, their size in tools/list, and what is excluded.",
                 command="taskgate scopes explain {name}",
+                answer=reply_schemas.SCOPE_TOOLS,
             ),
-            delete("/scopes/{name}", act, self._delete, "End a temporary scope.", command="taskgate scopes end {name}"),
+            delete(
+                "/scopes/{name}",
+                act,
+                self._delete,
+                "End a temporary scope.",
+                command="taskgate scopes end {name}",
+                answer=reply_schemas.SCOPE_ENDED,
+            ),
         )
 
     async def _list(self, visit: Visit) -> Answer:

@@ -13,9 +13,10 @@ from taskgate.core.catalog.entry import EntryKind
 from taskgate.core.errors import TaskgateError
 from taskgate.core.governance.approver import Approver
 from taskgate.core.identity.access import Access
+from taskgate.dashboard import reply_schemas
 from taskgate.dashboard.configuration import Configuration
 from taskgate.dashboard.records import Records
-from taskgate.dashboard.routes import ROWS, Route, Visit, closed_object, get, post
+from taskgate.dashboard.routes import Route, Visit, closed_object, get, post
 from taskgate.dashboard.server_rows import server_rows
 from taskgate.dashboard.web import Answer, json_answer, problem
 from taskgate.gateway.services.console import ConsoleServices
@@ -125,8 +126,8 @@ class Servers:
                 Access.SEE,
                 self._list,
                 "State, health, latency and recent stderr of every server.",
-                answer=ROWS,
                 command="taskgate servers status",
+                answer=reply_schemas.rows(reply_schemas.SERVER),
             ),
             get(
                 "/servers/{name}",
@@ -134,6 +135,7 @@ class Servers:
                 self._show,
                 "One server with its tools, lists and budgets.",
                 command="taskgate servers show {name}",
+                answer=reply_schemas.SERVER_DETAIL,
             ),
             post(
                 "/servers/{name}/reconnect",
@@ -142,6 +144,7 @@ class Servers:
                 "Connect now instead of waiting for the back-off.",
                 none,
                 command="taskgate servers reconnect {name}",
+                answer=reply_schemas.SERVER_ACTION,
             ),
             post(
                 "/servers/{name}/drain",
@@ -150,6 +153,7 @@ class Servers:
                 "Remove a server from every scope; running calls finish.",
                 none,
                 command="taskgate servers drain {name}",
+                answer=reply_schemas.SERVER_ACTION,
             ),
             post(
                 "/servers/{name}/enable",
@@ -158,6 +162,7 @@ class Servers:
                 "Add a drained server back to its scopes.",
                 none,
                 command="taskgate servers enable {name}",
+                answer=reply_schemas.SERVER_ACTION,
             ),
         )
 

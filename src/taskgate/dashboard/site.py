@@ -33,6 +33,7 @@ from taskgate.dashboard.login_links import LoginLinks
 from taskgate.dashboard.login_pages import START, LoginPages, Provider
 from taskgate.dashboard.passphrase import Fits, Passphrase
 from taskgate.dashboard.records import Records
+from taskgate.dashboard.reply_schemas import CHANGE_EVENTS
 from taskgate.dashboard.routes import Found, LoginCookie, Route, RouteTable, Visit, get, page_route
 from taskgate.dashboard.steering import Steering
 from taskgate.dashboard.web import (
@@ -95,6 +96,7 @@ class Dashboard:
             "Topics of changes, for open pages.",
             query={"after": "version of the open page; a change since then is sent immediately"},
             stream=True,
+            answer=CHANGE_EVENTS,
         )
         more = (events, *self.login_links.routes(), *self._steering.routes(), *self.accounts.routes())
         self.api = Api(services, self._inbox, self._passphrase, more=more)

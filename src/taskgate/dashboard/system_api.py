@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from taskgate import __version__
 from taskgate.core.audit.chain import AuditEntry
 from taskgate.core.identity.access import Access
+from taskgate.dashboard import reply_schemas
 from taskgate.dashboard.configuration import Configuration
 from taskgate.dashboard.routes import Route, Visit, closed_object, get, post
 from taskgate.dashboard.web import Answer, json_answer, problem
@@ -31,6 +32,7 @@ class System:
                 self._show,
                 "Versions, store, replicas, limits and configuration problems.",
                 command="taskgate status",
+                answer=reply_schemas.SYSTEM,
             ),
             post(
                 "/system/reload",
@@ -39,6 +41,7 @@ class System:
                 "Reload the configuration file.",
                 closed_object(),
                 command="taskgate reload",
+                answer=reply_schemas.RELOADED,
             ),
         )
 

@@ -1,4 +1,4 @@
-"""Tasks as JSON: list, show, result, events, cancel. The paths are in docs/api-reference.md.
+"""Tasks as JSON: list, show, result, events, cancel. The paths are in docs/http-api.md.
 
 The permission `see` shows tasks of all callers, `act` cancels them. A caller sees, follows and cancels its own tasks.
 """
@@ -19,8 +19,9 @@ from taskgate.core.identity.caller import ANONYMOUS
 from taskgate.core.identity.roles import Permission
 from taskgate.core.ids import is_task_id
 from taskgate.core.tasks.task import OutcomeKind, Task
+from taskgate.dashboard import reply_schemas
 from taskgate.dashboard.records import Records
-from taskgate.dashboard.routes import ROWS, TEXT, Route, Visit, closed_object, get, post, refusal
+from taskgate.dashboard.routes import TEXT, Route, Visit, closed_object, get, post, refusal
 from taskgate.dashboard.rows import status_event, task_row
 from taskgate.dashboard.task_filters import FILTERS, point_in_time, task_states
 from taskgate.dashboard.task_timeline import timeline
@@ -34,7 +35,6 @@ PING_S: Final = 15.0
 LONGEST_WAIT_S: Final = 20
 """Longest wait for a result; shorter than the timeouts of clients and proxies."""
 _NO_SUCH_TASK: Final = "Task not found."
-_PAGE: Final = closed_object(("tasks", "next"), tasks=ROWS, next={"type": ["string", "null"]})
 _REASON: Final = closed_object(reason=TEXT)
 
 
@@ -56,21 +56,21 @@ class TasksApi:
                 access=Access.SEE,
                 kind=RouteKind.API,
                 handler=self._list_without_version,
-                answer=ROWS,
                 summary="Tasks of all callers in the format of version 0.1; see /api/v1/tasks.",
                 query={
                     "after": "start of the next page, from the header x-next-after",
                     "limit": "maximum number of rows, up to 1000",
                 },
+                answer=reply_schemas.rows(reply_schemas.TASK),
             ),
             get(
                 "/tasks",
                 Access.LOGIN,
                 self._list,
                 "Tasks, newest first: those of all callers, or yours.",
-                answer=_PAGE,
                 command="taskgate tasks list --all",
                 query=FILTERS,
+                answer=reply_schemas.TASK_PAGE,
             ),
             get(
                 "/tasks/{id}",
@@ -78,6 +78,7 @@ class TasksApi:
                 self._show,
                 "One task with its arguments (redacted fields are marked), timeline and questions.",
                 command="taskgate tasks show {id}",
+                answer=reply_schemas.TASK_DETAIL,
             ),
             get(
                 "/tasks/{id}/result",
@@ -86,6 +87,7 @@ class TasksApi:
                 "The result or error of a finished task; `ended` is false until then.",
                 command="taskgate tasks result {id}",
                 query={"wait": "seconds to wait for the task to finish, 20 at most"},
+                answer=reply_schemas.TASK_RESULT,
             ),
             get(
                 "/tasks/{id}/events",
@@ -95,6 +97,7 @@ class TasksApi:
                 command="taskgate tasks watch {id}",
                 stream=True,
                 anonymous=True,
+                answer=reply_schemas.TASK_EVENTS,
             ),
             post(
                 "/tasks/{id}/cancel",
@@ -103,6 +106,7 @@ class TasksApi:
                 "Cancel a task: your own, or with the permission `act` any task.",
                 _REASON,
                 command="taskgate tasks cancel {id}",
+                answer=reply_schemas.OPERATOR_TASK,
             ),
         )
 

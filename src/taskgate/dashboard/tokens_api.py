@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from taskgate.core.identity.access import Access
 from taskgate.core.timestamps import iso
+from taskgate.dashboard import reply_schemas
 from taskgate.dashboard.routes import TEXT, Route, Visit, closed_object, get, post
 from taskgate.dashboard.web import Answer, json_answer, problem
 from taskgate.gateway.governance.known_people import KnownPeople, Revoked
@@ -30,6 +31,7 @@ class PeopleApi:
                 self._tokens,
                 "Configured tokens and revocations.",
                 command="taskgate tokens list",
+                answer=reply_schemas.TOKENS,
             ),
             post(
                 "/tokens/revoke",
@@ -38,6 +40,7 @@ class PeopleApi:
                 "Revoke a token or a principal.",
                 _REVOKE,
                 command="taskgate tokens revoke NAME",
+                answer=reply_schemas.TOKENS_REVOKED,
             ),
         )
 

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from taskgate.core.identity.access import Access
 from taskgate.core.usage import AMOUNTS, GROUPS, UsageRow, as_csv, day_of, days_before, summed
+from taskgate.dashboard import reply_schemas
 from taskgate.dashboard.records import Records
-from taskgate.dashboard.routes import ROWS, Route, Visit, get
+from taskgate.dashboard.routes import Route, Visit, get
 from taskgate.dashboard.usage_metrics import as_metrics
 from taskgate.dashboard.web import Answer, json_answer
 
@@ -44,9 +45,9 @@ class Usage:
                 Access.LOGIN,
                 self._json,
                 "Usage by caller, server, tool and day.",
-                answer=ROWS,
                 query=_USAGE_QUERY,
                 command="taskgate usage",
+                answer=reply_schemas.USAGE,
             ),
         )
 

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Final
 from taskgate import clock
 from taskgate.core.identity.access import Access
 from taskgate.core.waterfall import KEPT, Span, Window, in_window
+from taskgate.dashboard import reply_schemas
 from taskgate.dashboard.records import Records
-from taskgate.dashboard.routes import ROWS, Route, Visit, get
+from taskgate.dashboard.routes import Route, Visit, get
 from taskgate.dashboard.web import Answer, json_answer
 
 if TYPE_CHECKING:
@@ -37,8 +38,8 @@ class RecentRequests:
                 Access.SEE,
                 self._list,
                 "Recent requests and their server calls.",
-                answer=ROWS,
                 query=_SPANS_QUERY,
+                answer=reply_schemas.WATERFALL,
             ),
         )
 
