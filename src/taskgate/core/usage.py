@@ -80,12 +80,13 @@ def as_csv(rows: Iterable[UsageRow]) -> str:
     writer = csv.writer(out, lineterminator="\r\n")
     writer.writerow((*GROUPS, *AMOUNTS))
     for row in rows:
-        groups = (_csv_safe(getattr(row, name)) for name in GROUPS)
+        groups = (csv_safe(getattr(row, name)) for name in GROUPS)
         writer.writerow((*groups, *(_number(getattr(row, name)) for name in AMOUNTS)))
     return out.getvalue()
 
 
-def _csv_safe(text: str) -> str:
+def csv_safe(text: str) -> str:
+    """Return a cell of CSV that no spreadsheet reads as a formula."""
     return f"'{text}" if text[:1] in ("=", "+", "-", "@", "\t", "\r") else text
 
 

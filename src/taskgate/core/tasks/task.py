@@ -107,6 +107,12 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     scope_revision: str = ""
     tool_class: ToolClass = ToolClass.ONCE
     generation: Generation
+    # The name in the `clientInfo` of the client; empty in records of older versions.
+    client: str = ""
+    # The task that this one repeats, for a person who ran it again.
+    rerun_of: str = ""
+    # Whether a question was asked: by the server, or by the gateway for an account.
+    asked: bool = False
     correlation_id: str = ""
     # The id that callers of the vendor methods use; None for tasks that they did not create.
     vendor_id: str | None = None

@@ -328,7 +328,8 @@ def _questions_changed(task: Task, event: InputRequested | InputSettled) -> Task
     if isinstance(event, InputRequested):
         fresh = tuple(key for key in dict.fromkeys(event.keys) if key not in task.question_keys)
         state = event.request_state if event.request_state is not None else task.request_state
-        asked = replace(task, question_keys=task.question_keys + fresh, status_message=message, request_state=state)
+        keys = task.question_keys + fresh
+        asked = replace(task, asked=True, question_keys=keys, status_message=message, request_state=state)
         return _round_ended(asked) if event.ends_round else asked
     left = tuple(key for key in task.question_keys if key not in event.keys)
     if not left and event.message is None:

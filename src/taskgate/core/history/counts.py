@@ -1,0 +1,224 @@
+"""Counts of calls by time, for charts: how many ended how, and how long they took.
+
+Every call is counted, also those of which sampling keeps no row. A count belongs to a period of one of three lengths, to a subject
+(all calls, one server, one tool, one caller) and to a tenant; it has an outcome and a step of latency. Steps grow by the square
+root of two, so a percentile is accurate to about a fifth.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from enum import StrEnum
+from math import ceil, log2
+from typing import Final, NamedTuple
+
+import msgspec
+
+from taskgate.core.history.row import BAD_OUTCOMES, CallOutcome
+
+STEPS_PER_OCTAVE: Final = 2
+LAST_STEP: Final = 53
+"""Of calls of a day and longer."""
+NO_LATENCY: Final = -1
+"""The step of calls of which nothing was sent."""
+MOST_BUCKETS: Final = 400
+MOST_TOTALS: Final = 1_000
+
+
+class Period(StrEnum):
+    """The length of the periods that calls are counted in. Shorter ones are kept for a shorter time."""
+
+    MINUTE = "minute"
+    QUARTER = "quarter"
+    """15 minutes."""
+    DAY = "day"
+
+    @property
+    def length_ms(self) -> int:
+        return _LENGTHS[self]
+
+    @property
+    def kept_ms(self) -> int:
+        """How long counts of this length are kept, if `history.keep` is not shorter."""
+        return _KEPT[self]
+
+
+_LENGTHS: Final = {Period.MINUTE: 60_000, Period.QUARTER: 900_000, Period.DAY: 86_400_000}
+_KEPT: Final = {Period.MINUTE: 3 * 3_600_000, Period.QUARTER: 8 * 86_400_000, Period.DAY: 3650 * 86_400_000}
+
+
+class Dimension(StrEnum):
+    """What calls are counted by."""
+
+    ALL = "all"
+    SERVER = "server"
+    TOOL = "tool"
+    """Named `SERVER/TOOL`."""
+    CALLER = "caller"
+
+
+class ChartSubject(NamedTuple):
+    """Whose calls a chart shows. `name` is empty for `Dimension.ALL`; `tenant` None means of all tenants."""
+
+    dimension: Dimension = Dimension.ALL
+    name: str = ""
+    tenant: str | None = None
+
+
+class Counted(NamedTuple):
+    """So many calls of one kind."""
+
+    dimension: Dimension
+    name: str
+    tenant: str
+    outcome: CallOutcome
+    step: int
+    """Of latency; see `step_of`."""
+    calls: int
+
+
+class CountRow(NamedTuple):
+    """What the store returns: calls of one period, name, outcome and step."""
+
+    start_ms: int
+    name: str
+    outcome: str
+    step: int
+    calls: int
+
+
+class Summary(msgspec.Struct, frozen=True):
+    """Calls of one name or of one stretch of time."""
+
+    counts: Mapping[CallOutcome, int]
+    p50_ms: float | None = None
+    """None if no call was sent."""
+    p99_ms: float | None = None
+
+    @property
+    def calls(self) -> int:
+        return sum(self.counts.values())
+
+    @property
+    def bad(self) -> int:
+        """Calls that did not end well: tool errors, failures, denials and all other outcomes but `ok`."""
+        return sum(count for outcome, count in self.counts.items() if outcome in BAD_OUTCOMES)
+
+
+class Bucket(msgspec.Struct, frozen=True):
+    start_ms: int
+    summary: Summary
+
+
+class Series(msgspec.Struct, frozen=True):
+    """The calls of one subject over a range of time: buckets of equal length without gaps, oldest first, and all together."""
+
+    since_ms: int
+    until_ms: int
+    bucket_ms: int
+    buckets: tuple[Bucket, ...]
+    total: Summary
+    latencies: tuple[tuple[float, int], ...] = ()
+    """The histogram: upper bound in milliseconds and number of calls, in order."""
+
+
+class Total(msgspec.Struct, frozen=True):
+    """The calls of one name of a dimension in a range of time."""
+
+    name: str
+    summary: Summary
+
+
+def step_of(ms: float) -> int:
+    """The step of a latency. Step 0 is everything below a millisecond."""
+    return min(LAST_STEP, int(STEPS_PER_OCTAVE * log2(ms)) + 1) if ms >= 1 else 0
+
+
+def upper_bound_ms(step: int) -> float:
+    return float(2 ** (step / STEPS_PER_OCTAVE))
+
+
+def period_for(since_ms: int, until_ms: int, now_ms: int) -> Period:
+    """The finest period whose counts still exist for the whole range, as far as it has a reasonable number of them."""
+    for period in (Period.MINUTE, Period.QUARTER):
+        if until_ms - since_ms <= period.kept_ms and since_ms >= now_ms - period.kept_ms:
+            return period
+    return Period.DAY
+
+
+def bucket_length(since_ms: int, until_ms: int, period: Period, most: int) -> int:
+    """The length of the buckets of a chart: whole periods, and at most `most` of them."""
+    most = min(max(1, most), MOST_BUCKETS)
+    periods = max(1, ceil((until_ms - since_ms) / period.length_ms))
+    return ceil(periods / most) * period.length_ms
+
+
+def series(rows: Iterable[CountRow], since_ms: int, until_ms: int, bucket_ms: int) -> Series:
+    """Add up counts into buckets. The range is widened to whole buckets."""
+    first = since_ms // bucket_ms * bucket_ms
+    number = max(1, ceil((until_ms - first) / bucket_ms))
+    parts: list[list[CountRow]] = [[] for _ in range(number)]
+    every: list[CountRow] = []
+    for row in rows:
+        place = (row.start_ms - first) // bucket_ms
+        if 0 <= place < number:
+            parts[place].append(row)
+            every.append(row)
+    buckets = tuple(Bucket(first + place * bucket_ms, summarize(part)) for place, part in enumerate(parts))
+    steps = _steps(every)
+    latencies = tuple((upper_bound_ms(step), steps[step]) for step in sorted(steps))
+    return Series(first, first + number * bucket_ms, bucket_ms, buckets, summarize(every), latencies)
+
+
+def totals(rows: Iterable[CountRow]) -> tuple[Total, ...]:
+    """One total for each name, most calls first."""
+    named: dict[str, list[CountRow]] = {}
+    for row in rows:
+        named.setdefault(row.name, []).append(row)
+    found = [Total(name, summarize(part)) for name, part in named.items()]
+    return tuple(sorted(found, key=lambda total: (-total.summary.calls, total.name)))[:MOST_TOTALS]
+
+
+def summarize(rows: Iterable[CountRow]) -> Summary:
+    found = list(rows)
+    counts: dict[CallOutcome, int] = {}
+    for row in found:
+        outcome = CallOutcome(row.outcome)
+        counts[outcome] = counts.get(outcome, 0) + row.calls
+    steps = _steps(found)
+    return Summary(counts, percentile(steps, 0.5), percentile(steps, 0.99))
+
+
+def percentile(steps: Mapping[int, int], part: float) -> float | None:
+    """The latency in milliseconds that this part of the calls does not exceed, interpolated within its step."""
+    total = sum(steps.values())
+    if not total:
+        return None
+    wanted, passed = part * total, 0
+    for step in sorted(steps):
+        if passed + steps[step] >= wanted:
+            low = upper_bound_ms(step - 1) if step else 0.0
+            return round(low + (upper_bound_ms(step) - low) * (wanted - passed) / steps[step], 1)
+        passed += steps[step]
+    return upper_bound_ms(max(steps))
+
+
+def _steps(rows: Iterable[CountRow]) -> dict[int, int]:
+    steps: dict[int, int] = {}
+    for row in rows:
+        if row.step != NO_LATENCY:
+            steps[row.step] = steps.get(row.step, 0) + row.calls
+    return steps
+
+
+def counted(
+    caller: str, tenant: str, server: str, tool: str, *, outcome: CallOutcome, step: int, calls: int
+) -> tuple[Counted, ...]:
+    """The counts that calls add to, one for each dimension. An empty server or tool is not counted by name."""
+    found = [Counted(Dimension.ALL, "", tenant, outcome, step, calls)]
+    if server:
+        found.append(Counted(Dimension.SERVER, server, tenant, outcome, step, calls))
+    if server and tool:
+        found.append(Counted(Dimension.TOOL, f"{server}/{tool}", tenant, outcome, step, calls))
+    found.append(Counted(Dimension.CALLER, caller, tenant, outcome, step, calls))
+    return tuple(found)

@@ -1,0 +1,121 @@
+"""Which plain calls leave a row, how equal denials are summed, and which rows are deleted first."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+import msgspec
+
+from taskgate.core.history.classify import SLOW_MS
+from taskgate.core.history.row import CallOutcome, HistoryRow
+
+SUM_MS: Final = 60_000
+"""Equal denials within this time after the first one become one row."""
+MOST_KINDS: Final = 500
+"""Different denials that are summed at the same time; others are summed by caller, and beyond that all together."""
+
+
+class Sample:
+    """Keeps the first `per_second` calls of each second."""
+
+    def __init__(self) -> None:
+        self._second = -1
+        self._taken = 0
+
+    def keeps(self, at_ms: int, per_second: int) -> bool:
+        second = at_ms // 1000
+        if second != self._second:
+            self._second, self._taken = second, 0
+        self._taken += 1
+        return self._taken <= per_second
+
+
+def always_kept(outcome: CallOutcome, duration_ms: float, *, asked: bool) -> bool:
+    """Whether a plain call leaves a row without sampling: one that ended badly, took long or asked a question."""
+    return outcome is not CallOutcome.OK or asked or duration_ms >= SLOW_MS
+
+
+class _Kind(NamedTuple):
+    caller: str
+    scope: str
+    server: str
+    tool: str
+    error_type: str
+    rule: str
+
+
+class _Sum:
+    __slots__ = ("count", "first_ms", "last_ms", "row", "until_ms")
+
+    def __init__(self, row: HistoryRow) -> None:
+        self.row = row
+        self.first_ms = self.last_ms = row.ended_ms
+        self.until_ms = row.ended_ms + SUM_MS
+        self.count = 0
+
+    def add(self, at_ms: int) -> None:
+        if not self.count:
+            self.first_ms = at_ms
+        self.count, self.last_ms = self.count + 1, at_ms
+
+
+class DenialSums:
+    """Sums equal denials. The first of a kind is a row at once; those that follow within `SUM_MS` become a second row."""
+
+    def __init__(self) -> None:
+        self._sums: dict[_Kind, _Sum] = {}
+
+    def add(self, row: HistoryRow) -> HistoryRow | None:
+        """Return the row to write now, or None if it is summed."""
+        kind = _Kind(row.caller, row.scope, row.server, row.tool, row.error_type, row.rule)
+        if kind not in self._sums and len(self._sums) >= MOST_KINDS:
+            kind = _Kind(row.caller if len(self._sums) < 2 * MOST_KINDS else "", "", "", "", "", "")
+            if not kind.caller:
+                row = msgspec.structs.replace(row, caller="")
+            row = msgspec.structs.replace(row, scope="", server="", tool="", error_type="", rule="", reason="")
+        found = self._sums.get(kind)
+        if found is None:
+            self._sums[kind] = _Sum(row)
+            return row
+        found.add(row.ended_ms)
+        return None
+
+    def due(self, now_ms: int, *, last: bool = False) -> list[HistoryRow]:
+        """The rows of denials that were summed and whose time is over; with `last`, of all. A clock that was set back ends
+        them too."""
+        ended = [
+            kind
+            for kind, found in self._sums.items()
+            if last or now_ms >= found.until_ms or now_ms < found.until_ms - 2 * SUM_MS
+        ]
+        rows = []
+        for kind in ended:
+            found = self._sums.pop(kind)
+            if found.count:
+                times = {"accepted_ms": found.first_ms, "ended_ms": found.last_ms}
+                rows.append(msgspec.structs.replace(found.row, count=found.count, **times))
+        return rows
+
+
+def to_delete(rows_of: Mapping[str, int], most: int, portion: int) -> dict[str, int]:
+    """How many of the oldest rows each caller loses so that at most `most` remain, up to a portion.
+
+    The caller with the most rows loses first, down to the next one, and so on: a caller that has few rows keeps them, whatever
+    the others do.
+    """
+    excess = min(sum(rows_of.values()) - most, portion)
+    largest = [(-count, caller) for caller, count in rows_of.items()]
+    heapq.heapify(largest)
+    lost: dict[str, int] = {}
+    while excess > 0 and largest:
+        count, caller = -largest[0][0], largest[0][1]
+        heapq.heappop(largest)
+        next_count = -largest[0][0] if largest else 0
+        taken = min(excess, max(1, count - next_count))
+        lost[caller] = lost.get(caller, 0) + taken
+        excess -= taken
+        if count > taken:
+            heapq.heappush(largest, (taken - count, caller))
+    return lost

@@ -1,0 +1,117 @@
+"""Counts of calls: latency steps, percentiles, series and totals."""
+
+from __future__ import annotations
+
+import pytest
+
+from taskgate.core.history.counts import (
+    LAST_STEP,
+    NO_LATENCY,
+    CountRow,
+    Dimension,
+    Period,
+    bucket_length,
+    counted,
+    percentile,
+    period_for,
+    series,
+    step_of,
+    summarize,
+    totals,
+    upper_bound_ms,
+)
+from taskgate.core.history.row import CallOutcome
+
+HOUR = 3_600_000
+DAY = 24 * HOUR
+NOW = 1_800_000_000_000
+
+
+@pytest.mark.parametrize("ms", [0.0, 0.4, 1.0, 1.5, 7.0, 100.0, 3_000.0, 86_000_000.0])
+def test_latency_lies_within_its_step(ms: float) -> None:
+    step = step_of(ms)
+    assert ms < upper_bound_ms(step)
+    assert step == 0 or ms >= upper_bound_ms(step - 1) * 0.999
+
+
+def test_longest_latency_has_the_last_step() -> None:
+    assert step_of(1e15) == LAST_STEP
+
+
+def test_percentiles_are_accurate_to_a_fifth() -> None:
+    steps: dict[int, int] = {}
+    for ms in range(1, 1_001):
+        steps[step_of(ms)] = steps.get(step_of(ms), 0) + 1
+    assert percentile(steps, 0.5) == pytest.approx(500, rel=0.2)
+    assert percentile(steps, 0.99) == pytest.approx(990, rel=0.2)
+    assert percentile({}, 0.5) is None
+    assert percentile({0: 1}, 0.5) == pytest.approx(0.5)
+    assert percentile({4: 1}, 1.5) == upper_bound_ms(4)
+
+
+def test_calls_that_were_not_sent_have_no_latency() -> None:
+    found = summarize([CountRow(0, "", "denied", NO_LATENCY, 5), CountRow(0, "", "ok", 3, 2)])
+    assert (found.calls, found.bad) == (7, 5)
+    assert found.p50_ms is not None
+    assert found.p50_ms <= upper_bound_ms(3)
+    assert summarize([CountRow(0, "", "denied", NO_LATENCY, 5)]).p99_ms is None
+
+
+def test_series_has_a_bucket_for_every_stretch_also_without_calls() -> None:
+    minute = 60_000
+    rows = [
+        CountRow(NOW, "", "ok", 3, 2),
+        CountRow(NOW + 5 * minute, "", "tool_error", 5, 1),
+        CountRow(NOW - HOUR, "", "ok", 3, 9),
+    ]
+    found = series(rows, NOW, NOW + 10 * minute, minute)
+    assert [bucket.summary.calls for bucket in found.buckets] == [2, 0, 0, 0, 0, 1, 0, 0, 0, 0]
+    assert found.buckets[5].summary.counts == {CallOutcome.TOOL_ERROR: 1}
+    assert found.total.calls == 3
+    assert [calls for _, calls in found.latencies] == [2, 1]
+
+
+@pytest.mark.parametrize(
+    ("since", "until", "period"),
+    [
+        (NOW - HOUR, NOW, Period.MINUTE),
+        (NOW - DAY, NOW, Period.QUARTER),
+        (NOW - 7 * DAY, NOW, Period.QUARTER),
+        (NOW - 5 * HOUR, NOW - 4 * HOUR, Period.QUARTER),
+        (NOW - 30 * DAY, NOW - 29 * DAY, Period.DAY),
+        (NOW - 3650 * DAY, NOW, Period.DAY),
+    ],
+)
+def test_period_is_the_finest_that_is_still_kept(since: int, until: int, period: Period) -> None:
+    assert period_for(since, until, NOW) is period
+
+
+@pytest.mark.parametrize(
+    ("length", "most"), [(HOUR, 60), (DAY, 96), (3650 * DAY, 100), (0, 60), (DAY, 0), (DAY, 10_000)]
+)
+def test_number_of_buckets_is_bounded(length: int, most: int) -> None:
+    for period in Period:
+        bucket_ms = bucket_length(NOW, NOW + length, period, most)
+        assert bucket_ms % period.length_ms == 0
+        assert length / bucket_ms <= min(max(1, most), 400)
+
+
+def test_totals_are_ordered_by_calls() -> None:
+    rows = [CountRow(0, "a", "ok", 1, 1), CountRow(0, "b", "ok", 1, 5), CountRow(0, "a", "failed", 1, 2)]
+    assert [(total.name, total.summary.calls, total.summary.bad) for total in totals(rows)] == [
+        ("b", 5, 0),
+        ("a", 3, 2),
+    ]
+
+
+def test_calls_are_counted_by_each_dimension_that_they_have() -> None:
+    every = counted("acme/ann", "acme", "files", "read", outcome=CallOutcome.OK, step=3, calls=1)
+    assert {count.dimension: count.name for count in every} == {
+        Dimension.ALL: "",
+        Dimension.SERVER: "files",
+        Dimension.TOOL: "files/read",
+        Dimension.CALLER: "acme/ann",
+    }
+    refused = counted("acme/ann", "acme", "", "guessed", outcome=CallOutcome.DENIED, step=NO_LATENCY, calls=3)
+    assert [count.dimension for count in refused] == [Dimension.ALL, Dimension.CALLER]
+    assert Period.DAY.kept_ms > Period.QUARTER.kept_ms > Period.MINUTE.kept_ms

@@ -1,0 +1,85 @@
+"""Which plain calls leave a row, how denials are summed, and which rows are deleted first."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from taskgate.core.history.keeping import MOST_KINDS, SUM_MS, DenialSums, Sample, always_kept, to_delete
+from taskgate.core.history.row import CallOutcome, HistoryRow, RowKind
+
+
+def denial(at_ms: int, tool: str = "rm", caller: str = "ann") -> HistoryRow:
+    return HistoryRow(
+        kind=RowKind.DENIAL,
+        outcome=CallOutcome.DENIED,
+        caller=caller,
+        tool=tool,
+        error_type="policy_denied",
+        rule="no rm",
+        accepted_ms=at_ms,
+        ended_ms=at_ms,
+    )
+
+
+def test_sample_keeps_the_first_calls_of_each_second() -> None:
+    sample = Sample()
+    assert [sample.keeps(1_000 + n, 3) for n in range(5)] == [True, True, True, False, False]
+    assert sample.keeps(2_000, 3)
+    assert sample.keeps(500, 3), "a clock that was set back begins a new second"
+    assert not Sample().keeps(1_000, 0)
+
+
+def test_bad_slow_and_questioned_calls_are_always_kept() -> None:
+    assert not always_kept(CallOutcome.OK, 10, asked=False)
+    assert always_kept(CallOutcome.OK, 10, asked=True)
+    assert always_kept(CallOutcome.OK, 2_500, asked=False)
+    assert always_kept(CallOutcome.TOOL_ERROR, 10, asked=False)
+
+
+def test_first_denial_is_written_at_once_and_equal_ones_are_summed() -> None:
+    sums = DenialSums()
+    assert sums.add(denial(0)) == denial(0)
+    assert [sums.add(denial(at)) for at in (10, 20, 30)] == [None, None, None]
+    assert sums.add(denial(40, tool="other")) is not None
+    assert sums.due(SUM_MS - 1) == []
+    [summed] = sums.due(SUM_MS + 40)
+    assert (summed.count, summed.accepted_ms, summed.ended_ms) == (3, 10, 30)
+    assert sums.add(denial(SUM_MS + 50)) is not None, "a new time begins with a row"
+
+
+def test_sums_end_with_the_gateway_and_when_the_clock_is_set_back() -> None:
+    for due in ({"now_ms": 1_000_010, "last": True}, {"now_ms": 0}):
+        sums = DenialSums()
+        sums.add(denial(1_000_000))
+        sums.add(denial(1_000_001))
+        assert [row.count for row in sums.due(**due)] == [1]  # type: ignore[arg-type]
+
+
+def test_many_different_denials_are_summed_by_caller_and_then_together() -> None:
+    sums = DenialSums()
+    written = [sums.add(denial(0, tool=f"guess-{n}")) for n in range(MOST_KINDS * 3)]
+    kept = [row for row in written if row is not None]
+    assert len(kept) == MOST_KINDS + 1
+    assert (kept[-1].caller, kept[-1].tool) == ("ann", "")
+    others = [sums.add(denial(0, caller=f"caller-{n}")) for n in range(MOST_KINDS * 3)]
+    assert sum(row is not None for row in others) == MOST_KINDS
+    assert [row.caller for row in others if row is not None][-1] == ""
+    assert sum(row.count for row in sums.due(0, last=True)) + len(kept) + MOST_KINDS == MOST_KINDS * 6
+
+
+def test_caller_with_the_most_rows_loses_first() -> None:
+    assert to_delete({"loud": 900, "quiet": 100}, 500, 1_000) == {"loud": 500}
+    assert to_delete({"loud": 900, "quiet": 100}, 500, 200) == {"loud": 200}
+    assert to_delete({"a": 300, "b": 300, "c": 10}, 410, 1_000) == {"a": 100, "b": 100}
+    assert to_delete({"a": 3}, 5, 1_000) == {}
+    assert to_delete({"a": 3}, 0, 1_000) == {"a": 3}
+    assert to_delete({}, -5, 1_000) == {}
+
+
+@given(st.dictionaries(st.text(max_size=3), st.integers(0, 500), max_size=8), st.integers(0, 500))
+def test_no_caller_loses_rows_while_another_has_more(rows_of: dict[str, int], most: int) -> None:
+    lost = to_delete(rows_of, most, 1_000_000)
+    left = {caller: count - lost.get(caller, 0) for caller, count in rows_of.items()}
+    assert sum(left.values()) == min(sum(rows_of.values()), most)
+    assert all(left[caller] >= max(left.values()) - 1 for caller in lost)
