@@ -100,7 +100,7 @@ class HistoryRow(msgspec.Struct, frozen=True, kw_only=True):
     digest: str = ""
     """Digest of the arguments, as in the audit log."""
     parent: str = ""
-    """The task that this one repeats (`taskgate tasks rerun`)."""
+    """The task that this one repeats."""
     count: int = 1
     """The number of equal denials that this row stands for."""
 
