@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.contracts.store_under_test import START, StoreUnderTest
 
-from taskgate.ports.store import KeptCatalog
+from taskgate.ports.catalog_store import KeptCatalog
 
 ONE = KeptCatalog("one", "f1", START, b'{"tools":[]}')
 TWO = KeptCatalog("two", "f2", START, b"\x00\xff not text")

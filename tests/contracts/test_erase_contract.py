@@ -13,7 +13,9 @@ from taskgate.core.governance.rehearse import RecordedCall
 from taskgate.core.tasks import transition as h
 from taskgate.core.usage import UsageRow
 from taskgate.ports.approval_store import HeldCall
-from taskgate.ports.store import Erased, IdentityRecord, Store, Unfinished
+from taskgate.ports.identity_store import IdentityRecord
+from taskgate.ports.personal_data_store import Erased, Unfinished
+from taskgate.ports.store import Store
 from taskgate.ports.store_answers import TaskQuestion
 from taskgate.store.operations import erasure
 

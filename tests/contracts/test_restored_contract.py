@@ -10,7 +10,7 @@ from taskgate.core.audit.chain import AuditEntry
 from taskgate.core.errors import GatewayFault
 from taskgate.core.governance.approval import State
 from taskgate.ports.approval_store import HeldCall
-from taskgate.ports.store import CONSOLE_SESSION, LOGIN_CODE, IdentityRecord
+from taskgate.ports.identity_store import CONSOLE_SESSION, LOGIN_CODE, IdentityRecord
 
 DECLARED = AuditEntry(0, "store_declared_restored", principal="operator")
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from tests.contracts.store_under_test import START, StoreUnderTest
 
 from taskgate.core.audit.chain import AuditEntry
-from taskgate.ports.store import IdentityRecord, KeptScope
+from taskgate.ports.identity_store import IdentityRecord
+from taskgate.ports.scope_store import KeptScope
 
 ONE = KeptScope("tmp-1", START + 5, b"{}")
 TWO = KeptScope("tmp-2", START + 9, b"\x00\xff not text")

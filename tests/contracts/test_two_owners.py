@@ -31,9 +31,12 @@ from taskgate.gateway.tasks.sends import TaskSends
 from taskgate.gateway.tasks.task_changes import TaskChanges
 from taskgate.gateway.tasks.task_records import TaskRecords
 from taskgate.ports.approval_store import Decided, HeldCall
+from taskgate.ports.catalog_store import KeptCatalog
+from taskgate.ports.personal_data_store import Erased
+from taskgate.ports.scope_store import KeptScope
+from taskgate.ports.server_store import KeptServer
 from taskgate.ports.shared_questions import TAKEN, KeptQuestion
 from taskgate.ports.shared_sessions import KeptSession, SessionLimits
-from taskgate.ports.store import Erased, KeptCatalog, KeptScope, KeptServer
 from taskgate.ports.store_answers import Change, Intended, Outdated, StaleOwner, StoppedByRecheck, TaskQuestion
 from taskgate.ports.topics import APPROVALS, DEAD, GRANTS, LISTS, PINS, SCOPES, SERVERS, TASKS, list_hint
 

@@ -14,7 +14,7 @@ from tests.seam import Call, Gateway, Upstream, seam
 
 from taskgate.core.governance.approval import State
 from taskgate.core.governance.grants import Grant
-from taskgate.ports.store import CONSOLE_SESSION, IdentityRecord
+from taskgate.ports.identity_store import CONSOLE_SESSION, IdentityRecord
 from taskgate.store.sqlite import last_known
 from taskgate.store.sqlite.last_known import LastKnown, LifeMark
 from taskgate.store.sqlite.store import open_store

@@ -25,7 +25,8 @@ from taskgate.core.identity.caller import Caller, CredentialFacts
 from taskgate.core.identity.identity import Identity
 from taskgate.core.scoping.session_request import SessionRequest
 from taskgate.gateway.requests.session import Session
-from taskgate.ports.store import KeptCatalog, KeptServer
+from taskgate.ports.catalog_store import KeptCatalog
+from taskgate.ports.server_store import KeptServer
 from taskgate.store.postgres.store import open_store
 
 MAP = {"mcp.enabled": "true", "mcp.default_server_ids": '["books"]'}

@@ -20,7 +20,8 @@ from taskgate.core.governance.workflow import Workflow
 from taskgate.core.tasks.transition import ResultReceived
 from taskgate.core.usage import UsageRow
 from taskgate.ports.approval_store import ApprovalRequest
-from taskgate.ports.store import CONSOLE_SESSION, IdentityRecord, KeptScope
+from taskgate.ports.identity_store import CONSOLE_SESSION, IdentityRecord
+from taskgate.ports.scope_store import KeptScope
 from taskgate.ports.store_answers import Change
 from taskgate.store.sqlite import store as sqlite_store
 

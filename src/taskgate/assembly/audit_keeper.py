@@ -17,7 +17,7 @@ import msgspec
 from taskgate import clock
 from taskgate.config.load import LoadedConfig
 from taskgate.core.audit.chain import Row, export_line
-from taskgate.ports.store import AuditLog, AuditTime
+from taskgate.ports.audit_log import AuditLog, AuditTime
 from taskgate.store.sealing import AuditAnchor, BadAnchor, Mark, Marks, anchor_path, audit_key
 from taskgate.telemetry.logs import log
 

@@ -25,7 +25,7 @@ from taskgate.core.governance.approver import Approver
 from taskgate.core.identity.identity import Identity, claim_at, tenant_of
 from taskgate.gateway.events import CredentialsChanged, EventHub
 from taskgate.ports.credentials import Credential, PendingLogin
-from taskgate.ports.store import CONSOLE_SESSION, LOGIN_CODE, IdentityRecord, IdentityStore
+from taskgate.ports.identity_store import CONSOLE_SESSION, LOGIN_CODE, IdentityRecord, IdentityStore
 
 SESSION_S: Final = 12 * 3600
 CODE_S: Final = 15 * 60

@@ -24,7 +24,8 @@ from taskgate.dashboard.web import Answer, json_answer
 from taskgate.gateway.events import DataErased
 from taskgate.gateway.governance.known_people import REVOKED
 from taskgate.gateway.services.console import ConsoleServices
-from taskgate.ports.store import CONSOLE_SESSION, Unfinished
+from taskgate.ports.identity_store import CONSOLE_SESSION
+from taskgate.ports.personal_data_store import Unfinished
 from taskgate.ports.store_answers import TaskQuestion
 
 TASKS_A_PAGE: Final = 20

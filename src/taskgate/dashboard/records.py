@@ -18,8 +18,8 @@ from taskgate.core.usage import UsageRow
 from taskgate.core.waterfall import Span
 from taskgate.gateway.services.console import ConsoleServices
 from taskgate.ports.approval_store import HeldCall, HeldPage
-from taskgate.ports.store import RecordedPage
 from taskgate.ports.store_answers import TaskFilter, TaskPage
+from taskgate.ports.usage_store import RecordedPage
 
 MOST_PAGES: Final = 20
 """Maximum number of pages that are filtered for one page of a tenant; the next page continues from there."""

@@ -23,7 +23,7 @@ from taskgate.gateway.call_settings import ToolTrait
 from taskgate.gateway.governance.evaluate import rule_book
 from taskgate.gateway.plan import Plan
 from taskgate.gateway.services.console import ConsoleServices
-from taskgate.ports.store import RecordedPage
+from taskgate.ports.usage_store import RecordedPage
 
 if TYPE_CHECKING:
     pass

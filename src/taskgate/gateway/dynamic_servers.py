@@ -20,7 +20,7 @@ from taskgate.core.scoping.registry import Registry, RegistryRecord, TransportKi
 from taskgate.core.text.peer_url import check_peer_url
 from taskgate.gateway.plan import Plan
 from taskgate.mcp.addresses import is_public_address
-from taskgate.ports.store import KeptServer, ServerStore
+from taskgate.ports.server_store import KeptServer, ServerStore
 from taskgate.ports.upstream import Upstream
 
 MAX_ADDED: Final = 20

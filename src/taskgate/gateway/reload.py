@@ -21,7 +21,8 @@ from taskgate.gateway.questions.separated import SeparatedServers
 from taskgate.gateway.requests.admission import Admission
 from taskgate.gateway.requests.budgets import Budgets
 from taskgate.gateway.scope_record import ScopeRecord
-from taskgate.ports.store import IdentityRecord, Store
+from taskgate.ports.identity_store import IdentityRecord
+from taskgate.ports.store import Store
 from taskgate.ports.upstream import Upstream
 
 SERVER: Final = "server"

@@ -1,8 +1,6 @@
-"""Where approvals, grants and pinned definitions are kept. The rules about them are in `core.governance`; here they
-only become durable.
+"""The port through which approvals, grants and pinned definitions are stored. The rules are in `core.governance`.
 
-A change of an approval and what it means for its task happen in one transaction: of two hundred racing decisions
-exactly one finds the approval open.
+An approval and its task change in one transaction, so exactly one of many concurrent decisions finds the approval open.
 """
 
 from __future__ import annotations
@@ -24,7 +22,7 @@ from taskgate.ports.store_answers import Change, StaleOwner, TooManyOpen
 
 
 class ApprovalRequest(msgspec.Struct, frozen=True):
-    """What people are asked. `arguments` are the exact bytes they agree to."""
+    """A request for an approval. `arguments` are the exact bytes that are approved."""
 
     id: str
     workflow: Workflow
@@ -34,11 +32,11 @@ class ApprovalRequest(msgspec.Struct, frozen=True):
     wire_name: str
     arguments: bytes
     scope_revision: str = ""
-    """Of the set of servers and tools that the caller had when it asked, for the record."""
+    """The revision of the caller's scope at the time of the request, for the audit log."""
     limit_key: str = ""
-    """Under which name open approvals are counted, where that is not `caller`: a conversation costs nothing to begin."""
+    """The key by which open approvals are counted, if it is not `caller`: beginning a conversation is free."""
     unvalidated: str = ""
-    """Why the arguments were not checked against the tool's input schema."""
+    """Why the arguments were not validated against the tool's input schema."""
 
     @property
     def counted_as(self) -> str:
@@ -46,7 +44,7 @@ class ApprovalRequest(msgspec.Struct, frozen=True):
 
 
 class PendingLimits(msgspec.Struct, frozen=True):
-    """How many approvals may be open: of one caller, of all callers without an identity together, and of one tenant's."""
+    """How many approvals may be open: per caller, for all callers without an identity together, and per tenant."""
 
     per_caller: int | None = None
     anonymous: int | None = None
@@ -57,9 +55,7 @@ NO_PENDING_LIMITS = PendingLimits()
 
 
 class HeldCall(msgspec.Struct, frozen=True):
-    """An approval with the call it is about. `task_id` is None for calls that never become tasks (resources,
-    prompts).
-    """
+    """An approval with its call. `task_id` is None for calls that never become tasks (resources, prompts)."""
 
     approval: Approval
     caller: str
@@ -69,16 +65,14 @@ class HeldCall(msgspec.Struct, frozen=True):
 
 
 class HeldPage(msgspec.Struct, frozen=True):
-    """`after` is where the next page starts, None at the end."""
+    """A page of held calls. `after` is the position of the next page, None at the end."""
 
     held: tuple[HeldCall, ...]
     after: str | None
 
 
 class Decided(msgspec.Struct, frozen=True):
-    """What a event made of an approval (`core.governance.approval`: changed or refused) and of its task, if it
-    has one.
-    """
+    """The outcome of an event for an approval (`core.governance.approval`: changed or refused), and the change of its task."""
 
     outcome: Outcome
     held: HeldCall
@@ -90,7 +84,7 @@ class UnknownApproval(msgspec.Struct, frozen=True):
 
 
 class StoredPin(msgspec.Struct, frozen=True):
-    """A tool's definition as it was accepted, by whom and when; `by` is empty for first sight."""
+    """A tool's definition as it was accepted, by whom and when; `by` is empty if it was pinned on first use."""
 
     server: str
     tool: str
@@ -100,7 +94,7 @@ class StoredPin(msgspec.Struct, frozen=True):
 
 
 class StoredReceipt(msgspec.Struct, frozen=True):
-    """What a channel gave to find its message about an approval again. `place` names the channel, over restarts too."""
+    """The data with which a channel finds its message about an approval. `place` identifies the channel, also after a restart."""
 
     approval_id: str
     place: str
@@ -109,7 +103,7 @@ class StoredReceipt(msgspec.Struct, frozen=True):
 
 
 Consequence = Callable[[Task, Approval], TransitionEvent | None]
-"""What an approval that has just left `open` means for its task. Called inside the transaction, so it must be quick."""
+"""Returns the event for the task of an approval that has just been decided. Called inside the transaction; must be quick."""
 
 AuditOf = Callable[[HeldCall, int], AuditEntry]
 
@@ -126,19 +120,19 @@ class ApprovalStore(Protocol):
         joins: bool = False,
     ) -> HeldCall | TooManyOpen | StaleOwner:
         """Open an approval for a call without a task. Calls with a task are held by `TaskStore.accept`.
-        `joins`: an approval of the same call of the same principal that is open, or given and not used, is
-        returned instead.
+
+        `joins`: return the principal's open or unused approval of the same call instead, if there is one.
         """
         ...
 
     async def held(self, approval_id: str) -> HeldCall | None: ...
 
     async def take_held(self, approval_id: str) -> bool:
-        """Whether people hear from us of a held request that is no task: it is ours, or the gateway that had it is dead."""
+        """Return whether this gateway notifies approvers of a held request without a task: it owns it, or the owner is dead."""
         ...
 
     async def held_page(self, *, open_only: bool = True, after: str | None = None, limit: int = 50) -> HeldPage:
-        """Oldest first."""
+        """Return held calls, oldest first."""
         ...
 
     async def pending_count(self, caller: str | None = None) -> int: ...
@@ -153,24 +147,24 @@ class ApprovalStore(Protocol):
         then: Consequence = after_approval,
         audit: AuditOf | None = None,
     ) -> Decided | UnknownApproval | StaleOwner:
-        """Apply a vote, a withdrawal, a drift or the passing of time. `at_ms` of the event is ignored: it happens now, by the
-        store's clock, or at `not_before_ms` where that is later (an end that has passed by the monotonic clock).
+        """Apply a vote, a withdrawal, a drift or an expiry. `at_ms` of the event is replaced by the store's time, or by
+        `not_before_ms` if that is later (a deadline that has passed by the monotonic clock).
         """
         ...
 
     async def last_approved(self, server: str, tool: str, *, before: str | None = None) -> HeldCall | None:
-        """The newest call of this tool that people approved, for showing what is different this time."""
+        """Return the latest approved call of this tool, to show what differs from it."""
         ...
 
     async def add_grant(self, grant: Grant, *, audit: AuditEntry | None = None) -> None: ...
 
     @property
     def known_grants(self) -> tuple[Grant, ...]:
-        """The grants that stand, as they were last read; inside an intent's last look always the present ones."""
+        """The valid grants as last read; inside the recheck of an intent always the current ones."""
         ...
 
     async def grants(self, *, all_of_them: bool = False) -> tuple[Grant, ...]:
-        """Grants that are neither revoked nor over; with `all_of_them`, the others too."""
+        """Return the valid grants; with `all_of_them`, revoked and expired ones too."""
         ...
 
     async def revoke_grant(self, grant_id: str, by: str, *, audit: AuditEntry | None = None) -> Grant | None: ...
@@ -182,13 +176,13 @@ class ApprovalStore(Protocol):
     ) -> None: ...
 
     async def put_first_pin(self, server: str, tool: str, pin: Pin, *, audit: AuditEntry | None = None) -> Pin:
-        """Pin a definition seen for the first time, unless there is a pin already; the one that holds."""
+        """Pin a definition on first use unless there is a pin; return the pin that is stored."""
         ...
 
     async def receipts(self, limit: int = 50_000) -> tuple[StoredReceipt, ...]: ...
 
     async def put_receipt(self, receipt: StoredReceipt) -> None:
-        """Remember that people were told there; a new receipt of the same place replaces the old one."""
+        """Store that a notification was sent to this place, replacing an earlier receipt of it."""
         ...
 
     async def drop_receipt(self, approval_id: str, place: str) -> None: ...

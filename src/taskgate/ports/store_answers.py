@@ -1,13 +1,11 @@
-"""What a store answers: durable changes, and the reasons why there is none. Values shared by the store's protocols.
+"""Return values of the store's protocols: durable changes, and the reasons why nothing was changed.
 
-A reason is a value and not an exception, because each of them is an everyday answer that the caller must handle.
+A reason is a value and not an exception, because each of them is an ordinary result that the caller must handle.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from enum import StrEnum
-from typing import Any, Final, Protocol
 
 import msgspec
 
@@ -16,88 +14,30 @@ from taskgate.core.governance.approval import Approval
 from taskgate.core.tasks.state import TaskState
 from taskgate.core.tasks.task import Task
 from taskgate.core.tasks.transition import Refusal
-
-# Events that must outlive the process: what happened to a caller's tasks, in order, each with its own id.
-#
-# A caller with an identity has a stream of events for each of its conversations (`core.conversation_key`); here
-# `caller` is the name of such a stream. Within one events are numbered without gaps, in the order in which they were
-# committed. So a reader that remembers one number misses nothing and sees nothing twice, and can tell exactly how many
-# events it came too late for. How many of them are kept per caller, and how long, is set by `keep_events`. Events of
-# sessions that need not survive are not the store's business.
-
-KEPT_EVENTS: Final = 1_000
-KEPT_EVENTS_MS: Final = 30 * 60_000
-
-
-class StoredEvent(msgspec.Struct, frozen=True):
-    """One event. `number` orders it among the caller's events, `id` is the ULID that callers see."""
-
-    number: int
-    id: str
-    caller: str
-    kind: str
-    server: str
-    at_ms: int
-    data: Mapping[str, Any]
-
-
-class EventPage(msgspec.Struct, frozen=True):
-    """Events after a position. `lost` counts those that were forgotten before this reader came."""
-
-    events: tuple[StoredEvent, ...]
-    lost: int
-    last: int
-
-
-class EventOutbox(Protocol):
-    """Durable events by caller."""
-
-    def keep_events(self, most: int, for_ms: int) -> None:
-        """How many events of each caller are kept, and how long, from now on."""
-        ...
-
-    async def append_event(self, caller: str, kind: str, server: str, data: Mapping[str, Any]) -> StoredEvent:
-        """An event that is not a change of a task (those are appended by the change itself)."""
-        ...
-
-    async def events_after(self, caller: str, number: int, limit: int | None = None) -> EventPage:
-        """At most `limit` of them; without it, all that are kept."""
-        ...
-
-    async def streams_of(self, caller: str) -> tuple[str, ...]:
-        """The names of all streams of a caller's conversations that are remembered."""
-        ...
-
-    async def cursor(self, caller: str) -> int:
-        """Up to which number events have been handed to this caller; 0 if none."""
-        ...
-
-    def move_cursor(self, caller: str, number: int) -> None:
-        """Remember a hand-over. Never moves back; reaches the disk with the next commit."""
-        ...
+from taskgate.ports.event_outbox import StoredEvent
 
 
 class Ownership(msgspec.Struct, frozen=True):
-    """In whose name writes are made."""
+    """The owner and fence under which a gateway writes."""
 
     owner: str
     fence: int
 
 
 class StaleOwner(msgspec.Struct, frozen=True):
-    """Somebody else owns this now; nothing was changed."""
+    """Another gateway is the owner now; nothing was changed."""
 
     ours: Ownership
 
 
 class UnknownTask(msgspec.Struct, frozen=True):
-    """There is no such task, or it is no longer kept."""
+    """There is no such task, or it is no longer retained."""
 
     task_id: str
 
 
 class Change(msgspec.Struct, frozen=True):
-    """A durable change: the task as it now is, and the event that tells about it (None if the state stayed)."""
+    """A durable change: the new value of the task, and its event (None if the state did not change)."""
 
     task: Task
     event: StoredEvent | None = None
@@ -122,7 +62,7 @@ class KeyTaken(msgspec.Struct, frozen=True):
 
 
 class ResultGone(msgspec.Struct, frozen=True):
-    """The call with this idempotency key was handled, but its result is no longer kept. It must not run again."""
+    """The call with this idempotency key was handled, but its result has expired. It must not run again."""
 
     task_id: str
     executed: Executed
@@ -142,7 +82,7 @@ class LimitHolder(StrEnum):
 
 
 class TooManyOpen(msgspec.Struct, frozen=True):
-    """There are as many open tasks, or pending approvals, as there may be."""
+    """The limit of open tasks or pending approvals is reached."""
 
     what: str
     limit: int
@@ -166,20 +106,20 @@ class Intended(msgspec.Struct, frozen=True):
 
 
 class StoppedByRecheck(msgspec.Struct, frozen=True):
-    """The recheck said no; the task was moved as it asked. Send nothing."""
+    """The recheck refused; its event was applied to the task. Nothing may be sent."""
 
     task: Task
     event: StoredEvent | None = None
 
 
 class ApprovalSpent(msgspec.Struct, frozen=True):
-    """The task's approval is not (or no longer) good for a run; nothing was changed. Send nothing."""
+    """The task's approval is not valid (any more); nothing was changed. Nothing may be sent."""
 
     approval: Approval
 
 
 class Outdated(msgspec.Struct, frozen=True):
-    """Another gateway changed what the recheck looks at and we have not read it yet; nothing was written. Try again soon."""
+    """Another gateway changed records that the recheck reads from a cache; nothing was written. Reload them and retry."""
 
     topics: tuple[str, ...]
 
@@ -190,7 +130,7 @@ Intending = Intended | StoppedByRecheck | Outdated | ApprovalSpent | Refusal | U
 
 
 class TaskQuestion(msgspec.Struct, frozen=True):
-    """A question that a task waits for. `request` is the raw request (method and params), as a caller will be shown."""
+    """A question that a task waits for. `request` is the raw request (method and params) that the caller gets."""
 
     key: str
     server: str
@@ -200,19 +140,19 @@ class TaskQuestion(msgspec.Struct, frozen=True):
     asked_ms: int = 0
     answer: bytes | None = None
     shown_as: str | None = None
-    """The id under which its caller saw it before there was a task."""
+    """The id that the caller got before there was a task."""
 
 
 class TaskPage(msgspec.Struct, frozen=True):
-    """Newest first. The tasks of a page carry no arguments. `after` is where the next page starts, None at the end."""
+    """Tasks without their arguments, newest first. `after` is the position of the next page, None at the end."""
 
     tasks: tuple[Task, ...]
     after: str | None
 
 
 class TaskFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """Which tasks somebody looks for; None is any. `tool` is a part of its name, `text` a part of anything in its record but
-    arguments and result, where A to Z are the same as a to z. Times are of creation."""
+    """A search for tasks; None matches any. `tool` matches a part of the name, `text` a part of the record without arguments and
+    result, ignoring ASCII case. Times are those of creation."""
 
     principal: str | None = None
     tenant: str | None = None
@@ -226,7 +166,7 @@ class TaskFilter(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Due(msgspec.Struct, frozen=True):
-    """Whose clock ran out: ids of tasks, and of approvals that have no task. Somebody must now move them."""
+    """Ids of tasks, and of approvals without a task, whose deadline has passed and has not been handled."""
 
     approvals: tuple[str, ...]
     executions: tuple[str, ...]
@@ -234,16 +174,16 @@ class Due(msgspec.Struct, frozen=True):
 
 
 class Recovered(msgspec.Struct, frozen=True):
-    """Tasks that were taken over: those that were ended at once, as they are now, and those that need something else."""
+    """Tasks that were taken over: those that were ended, with their new values, and the others."""
 
     ended: tuple[Task, ...] = ()
     left: tuple[Task, ...] = ()
     last: str = ""
-    """The last id that was looked at; empty if there was none."""
+    """The last id that was read; empty if there was none."""
 
 
 class Voided(msgspec.Struct, frozen=True):
-    """How much ended because the store was restored from a backup."""
+    """How many records were ended because the store was restored from a backup."""
 
     grants: int
     approvals: int
@@ -251,13 +191,13 @@ class Voided(msgspec.Struct, frozen=True):
 
 
 class Swept(msgspec.Struct, frozen=True):
-    """How much was forgotten because nobody may ask for it any more."""
+    """How many rows were deleted because they are no longer retained."""
 
     tasks: int = 0
     expired: tuple[Task, ...] = ()
-    """Tasks whose results are gone since now, without their arguments."""
+    """Tasks whose results were deleted now, without their arguments."""
     events: int = 0
     keys: int = 0
     approvals: int = 0
     more: bool = False
-    """A portion was full: ask again soon."""
+    """Whether there may be more to delete."""

@@ -1,11 +1,10 @@
-"""Where tasks are kept. The gateway speaks to this; the adapters under `store/` keep the promise.
+"""The port through which the gateway stores tasks; the adapters are in `store/`.
 
-The promise: when an awaited write returns, it has been synced, and a power cut cannot take it back. Every write
-carries the writer's ownership (an owner's name and its fence, a number that grows with every change of owner) and is
-stamped by the store's own clock. A writer that has lost its ownership changes nothing and gets `StaleOwner`. The law
-of which move is legal is `core.tasks.transition`; the store applies it inside its transaction, so a refusal is an
-ordinary answer here. If the disk fails, a write raises a `GatewayFault` of type `store_unavailable` and nothing was
-acknowledged.
+When an awaited write returns, it has been synced and survives a power failure. Every write carries the writer's ownership (its name
+and its fence, a number that grows with every change of owner) and is stamped by the store's own clock. A writer that has lost its
+ownership changes nothing and gets `StaleOwner`. `core.tasks.transition` defines which transitions are legal; the store applies it
+inside its transaction, so a refusal is an ordinary result here. If the disk fails, a write raises `GatewayFault` with the type
+`store_unavailable`, and nothing was acknowledged.
 """
 
 from __future__ import annotations
@@ -43,23 +42,23 @@ class AcceptLimits(msgspec.Struct, frozen=True):
     """Checked in the transaction that accepts. None means no limit."""
 
     open_tasks: int | None = None
-    """Of one caller. Callers without an identity have it per conversation, and `ADDRESS_FACTOR` times as much per address."""
+    """Per caller. For callers without an identity: per conversation, and `ADDRESS_FACTOR` times as many per address."""
     open_tasks_of_tenant: int | None = None
     pending: PendingLimits = NO_PENDING_LIMITS
 
 
 NO_LIMITS = AcceptLimits()
 ADDRESS_FACTOR: Final = 10
-"""How much more all callers without an identity at one address may have together than one conversation of theirs."""
+"""All callers without an identity at one address may have this many times the limit of one conversation."""
 
 
 FinalRecheck = Callable[[Task, Approval | None, int], TransitionEvent | None]
-"""Called inside the intent's transaction with the stored task, its approval and the store's time. None means go; a
-event that ends the task (refused, expired) is applied instead of the dispatch. Quick, and touches nothing outside."""
+"""Called inside the intent's transaction with the stored task, its approval and the store's time. None allows the dispatch; an
+event that ends the task (refused, expired) is applied instead of it. Must be quick and free of side effects."""
 
 
 Decide = Callable[[Task, int], TransitionEvent | None]
-"""What ends a task that was taken over, given the store's time; None if it is to be run, followed or left alone. Pure."""
+"""Returns the event that ends a task that was taken over, given the store's time; None if it continues. A pure function."""
 
 
 class TaskStore(Protocol):
@@ -69,7 +68,7 @@ class TaskStore(Protocol):
     def ownership(self) -> Ownership: ...
 
     def now_ms(self) -> int:
-        """The store's clock, which stamps everything."""
+        """Return the time of the store's clock, which stamps everything."""
         ...
 
     async def accept(
@@ -85,10 +84,9 @@ class TaskStore(Protocol):
     ) -> Accepting:
         """Make a call durable. Times, owner, fence and state of the draft are set here.
 
-        `sent` is for a promoted call that is already in flight (accept and intent in one write); `approval` for a call
-        that people must agree to; at most one of the two. `key` is the caller's idempotency key, good for 24 h within
-        its principal. `joins`: where an equal call of the same conversation waits for an approval, it is that one, unless this
-        one has a key.
+        `sent` is for a promoted call that is already in flight (accept and intent in one write), `approval` for a call that needs
+        an approval; at most one of the two. `key` is the caller's idempotency key, valid for 24 h within its principal. `joins`:
+        if an equal call of the same conversation waits for an approval and this one has no key, return that task instead.
         """
         ...
 
@@ -104,8 +102,8 @@ class TaskStore(Protocol):
     ) -> Intending:
         """Write the intent to send. Only `Intended` allows the first byte to go out.
 
-        In the same transaction: the fence is ours, the task is not over, the approval (if there is one) is good and is
-        spent by this, and `look` agrees.
+        Checked in the same transaction: the fence is valid, the task has not ended, the approval (if there is one) is valid and is
+        spent by this, and `recheck` allows it.
         """
         ...
 
@@ -118,31 +116,28 @@ class TaskStore(Protocol):
         answers: Mapping[str, bytes] | None = None,
         audit: AuditEntry | None = None,
     ) -> Advancing:
-        """Apply one event: an upstream's task id, questions, a result, an error, a cancel, and so on.
+        """Apply one event: an upstream's task id, questions, a result, an error, a cancellation, and so on.
 
-        A event that ends the task withdraws its open approval in the same transaction. Not for `Dispatched`: that
-        is `intend`.
+        An event that ends the task withdraws its open approval in the same transaction. `Dispatched` is written by `intend`.
         """
         ...
 
     def note(self, task_id: str, noted: Noted) -> None:
-        """Remember progress or a status text. Readers see it at once; it reaches the disk with the next commit, or
-        not at all.
-        """
+        """Store progress or a status text. Readers see it at once; it is written with the next commit, or lost in a crash."""
         ...
 
     async def cancel_delivered(self, task_id: str) -> None:
-        """The upstream has been told about the cancel; the next owner need not do it again."""
+        """Record that the upstream was notified of the cancellation; the next owner need not repeat it."""
         ...
 
     async def get(self, task_id: str, *, also_gone: bool = False) -> Task | None:
-        """The task, or None if it is unknown or no longer kept; with `also_gone` one that is not kept is given as long as
-        no sweep has taken it. The outcome's bytes are not loaded: see `result_bytes`.
+        """Return the task, or None if it is unknown or expired; with `also_gone`, an expired task that is not deleted yet is
+        returned too. The bytes of its result are read by `result_bytes`.
         """
         ...
 
     async def result_bytes(self, task_id: str) -> bytes | None:
-        """The exact bytes of a finished task's result or error object."""
+        """Return the exact bytes of a finished task's result or error object."""
         ...
 
     async def page(
@@ -156,115 +151,114 @@ class TaskStore(Protocol):
         also_gone: bool = False,
         arguments_up_to: int = 0,
     ) -> TaskPage:
-        """One caller's tasks, newest first; None is for operators and shows everybody's.
+        """Return one caller's tasks, newest first; None, for operators, returns those of all callers.
 
-        `also_gone` adds those whose results are no longer kept. Arguments come along if they have at most so many
-        bytes; longer ones are left empty.
+        `also_gone` includes those whose results have expired. Arguments of more than `arguments_up_to` bytes are left empty.
         """
         ...
 
     async def find_tasks(self, wanted: TaskFilter, *, after: str | None = None, limit: int = 50) -> TaskPage:
-        """Tasks of everybody that fit, newest first, for people who look for some. Reads row by row: not for calls."""
+        """Return matching tasks of all callers, newest first. Scans rows: for people who search, not for calls."""
         ...
 
     async def ended_badly(self, wanted: TaskFilter, since_ms: int, limit: int) -> tuple[Task, ...]:
-        """Tasks that ended without a result since then, the last to end first; of `wanted` only whose they are matters."""
+        """Return tasks that ended without a result since then, latest first. Only principal and tenant of `wanted` are used."""
         ...
 
     async def task_of_key(self, principal: str, key: str) -> str | None:
-        """The id of the task that an idempotency key stands for, while the key is good."""
+        """Return the id of the task with this idempotency key, while the key is valid."""
         ...
 
     async def open_count(self, caller: str | None = None) -> int:
-        """Open tasks of one caller, or of all."""
+        """Return the number of open tasks of one caller, or of all."""
         ...
 
     async def questions(self, task_id: str, *, answered: bool = False) -> tuple[TaskQuestion, ...]:
-        """Open questions of a task in the order they were asked; with `answered`, the answered ones instead."""
+        """Return the open questions of a task in order; with `answered`, the answered ones instead."""
         ...
 
     async def due(self, limit: int = 500) -> Due: ...
 
     async def sweep(self, portions: int = 1) -> Swept:
-        """Forget so many portions of what is past its time, each a short write; `more` says whether to ask again soon."""
+        """Delete up to that many portions of what is no longer retained, each in a short write."""
         ...
 
     async def sweep_leftovers(self) -> int:
-        """Go through what is looked for by no index: event streams without events, and long results that no task names, of
-        which the number is returned. For now and then."""
+        """Delete what is found only by a scan: event streams without events, and long results that no task refers to; return the
+        number of the latter. Called rarely."""
         ...
 
     async def claim(self) -> tuple[str, ...]:
-        """Take over open tasks of owners that are dead, under our fence: the ids of those that now need a decision by
-        `recovery`. Bounded per call; call again while it still finds some.
+        """Take over open tasks of dead owners with this gateway's fence; return the ids of those that need a decision by
+        `recovery`. Limited per call; call again while it returns some.
         """
         ...
 
     async def recover(self, decide: Decide, after: str = "", limit: int = 250) -> Recovered:
-        """The next tasks that `claimed` would give. Those that `decide` has an end for are ended, all in one transaction."""
+        """Process the next tasks of this gateway: those for which `decide` returns an event are ended, all in one transaction."""
         ...
 
     async def recover_these(self, decide: Decide, ids: Sequence[str]) -> Recovered:
-        """The same for these tasks, as far as they are ours."""
+        """The same for these tasks, as far as this gateway owns them."""
         ...
 
     async def take(self, task_id: str) -> Task | None:
-        """Make a task of another living owner ours, of which nothing was sent yet; None if it cannot be had."""
+        """Take ownership of another gateway's task of which nothing was sent yet; return None if that is not possible."""
         ...
 
     async def claimed(self, after: str = "", limit: int = 500) -> tuple[Task, ...]:
-        """Tasks of ours that are open, or whose upstream must still be told about a cancel, in order of id."""
+        """Return this gateway's tasks that are open, or whose upstream must still be notified of a cancellation, in order of id."""
         ...
 
     async def keep(self, name: str, value: bytes) -> bytes:
-        """Keep a small secret of this installation; whoever keeps it first wins, and everybody gets that value."""
+        """Store a small secret of this installation unless there is one; return the stored value. The first gateway wins."""
         ...
 
     async def close(self) -> None: ...
 
     @property
     def wakeups(self) -> Wakeups | None:
-        """What other gateways on this store announce; None for a store that one gateway has to itself."""
+        """Announcements of other gateways on this store; None for a store that one gateway has to itself."""
         ...
 
     @property
     def revisions(self) -> SeenRevisions | None:
-        """The revisions of what gateways keep in memory, as last confirmed; None for a store that one gateway has to itself."""
+        """The revisions of cached records, as last read; None for a store that one gateway has to itself."""
         ...
 
     async def read_revisions(self) -> Mapping[str, int]:
-        """The same, read now."""
+        """Read the current revisions."""
         ...
 
     def now_known(self, topic: str, revision: int) -> None:
-        """The copy of this topic in memory was read at this revision. An intent with an older copy is refused."""
+        """Record the revision at which the cached copy of this topic was read. An intent with an outdated copy is refused."""
         ...
 
     @property
     def lease_ms(self) -> int:
-        """A gateway that was not seen for so long is dead; 0 for a store that one gateway has to itself."""
+        """A gateway whose lease is older than this is dead; 0 for a store that one gateway has to itself."""
         ...
 
     def reconfigured(self, digest: str) -> None:
-        """Our settings have changed: the others see it with the next renewal of our lease."""
+        """Publish the digest of new settings to the other gateways, with the next renewal of the lease."""
         ...
 
     @property
     def replicas(self) -> tuple[Replica, ...]:
-        """The gateways that share this store, ourselves among them; empty for a store that one gateway has to itself."""
+        """The gateways that share this store, including this one; empty for a store that one gateway has to itself."""
         ...
 
     @property
     def sessions(self) -> SessionStore | None:
-        """Sessions that other gateways can find and go on with; None for a store that one gateway has to itself."""
+        """Sessions that other gateways can find and continue; None for a store that one gateway has to itself."""
         ...
 
     @property
     def lost(self) -> str | None:
-        """Why this process can never write to the store again, so that it must end; None while it can."""
+        """Why this process can never write to the store again and must end; None while it can."""
         ...
 
     @property
     def trouble(self) -> str | None:
-        """Why the store cannot be written to just now, for readiness checks; None if all is well."""
+        """Why the store cannot be written to now, for readiness checks; None if it can."""
         ...

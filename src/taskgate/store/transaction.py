@@ -17,7 +17,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Final, NamedTuple, Protocol
 
 from taskgate.core.identity.identity import tenant_of
-from taskgate.ports.store_answers import KEPT_EVENTS, KEPT_EVENTS_MS, Ownership
+from taskgate.ports.event_outbox import KEPT_EVENTS, KEPT_EVENTS_MS
+from taskgate.ports.store_answers import Ownership
 from taskgate.store.sealing import Sealing
 
 

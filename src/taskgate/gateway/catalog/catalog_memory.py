@@ -9,7 +9,7 @@ from taskgate.core.catalog.entry import EntryKind
 from taskgate.core.errors import GatewayFault
 from taskgate.gateway.catalog.offer import Offer
 from taskgate.gateway.catalog.offer_codec import from_bytes, to_bytes
-from taskgate.ports.store import CatalogStore, KeptCatalog
+from taskgate.ports.catalog_store import CatalogStore, KeptCatalog
 from taskgate.ports.upstream import Upstream
 from taskgate.telemetry.logs import log
 

@@ -22,7 +22,7 @@ from taskgate.gateway.governance.usage_counter import BYTES_IN, BYTES_OUT, CALLS
 from taskgate.gateway.plan import Live, Plan
 from taskgate.gateway.requests.request import Request
 from taskgate.gateway.requests.strict_arguments import arguments_digest
-from taskgate.ports.store import AuditLog
+from taskgate.ports.audit_log import AuditLog
 
 ROWS_A_ROUND: Final = 200
 KINDS_A_ROUND: Final = 2_000

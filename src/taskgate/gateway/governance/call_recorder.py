@@ -22,7 +22,7 @@ from taskgate.gateway.governance.evaluate import read_arguments
 from taskgate.gateway.governance.gated_call import GatedCall
 from taskgate.gateway.governing import RecordSettings
 from taskgate.gateway.plan import Live, Plan
-from taskgate.ports.store import UsageStore
+from taskgate.ports.usage_store import UsageStore
 from taskgate.telemetry.logs import log
 
 MOST_A_ROUND: Final = 200

@@ -18,7 +18,7 @@ from taskgate.core.patterns import PatternKind
 from taskgate.core.scoping.subset import NotAllowed
 from taskgate.gateway.catalog.unseen import Unseen, UnseenNames
 from taskgate.gateway.requests.request import Request
-from taskgate.ports.store import AuditLog
+from taskgate.ports.audit_log import AuditLog
 from taskgate.telemetry.logs import log
 from taskgate.telemetry.metrics import Metrics
 

@@ -20,7 +20,8 @@ from taskgate.core.identity.identity import Identity
 from taskgate.core.identity.roles import GATEWAY_ROLES
 from taskgate.gateway.events import CredentialsChanged, EventHub
 from taskgate.gateway.plan import Plan
-from taskgate.ports.store import CONSOLE_SESSION, PERSON, IdentityRecord, Store
+from taskgate.ports.identity_store import CONSOLE_SESSION, PERSON, IdentityRecord
+from taskgate.ports.store import Store
 
 REVOKED: Final = "revoked"
 MAX_PEOPLE: Final = 50_000

@@ -5,7 +5,7 @@ from __future__ import annotations
 from taskgate.core.audit.chain import AuditEntry
 from taskgate.core.governance.pipeline import EnforcementProfile, Gates
 from taskgate.core.governance.workflow import OnTimeout
-from taskgate.ports.store import AuditLog
+from taskgate.ports.audit_log import AuditLog
 from taskgate.telemetry.logs import log
 
 BANNER = "DEVELOPMENT PROFILE: rules, policies and approvals are not enforced, only logged. Not for production."

@@ -23,7 +23,7 @@ from taskgate.core.scoping.task_config import TaskConfigError, scope_from_task_c
 from taskgate.gateway.events import EventHub, TemporaryScopesChanged
 from taskgate.gateway.methods.session_ends import SessionEnds
 from taskgate.gateway.plan import Plan
-from taskgate.ports.store import KeptScope, ScopeStore
+from taskgate.ports.scope_store import KeptScope, ScopeStore
 from taskgate.telemetry.logs import log
 
 MAX_SCOPES: Final = 1000

@@ -20,9 +20,9 @@ from taskgate.core.identity.conversation import ConversationKey
 from taskgate.core.ids import RANDOM_BYTES, ulid
 from taskgate.core.tasks.state import OPEN
 from taskgate.core.tasks.task import Task
+from taskgate.ports.event_outbox import StoredEvent
 from taskgate.ports.link import LinkKey
 from taskgate.ports.store import Store
-from taskgate.ports.store_answers import StoredEvent
 
 MAX_NOTIFICATIONS: Final = 1_000
 MAX_LOGS: Final = 1_000

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from taskgate.gateway.plan import Live
-from taskgate.ports.store import IdentityRecord, IdentityStore
+from taskgate.ports.identity_store import IdentityRecord, IdentityStore
 from taskgate.ports.upstream import Upstream
 from taskgate.telemetry.logs import log
 

@@ -19,7 +19,8 @@ from taskgate.core.tasks.task import RunOn, Task
 from taskgate.gateway.events import EventHub, TaskChanged
 from taskgate.gateway.tasks.followers import Followers
 from taskgate.gateway.tasks.task_polls import MAX_REMEMBERED, PRESENT_INTERVALS, TaskPolls
-from taskgate.ports.store import IdentityRecord, Store
+from taskgate.ports.identity_store import IdentityRecord
+from taskgate.ports.store import Store
 
 PRESENT: Final = "present"
 """The kind of record by which gateways inform each other of callers."""

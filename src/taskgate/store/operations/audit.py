@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from taskgate.core.audit.chain import FORMAT, GENESIS, AuditEntry, Row, from_export, row_bytes
 from taskgate.core.digest import digest_of_bytes
-from taskgate.ports.store import AuditTime
+from taskgate.ports.audit_log import AuditTime
 from taskgate.store.transaction import Transaction
 
 _encode_sorted: Final = msgspec.json.Encoder(order="sorted").encode

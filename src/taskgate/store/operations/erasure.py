@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from taskgate.core.audit.chain import AuditEntry
 from taskgate.core.identity.conversation import streams_between
-from taskgate.ports.store import Erased
+from taskgate.ports.personal_data_store import Erased
 from taskgate.ports.topics import GRANTS, QUESTIONS, TOKENS
 from taskgate.store.operations.audit import record_audit
 from taskgate.store.transaction import Transaction

@@ -8,7 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from taskgate.core.ids import RANDOM_BYTES, ulid
-from taskgate.ports.store_answers import StoredEvent
+from taskgate.ports.event_outbox import StoredEvent
 from taskgate.store.sealing import Sealing
 from taskgate.store.transaction import Transaction
 

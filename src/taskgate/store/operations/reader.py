@@ -19,8 +19,12 @@ from taskgate.core.tasks.deadlines import is_expired
 from taskgate.core.tasks.state import OPEN, TaskState
 from taskgate.core.tasks.task import Task
 from taskgate.ports.approval_store import HeldCall, HeldPage, StoredPin, StoredReceipt
-from taskgate.ports.store import AuditTime, IdentityRecord, KeptCatalog, KeptScope
-from taskgate.ports.store_answers import Due, EventPage, Ownership, TaskFilter, TaskPage, TaskQuestion
+from taskgate.ports.audit_log import AuditTime
+from taskgate.ports.catalog_store import KeptCatalog
+from taskgate.ports.event_outbox import EventPage
+from taskgate.ports.identity_store import IdentityRecord
+from taskgate.ports.scope_store import KeptScope
+from taskgate.ports.store_answers import Due, Ownership, TaskFilter, TaskPage, TaskQuestion
 from taskgate.store.operations.approval_rows import held_from
 from taskgate.store.operations.audit import audit_from, audit_time
 from taskgate.store.operations.events import event_from

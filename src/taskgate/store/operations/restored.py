@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Final
 
 from taskgate.core.audit.chain import AuditEntry
-from taskgate.ports.store import LOGIN_RECORDS
+from taskgate.ports.identity_store import LOGIN_RECORDS
 from taskgate.ports.store_answers import Voided
 from taskgate.ports.topics import TOKENS
 from taskgate.store.operations import approvals

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from taskgate.core.audit.chain import AuditEntry
-from taskgate.ports.store import KeptScope
+from taskgate.ports.scope_store import KeptScope
 from taskgate.ports.topics import SCOPES
 from taskgate.store.operations.audit import record_audit
 from taskgate.store.transaction import Transaction

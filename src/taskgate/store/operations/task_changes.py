@@ -12,7 +12,8 @@ from taskgate.core.tasks.deadlines import is_expired
 from taskgate.core.tasks.task import Task
 from taskgate.core.tasks.task_audit import audit_entry_of
 from taskgate.core.tasks.task_events import event_data, event_of
-from taskgate.ports.store_answers import StaleOwner, StoredEvent, UnknownTask
+from taskgate.ports.event_outbox import StoredEvent
+from taskgate.ports.store_answers import StaleOwner, UnknownTask
 from taskgate.ports.topics import TASKS
 from taskgate.store.operations.audit import record_audit
 from taskgate.store.operations.events import append_event

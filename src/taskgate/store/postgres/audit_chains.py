@@ -12,7 +12,7 @@ from typing import Final
 import psycopg
 
 from taskgate.core.audit.chain import Head, Row, beginning
-from taskgate.ports.store import AuditTime
+from taskgate.ports.audit_log import AuditTime
 from taskgate.store.operations.audit import audit_from, audit_time, record_audit
 from taskgate.store.postgres.connection import SQL, Connection, connect, reason, refused, shown_url
 from taskgate.store.transaction import Locks, Transaction

@@ -1,8 +1,8 @@
-"""Servers that callers added, shared by all gateways of a store (`ports.store.ServerStore`)."""
+"""Servers that callers added, shared by all gateways of a store (`ports.server_store`)."""
 
 from __future__ import annotations
 
-from taskgate.ports.store import KeptServer
+from taskgate.ports.server_store import KeptServer
 from taskgate.ports.topics import SERVERS
 from taskgate.store.transaction import Locks, Transaction
 from taskgate.store.views.base import StoreView

@@ -1,10 +1,10 @@
-"""The view of a store that keeps the last known lists of servers (`ports.store.CatalogStore`)."""
+"""The view of a store that keeps the last known lists of servers (`ports.catalog_store`)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from taskgate.ports.store import KeptCatalog
+from taskgate.ports.catalog_store import KeptCatalog
 from taskgate.ports.topics import LISTS, list_hint
 from taskgate.store.batch_writer import DeferredWrite
 from taskgate.store.transaction import Transaction

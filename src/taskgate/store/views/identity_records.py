@@ -1,9 +1,9 @@
-"""The view of a store that keeps identity records (`ports.store.IdentityStore`)."""
+"""The view of a store that keeps identity records (`ports.identity_store`)."""
 
 from __future__ import annotations
 
 from taskgate.core.audit.chain import AuditEntry
-from taskgate.ports.store import IdentityRecord
+from taskgate.ports.identity_store import IdentityRecord
 from taskgate.store.batch_writer import DeferredWrite
 from taskgate.store.operations import identity_records
 from taskgate.store.transaction import Locks, Transaction

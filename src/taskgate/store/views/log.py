@@ -1,4 +1,4 @@
-"""The view of a store that keeps events (`ports.store_answers`) and the audit log (`ports.store`)."""
+"""The view of a store that keeps events (`ports.event_outbox`) and the audit log (`ports.audit_log`)."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from taskgate.core.audit.chain import AuditEntry, Row
-from taskgate.ports.store import AuditTime
-from taskgate.ports.store_answers import EventPage, StoredEvent
+from taskgate.ports.audit_log import AuditTime
+from taskgate.ports.event_outbox import EventPage, StoredEvent
 from taskgate.store.batch_writer import DeferredWrite
 from taskgate.store.operations.audit import record_audit
 from taskgate.store.operations.events import append_event, move_cursor

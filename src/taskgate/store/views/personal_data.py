@@ -1,11 +1,12 @@
-"""The view of a store that lists and erases the data of one person (`ports.store.PersonalDataStore`)."""
+"""The view of a store that lists and erases the data of one person (`ports.personal_data_store`)."""
 
 from __future__ import annotations
 
 from functools import partial
 
 from taskgate.core.audit.chain import AuditEntry
-from taskgate.ports.store import Erased, IdentityRecord, Unfinished
+from taskgate.ports.identity_store import IdentityRecord
+from taskgate.ports.personal_data_store import Erased, Unfinished
 from taskgate.store.operations import erasure
 from taskgate.store.transaction import Locks
 from taskgate.store.views.base import StoreView

@@ -1,4 +1,4 @@
-"""The view of a store whose database may have been restored from a backup (`ports.store.RestoredStore`)."""
+"""The view of a store whose database may have been restored from a backup (`ports.restored_store`)."""
 
 from __future__ import annotations
 

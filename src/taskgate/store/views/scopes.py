@@ -1,9 +1,9 @@
-"""The view of a store that keeps temporary scopes (`ports.store.ScopeStore`)."""
+"""The view of a store that keeps temporary scopes (`ports.scope_store`)."""
 
 from __future__ import annotations
 
 from taskgate.core.audit.chain import AuditEntry
-from taskgate.ports.store import KeptScope
+from taskgate.ports.scope_store import KeptScope
 from taskgate.store.operations import scopes
 from taskgate.store.transaction import Locks
 from taskgate.store.views.base import StoreView

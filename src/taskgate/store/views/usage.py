@@ -1,4 +1,4 @@
-"""The view of a store that keeps recorded calls and usage (`ports.store.UsageStore`).
+"""The view of a store that keeps recorded calls and usage (`ports.usage_store`).
 
 Both are written afterwards and in bulk, by deferred writes. Recorded calls are limited by age and number; usage is kept by day.
 """
@@ -12,7 +12,7 @@ import msgspec
 
 from taskgate.core.governance.rehearse import RecordedCall
 from taskgate.core.usage import UsageRow, days_before, with_tenant
-from taskgate.ports.store import RecordedPage
+from taskgate.ports.usage_store import RecordedPage
 from taskgate.store.batch_writer import DeferredWrite
 from taskgate.store.operations.reader import Reader
 from taskgate.store.operations.recorded_calls import encode_recorded_call
