@@ -40,7 +40,8 @@ class Stage:
 
     async def log_out(self) -> None:
         await self.browser.open(f"{self.base}/inbox")
-        await self.browser.click("header .who button:not([name])")
+        await self.browser.submit("header .who button")
+        await self.browser.click("#account button:not([name])")
 
     async def follow_from_elsewhere(self, address: str) -> None:
         """A page of another site leads the browser there."""

@@ -34,7 +34,7 @@ async def test_rules_are_rehearsed_from_the_page(console: Console) -> None:
     browser = console.browser
     await browser.open(console.base + "/rules")
     text = "rules: [{match: list_files, action: deny}]"
-    await browser.until("document.querySelectorAll('table.diff tbody tr').length >= 3")
+    await browser.until("document.querySelectorAll('table.plain tbody tr').length >= 3")
     await browser.run(f"document.querySelector('#governance').value = {text!r}")
     await browser.click("form[action='/rules#rehearse'] button")
     assert "would change" in await browser.text("#found")
@@ -52,6 +52,46 @@ async def test_a_server_is_reconnected_drained_and_enabled_from_its_page(console
     for action, said in (("reconnect", "reconnected"), ("drain", "drained"), ("enable", "enabled")):
         await browser.click(f"form[action='/servers/archive/{action}'] button")
         assert f"archive is {said}." in await browser.text("main .note")
+
+
+async def test_palette_opens_a_page_by_keyboard(console: Console) -> None:
+    """`/` and Ctrl-K focus the field; arrow keys choose, and the chosen option is announced; Enter opens it."""
+    browser = console.browser
+    await browser.open(console.base + "/audit")
+    await settled(browser)
+    await browser.press("/")
+    await browser.until("document.activeElement.id === 'find'")
+    await browser.press("archiv")
+    await browser.until("/archive/.test(document.getElementById('results').textContent)")
+    chosen = "document.getElementById(document.activeElement.getAttribute('aria-activedescendant'))"
+    await browser.until(f"{chosen}?.dataset.address === '/servers/archive'")
+    assert await browser.run(f"return {chosen}.getAttribute('aria-selected')") == "true"
+    assert "result" in await browser.run("return document.getElementById('found-count').textContent")
+    await browser.press("\ue007")
+    await browser.until("location.pathname === '/servers/archive'")
+    await settled(browser)
+    await browser.run("document.dispatchEvent(new KeyboardEvent('keydown', {key: 'k', ctrlKey: true, bubbles: true}))")
+    await browser.until("document.activeElement.id === 'find' && !document.getElementById('results').hidden")
+    first = await browser.run(f"return {chosen}.dataset.address")
+    await browser.press("\ue015")
+    assert await browser.run(f"return {chosen}.dataset.address") != first
+    await browser.press("\ue00c")
+    await browser.until("document.getElementById('results').hidden")
+
+
+async def test_header_is_low_and_its_menu_opens_on_a_phone(console: Console) -> None:
+    browser = console.browser
+    for width in (390, 1280):
+        await browser.size(width, 844)
+        await browser.open(console.base + "/servers")
+        assert await browser.run("return document.querySelector('header').getBoundingClientRect().height") <= 56
+    await browser.size(390, 844)
+    assert not await browser.run("return document.getElementById('menu').checkVisibility()")
+    await browser.submit(".menu-button")
+    await browser.until("document.getElementById('menu').checkVisibility()")
+    await browser.click("#menu a[href='/tasks']")
+    assert (await browser.url()).endswith("/tasks")
+    await browser.size(1280, 900)
 
 
 async def test_the_log_is_searched_and_the_configuration_read_again(console: Console) -> None:
@@ -135,7 +175,8 @@ async def test_a_changed_definition_is_hidden_until_it_is_accepted_on_its_page(c
             while not await console.api("GET", "/api/v1/pins"):
                 await console.call("build-agent", "archive__read_file", name="notes.txt")
         await browser.until("document.querySelector('section.definition')")
-        assert "list_files tool on archive hidden until accepted" in await browser.text("section.definition h2")
+        shown = " ".join((await browser.text("section.definition h2")).split())
+        assert "list_files tool on archive hidden until accepted" in shown
         assert "List all files, and say <b>nothing</b>." in await browser.text("table.diff tr:last-child td:last-child")
         refused = json.loads(await console.call("build-agent", "archive__list_files"))
         assert refused["error"]["data"]["error_type"] == "unknown_tool"

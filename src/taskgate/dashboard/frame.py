@@ -17,11 +17,12 @@ from taskgate.core.governance.approver import Approver
 from taskgate.core.governance.card import show_json
 from taskgate.core.identity.roles import Role
 from taskgate.core.text.plain_text import visible
+from taskgate.dashboard import units
 from taskgate.dashboard.assets import HERE, asset_address
 from taskgate.dashboard.login import Login
 from taskgate.dashboard.navigation import Page
 from taskgate.dashboard.routes import Route, RouteTable, Visit
-from taskgate.dashboard.text_filters import ago, clear, moment, span
+from taskgate.dashboard.text_filters import ago, clear, moment, segment, span
 from taskgate.dashboard.topics import MENU_TOPIC
 from taskgate.dashboard.web import Answer, WebRequest
 
@@ -38,7 +39,10 @@ def _templates() -> Environment:
         auto_reload=False,
         finalize=_with_escapes,
     )
-    templates.filters.update(ago=ago, moment=moment, span=span, clear=clear, shown=show_json)
+    templates.filters.update(ago=ago, moment=moment, span=span, clear=clear, shown=show_json, segment=segment)
+    templates.filters.update(
+        duration=units.duration, size=units.size, count=units.count, rate=units.rate, percent=units.percent
+    )
     return templates
 
 
@@ -96,14 +100,15 @@ class Frame:
     ) -> Answer:
         """A page without JSON, command and count: logins, messages, pages of one question."""
         token = self._login.form_token(request.cookie(self._login.cookie_name))
-        shown = {"waiting": 0, "command": "", "api": "", "topics": (), "version": "", "here": "", "title": "", **values}
+        shown = {"waiting": 0, "command": "", "api": "", "topics": (), "version": "", "here": "", "title": ""}
+        shown |= {"find_text": "", **values}
         text = self._templates.get_template(template).render(
             who=who,
             roles=", ".join(role for role in Role if who is not None and role in who.roles),
             form_token=token,
             note=note,
             note_kind=note_kind,
-            menu=self._menu(who),
+            menu=self.menu(who),
             asset=asset_address,
             command_for=self._api.command,
             menu_topic=MENU_TOPIC,
@@ -121,7 +126,7 @@ class Frame:
         """A page with one sentence. `reason` is the machine-readable reason of a refusal."""
         return self.plain("message.html", request, who, status=status, title=title, text=text, reason=reason)
 
-    def _menu(self, who: Approver | None) -> list[tuple[Route, Page]]:
+    def menu(self, who: Approver | None) -> list[tuple[Route, Page]]:
         """The pages that this person may open, in the order of the menu."""
         if who is None:
             return []

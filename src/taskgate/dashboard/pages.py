@@ -8,6 +8,7 @@ from taskgate.dashboard.api import Api
 from taskgate.dashboard.approval_pages import ApprovalPages
 from taskgate.dashboard.definition_pages import DefinitionPages
 from taskgate.dashboard.elicitation_pages import ElicitationPages
+from taskgate.dashboard.find_pages import FindPages
 from taskgate.dashboard.frame import Frame
 from taskgate.dashboard.inbox import Inbox
 from taskgate.dashboard.inbox_pages import InboxPages
@@ -32,6 +33,7 @@ class Pages:
                 *ApprovalPages(api.approvals, inbox, frame).routes(),
                 *DefinitionPages(api.definitions, frame).routes(),
                 *ElicitationPages(services, frame).routes(),
+                *FindPages(api.finder, frame).routes(),
                 *TryPages(inbox.records, frame, api.calls).routes(),
                 *steering.pages(frame),
             ]

@@ -255,6 +255,14 @@ NOW: Final = record(
     ),
     has_tasks=flag("whether the store has any task that you may see"),
 )
+FOUND: Final = rows(
+    record(
+        kind=text("`task`, `server`, `caller`, `tool` or `page`"),
+        name=text("the name that contains the text"),
+        detail=text("more about it; may be empty"),
+        address=text("path of its page in the console"),
+    )
+)
 CALL_RESULT: Final = record(
     result=optional(anything("result of the call, or its task handle")),
     error=optional(anything("JSON-RPC error of the call")),
@@ -305,7 +313,9 @@ SERVER: Final = record(
     last_error=nullable(text("last error")),
     stderr=texts("last lines of stderr"),
     drained=flag("whether it was removed from every scope"),
+    tool_count=nullable(integer("number of tools; null while the server has not returned its list")),
     calls=integer("recent calls that the percentiles are from"),
+    errors=integer("how many of those failed"),
     p50_ms=nullable(number("median latency")),
     p99_ms=nullable(number("99th percentile of the latency")),
 )

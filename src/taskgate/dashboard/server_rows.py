@@ -8,7 +8,7 @@ from taskgate.gateway.services.console import ConsoleServices
 
 
 def server_rows(gateway: ConsoleServices) -> list[dict[str, Any]]:
-    """State, health and the last words of every server, for the operator."""
+    """State, health and recent stderr of every server."""
     rows = []
     for name, upstream in gateway.upstreams.value.items():
         status = upstream.status()

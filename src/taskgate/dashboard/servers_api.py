@@ -6,13 +6,15 @@ Reconnecting connects immediately, regardless of the back-off. Each action is re
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Sequence
+from typing import Any, Final
 
 from taskgate.core.audit.chain import AuditEntry
 from taskgate.core.catalog.entry import EntryKind
 from taskgate.core.errors import TaskgateError
 from taskgate.core.governance.approver import Approver
 from taskgate.core.identity.access import Access
+from taskgate.core.waterfall import Span
 from taskgate.dashboard import reply_schemas
 from taskgate.dashboard.configuration import Configuration
 from taskgate.dashboard.records import Records
@@ -20,10 +22,6 @@ from taskgate.dashboard.routes import Route, Visit, closed_object, get, post
 from taskgate.dashboard.server_rows import server_rows
 from taskgate.dashboard.web import Answer, json_answer, problem
 from taskgate.gateway.services.console import ConsoleServices
-
-if TYPE_CHECKING:
-    pass
-
 
 ACTIONS: Final = {"reconnect": "reconnected", "drain": "drained", "enable": "enabled"}
 _NO_SUCH_SERVER: Final = "Server not found."
@@ -37,23 +35,33 @@ class Servers:
 
     def rows(self, who: Approver) -> list[dict[str, Any]]:
         """Every server with recent latencies, and whether it is drained."""
-        took = self._latencies(who)
+        recent = self._recent_calls(who)
         drained = self._gateway.reload.drained
         return [
-            {**self._hidden(row), "drained": row["name"] in drained, **_latency(took.get(row["name"], ()))}
+            {
+                **self._hidden(row),
+                "drained": row["name"] in drained,
+                "tool_count": self._tool_count(row["name"]),
+                **_measured(recent.get(row["name"], ())),
+            }
             for row in server_rows(self._gateway)
         ]
+
+    def _tool_count(self, name: str) -> int | None:
+        """None while the server has not returned its list."""
+        offer = self._gateway.catalogs.offer(name)
+        return len(offer.entries.get(EntryKind.TOOL, ())) if offer is not None else None
 
     def _hidden(self, row: dict[str, Any]) -> dict[str, Any]:
         """Errors and stderr may contain secrets from commands and addresses, which are redacted."""
         hide, error = self._configuration.hidden, row["last_error"]
         return {**row, "last_error": error and hide(error), "stderr": [hide(line) for line in row["stderr"]]}
 
-    def _latencies(self, who: Approver) -> dict[str, list[float]]:
-        found: dict[str, list[float]] = {}
+    def _recent_calls(self, who: Approver) -> dict[str, list[Span]]:
+        found: dict[str, list[Span]] = {}
         for span in self._records.spans(who):
             if span.server and span.end:
-                found.setdefault(span.server, []).append((span.end - span.start) * 1000)
+                found.setdefault(span.server, []).append(span)
         return found
 
     async def one(self, who: Approver, name: str) -> dict[str, Any] | None:
@@ -193,14 +201,15 @@ class Servers:
         return json_answer({"name": name, "done": ACTIONS[action]}) if error is None else problem(502, error)
 
 
-def _latency(took: list[float] | tuple[float, ...]) -> dict[str, Any]:
-    """Percentiles of recent calls, in milliseconds."""
-    if not took:
-        return {"calls": 0, "p50_ms": None, "p99_ms": None}
-    ordered = sorted(took)
+def _measured(calls: Sequence[Span]) -> dict[str, Any]:
+    """Number, errors and latency percentiles (in milliseconds) of recent calls."""
+    if not calls:
+        return {"calls": 0, "errors": 0, "p50_ms": None, "p99_ms": None}
+    ordered = sorted((span.end - span.start) * 1000 for span in calls)
     last = len(ordered) - 1
     return {
         "calls": len(ordered),
+        "errors": sum(1 for span in calls if span.state == "error"),
         "p50_ms": round(ordered[last // 2], 1),
         "p99_ms": round(ordered[round(last * 0.99)], 1),
     }

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
 from taskgate.core.identity.access import Access
 from taskgate.core.identity.roles import Permission
 from taskgate.dashboard.navigation import Page
+from taskgate.dashboard.paging import paged
 from taskgate.dashboard.routes import Route, Visit, form_route, page_route
 from taskgate.dashboard.servers_api import ACTIONS, Servers
+from taskgate.dashboard.sorting import TableColumn, head_cells, sorted_rows
 from taskgate.dashboard.topics import Topic
 from taskgate.dashboard.web import Answer, redirect
 
@@ -18,6 +21,30 @@ if TYPE_CHECKING:
 
 
 TOOLS_SHOWN: Final = 200
+_RANKS: Final = {"degraded": 0, "reconnecting": 0, "stopped": 1, "connecting": 2}
+_COLUMNS: Final = (
+    TableColumn("name", "Server", lambda row: row["name"]),
+    TableColumn("state", "State", lambda row: (_rank(row), row["name"])),
+    TableColumn("calls", "Recent calls", lambda row: row["calls"], numeric=True, optional=True),
+    TableColumn("errors", "Errors", lambda row: row["errors"], numeric=True, optional=True),
+    TableColumn("p50", "p50", lambda row: row["p50_ms"], numeric=True, optional=True),
+    TableColumn("p99", "p99", lambda row: row["p99_ms"], numeric=True, optional=True),
+    TableColumn("tools", "Tools", lambda row: row["tool_count"], numeric=True, optional=True),
+    TableColumn("error", "Last error", None, optional=True),
+)
+
+
+def _rank(row: Mapping[str, Any]) -> int:
+    """Lower for what needs attention first."""
+    return 3 if row["drained"] else _RANKS.get(row["state"], 4)
+
+
+def _shown_state(row: Mapping[str, Any]) -> tuple[str, str]:
+    """The word for the state, and the class of its colour."""
+    if row["drained"]:
+        return "drained", "drained"
+    tone = {"degraded": "broken", "reconnecting": "broken", "stopped": "broken"}.get(row["state"], row["state"])
+    return row["state"], tone
 
 
 class ServersPages:
@@ -38,8 +65,24 @@ class ServersPages:
         )
 
     async def _list(self, visit: Visit) -> Answer:
-        rows = [{**row, "address": f"/servers/{quote(row['name'], safe='')}"} for row in self._servers.rows(visit.who)]
-        return await self._frame.page(visit, "servers", "servers.html", rows=rows)
+        """Broken servers first, unless the address names another order."""
+        every = sorted(self._servers.rows(visit.who), key=lambda row: (_rank(row), row["name"]))
+        text, sort = visit.parameter("text"), visit.parameter("sort")
+        query = {"text": text, "sort": sort}
+        matching = [row for row in every if text is None or text.casefold() in row["name"].casefold()]
+        page = paged(sorted_rows(matching, _COLUMNS, sort), visit.parameter("page"), "/servers", query)
+        return await self._frame.page(
+            visit,
+            "servers",
+            "servers.html",
+            head=head_cells(_COLUMNS, sort, "/servers", {"text": text}),
+            page=page,
+            rows=[{**row, "shown": _shown_state(row)} for row in page.rows],
+            text=text or "",
+            sort=sort or "",
+            total=len(every),
+            broken=sum(1 for row in every if _rank(row) == 0),
+        )
 
     async def _show(self, visit: Visit) -> Answer:
         return await self._page(visit, visit.parameter("done"), None)

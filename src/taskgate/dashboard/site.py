@@ -99,7 +99,7 @@ class Dashboard:
             answer=CHANGE_EVENTS,
         )
         more = (events, *self.login_links.routes(), *self._steering.routes(), *self.accounts.routes())
-        self.api = Api(services, self._inbox, self._passphrase, more=more)
+        self.api = Api(services, self._inbox, self._passphrase, menu=lambda who: self._pages.frame.menu(who), more=more)
         self._login_pages = LoginPages(
             self.login,
             authorizer,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Final
 
 from taskgate.core import wire
@@ -11,6 +11,7 @@ from taskgate.core.governance.card import excerpt, show_json
 from taskgate.core.identity.access import Access
 from taskgate.core.identity.roles import Permission
 from taskgate.core.tasks.state import TaskState
+from taskgate.dashboard.charts.sparkline import sparkline
 from taskgate.dashboard.frame import Frame
 from taskgate.dashboard.navigation import Page
 from taskgate.dashboard.now_api import NowApi
@@ -64,7 +65,10 @@ class TaskPages:
             "now.html",
             running=[task_line(row) for row in now["open"]],
             failed=[task_line(row) for row in now["failed"]],
-            servers=[{**row, "points": sparkline(row["counts"])} for row in now["servers"]],
+            servers=[
+                {**row, "drawn": sparkline(row["counts"], f"{row['calls']} calls in the last 10 minutes")}
+                for row in now["servers"]
+            ],
             first_visit=not now["has_tasks"] and visit.who.may(Permission.ACT),
         )
 
@@ -124,13 +128,6 @@ class TaskPages:
         except RequestProblem as problem:
             return await self._show(visit, problem.text, problem.status)
         return redirect(f"/tasks/{row['id']}")
-
-
-def sparkline(counts: Sequence[int]) -> str:
-    """The points of a polyline in a box of 100 by 20."""
-    most = max(1, *counts)
-    step = 100 / max(1, len(counts) - 1)
-    return " ".join(f"{place * step:.1f},{19 - count / most * 18:.1f}" for place, count in enumerate(counts))
 
 
 def _readable(result: bytes) -> str:

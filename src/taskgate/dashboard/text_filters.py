@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from urllib.parse import quote
 
 from taskgate import clock
 from taskgate.core.governance.card import show_json
@@ -11,6 +12,11 @@ from taskgate.core.governance.card import show_json
 def clear(text: object) -> str:
     """Text from callers and servers for one line: invisible and misleading characters are escaped."""
     return show_json(str(text))[1:-1].replace('\\"', '"').replace("\\\\", "\\")
+
+
+def segment(text: object) -> str:
+    """Text as one segment of a path, slashes included."""
+    return quote(str(text), safe="")
 
 
 def moment(ms: float | str | None) -> str:

@@ -11,6 +11,8 @@
 
   // Times in the user's time zone and language.
   const full = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
+  const dayAndHour = new Intl.DateTimeFormat(undefined, { weekday: "short", hour: "2-digit", hourCycle: "h23" });
+  const hourOnly = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", hourCycle: "h23" });
   const span = (s) =>
     s < 60 ? `${Math.floor(s)} s` : s < 3600 ? `${Math.floor(s / 60)} min`
     : s < 86400 ? `${Math.floor(s / 3600)} h ${Math.floor((s % 3600) / 60)} min` : `${Math.floor(s / 86400)} days`;
@@ -24,6 +26,11 @@
       const text = "ago" in time.dataset ? (past >= 0 ? `${span(past)} ago` : `in ${span(-past)}`) : exact;
       if (time.textContent !== text) time.textContent = text;
       if (time.title !== exact) time.title = exact;
+    }
+    for (const time of root.querySelectorAll("time[data-axis]")) {
+      const at = Number(time.dataset.axis);
+      const text = ("days" in time.dataset ? dayAndHour : hourOnly).format(at);
+      if (time.textContent !== text) time.textContent = text;
     }
   };
 
@@ -278,13 +285,102 @@
   };
   const keys = { j: () => move(1), k: () => move(-1), a: () => press("a"), d: () => press("d"), o: () => press("o") };
   document.addEventListener("keydown", (event) => {
+    if ((event.ctrlKey || event.metaKey) && event.key === "k" && !event.altKey) {
+      openFind(event);
+      return;
+    }
     if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input, textarea, select")) return;
     const help = document.getElementById("keys");
-    if (event.key === "?" && help) help.open ? help.close() : help.showModal();
+    if (event.key === "/") openFind(event);
+    else if (event.key === "?" && help) help.open ? help.close() : help.showModal();
     else if (help && keys[event.key] && !help.open) keys[event.key]();
     else return;
     event.preventDefault();
   });
+
+  // The field in the header as a palette: results while typing, chosen with the arrow keys. Without a script it leads to /find.
+  const find = document.getElementById("find"), results = document.getElementById("results"), counted = document.getElementById("found-count");
+  const openFind = (event) => {
+    if (!find) return;
+    event.preventDefault();
+    find.focus();
+    find.select();
+  };
+  if (find && results) {
+    find.setAttribute("role", "combobox");
+    find.setAttribute("aria-autocomplete", "list");
+    find.setAttribute("aria-controls", "results");
+    let chosen = -1, asking = null, timer = 0, asked = null;
+    const options = () => [...results.children];
+    const choose = (place) => {
+      const all = options();
+      chosen = all.length ? (place + all.length) % all.length : -1;
+      all.forEach((option, at) => option.setAttribute("aria-selected", String(at === chosen)));
+      if (chosen < 0) find.removeAttribute("aria-activedescendant");
+      else {
+        find.setAttribute("aria-activedescendant", all[chosen].id);
+        all[chosen].scrollIntoView({ block: "nearest" });
+      }
+    };
+    const close = () => {
+      results.hidden = true;
+      asked = null;
+      find.setAttribute("aria-expanded", "false");
+      find.removeAttribute("aria-activedescendant");
+    };
+    const part = (tag, text, name) => {
+      const made = document.createElement(tag);
+      made.textContent = text;
+      if (name) made.className = name;
+      return made;
+    };
+    const show = (rows) => {
+      results.replaceChildren(...rows.map((row, at) => {
+        const option = document.createElement("li");
+        option.id = `result-${at}`;
+        option.setAttribute("role", "option");
+        option.dataset.address = row.address;
+        const name = document.createElement("span");
+        name.append(part("b", row.name));
+        if (row.detail) name.append(" ", part("small", row.detail));
+        option.append(part("span", row.kind, "kind"), name);
+        return option;
+      }));
+      results.hidden = !rows.length;
+      find.setAttribute("aria-expanded", String(Boolean(rows.length)));
+      counted.textContent = rows.length === 1 ? "1 result" : `${rows.length} results`;
+      choose(0);
+    };
+    const ask = async () => {
+      if (asked === find.value) return;
+      asked = find.value;
+      asking?.abort();
+      asking = new AbortController();
+      try {
+        const reply = await fetch(`/api/v1/find?text=${encodeURIComponent(find.value)}`, { signal: asking.signal });
+        if (reply.ok && document.activeElement === find) show(await reply.json());
+      } catch { /* a newer request replaced it, or the gateway is unreachable, which the connection line shows */ }
+    };
+    const go = (option) => { if (option?.dataset.address?.startsWith("/")) location.assign(option.dataset.address); };
+    find.addEventListener("input", () => {
+      clearTimeout(timer);
+      timer = setTimeout(ask, 80);
+    });
+    find.addEventListener("focus", ask);
+    find.addEventListener("blur", () => setTimeout(() => { if (document.activeElement !== find) close(); }, 150));
+    find.addEventListener("keydown", (event) => {
+      if (event.key === "ArrowDown" || event.key === "ArrowUp") choose(chosen + (event.key === "ArrowDown" ? 1 : -1));
+      else if (event.key === "Escape" && !results.hidden) close();
+      else if (event.key === "Enter" && !results.hidden && chosen >= 0 && asked === find.value) go(options()[chosen]);
+      else return;
+      event.preventDefault();
+    });
+    results.addEventListener("mousedown", (event) => {
+      event.preventDefault();
+      go(event.target.closest("li"));
+    });
+    find.setAttribute("aria-expanded", "false");
+  }
 
   // Dragging across the waterfall zooms its time axis.
   const drawing = document.querySelector(".drawing svg[data-begin]");

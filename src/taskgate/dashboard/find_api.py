@@ -1,0 +1,95 @@
+"""Find a page of the console by part of a name: tasks by id, servers, callers, tools and the pages of the menu.
+
+Only what the person may open is found: names of servers, callers and tools need the permission `see`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+from typing import Any, Final
+from urllib.parse import quote
+
+from taskgate.core.catalog.entry import EntryKind
+from taskgate.core.governance.approver import Approver
+from taskgate.core.identity.access import Access
+from taskgate.core.identity.roles import Permission
+from taskgate.dashboard import reply_schemas
+from taskgate.dashboard.navigation import Page
+from taskgate.dashboard.records import Records
+from taskgate.dashboard.routes import Route, Visit, get
+from taskgate.dashboard.web import Answer, json_answer
+from taskgate.gateway.services.console import ConsoleServices
+
+OF_EACH_KIND: Final = 6
+LONGEST_TEXT: Final = 200
+Menu = Callable[[Approver], list[tuple[Route, Page]]]
+
+
+class FindApi:
+    def __init__(self, services: ConsoleServices, records: Records, menu: Menu) -> None:
+        self._services = services
+        self._records = records
+        self._menu = menu
+
+    def routes(self) -> tuple[Route, ...]:
+        return (
+            get(
+                "/find",
+                Access.LOGIN,
+                self._json,
+                "Tasks, servers, callers, tools and pages whose name contains a text, with their addresses.",
+                answer=reply_schemas.FOUND,
+                query={"text": "part of a name, or a task id"},
+            ),
+        )
+
+    async def found(self, visit: Visit) -> list[dict[str, Any]]:
+        """What matches, the kinds in a fixed order, names that begin with the text first. Without a text: the pages."""
+        text = (visit.parameter("text") or "")[:LONGEST_TEXT]
+        who = visit.who
+        pages = ((page.title, "", route.path) for route, page in self._menu(who))
+        if not text:
+            return _rows("page", "", pages)
+        rows = await self._task(who, text)
+        may_see_names = who.may(Permission.SEE)
+        if may_see_names:
+            rows += _rows("server", text, self._servers())
+            rows += _rows("caller", text, self._callers(who))
+            rows += _rows("tool", text, self._tools())
+        return rows + _rows("page", text, pages)
+
+    async def _task(self, who: Approver, text: str) -> list[dict[str, Any]]:
+        task = await self._records.task(who, text)
+        if task is None:
+            return []
+        return [_row("task", task.id, f"{task.wire_name}, {task.state.value}", f"/tasks/{task.id}")]
+
+    def _servers(self) -> Iterator[tuple[str, str, str]]:
+        for name, upstream in self._services.upstreams.value.items():
+            yield name, upstream.status().state.value, f"/servers/{quote(name, safe='')}"
+
+    def _callers(self, who: Approver) -> Iterator[tuple[str, str, str]]:
+        for name in sorted({span.caller for span in self._records.spans(who) if span.caller}):
+            yield name, "", f"/tasks?caller={quote(name, safe='')}"
+
+    def _tools(self) -> Iterator[tuple[str, str, str]]:
+        for server, offer in self._services.catalogs.offers().items():
+            for entry in offer.entries.get(EntryKind.TOOL, ()):
+                yield entry.name, f"on {server}", f"/servers/{quote(server, safe='')}"
+
+    async def _json(self, visit: Visit) -> Answer:
+        return json_answer(await self.found(visit))
+
+
+def _rows(kind: str, text: str, named: Iterable[tuple[str, str, str]]) -> list[dict[str, Any]]:
+    """Rows of the names that contain the text: at most a few of each kind, those that begin with it first."""
+    wanted = text.casefold()
+    matching = [(name, detail, where) for name, detail, where in named if wanted in name.casefold()]
+    matching.sort(key=lambda found: bool(wanted) and not found[0].casefold().startswith(wanted))
+    most = OF_EACH_KIND if wanted else None
+    return [_row(kind, *found) for found in islice(matching, most)]
+
+
+def _row(kind: str, name: str, detail: str, address: str) -> dict[str, Any]:
+    return {"kind": kind, "name": name, "detail": detail, "address": address}

@@ -1,0 +1,30 @@
+"""The page Find: what the field in the header leads to without a script."""
+
+from __future__ import annotations
+
+from taskgate.core.identity.access import Access
+from taskgate.dashboard.find_api import FindApi
+from taskgate.dashboard.frame import Frame
+from taskgate.dashboard.navigation import Page
+from taskgate.dashboard.routes import Route, Visit, page_route
+from taskgate.dashboard.web import Answer, with_query
+
+
+class FindPages:
+    def __init__(self, find: FindApi, frame: Frame) -> None:
+        self._find = find
+        self._frame = frame
+
+    def routes(self) -> tuple[Route, ...]:
+        return (page_route("/find", Access.LOGIN, self._show, page=Page("find", "Find", "/api/v1/find")),)
+
+    async def _show(self, visit: Visit) -> Answer:
+        text = visit.parameter("text")
+        return await self._frame.page(
+            visit,
+            "find",
+            "find.html",
+            rows=await self._find.found(visit),
+            find_text=text or "",
+            api=with_query("/api/v1/find", {"text": text}),
+        )

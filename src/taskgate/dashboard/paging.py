@@ -1,0 +1,37 @@
+"""Pages of a list that is held in memory: `?page=2`, with links to the neighbours and the place in the whole."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from taskgate.dashboard.web import PAGE, with_query
+
+
+@dataclass(frozen=True, slots=True)
+class PagedRows:
+    rows: Sequence[Any]
+    first: int
+    last: int
+    total: int
+    before: str | None
+    """The address of the previous page."""
+    after: str | None
+
+
+def paged(rows: Sequence[Any], asked: str | None, path: str, query: Mapping[str, str | None]) -> PagedRows:
+    """The page that the address names, or the nearest one that exists."""
+    wanted = int(asked) if asked and asked.isascii() and asked.isdigit() and len(asked) < 7 else 1
+    pages = max(1, -(-len(rows) // PAGE))
+    number = min(max(1, wanted), pages)
+    first = (number - 1) * PAGE
+    shown = rows[first : first + PAGE]
+    return PagedRows(
+        shown,
+        first + 1 if shown else 0,
+        first + len(shown),
+        len(rows),
+        with_query(path, query, page=str(number - 1)) if number > 1 else None,
+        with_query(path, query, page=str(number + 1)) if number < pages else None,
+    )

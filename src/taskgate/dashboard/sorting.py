@@ -1,0 +1,76 @@
+"""Sortable columns of a table, by the address: `?sort=name` is ascending, `?sort=-p99` descending.
+
+Sorting needs no script, and the address of a sorted table can be shared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from taskgate.dashboard.web import with_query
+
+
+@dataclass(frozen=True, slots=True)
+class TableColumn:
+    """One column: its key in the address, its heading, and the value that its rows are sorted by."""
+
+    key: str
+    label: str
+    value: Callable[[Mapping[str, Any]], Any] | None = None
+    """None: the column cannot be sorted."""
+    numeric: bool = False
+    """Aligned right, and the first click sorts the largest value first."""
+    optional: bool = False
+    """Not shown on a phone."""
+
+
+@dataclass(frozen=True, slots=True)
+class HeadCell:
+    """One cell of the table's head, for the template."""
+
+    label: str
+    href: str | None
+    direction: str | None
+    """`ascending` or `descending` where the table is sorted by this column."""
+    numeric: bool
+    optional: bool
+
+
+def sorted_rows(
+    rows: Iterable[Mapping[str, Any]], columns: Sequence[TableColumn], asked: str | None
+) -> list[Mapping[str, Any]]:
+    """The rows in the order that the address names; unchanged if it names no sortable column. Rows without a value are last."""
+    listed = list(rows)
+    found = _asked(columns, asked)
+    if found is None:
+        return listed
+    column, descending = found
+    assert column.value is not None
+    known = [(value, row) for row in listed if (value := column.value(row)) is not None]
+    absent = [row for row in listed if column.value(row) is None]
+    known.sort(key=lambda pair: pair[0], reverse=descending)
+    return [row for _, row in known] + absent
+
+
+def head_cells(
+    columns: Sequence[TableColumn], asked: str | None, path: str, query: Mapping[str, str | None]
+) -> list[HeadCell]:
+    """The head of the table; each link keeps the filters of the address and sorts by its column, then in the other direction."""
+    found = _asked(columns, asked)
+    cells = []
+    for column in columns:
+        direction = None
+        if found is not None and found[0] is column:
+            direction = "descending" if found[1] else "ascending"
+        down = direction == "ascending" if direction is not None else column.numeric
+        link = with_query(path, query, sort=f"{'-' if down else ''}{column.key}") if column.value is not None else None
+        cells.append(HeadCell(column.label, link, direction, column.numeric, column.optional))
+    return cells
+
+
+def _asked(columns: Sequence[TableColumn], asked: str | None) -> tuple[TableColumn, bool] | None:
+    key = (asked or "").removeprefix("-")
+    column = next((one for one in columns if one.key == key and one.value is not None), None)
+    return (column, (asked or "").startswith("-")) if column is not None else None
