@@ -1,0 +1,1 @@
+"""Scripts of tool calls: names, stubs, checks of the source, the plan, and the seal of snapshots."""

@@ -1,0 +1,224 @@
+"""Run a script step by step, with its whole state as bytes between two steps.
+
+A step runs the script until it ends or until everything in it waits for calls. The interpreter keeps nothing between steps:
+the next one is started from the snapshot, in any process that has the same `version`. A snapshot is only valid as it was
+returned. Verify it with `core/scripts/snapshot_seal.py` before `resume`: the interpreter loads changed bytes without
+noticing.
+
+Nothing outside the interpreter has happened when a step returns. A step that is lost (its worker was killed, the gateway
+ended) can therefore be run again from the same snapshot with the same outcomes, as long as the calls that it returned were
+not accepted. `now()` and `random()` inside the script are computed from `StepFacts`; their values stay in the snapshot, so
+they need no suspension and no record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptTool:
+    """A tool as a script calls it: `await NAMESPACE.FUNCTION(...)`, or `await FUNCTION(...)` if `namespace` is empty."""
+
+    namespace: str
+    function: str
+    tool: str
+    """The name in `tools/list` of the scope."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptProgram:
+    """A script to start."""
+
+    code: str
+    inputs: bytes = b"{}"
+    """A JSON object; the script reads it as `inputs`."""
+    tools: tuple[ScriptTool, ...] = ()
+    """What the names in the code may refer to. A later step does not check them again: each call is checked when it is made."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptLimits:
+    """What one script may use. A snapshot carries the limits of its start; `step_seconds`, `snapshot_bytes`, `output_bytes` and
+    `parallel_calls` are applied anew in each step.
+    """
+
+    memory_bytes: int = 64 * 1024 * 1024
+    step_seconds: float = 5.0
+    """Execution time between two suspensions. Waiting does not count."""
+    snapshot_bytes: int = 4 * 1024 * 1024
+    output_bytes: int = 256 * 1024
+    """Of what a step prints. More is cut, and the step goes on."""
+    result_bytes: int = 4 * 1024 * 1024
+    """Of the final value, and of the arguments of the calls of one step."""
+    recursion: int = 200
+    parallel_calls: int = 50
+    """Calls that may be open at once. One more raises in the script, and is not made."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepFacts:
+    """What `now()` and `random()` are computed from in one step."""
+
+    now: float
+    """Seconds since 1970."""
+    seed: bytes
+    """32 unpredictable bytes, new for each step."""
+
+
+class CallKind(StrEnum):
+    """What a script waits for."""
+
+    TOOL = "tool"
+    ASK = "ask"
+    SLEEP = "sleep"
+
+
+@dataclass(frozen=True, slots=True)
+class PendingCall:
+    """A call that a script made in this step. Bind its arguments with `core/scripts/bind_arguments.py`."""
+
+    id: int
+    """Unique in its script, ascending."""
+    kind: CallKind
+    tool: str
+    """Empty unless `kind` is `TOOL`."""
+    positional: bytes
+    """A JSON array."""
+    keywords: bytes
+    """A JSON object."""
+    line: int
+    """In the code, from 1; 0 if unknown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """A `progress(done, total, text)` of the script."""
+
+    done: float
+    total: float | None
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class StepOutput:
+    """What a step produced besides its outcome."""
+
+    printed: str = ""
+    printed_cut: bool = False
+    """It printed more than `output_bytes`."""
+    progress: tuple[Progress, ...] = ()
+    """The newest at most 100."""
+    cpu_seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Suspended:
+    """The script waits. Resume it as soon as one of `pending` has an outcome."""
+
+    snapshot: bytes
+    calls: tuple[PendingCall, ...]
+    """The new ones. Accept them in the transaction that stores the snapshot."""
+    pending: tuple[int, ...]
+    """Every call without an outcome at this snapshot, the new ones included. `resume` takes all outcomes known for them."""
+    output: StepOutput
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """The script ended with a value."""
+
+    value: bytes
+    """JSON: the value of the expression on the last line, otherwise null."""
+    abandoned: tuple[int, ...]
+    """Accepted calls that the script no longer waits for."""
+    output: StepOutput
+
+
+class FailureReason(StrEnum):
+    """What ended a script."""
+
+    SCRIPT = "script"
+    """It raised, or returned what is not JSON."""
+    LIMIT = "limit"
+    """It exceeded a limit."""
+    WORKER = "worker"
+    """Its worker ended, hung or broke the protocol. The same step may be run once more."""
+    INTERPRETER = "interpreter"
+    """The snapshot cannot be loaded, or the interpreter failed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The script ended with an error. No new call of this step was made."""
+
+    reason: FailureReason
+    error_type: str
+    """The name of the exception, or of the limit."""
+    message: str
+    line: int
+    """0 if unknown."""
+    output: StepOutput
+
+
+Step = Suspended | Finished | Failed
+
+
+@dataclass(frozen=True, slots=True)
+class Returned:
+    """A call that succeeded, with its value as JSON."""
+
+    value: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Raised:
+    """A call that failed. The script catches it with `except Exception as e`, and `tool_error(e)` has these fields."""
+
+    type: str
+    """An error type of docs/errors.md, such as `denied` or `outcome_unknown`."""
+    message: str
+    executed: str
+    """`yes`, `no` or `unknown`."""
+
+
+CallOutcome = Returned | Raised
+
+
+@dataclass(frozen=True, slots=True)
+class Availability:
+    """Whether scripts can run here."""
+
+    available: bool
+    reason: str = ""
+    """What to install, if not."""
+
+
+class ScriptInterpreter(Protocol):
+    """Runs steps of scripts, each in another process."""
+
+    @property
+    def version(self) -> str:
+        """What a snapshot is bound to. One of another version is never loaded. Empty if not available."""
+        ...
+
+    def availability(self) -> Availability:
+        """Whether the interpreter is installed. Starts nothing."""
+        ...
+
+    async def start(self, program: ScriptProgram, limits: ScriptLimits, facts: StepFacts) -> Step:
+        """Run a script until it waits or ends. Raises nothing for anything that the script does."""
+        ...
+
+    async def resume(
+        self, snapshot: bytes, outcomes: Mapping[int, CallOutcome], limits: ScriptLimits, facts: StepFacts
+    ) -> Step:
+        """Continue a script. `outcomes` are those known of `Suspended.pending`, at least one."""
+        ...
+
+    async def aclose(self) -> None:
+        """End all workers. Running steps fail with `FailureReason.WORKER`."""
+        ...

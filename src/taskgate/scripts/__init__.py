@@ -1,0 +1,1 @@
+"""Run scripts in worker processes with limits."""
