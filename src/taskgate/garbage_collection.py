@@ -28,14 +28,15 @@ _IDLE_CHECKS: Final = 30
 class GarbageCollector:
     """Collects young objects once, and all objects only when the gateway is idle or memory has doubled.
 
-    Objects that exist at the start are never collected. A call leaves few cycles behind, and most of them are young. Python's own
-    rule collects everything whenever the number of objects has grown by a quarter, even if all of them are alive: with thousands
-    of open tasks every caller would wait for that repeatedly.
+    Objects that exist at the start are examined once, when the gateway is idle for the first time. A call leaves few cycles
+    behind, and most of them are young. Python's own rule collects everything whenever the number of objects has grown by a
+    quarter, even if all of them are alive: with thousands of open tasks every caller would wait for that repeatedly.
     """
 
     def __init__(self) -> None:
-        gc.collect()
+        # Garbage of the imports is collected when the gateway is idle: here it would prolong the start by a tenth.
         gc.freeze()
+        self._is_start_collected = False
         # Since Python 3.14 old objects are collected in increments; the second number sets their size.
         gc.set_threshold(_YOUNG_OBJECTS, 10 if sys.version_info >= (3, 14) else _NEVER, _NEVER)
         self._at, self._spent = clock.monotonic(), time.process_time()
@@ -47,8 +48,15 @@ class GarbageCollector:
         blocks, now, spent = sys.getallocatedblocks(), clock.monotonic(), time.process_time()
         self._idle_checks = self._idle_checks + 1 if spent - self._spent < _IDLE_SHARE * (now - self._at) else 0
         self._at, self._spent = now, spent
-        if blocks > max(self._blocks * _GROWTH, self._blocks + _LEAST_GROWTH_BLOCKS) or (
-            self._idle_checks >= _IDLE_CHECKS and blocks > self._blocks * _GROWTH_WHEN_IDLE
+        is_idle = self._idle_checks >= _IDLE_CHECKS
+        if is_idle and not self._is_start_collected:
+            self._is_start_collected = True
+            gc.unfreeze()
+            gc.collect()
+            gc.freeze()
+            self._blocks = sys.getallocatedblocks()
+        elif blocks > max(self._blocks * _GROWTH, self._blocks + _LEAST_GROWTH_BLOCKS) or (
+            is_idle and blocks > self._blocks * _GROWTH_WHEN_IDLE
         ):
             gc.collect()
             self._blocks = sys.getallocatedblocks()

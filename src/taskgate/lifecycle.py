@@ -10,6 +10,7 @@ import asyncio
 import signal
 import socket
 from collections.abc import Callable
+from contextlib import aclosing
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -28,6 +29,7 @@ from taskgate.core.errors import Executed, GatewayFault, TaskgateError
 from taskgate.core.identity.caller import OPERATOR
 from taskgate.core.readiness import judge_readiness
 from taskgate.dashboard.site import Dashboard
+from taskgate.file_watching import changed_files
 from taskgate.garbage_collection import GarbageCollector
 from taskgate.gateway.retention import Retention
 from taskgate.inbound.gateway_secrets import passphrase_fits
@@ -341,8 +343,6 @@ class Lifecycle:
             await asyncio.gather(watching, return_exceptions=True)
 
     async def _watch_for_changes(self) -> None:
-        from watchfiles import awatch
-
         while True:
             self._watch_anew.clear()
             if self._watching is not None:
@@ -352,10 +352,10 @@ class Lifecycle:
             if not folders:
                 await self._watch_anew.wait()
                 continue
-            news = awatch(*folders, debounce=200, step=50, stop_event=self._watch_anew, recursive=False)
-            async for changes in news:
-                if any(changed in wanted or str(Path(changed).parent) in wanted for _, changed in changes):
-                    self._reload_wanted.set()
+            async with aclosing(changed_files(folders, self._watch_anew)) as changes:
+                async for changed in changes:
+                    if any(path in wanted or str(Path(path).parent) in wanted for path in changed):
+                        self._reload_wanted.set()
 
     async def _wait_until_written(self, path: Path) -> None:
         """Wait until the file is unchanged between two checks, for one second at most."""

@@ -15,7 +15,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator
 from functools import cache
 from typing import Any
 from unittest.mock import patch
@@ -47,18 +47,11 @@ class _Bound:
     def close(self) -> None: ...
 
 
-class _NoChanges:
-    """Stands for `watchfiles.awatch`: no file ever changes."""
-
-    def __init__(self, *_: Any, stop_event: asyncio.Event, **__: Any) -> None:
-        self._stop = stop_event
-
-    def __aiter__(self) -> _NoChanges:
-        return self
-
-    async def __anext__(self) -> Any:
-        await self._stop.wait()
-        raise StopAsyncIteration
+async def _no_changes(_folders: Any, stop: asyncio.Event) -> AsyncGenerator[frozenset[str], None]:
+    """Stands for `changed_files`: no file ever changes."""
+    await stop.wait()
+    return
+    yield frozenset()
 
 
 def _loop() -> VirtualLoop | None:
@@ -180,7 +173,7 @@ def circumstances(seed: int = 1) -> Iterator[Callable[[], VirtualLoop]]:
             (os, "killpg", _send(os.killpg)),
         ):
             stack.enter_context(patch.object(where, name, stands_in))
-        stack.enter_context(patch("watchfiles.awatch", _NoChanges))
+        stack.enter_context(patch("taskgate.lifecycle.changed_files", _no_changes))
         yield new_loop
 
 

@@ -9,9 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from functools import cache
-from typing import Any
-
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from typing import TYPE_CHECKING, Any
 
 from taskgate.core.governance.approver import Approver
 from taskgate.core.governance.card import show_json
@@ -26,12 +24,17 @@ from taskgate.dashboard.text_filters import ago, clear, moment, segment, span
 from taskgate.dashboard.topics import MENU_TOPIC
 from taskgate.dashboard.web import Answer, WebRequest
 
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
 Count = Callable[[Approver], Awaitable[int]]
 
 
 @cache
 def _templates() -> Environment:
-    """One environment for all consoles of a process."""
+    """One environment for all consoles of a process. Imported for the first page, in the thread that compiles the templates."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
     templates = Environment(
         loader=FileSystemLoader(HERE / "templates"),
         autoescape=True,
@@ -65,7 +68,6 @@ class Frame:
         self._api = api
         self._waiting = waiting
         self._pages = pages
-        self._templates = _templates()
 
     async def page(
         self,
@@ -102,7 +104,8 @@ class Frame:
         token = self._login.form_token(request.cookie(self._login.cookie_name))
         shown = {"waiting": 0, "command": "", "api": "", "topics": (), "version": "", "here": "", "title": ""}
         shown |= {"find_text": "", **values}
-        text = self._templates.get_template(template).render(
+        page = _templates().get_template(template)
+        text = page.render(
             who=who,
             roles=", ".join(role for role in Role if who is not None and role in who.roles),
             form_token=token,

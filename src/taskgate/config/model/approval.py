@@ -94,7 +94,9 @@ class Workflow(Section):
     """How approvals of one kind are requested and decided."""
 
     channels: tuple[Channel, ...] = Field(
-        default=(InboxChannel(),), min_length=1, description="Where approvers are asked: `inbox`, or a map with `type`."
+        default=(InboxChannel.model_construct(),),
+        min_length=1,
+        description="Where approvers are asked: `inbox`, or a map with `type`.",
     )
     timeout: Duration = Field(
         default=timedelta(minutes=10), gt=timedelta(0), description="How long an approval stays open."

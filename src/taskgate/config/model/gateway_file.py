@@ -61,9 +61,11 @@ class GatewayFile(Section):
     registry_dir: str | None = Field(
         default=None, description="Folder of server records (`*.yaml`, `*.json`, `*.toml`), relative to this file."
     )
-    governance: Governance = Field(default_factory=Governance, description="Rules that forward, hold or deny calls.")
+    governance: Governance = Field(
+        default_factory=Governance.model_construct, description="Rules that forward, hold or deny calls."
+    )
     approval: dict[Name, Workflow] = Field(default_factory=dict, description="Approval workflows by name.")
-    cedar: Cedar = Field(default_factory=Cedar, description="Cedar policies.")
+    cedar: Cedar = Field(default_factory=Cedar.model_construct, description="Cedar policies.")
     profiles: dict[Name, ScopeProfile] = Field(
         default_factory=dict, description="Named sets of servers and tools for scopes."
     )
@@ -77,22 +79,27 @@ class GatewayFile(Section):
         description="Bearer tokens of callers and approvers. With at least one, requests without a token are refused.",
     )
     auth: Annotated[Auth, BeforeValidator(_auth_word)] = Field(
-        default_factory=Auth, description="Token issuers, certificates, and exceptions from authentication."
+        default_factory=Auth.model_construct,
+        description="Token issuers, certificates, and exceptions from authentication.",
     )
     people: dict[Name, Annotated[Strings, Field(min_length=1)]] = Field(
         default_factory=dict,
         description="People with several identities: a list of token ids, `ISSUER#SUBJECT` and `slack:USER` for each. A person "
         "counts as one approver and cannot approve a call made under another of their identities.",
     )
-    secrets: Secrets = Field(default_factory=Secrets, description="How references to secrets are resolved.")
-    tasks: Tasks = Field(default_factory=Tasks, description="Tasks.")
-    facade: Facade = Field(default_factory=Facade, description="Facade tools.")
-    apps: Apps = Field(default_factory=Apps, description="MCP Apps.")
+    secrets: Secrets = Field(
+        default_factory=Secrets.model_construct, description="How references to secrets are resolved."
+    )
+    tasks: Tasks = Field(default_factory=Tasks.model_construct, description="Tasks.")
+    facade: Facade = Field(default_factory=Facade.model_construct, description="Facade tools.")
+    apps: Apps = Field(default_factory=Apps.model_construct, description="MCP Apps.")
     providers: dict[Name, Provider] = Field(
         default_factory=dict, description="Language models that may answer sampling requests."
     )
-    completion: Completion = Field(default_factory=Completion, description="Argument completion.")
-    limits: Limits = Field(default_factory=Limits, description="Limits on requests, sessions, tasks and buffers.")
+    completion: Completion = Field(default_factory=Completion.model_construct, description="Argument completion.")
+    limits: Limits = Field(
+        default_factory=Limits.model_construct, description="Limits on requests, sessions, tasks and buffers."
+    )
     pins: Annotated[Literal["off", "warn", "enforce", "strict"], BeforeValidator(_off_word)] = Field(
         default="warn",
         description="What happens when the definition of a tool changes. `warn`: log it; `enforce`: hide the tool until the "
@@ -104,14 +111,16 @@ class GatewayFile(Section):
         description="Validate arguments and structured results against the tools' schemas: `off`, `warn` (log only), or "
         "`enforce` (refuse).",
     )
-    errors: Errors = Field(default_factory=Errors, description="JSON-RPC error codes.")
+    errors: Errors = Field(default_factory=Errors.model_construct, description="JSON-RPC error codes.")
     store: Store | None = Field(
         default=None,
         description="Where state is stored. Default: SQLite in the state directory (`$TASKGATE_STATE_DIR`).",
     )
-    audit: Audit = Field(default_factory=Audit, description="Audit log.")
-    listen: Listen = Field(default_factory=Listen, description="Listen address.")
-    local: Local = Field(default_factory=Local, description="The local gateway that `taskgate stdio` starts.")
+    audit: Audit = Field(default_factory=Audit.model_construct, description="Audit log.")
+    listen: Listen = Field(default_factory=Listen.model_construct, description="Listen address.")
+    local: Local = Field(
+        default_factory=Local.model_construct, description="The local gateway that `taskgate stdio` starts."
+    )
     public_url: HttpUrl | None = Field(
         default=None,
         description="Public URL of this gateway, for example `https://gateway.example`. Used in links and as the OAuth "
@@ -123,8 +132,10 @@ class GatewayFile(Section):
     allowed_origins: Strings = Field(
         default=(), description="Accepted `Origin` headers, in addition to loopback and `public_url`."
     )
-    telemetry: Telemetry = Field(default_factory=Telemetry, description="Logs, metrics and traces.")
-    compat: Compat = Field(default_factory=Compat, description="Compatibility with particular clients and servers.")
+    telemetry: Telemetry = Field(default_factory=Telemetry.model_construct, description="Logs, metrics and traces.")
+    compat: Compat = Field(
+        default_factory=Compat.model_construct, description="Compatibility with particular clients and servers."
+    )
 
     @property
     def requires_identity(self) -> bool:

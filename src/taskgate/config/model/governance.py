@@ -83,13 +83,13 @@ class Governance(Section):
     """Rules that forward, hold or deny calls."""
 
     defaults: GovernanceDefaults = Field(
-        default_factory=GovernanceDefaults, description="For calls that no rule matches."
+        default_factory=GovernanceDefaults.model_construct, description="For calls that no rule matches."
     )
     rules: tuple[Rule, ...] = Field(default=(), description="Evaluated in order; the first match decides.")
     force_required: Patterns = Field(
         default=(), description="Tools (globs) that always declare `taskSupport: required`."
     )
-    grants: Grants = Field(default_factory=Grants, description="Time-limited approvals.")
+    grants: Grants = Field(default_factory=Grants.model_construct, description="Time-limited approvals.")
     record: Record | None = Field(
         default=None,
         description="Record calls for `taskgate policy rehearse`. Unset: only digests of arguments are kept.",

@@ -42,7 +42,7 @@ class Issued(Section):
         description="Accepted audiences. Default: only the URL of the requested scope.",
     )
     skew: Duration = Field(default=timedelta(seconds=60), description="Tolerated clock difference.")
-    claims: ClaimNames = Field(default_factory=ClaimNames, description="Names of claims.")
+    claims: ClaimNames = Field(default_factory=ClaimNames.model_construct, description="Names of claims.")
     require: dict[str, Strings] = Field(
         default_factory=dict, description="Claims that every token must have, each with its accepted values."
     )

@@ -52,7 +52,9 @@ class Provider(Section):
     models: tuple[Annotated[Model, BeforeValidator(_named)], ...] = Field(
         min_length=1, description="Models that may be used."
     )
-    budgets: ProviderBudgets = Field(default_factory=ProviderBudgets, description="What each server may spend.")
+    budgets: ProviderBudgets = Field(
+        default_factory=ProviderBudgets.model_construct, description="What each server may spend."
+    )
     timeout: Duration = Field(default=timedelta(seconds=60), description="Timeout of one request.")
     human_review: bool = Field(default=False, description="A person reviews each request and reply.")
 

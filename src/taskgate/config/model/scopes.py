@@ -48,7 +48,7 @@ class Scope(Section):
     tags: Strings = Field(default=(), description="Servers with any of these tags are added to `default_servers`.")
     profile: Name | None = Field(default=None, description="Profile that provides servers and lists.")
     profile_overrides: ProfileOverrides = Field(
-        default_factory=ProfileOverrides, description="Further restrictions of the profile."
+        default_factory=ProfileOverrides.model_construct, description="Further restrictions of the profile."
     )
     tool_allowlist: Patterns | None = Field(default=None, description="Only these tools (globs). Unset: all.")
     tool_denylist: Patterns = Field(default=(), description="Exclude these tools (globs).")

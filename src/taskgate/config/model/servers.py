@@ -188,7 +188,9 @@ class Server(Section):
         description="Protocol generation to use with this server. `auto`: the caller's, where the server supports both; "
         "`2025-11-25` includes older revisions.",
     )
-    budgets: Budgets = Field(default_factory=Budgets, description="Time, concurrency and output limits.")
+    budgets: Budgets = Field(
+        default_factory=Budgets.model_construct, description="Time, concurrency and output limits."
+    )
     trust_annotations: bool = Field(
         default=False, description="Trust the `readOnlyHint` and `idempotentHint` of its tools."
     )
@@ -196,10 +198,10 @@ class Server(Section):
         default_factory=dict,
         description="Properties of single tools, by their own names.",
     )
-    expose: Expose = Field(default_factory=Expose, description="Which tools are visible.")
+    expose: Expose = Field(default_factory=Expose.model_construct, description="Which tools are visible.")
     allowed_tools: Patterns = Field(default=("*",), description="Tools (globs) that may be used; `[]` allows none.")
     approval_policy: RecordApproval = Field(
-        default_factory=RecordApproval,
+        default_factory=RecordApproval.model_construct,
         description="Minimum strictness. Also accepts a single word: `approve` or `deny`.",
     )
     sampling: Literal["relay", "provider", "refuse"] = Field(
@@ -211,7 +213,9 @@ class Server(Section):
         default="inbox",
         description="What happens to a question that the caller cannot answer: it waits in the `inbox`, or is refused.",
     )
-    restart: Restart = Field(default_factory=Restart, description="When a crashing process is no longer restarted.")
+    restart: Restart = Field(
+        default_factory=Restart.model_construct, description="When a crashing process is no longer restarted."
+    )
     origin: str = Field(default="", exclude=True, description="")
 
     @model_validator(mode="after")

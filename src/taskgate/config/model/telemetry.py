@@ -31,7 +31,7 @@ class Telemetry(Section):
     """Logs, metrics and traces."""
 
     metrics: bool = Field(default=True, description="Serve Prometheus metrics at `/metrics`.")
-    otel: Otel = Field(default_factory=Otel, description="OpenTelemetry export.")
+    otel: Otel = Field(default_factory=Otel.model_construct, description="OpenTelemetry export.")
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="info",
         description="Minimum level of log messages.",

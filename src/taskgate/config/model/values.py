@@ -34,7 +34,14 @@ _GUESSABLE = frozenset(
 class Section(BaseModel):
     """Base class of sections: immutable, and unknown keys are errors."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True, hide_input_in_errors=True)
+    model_config = ConfigDict(
+        extra="forbid",
+        frozen=True,
+        populate_by_name=True,
+        hide_input_in_errors=True,
+        # Build validators on first use: the root builds one for all sections.
+        defer_build=True,
+    )
 
 
 def server_id_fault(text: str) -> str | None:
