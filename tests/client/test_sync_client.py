@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import sys
+import threading
 import time
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from taskgate.client import CannotConnect, DeadlineExceeded, Question, TaskStatus, accept
-from taskgate.client.sync import connect
+from taskgate.client import CannotConnect, DeadlineExceeded, Question, TaskCancelled, TaskStatus, ToolResult, accept
+from taskgate.client.sync import TaskHandle, connect, gather
 
 ASKER = [sys.executable, str(Path(__file__).parent / "servers" / "asking_server.py")]
 
@@ -44,3 +47,49 @@ def test_errors_are_the_same_as_in_the_asynchronous_client(liar: str) -> None:
         pass
     with connect(liar, generation="stateful") as session, pytest.raises(DeadlineExceeded):
         session.call_tool("late", {"seconds": 2}, timeout=0.1)
+
+
+def test_gather_returns_results_in_order_and_starts_at_most_limit_tasks(liar: str) -> None:
+    open_now, most = 0, 0
+    with connect(liar, generation="stateful", default_poll_interval=0.25) as session:
+
+        def started() -> Iterator[TaskHandle]:
+            nonlocal open_now, most
+            for _ in range(5):
+                open_now += 1
+                most = max(most, open_now)
+                handle = session.call_tool_as_task("progressing")
+                yield handle
+                open_now -= handle.status is TaskStatus.COMPLETED
+
+        results = gather(started(), limit=1)
+        assert [result.text for result in results] == ["true result"] * 5
+        # With a limit of one, the next task is created after the result of the one before.
+        assert most == 1
+        calls = [partial(session.call_tool_as_task, tool) for tool in ("progressing", "honest", "progressing")]
+        assert [result.text for result in gather(calls, limit=3, timeout=20)] == ["true result"] * 3
+        with pytest.raises(ValueError, match="limit"):
+            gather(calls, limit=0)
+
+
+def test_gather_calls_functions_concurrently(liar: str) -> None:
+    together = threading.Barrier(3, timeout=60)
+    with connect(liar, generation="stateful", default_poll_interval=0.25) as session:
+
+        def meet() -> TaskHandle:
+            together.wait()
+            return session.call_tool_as_task("honest")
+
+        assert len(gather([meet, meet, meet], limit=3)) == 3
+
+
+def test_gather_raises_the_first_error_or_returns_errors_in_their_place(liar: str) -> None:
+    with connect(liar, generation="stateful", default_poll_interval=0.25) as session:
+        names = ("honest", "cancelled", "honest")
+        calls = [partial(session.call_tool_as_task, name) for name in names]
+        with pytest.raises(TaskCancelled):
+            gather(calls, limit=1)
+        first, failed, last = gather(calls, limit=2, return_errors=True)
+        assert isinstance(failed, TaskCancelled)
+        assert isinstance(first, ToolResult)
+        assert isinstance(last, ToolResult)

@@ -45,7 +45,7 @@ async def gather(
             for _ in range(limit):
                 group.create_task(_worker(source, found, timeout, return_errors))
     except BaseExceptionGroup as errors:
-        raise _first(errors) from None
+        raise first_error(errors) from None
     finally:
         _close(source)
     return [found[number] for number in sorted(found)]
@@ -67,7 +67,7 @@ async def _worker(
             found[number] = error
 
 
-def _first(errors: BaseExceptionGroup) -> BaseException:
+def first_error(errors: BaseExceptionGroup) -> BaseException:
     """Return the first error of a group."""
     error: BaseException = errors
     while isinstance(error, BaseExceptionGroup):

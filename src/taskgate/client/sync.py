@@ -9,13 +9,15 @@ from __future__ import annotations
 import asyncio
 import inspect
 import threading
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar, overload
 
 from taskgate.client import connect as asynchronous
-from taskgate.client.errors import Question
+from taskgate.client.errors import ClientError, Question
+from taskgate.client.gathering import DEFAULT_LIMIT, first_error
 from taskgate.client.options import Answerer, OnProgress
 from taskgate.client.results import Listed, Task, TaskStatus, TaskUpdate, Tool, ToolResult
 from taskgate.client.session import Session as AsyncSession
@@ -187,6 +189,81 @@ def connect(target: str | Sequence[str], **settings: Any) -> Iterator[Session]:
         yield Session(session)
     finally:
         _thread.run(opening.__aexit__(None, None, None))
+
+
+Work = TaskHandle | Callable[[], TaskHandle]
+_END: Any = object()
+
+
+@overload
+def gather(
+    work: Iterable[Work], *, limit: int = ..., timeout: float | None = ..., return_errors: Literal[False] = ...
+) -> list[ToolResult]: ...
+
+
+@overload
+def gather(
+    work: Iterable[Work], *, limit: int = ..., timeout: float | None = ..., return_errors: bool
+) -> list[ToolResult | ClientError]: ...
+
+
+def gather(
+    work: Iterable[Work], *, limit: int = DEFAULT_LIMIT, timeout: float | None = None, return_errors: bool = False
+) -> list[ToolResult] | list[ToolResult | ClientError]:
+    """Return the results of task handles, or of functions that return one, in the order of `work`.
+
+    At most `limit` run at once, and the next item is taken from `work` when one has ended. Functions, such as
+    `partial(session.call_tool_as_task, name, arguments)`, are called in separate threads; a generator of handles starts one
+    task after the other. `timeout` applies to each result. The first error is raised, or, with `return_errors`, returned in
+    its place; an error of the generator itself is always raised. Started tasks continue at the server.
+    """
+    if limit < 1:
+        raise ValueError("limit must be at least 1")
+    return _thread.run(_gather(iter(work), limit, timeout, return_errors))
+
+
+async def _gather(
+    work: Iterator[Work], limit: int, timeout: float | None, return_errors: bool
+) -> list[ToolResult | ClientError]:
+    found: dict[int, ToolResult | ClientError] = {}
+    taking = asyncio.Lock()
+    loop = asyncio.get_running_loop()
+    # Threads of its own: blocking callbacks use those of the loop, and a call may wait for its callback.
+    with _threads(limit) as threads:
+
+        async def run() -> None:
+            while True:
+                async with taking:
+                    item = await loop.run_in_executor(threads, next, work, _END)
+                    if item is _END:
+                        return
+                    number = len(found)
+                    found[number] = _END
+                try:
+                    handle = item if isinstance(item, TaskHandle) else await loop.run_in_executor(threads, item)
+                    found[number] = await handle._handle.result(timeout)
+                except ClientError as error:
+                    if not return_errors:
+                        raise
+                    found[number] = error
+
+        try:
+            async with asyncio.TaskGroup() as group:
+                for _ in range(limit):
+                    group.create_task(run())
+        except BaseExceptionGroup as errors:
+            raise first_error(errors) from None
+    return list(found.values())
+
+
+@contextmanager
+def _threads(limit: int) -> Iterator[ThreadPoolExecutor]:
+    """Threads that are not waited for: one may be blocked in a call that was abandoned."""
+    threads = ThreadPoolExecutor(limit, thread_name_prefix="taskgate-gather")
+    try:
+        yield threads
+    finally:
+        threads.shutdown(wait=False, cancel_futures=True)
 
 
 def _in_thread(callback: Answerer) -> Callable[[Question], Coroutine[Any, Any, Mapping[str, Any]]]:
