@@ -34,7 +34,7 @@ class Api:
         self, services: ConsoleServices, inbox: Inbox, passphrase: Passphrase, *, menu: Menu, more: Iterable[Route] = ()
     ) -> None:
         records = inbox.records
-        self.tasks = TasksApi(services.tasks, services.plan, services.upstreams, records)
+        self.tasks = TasksApi(services.tasks, services.plan, services.upstreams, records, services.address)
         self.now = NowApi(services.upstreams, records)
         self.calls = ConsoleCalls(services.requests)
         self.questions = QuestionsApi(services.activity.inbox)

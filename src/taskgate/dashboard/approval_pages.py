@@ -91,7 +91,7 @@ class ApprovalPages:
             arguments=cut.text,
             left_out=cut.left_out,
             total=len(text),
-            changes=[_change(change) for change in row["changes"]["list"]] if row["changes"] else [],
+            changes=[shown_change(change) for change in row["changes"]["list"]] if row["changes"] else [],
             votes=[_escaped(vote) for vote in row["votes"]],
             unaccepted=[
                 {
@@ -152,7 +152,8 @@ def _cursor(after: str | None) -> str | None:
     return after if number.isascii() and number.isdigit() and len(number) <= MOST_DIGITS else None
 
 
-def _change(change: Mapping[str, Any]) -> dict[str, Any]:
+def shown_change(change: Mapping[str, Any]) -> dict[str, Any]:
+    """A difference between two calls for a template."""
     return {
         "path": clear(change["path"]),
         "kind": change["kind"],

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from taskgate.core.catalog.entry import EntryKind
 from taskgate.core.governance import approval as rules
 from taskgate.core.governance.approval import PAGE_CHANNEL, Refusal, Verdict
 from taskgate.core.governance.approver import Approver
 from taskgate.dashboard.records import Records
 from taskgate.dashboard.rows import approval_detail, approval_row
+from taskgate.dashboard.tool_facts import description_of, risks_of, tool_entry
 from taskgate.dashboard.web import PAGE
 from taskgate.gateway.catalog.catalogs import Catalogs
 from taskgate.gateway.governance.approvals import Approvals
@@ -76,10 +76,8 @@ class Inbox:
     def _is_batchable(self, held: HeldCall) -> bool:
         """Whether identical calls may be decided together: only if the tool declares that it is not destructive."""
         bound = held.approval.binding
-        offer = self._catalogs.offer(bound.server)
-        entries = offer.entries.get(EntryKind.TOOL, ()) if offer is not None else ()
-        hints = next((entry.annotations for entry in entries if entry.name == bound.tool), {})
-        return hints.get("readOnlyHint") is True or hints.get("destructiveHint") is False
+        risks = risks_of(tool_entry(self._catalogs, bound.server, bound.tool))
+        return bool({"reads_only", "writes"} & set(risks))
 
     async def shown(self, approval_id: str, who: Approver) -> dict[str, Any] | None:
         """One approval in full: its row, everything on its card, and what approving it leads to."""
@@ -89,9 +87,12 @@ class Inbox:
         governing = self._plan.value.governing
         row = self._row(held)
         starts = await self._starts_on_approval(who, held)
+        entry = tool_entry(self._catalogs, row["server"], row["name"]) if row["kind"] == "tool" else None
         grantable = governing.grants and row["kind"] == "tool"
         return {
             **approval_detail(row, await self.approvals.card(held)),
+            "description": description_of(entry),
+            "risks": risks_of(entry),
             "may_decide": self.approvals.may_decide(held, who),
             "starts_on_approval": starts,
             "starts_on_yes": starts,  # deprecated name

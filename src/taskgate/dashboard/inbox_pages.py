@@ -6,6 +6,7 @@ tool may be destructive.
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any, Final
 
 from taskgate.core.errors import CallerError
@@ -14,6 +15,7 @@ from taskgate.core.governance.card import excerpt, show_json
 from taskgate.core.identity.access import Access
 from taskgate.core.identity.roles import Permission
 from taskgate.core.questions.question import SAMPLE
+from taskgate.dashboard.approval_pages import shown_change
 from taskgate.dashboard.approvals_api import ApprovalsApi
 from taskgate.dashboard.frame import Frame
 from taskgate.dashboard.inbox import Inbox, same_call
@@ -30,6 +32,18 @@ EXCERPT: Final = 1_200
 CARDS: Final = 12
 """Cards on the page; the rest is in the list of approvals."""
 MOST_TOGETHER: Final = 100
+LONGEST_DESCRIPTION: Final = 300
+MOST_CHANGES: Final = 20
+"""Differences on a card; the page of the approval shows all of them."""
+SOON_S: Final = 60
+"""A request that expires within this time is marked."""
+_RISKS: Final = {
+    "reads_only": "reads only",
+    "writes": "writes, not destructive",
+    "destructive": "destructive",
+    "undeclared": "may be destructive",
+    "open_world": "reaches other systems",
+}
 _DONE: Final = {
     "approved": "Approved.",
     "denied": "Denied. The callers receive the reason.",
@@ -81,6 +95,7 @@ class InboxPages:
     async def _card(self, visit: Visit, ids: list[str]) -> dict[str, Any]:
         row = await self._approvals.detail(visit, ids[0])
         arguments = excerpt(row["arguments"], EXCERPT)
+        changes = row["changes"]["list"] if row["changes"] is not None else []
         return {
             **{key: clear(value) if type(value) is str else value for key, value in row.items()},
             "arguments": arguments.text,
@@ -88,10 +103,19 @@ class InboxPages:
             "hidden": len(row["hidden"]),
             "not_validated": row["not_validated"],
             "deceptive": bool(row["deceptive"]),
+            "description": clear(row["description"])[:LONGEST_DESCRIPTION],
+            "shown_risks": [(risk, _RISKS[risk]) for risk in row["risks"]],
+            "diff": [shown_change(change) for change in changes[:MOST_CHANGES]],
+            "same_as_before": row["changes"] is not None and not changes,
+            "soon": self._expires_soon(row),
             "may_decide": row["may_decide"] and visit.who.may(Permission.DECIDE),
             "next": _next_step(row),
             "ids": ids,
         }
+
+    def _expires_soon(self, row: dict[str, Any]) -> bool:
+        left_s = datetime.fromisoformat(row["expires_at"]).timestamp() - self._inbox.records.now_ms() / 1000
+        return left_s < SOON_S
 
     async def _answer(self, visit: Visit) -> Answer:
         question = self._questions.find(visit.who, visit.values["id"])

@@ -14,6 +14,7 @@ from taskgate.core.errors import Executed
 from taskgate.core.governance.approval import State as ApprovalState
 from taskgate.core.governance.approval import Verdict
 from taskgate.core.governance.decision import Action
+from taskgate.core.history.row import CallOutcome
 from taskgate.core.redaction.difference import ChangeKind
 from taskgate.core.scoping.scope import ScopeMode
 from taskgate.core.tasks.state import TaskState
@@ -164,6 +165,10 @@ APPROVAL_DETAIL: Final = extended(
     starts_on_approval=flag("whether the call runs as soon as it is approved"),
     starts_on_yes=flag("deprecated name of `starts_on_approval`"),
     polled_ago_s=nullable(number("seconds since its caller last requested the task")),
+    description=text("the tool's description, from its server; may be empty"),
+    risks=texts(
+        "what a call may do, by the tool's hints: `reads_only`, `writes`, `destructive` or `undeclared`, and `open_world`"
+    ),
     grant_minutes=nullable(integer("duration of a grant that the page offers; null if grants are not possible")),
     unaccepted=rows(DEFINITION, "changed definitions of the tool that are not accepted"),
 )
@@ -207,6 +212,11 @@ TASK: Final = record(
     ttl_ms=integer("how long it is kept after its creation, in milliseconds"),
     approval_id=nullable(text("its approval")),
     executed=nullable(one_of(Executed, "whether the tool ran; null before the end")),
+    outcome=nullable(
+        one_of(
+            CallOutcome, "how it ended; `tool_error` if the tool returned a result with `isError`; null before the end"
+        )
+    ),
 )
 OPERATOR_TASK: Final = extended(
     TASK,
@@ -230,6 +240,14 @@ TASK_DETAIL: Final = extended(
         "open questions",
     ),
     timeline=rows(record(at=time("time"), event=text("what happened"), detail=text("details; may be empty"))),
+    phases=rows(
+        record(
+            **{"from": time("begin"), "to": time("end; now if it has not ended")},
+            kind=text("`waiting` (for a person, the caller or a queue) or `working`"),
+            label=text("what it waited for, or where it ran"),
+        ),
+        "phases of the task in order, without gaps",
+    ),
     may_cancel=flag("whether you may cancel it now"),
 )
 TASK_RESULT: Final = extended(

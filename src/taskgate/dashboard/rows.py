@@ -8,6 +8,7 @@ from taskgate.core.governance.approval import Approval, Vote
 from taskgate.core.governance.card import Card
 from taskgate.core.governance.grants import Grant
 from taskgate.core.governance.workflow import Workflow
+from taskgate.core.history.classify import outcome_of_task
 from taskgate.core.redaction.difference import Difference
 from taskgate.core.tasks.projections_stateful import stateful_status, status_message
 from taskgate.core.tasks.task import Task
@@ -96,6 +97,7 @@ def grant_row(grant: Grant) -> dict[str, Any]:
 
 
 def task_row(task: Task) -> dict[str, Any]:
+    outcome = outcome_of_task(task)
     return {
         "id": task.id,
         "state": task.state.value,
@@ -112,6 +114,7 @@ def task_row(task: Task) -> dict[str, Any]:
         "ttl_ms": task.ttl_ms,
         "approval_id": task.approval_id,
         "executed": task.executed.value if task.executed is not None else None,
+        "outcome": outcome.value if outcome is not None else None,
     }
 
 

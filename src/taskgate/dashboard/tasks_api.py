@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping
 from typing import Any, Final
+from urllib.parse import quote
 
 import msgspec
 
@@ -24,9 +25,11 @@ from taskgate.dashboard.records import Records
 from taskgate.dashboard.routes import TEXT, Route, Visit, closed_object, get, post, refusal
 from taskgate.dashboard.rows import status_event, task_row
 from taskgate.dashboard.task_filters import FILTERS, point_in_time, task_states
+from taskgate.dashboard.task_phases import phases
 from taskgate.dashboard.task_timeline import timeline
 from taskgate.dashboard.web import Answer, EventAnswer, RequestProblem, json_answer, limit_of, problem
 from taskgate.gateway.plan import Live, Plan
+from taskgate.gateway.public_address import PublicAddress
 from taskgate.gateway.tasks.engine import TaskEngine
 from taskgate.ports.store_answers import TaskFilter
 from taskgate.ports.upstream import Upstream
@@ -40,12 +43,18 @@ _REASON: Final = closed_object(reason=TEXT)
 
 class TasksApi:
     def __init__(
-        self, tasks: TaskEngine, plan: Live[Plan], upstreams: Live[Mapping[str, Upstream]], records: Records
+        self,
+        tasks: TaskEngine,
+        plan: Live[Plan],
+        upstreams: Live[Mapping[str, Upstream]],
+        records: Records,
+        address: PublicAddress,
     ) -> None:
         self._tasks = tasks
         self._plan = plan
         self._upstreams = upstreams
         self._records = records
+        self._address = address
         self._store = tasks.store
 
     def routes(self) -> tuple[Route, ...]:
@@ -144,6 +153,7 @@ class TasksApi:
             "hidden": hidden,
             "questions": questions,
             "timeline": timeline(task, held, answered, unanswered),
+            "phases": [phase.as_json() for phase in phases(task, held, self._records.now_ms())],
             "may_cancel": not task.state.is_terminal and _may_cancel(visit.who, task),
         }
 
@@ -160,6 +170,11 @@ class TasksApi:
             raise RequestProblem(409, f"This task has already finished with state {task.state.value}.")
         by = f"by {visit.who.id}: {reason}" if reason else f"by {visit.who.id}"
         return operator_row(await self._tasks.methods.cancel_task(task, by))
+
+    def mcp_address(self, scope: str) -> str:
+        """The address at which MCP clients call in a scope."""
+        path = "/mcp" if scope == self._plan.value.default_scope else f"/mcp/{quote(scope, safe='')}"
+        return f"{self._address.base()}{path}"
 
     def server_names(self, visit: Visit) -> list[str]:
         """Names for the filter; only for people who may see the tasks of all callers."""

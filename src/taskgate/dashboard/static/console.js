@@ -34,6 +34,17 @@
     }
   };
 
+  // What expires within a minute is marked; once it has expired it can no longer be approved, as the gateway would refuse it.
+  const SOON_MS = 60000;
+  const updateDeadlines = () => {
+    const now = Date.now();
+    for (const card of document.querySelectorAll("[data-deadline]")) {
+      const left = Date.parse(card.dataset.deadline) - now;
+      card.classList.toggle("soon", left < SOON_MS);
+      for (const control of card.querySelectorAll("[data-until-deadline]")) control.disabled = left <= 0;
+    }
+  };
+
   // Apply differences element by element, so that focus, selection, open details and partly filled forms are kept.
   const keyOf = (node) => (node.nodeType === 1 && node.id ? `#${node.id}` : null);
   const sameElement = (a, b) => a.nodeType === b.nodeType && a.nodeName === b.nodeName && keyOf(a) === keyOf(b);
@@ -127,6 +138,7 @@
       }
     }
     updateTimes(document);
+    updateDeadlines();
     notify(page);
   };
 
@@ -427,6 +439,8 @@
   }
 
   updateTimes(document);
+  updateDeadlines();
+  setInterval(updateDeadlines, 1000);
   setInterval(() => updateTimes(document), 5000);
   notifiedCount = countOf(document);
   if (body.dataset.formToken) {

@@ -1,0 +1,55 @@
+"""The phases of a task, for a timeline drawn to scale: what it waited for, and when its server worked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from taskgate.core.governance.approval import State
+from taskgate.core.tasks.state import TaskState
+from taskgate.core.tasks.task import Task
+from taskgate.core.timestamps import iso
+from taskgate.ports.approval_store import HeldCall
+
+
+class PhaseKind(StrEnum):
+    WAITING = "waiting"
+    """For a person, for its caller, or in a queue."""
+    WORKING = "working"
+    """Sent to the server."""
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    kind: PhaseKind
+    label: str
+    from_ms: int
+    to_ms: int
+
+    def as_json(self) -> dict[str, Any]:
+        return {"kind": self.kind.value, "label": self.label, "from": iso(self.from_ms), "to": iso(self.to_ms)}
+
+
+def phases(task: Task, held: HeldCall | None, now_ms: int) -> list[Phase]:
+    """From acceptance to end, or until now, without gaps. Phases without a length are left out, and none begins before the
+    one before it, also where a clock was set."""
+    end = task.finished_ms if task.finished_ms is not None else now_ms
+    marks: list[tuple[int, PhaseKind, str]] = [(task.created_ms, PhaseKind.WAITING, "queued")]
+    if held is not None:
+        marks.append((held.approval.asked_at_ms, PhaseKind.WAITING, "waiting for approval"))
+        decided = held.approval.decided_at_ms
+        if decided is not None and held.approval.state is not State.OPEN:
+            marks.append((decided, PhaseKind.WAITING, "approved, waiting for the caller"))
+    attempt = task.last_attempt
+    if attempt is not None and task.may_have_been_sent:
+        marks.append((attempt.sent_at_ms, PhaseKind.WORKING, f"running on {attempt.upstream}"))
+    if task.state is TaskState.INPUT_REQUIRED:
+        marks.append((task.updated_ms, PhaseKind.WAITING, "waiting for an answer"))
+    found: list[Phase] = []
+    for place, (start, kind, label) in enumerate(marks):
+        begin = max(start, task.created_ms)
+        until = marks[place + 1][0] if place + 1 < len(marks) else end
+        if until > begin:
+            found.append(Phase(kind, label, begin, until))
+    return found

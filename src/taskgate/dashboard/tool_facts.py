@@ -1,0 +1,37 @@
+"""What a server declares about one of its tools: its description, and what a call of it may do."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from taskgate.core.catalog.entry import CatalogEntry, EntryKind
+from taskgate.gateway.catalog.catalogs import Catalogs
+
+LONGEST_DESCRIPTION: Final = 2_000
+
+
+def tool_entry(catalogs: Catalogs, server: str, tool: str) -> CatalogEntry | None:
+    """The definition of a tool as its server last listed it."""
+    offer = catalogs.offer(server)
+    entries = offer.entries.get(EntryKind.TOOL, ()) if offer is not None else ()
+    return next((entry for entry in entries if entry.name == tool), None)
+
+
+def description_of(entry: CatalogEntry | None) -> str:
+    text = entry.definition.get("description") if entry is not None else None
+    return text[:LONGEST_DESCRIPTION] if type(text) is str else ""
+
+
+def risks_of(entry: CatalogEntry | None) -> list[str]:
+    """What a call may do, by the hints of the tool: `reads_only`, `writes`, `destructive` or `undeclared`; then
+    `open_world` if it reaches systems outside its server. A tool without hints may be destructive, as MCP defines it."""
+    hints: dict[str, Any] = dict(entry.annotations) if entry is not None else {}
+    if hints.get("readOnlyHint") is True:
+        found = ["reads_only"]
+    elif hints.get("destructiveHint") is False:
+        found = ["writes"]
+    elif hints.get("destructiveHint") is True:
+        found = ["destructive"]
+    else:
+        found = ["undeclared"]
+    return [*found, "open_world"] if hints.get("openWorldHint") is True else found

@@ -1,0 +1,162 @@
+"""The page of one task: its timeline to scale, the same call to copy, and a tool error that is not shown as success.
+Cards of the inbox: what the tool is, what it may do, what differs from the last approved call, and when the request expires."""
+
+from __future__ import annotations
+
+import html
+import re
+import shlex
+from typing import Any
+
+from tests.middle.test_console_frame import TASKS, TOKENS
+from tests.middle.test_console_inbox import AGENT, HELD, held
+from tests.middle.test_console_pages import HOSTILE, form_token, known, operator
+from tests.seam import Call, Gateway, Upstream, seam
+
+from taskgate.dashboard.charts.phases import phase_bar
+from taskgate.dashboard.task_phases import Phase, PhaseKind
+
+
+def shop() -> Upstream:
+    made = Upstream("2025")
+
+    @made.tool(
+        "wipe", description=f"Wipe a disk. {HOSTILE}", annotations={"destructiveHint": True, "openWorldHint": True}
+    )
+    async def wipe(call: Call) -> str:
+        await call.sleep(20)
+        return "wiped"
+
+    @made.tool("look", annotations={"readOnlyHint": True})
+    async def look(call: Call) -> str:
+        return "seen"
+
+    @made.tool("fail")
+    async def fail(call: Call) -> dict[str, Any]:
+        await call.sleep(1)
+        return {"content": [{"type": "text", "text": "no such disk"}], "isError": True}
+
+    return made
+
+
+@seam
+async def test_timeline_to_scale_shows_waiting_and_working() -> None:
+    config = {**HELD, "tasks": {"execute_on": "approval"}}
+    async with Gateway(config, {"shop": shop()}) as gate:
+        await held(gate, "wipe", 1, disk="a")
+        await gate.advance(59)
+        (approval,) = (await gate.operator("GET", "/api/v1/approvals")).json()
+        boss = await operator(gate)
+        page = await boss.text("/inbox")
+        values = {"back": "inbox", "digest": approval["arguments_digest"]}
+        await boss.post(f"/approvals/{approval['id']}/approve", values, form_token(page))
+        await gate.advance(40)
+        shown = (await gate.operator("GET", f"/api/v1/tasks/{approval['task_id']}")).json()
+        assert [(phase["kind"], phase["label"]) for phase in shown["phases"]] == [
+            ("waiting", "waiting for approval"),
+            ("working", "running on shop"),
+        ]
+        page = await boss.text(f"/tasks/{approval['task_id']}")
+        waited, worked = re.findall(r'<rect class="t-(?:wait|run)" x="[\d.]+" width="([\d.]+)"', page)
+        assert 2.5 < float(waited) / float(worked) < 3.5, "60 s of waiting beside 20 s of work"
+        assert "waiting 1 min" in page
+        assert "working 20 s" in page
+        for link in (f"/approvals/{approval['id']}", "/servers/shop", "/scopes/default", "/audit?text="):
+            assert f'href="{link}' in page
+
+
+def test_marks_and_phases_stay_inside_the_bar() -> None:
+    phases = [Phase(PhaseKind.WAITING, HOSTILE, 1_000, 2_000), Phase(PhaseKind.WORKING, "run", 2_000, 2_001)]
+    drawn = phase_bar(phases, [(0, HOSTILE), (10**15, "later")])
+    assert "<script>" not in drawn
+    assert "\u202e" not in drawn
+    for x, width in re.findall(r'x="([\d.]+)" width="([\d.]+)"', drawn):
+        assert 0 <= float(x) <= 1000 - 1
+        assert float(x) + float(width) <= 1000.1
+    assert phase_bar([], []) == ""
+
+
+@seam
+async def test_same_call_can_be_copied_unless_an_argument_is_redacted() -> None:
+    config = {**TOKENS, "approval": {"default": {"redact_fields": ["pin"]}}}
+    async with Gateway(config, {"shop": shop()}) as gate:
+        caller = await gate.caller("2025", token=AGENT, capabilities=TASKS)
+        ids = []
+        for arguments in ({"disk": "it's", "deep": [True, None]}, {"pin": "1234"}):
+            reply = await caller.call("shop__wipe", arguments, task={"ttl": 60_000})
+            ids.append(reply.result["task"]["taskId"])
+        boss = await operator(gate)
+        page = html.unescape(await boss.text(f"/tasks/{ids[0]}"))
+        (command,) = re.findall(r'aria-label="taskgate call">([^<]*)</pre>', page)
+        assert shlex.split(command) == [
+            "taskgate",
+            "call",
+            "shop__wipe",
+            '{"disk": "it\'s", "deep": [true, null]}',
+            "--scope",
+            "default",
+        ]
+        (code,) = re.findall(r'aria-label="Python">([^<]*)</pre>', page)
+        compile(code, "copied", "exec")
+        assert "[True, None]" in code
+        assert "Copy this call" not in await boss.text(f"/tasks/{ids[1]}")
+
+
+@seam
+async def test_tool_error_is_not_shown_as_completed() -> None:
+    async with Gateway(TOKENS, {"shop": shop()}) as gate:
+        caller = await gate.caller("2025", token=AGENT, capabilities=TASKS)
+        made = (await caller.call("shop__fail", {}, task={"ttl": 60_000})).result["task"]["taskId"]
+        await gate.advance(5)
+        (row,) = (await gate.operator("GET", "/api/v1/tasks")).json()["tasks"]
+        assert (row["state"], row["outcome"]) == ("completed", "tool_error")
+        boss = await operator(gate)
+        for page in ("/tasks", f"/tasks/{made}"):
+            text = await boss.text(page)
+            assert 'class="state tool_error"' in text
+            assert 'class="state completed"' not in text
+
+
+@seam
+async def test_card_shows_what_the_tool_may_do_and_what_differs() -> None:
+    config = {**HELD, "tasks": {"execute_on": "approval"}}
+    async with Gateway(config, {"shop": shop()}) as gate:
+        boss = await operator(gate)
+        await held(gate, "wipe", 1, disk="a")
+        page = await boss.text("/inbox")
+        assert '<span class="risk destructive">' in page
+        assert '<span class="risk open_world">' in page
+        assert "Wipe a disk." in page
+        assert "<script>alert" not in page
+        assert 'class="diff' not in page, "nothing was approved before"
+        (approval,) = (await gate.operator("GET", "/api/v1/approvals")).json()
+        values = {"back": "inbox", "digest": approval["arguments_digest"]}
+        await boss.post(f"/approvals/{approval['id']}/approve", values, form_token(page))
+        await gate.advance(30)
+        await held(gate, "wipe", 1, disk="b")
+        page = await boss.text("/inbox")
+        (row,) = re.findall(r'<tr class="changed">(.*?)</tr>', page, re.DOTALL)
+        assert "disk" in row
+        assert html.unescape(row).index('"a"') < html.unescape(row).index('"b"')
+        await held(gate, "look", 1)
+        assert '<span class="risk reads_only">' in await boss.text("/inbox")
+        assert "shown_risks" not in await (await known(gate, "agent")).text("/inbox")
+
+
+@seam
+async def test_request_that_expires_soon_is_marked_and_an_expired_one_cannot_be_approved() -> None:
+    config = {**HELD, "approval": {"default": {"timeout": "100s"}}}
+    async with Gateway(config, {"shop": shop()}) as gate:
+        await held(gate, "wipe", 1, disk="a")
+        boss = await operator(gate)
+        page = await boss.text("/inbox")
+        assert 'class="soon"' not in page
+        await gate.advance(50)
+        assert 'class="soon"' in await boss.text("/inbox")
+        (approval,) = (await gate.operator("GET", "/api/v1/approvals")).json()
+        await gate.advance(60)
+        values = {"back": "inbox", "digest": approval["arguments_digest"]}
+        late = await boss.post(f"/approvals/{approval['id']}/approve", values, form_token(page))
+        assert late.status == 409
+        (task,) = (await gate.operator("GET", "/api/v1/tasks")).json()["tasks"]
+        assert (task["state"], task["executed"]) == ("expired", "no")
