@@ -39,7 +39,7 @@ from taskgate.core.tool_class import ToolClass
 from taskgate.store.operations.task_rows import attempt_columns, task_columns
 from taskgate.store.sealing import Sealing
 from taskgate.store.sqlite.connection import migrate as migrate_sqlite
-from taskgate.store.sqlite.last_known import LastKnown, LifeMark
+from taskgate.store.sqlite.last_known import LastKnown, StoreMark
 
 REPEATABLE_PERCENT = int(os.environ.get("REPEATABLE", "50"))
 LAUNCHER = tuple(os.environ.get("LAUNCH", "-m taskgate").split())
@@ -108,7 +108,7 @@ def fill_sqlite(path: Path, count: int) -> None:
         fill(put, [a_task(number, int(time.time() * 1000)) for number in range(count)])
         database.execute("COMMIT")
     # A gateway wrote it, so the mark of its last life is there: without it the store counts as restored from a backup.
-    mark = LastKnown(path, LifeMark(0, FENCE), expected=False)
+    mark = LastKnown(path, StoreMark(0, FENCE), expected=False)
     mark.begin(FENCE)
     mark.close()
 

@@ -169,7 +169,7 @@ async def test_a_store_does_not_open_without_the_key_of_its_rows(
     ids = await everything(store)
     await store.close()
     before = all_bytes(adapter)
-    with pytest.raises(GatewayFault, match=r"`store\.key` does not name\. Nothing was changed"):
+    with pytest.raises(GatewayFault, match=r"`store\.key` does not list\. Nothing was changed"):
         opened(adapter, *keys)
     assert all_bytes(adapter) == before
     again = opened(adapter, OLD)

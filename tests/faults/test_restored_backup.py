@@ -16,7 +16,7 @@ from taskgate.core.governance.approval import State
 from taskgate.core.governance.grants import Grant
 from taskgate.ports.identity_store import CONSOLE_SESSION, IdentityRecord
 from taskgate.store.sqlite import last_known
-from taskgate.store.sqlite.last_known import LastKnown, LifeMark
+from taskgate.store.sqlite.last_known import LastKnown, StoreMark
 from taskgate.store.sqlite.store import open_store
 
 APPROVED = {"governance": {"rules": [{"match": "asked", "action": "approve"}]}}
@@ -167,11 +167,11 @@ def test_the_mark_is_ahead_of_a_database_that_has_less(tmp_path: Path, left: byt
     database = tmp_path / "taskgate.db"
     if left is not None:
         (tmp_path / "taskgate.db.known").write_bytes(left)
-    assert LastKnown(database, LifeMark(7, 3), expected=True).is_ahead is is_ahead
+    assert LastKnown(database, StoreMark(7, 3), expected=True).is_ahead is is_ahead
 
 
 def test_a_new_or_upgraded_store_needs_no_mark(tmp_path: Path) -> None:
-    assert not LastKnown(tmp_path / "taskgate.db", LifeMark(7, 3), expected=False).is_ahead
+    assert not LastKnown(tmp_path / "taskgate.db", StoreMark(7, 3), expected=False).is_ahead
 
 
 async def test_the_mark_of_a_life_is_synced_with_its_folder_before_the_store_is_used(

@@ -33,14 +33,14 @@ from taskgate.identity.token_settings import StoredLogin
 from taskgate.inbound.gateway_secrets import PASSPHRASE_FILE, passphrase_fits, set_passphrase
 from taskgate.ports.credentials import LoginNeeded
 from taskgate.store.postgres.account_rows import PostgresAccountRows
-from taskgate.store.postgres.connection import migrate_at
+from taskgate.store.postgres.inspection import migrate_url
 from taskgate.store.postgres.shared_secrets import find_secret, share_secrets
 from taskgate.store.sealing import Sealing
 
 
 def test_two_gateways_share_accounts_and_only_one_renews_at_a_time() -> None:
     url = fresh_url()
-    migrate_at(url)
+    migrate_url(url)
     one, other = PostgresAccountRows(url), PostgresAccountRows(url)
     one.put("notes\x1fann", b"\x00\xff")
     one.put("notes\x1fbob", b"2")
@@ -58,7 +58,7 @@ def test_two_gateways_share_accounts_and_only_one_renews_at_a_time() -> None:
 def test_what_ends_is_ended_by_the_databases_clock_and_not_by_a_gateways(monkeypatch: pytest.MonkeyPatch) -> None:
     """A gateway whose clock is hours ahead would throw away every login that is under way elsewhere."""
     url, real = fresh_url(), clock.wall
-    migrate_at(url)
+    migrate_url(url)
     rows = PostgresAccountRows(url)
     rows.put("note", b"1", real() + 600)
     monkeypatch.setattr(clock, "wall", lambda: real() + 5 * 3600)
@@ -80,7 +80,7 @@ class _DisconnectedMeanwhile(KeptLogins):
 @pytest.mark.parametrize("in_file", [True, False])
 async def test_an_account_that_is_disconnected_while_it_is_renewed_stays_away(tmp_path: Path, in_file: bool) -> None:
     url = fresh_url()
-    migrate_at(url)
+    migrate_url(url)
     rows = FileRows(tmp_path / "logins") if in_file else PostgresAccountRows(url)
     async with an_issuer(free_port()) as issuer, httpx2.AsyncClient(trust_env=False) as client:
         tokens, kept = TokenIssuer(issuer, life_s=3600), _DisconnectedMeanwhile(rows, b"k" * 32)
@@ -106,7 +106,7 @@ async def test_an_account_that_is_disconnected_while_it_is_renewed_stays_away(tm
 async def test_fifty_callers_at_two_gateways_with_an_ended_token_cause_one_refresh() -> None:
     """Each gateway has its own connection to the database and its own memory; they share nothing but the rows."""
     url = fresh_url()
-    migrate_at(url)
+    migrate_url(url)
     async with an_issuer(free_port()) as issuer, httpx2.AsyncClient(trust_env=False) as client:
         tokens = TokenIssuer(issuer, life_s=3600)
         settings = StoredLogin("notes", "http://127.0.0.1:1/mcp", issuer.url, "gate")
@@ -192,7 +192,7 @@ async def two_programs_with_one_login(
     login = {"type": "authorization_code", "issuer": issuer.url, "client_id": "gate"}
     config: dict[str, Any] = {"store": {"url": url}}
     config["servers"] = {"notes": {"url": f"http://127.0.0.1:{port}/mcp", "auth": login}}
-    migrate_at(url)
+    migrate_url(url)
     secret = share_secrets(url, {"gateway_secret": b"s" * 32}, Sealing(()))["gateway_secret"]
     kept = KeptLogins(PostgresAccountRows(url), secret)
     kept.keep("notes", Login(issuer.url, "gate", "first", "refresh-0"))

@@ -14,9 +14,10 @@ from tests.harness.postgres import fresh_url
 from taskgate.assembly.audit_keeper import AuditKeeper
 from taskgate.cli.root import build_app
 from taskgate.core.audit.chain import AuditEntry
+from taskgate.store.audit_anchor import AuditAnchor, anchor_path, audit_key
 from taskgate.store.postgres.shared_secrets import share_secrets
 from taskgate.store.postgres.store import PostgresStore, open_store
-from taskgate.store.sealing import AuditAnchor, Sealing, anchor_path, audit_key
+from taskgate.store.sealing import Sealing
 
 SECRET = b"s" * 32
 Started = tuple[PostgresStore, AuditKeeper]

@@ -31,8 +31,8 @@ from taskgate.assembly import shared_store
 from taskgate.core.errors import Executed, GatewayFault
 from taskgate.gateway import shared_caches
 from taskgate.ports.store_answers import Change
-from taskgate.store.postgres.connection import Found, check
 from taskgate.store.postgres.engine import PostgresEngine
+from taskgate.store.postgres.inspection import DatabaseState, check
 from taskgate.store.postgres.presence import Presence
 from taskgate.store.postgres.store import open_store
 
@@ -382,8 +382,8 @@ def test_a_wrong_password_is_said_without_repeating_it(server: OwnServer) -> Non
 
 def test_a_server_that_is_too_old_is_refused_with_the_version() -> None:
     with pytest.raises(GatewayFault, match="PostgreSQL 13 is too old; 14 or newer is needed"):
-        check(Found(130_011, 0, 1, "on", is_read_only=False))
-    check(Found(140_000, 0, 1, "on", is_read_only=False))
+        check(DatabaseState(130_011, 0, 1, "on", is_read_only=False))
+    check(DatabaseState(140_000, 0, 1, "on", is_read_only=False))
 
 
 async def test_a_connection_that_would_acknowledge_too_early_is_not_written_to(server: OwnServer) -> None:

@@ -17,7 +17,7 @@ from taskgate.core.tasks.transition import ContactLost, ErrorReceived, ResultRec
 from taskgate.gateway.list_hints import ListHints
 from taskgate.gateway.other_gateways import follow_topic
 from taskgate.ports.topics import LISTS, MISSED, TASKS
-from taskgate.store.postgres.presence import MAX_NAMES, Wakeups
+from taskgate.store.postgres.wakeups import MAX_NAMES, Wakeups
 from taskgate.upstreams.backoff import FIRST_S, LONGEST_S
 
 APPROVING = {"governance": {"rules": [{"match": "*", "action": "approve"}]}}
@@ -162,7 +162,7 @@ async def test_what_other_gateways_did_is_looked_at_while_their_hints_keep_comin
 
     looking = asyncio.create_task(follow_topic(wakeups, "tasks", act))
     for number in range(40):
-        wakeups.heard("tasks", [f"t{number}"])
+        wakeups.announce("tasks", [f"t{number}"])
         await asyncio.sleep(0.5)
     looking.cancel()
     assert [names for names in seen if names is not None] == [frozenset({f"t{number}"}) for number in range(40)]
@@ -177,12 +177,12 @@ async def test_what_other_gateways_did_is_looked_at_while_a_hint_is_always_waiti
     async def act(names: frozenset[str] | None) -> None:
         if names is None:
             looks.append(clock.monotonic())
-        wakeups.heard("tasks", ["next"])
+        wakeups.announce("tasks", ["next"])
         await asyncio.sleep(0.1)
 
     began = clock.monotonic()
     looking = asyncio.create_task(follow_topic(wakeups, "tasks", act))
-    wakeups.heard("tasks", ["first"])
+    wakeups.announce("tasks", ["first"])
     await asyncio.sleep(20)
     looking.cancel()
     assert len(looks) >= 5
@@ -257,15 +257,15 @@ async def test_that_something_was_missed_is_told_apart_from_the_usual_look_at_ev
 
     loops = [looking(topic) for topic in (LISTS, TASKS, MISSED)]
     await asyncio.sleep(0.1)
-    wakeups.heard("", [])
+    wakeups.announce("", [])
     await asyncio.sleep(0.1)
     assert seen == {LISTS: [None], TASKS: [None]}, "the first connection: nobody had been listening before"
-    wakeups.heard("", [])
-    wakeups.heard(MISSED, [])
+    wakeups.announce("", [])
+    wakeups.announce(MISSED, [])
     await asyncio.sleep(0.1)
     assert seen == {LISTS: [None, None], TASKS: [None, None], MISSED: [frozenset()]}
     for topic in (LISTS, TASKS):
-        wakeups.heard(topic, [f"n{number}" for number in range(MAX_NAMES + 1)])
+        wakeups.announce(topic, [f"n{number}" for number in range(MAX_NAMES + 1)])
         await asyncio.sleep(0.1)
     assert seen == {LISTS: [None] * 3, TASKS: [None] * 3, MISSED: [frozenset()] * 3}
     for loop in loops:

@@ -312,7 +312,7 @@ _PLACE = re.compile(r"%\((\w+)\)[bs]")
 
 class PostgresPlans:
     def __init__(self, connection: Any, names: Names) -> None:
-        from taskgate.store.postgres.connection import SQL
+        from taskgate.store.postgres.statements import SQL
 
         self.statements: Mapping[str, bytes] = SQL
         self._connection = connection

@@ -13,7 +13,7 @@ import pytest
 from taskgate.assembly import audit_keeper
 from taskgate.assembly.audit_keeper import AuditKeeper
 from taskgate.core.audit.chain import AuditEntry, Row
-from taskgate.store.sealing import AuditAnchor, Marks, anchor_path, audit_key
+from taskgate.store.audit_anchor import AuditAnchor, Marks, anchor_path, audit_key
 from taskgate.store.sqlite.store import SqliteStore, open_store
 
 DEADLINE_S = 60

@@ -27,7 +27,7 @@ from taskgate.store.sqlite import store as sqlite_store
 
 pytest.importorskip("psycopg", reason="PostgreSQL tests need `psycopg`: pip install 'taskgate[postgres]'")
 
-from taskgate.store.postgres.copy import AS_THEY_ARE, copy_store
+from taskgate.store.postgres.copy import COPIED_UNCHANGED, copy_store
 from taskgate.store.postgres.store import open_store
 
 LONG = b'"' + b"y" * (5 << 19) + b'"'
@@ -68,7 +68,7 @@ async def test_everything_is_copied_and_what_was_open_is_taken_over(tmp_path: Pa
 
 
 COPIED = (
-    *AS_THEY_ARE,
+    *COPIED_UNCHANGED,
     "tasks",
     "approvals",
     "open_counts",

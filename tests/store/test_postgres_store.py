@@ -25,8 +25,10 @@ from taskgate.store.sqlite.statements import SQL as SQLITE
 psycopg = pytest.importorskip("psycopg", reason="PostgreSQL tests need `psycopg`: pip install 'taskgate[postgres]'")
 
 from taskgate.store.postgres.committer import Committer  # noqa: E402
-from taskgate.store.postgres.connection import SQL, connect, look, migrate, migrations  # noqa: E402
+from taskgate.store.postgres.connection import connect  # noqa: E402
 from taskgate.store.postgres.engine import PostgresEngine  # noqa: E402
+from taskgate.store.postgres.inspection import inspect, migrate  # noqa: E402
+from taskgate.store.postgres.statements import SQL, migrations  # noqa: E402
 from taskgate.store.postgres.store import PostgresStore, open_store  # noqa: E402
 from taskgate.store.postgres.transaction import _TOGETHER  # noqa: E402
 
@@ -117,7 +119,7 @@ def test_a_schema_that_is_too_new_is_left_alone(url: str) -> None:
 def test_several_that_start_together_migrate_once(url: str) -> None:
     with connect(url) as one, connect(url) as two:
         assert migrate(one) == migrate(two) == len(migrations())
-        assert look(two, url).schema == len(migrations())
+        assert inspect(two, url).schema == len(migrations())
 
 
 async def test_a_task_of_the_version_before_is_found_by_scope_and_tool(store: PostgresStore, url: str) -> None:

@@ -87,7 +87,7 @@ def _new_file(path: Path) -> sqlite3.Connection:
 def _postgres(amounts: Amounts) -> Iterator[PostgresPlans]:
     url = fresh_url()
     from taskgate.store.postgres.connection import connect
-    from taskgate.store.postgres.connection import migrate as migrate_postgres
+    from taskgate.store.postgres.inspection import migrate as migrate_postgres
 
     with connect(url, "taskgate tests", statement_ms=600_000) as connection:
         migrate_postgres(connection)

@@ -19,8 +19,8 @@ from taskgate.core.audit.chain import AuditEntry
 from taskgate.core.tasks.deadlines import SHOWN_AS_EXPIRED_MS
 from taskgate.gateway.retention import Retention
 from taskgate.ports.store import Store
+from taskgate.store.audit_anchor import AuditAnchor, anchor_path, audit_key
 from taskgate.store.operations.upkeep import ROWS_PER_PORTION, TASKS_PER_PORTION
-from taskgate.store.sealing import AuditAnchor, anchor_path, audit_key
 from taskgate.store.sqlite.connection import migrate
 from taskgate.store.sqlite.store import open_store
 
@@ -59,7 +59,7 @@ def _sqlite(folder: Path, clock: Clock) -> Store:
 
 def _postgres(url: str, clock: Clock) -> Any:
     from taskgate.store.postgres.connection import connect
-    from taskgate.store.postgres.connection import migrate as migrate_postgres
+    from taskgate.store.postgres.inspection import migrate as migrate_postgres
     from taskgate.store.postgres.store import open_store as open_postgres
 
     with connect(url, "taskgate tests", statement_ms=600_000) as connection:

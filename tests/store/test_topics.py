@@ -8,14 +8,14 @@ from taskgate.ports.topics import CACHED, TASKS, TOPICS
 
 pytest.importorskip("psycopg", reason="PostgreSQL tests need `psycopg`: pip install 'taskgate[postgres]'")
 
-from taskgate.store.postgres.presence import Wakeups
+from taskgate.store.postgres.wakeups import Wakeups
 
 
 async def test_announcement_under_an_unknown_topic_is_dropped() -> None:
     wakeups = Wakeups()
     assert await wakeups.wait(TASKS, 0) is None
-    wakeups.heard("of a newer version", ["one"])
-    wakeups.heard(TASKS, ["task"])
+    wakeups.announce("of a newer version", ["one"])
+    wakeups.announce(TASKS, ["task"])
 
     assert await wakeups.wait(TASKS, 30) == {"task"}
     assert wakeups._told == {}

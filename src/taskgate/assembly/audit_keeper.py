@@ -18,7 +18,7 @@ from taskgate import clock
 from taskgate.config.load import LoadedConfig
 from taskgate.core.audit.chain import Row, export_line
 from taskgate.ports.audit_log import AuditLog, AuditTime
-from taskgate.store.sealing import AuditAnchor, BadAnchor, Mark, Marks, anchor_path, audit_key
+from taskgate.store.audit_anchor import AuditAnchor, InvalidAnchor, Mark, Marks, anchor_path, audit_key
 from taskgate.telemetry.logs import log
 
 T = TypeVar("T")
@@ -62,7 +62,7 @@ class AuditKeeper:
         try:
             known = await asyncio.to_thread(self._anchor.read)
             problem = None if known is None else await self._problem(known)
-        except BadAnchor as error:
+        except InvalidAnchor as error:
             known, problem = None, f"the anchor could not be believed: {error}"
         marks = known or Marks(began=msgspec.structs.replace(here, kind="began"))
         if problem is not None:

@@ -28,7 +28,8 @@ from taskgate.inbound.http.internal_listener import InternalSocket, bind_interna
 from taskgate.ports.credentials import AccountRows
 from taskgate.ports.replicas import Replica
 from taskgate.ports.store import Store
-from taskgate.store.sealing import AuditAnchor, Sealing, audit_key
+from taskgate.store.audit_anchor import AuditAnchor, audit_key
+from taskgate.store.sealing import Sealing
 from taskgate.telemetry.logs import log
 
 if TYPE_CHECKING:
@@ -177,16 +178,17 @@ def shared_account_rows(url: str) -> AccountRows:
 def check_shared(url: str) -> str:
     """What was found, in a sentence. Raises GatewayFault if a gateway could not start on it; changes nothing."""
     _driver()
-    from taskgate.store.postgres import connection as database
+    from taskgate.store.postgres import inspection as database
+    from taskgate.store.postgres.connection import shown_url
 
-    found = database.look_at(url)
+    found = database.inspect_url(url)
     database.check(found)
     database.check_rights(found)
     schema = f"schema {found.schema} of {found.known_schema}"
     if found.schema < found.known_schema:
         schema += " (a start or `taskgate store migrate` brings it up to date)"
     return (
-        f"{database.shown_url(url)}, PostgreSQL {found.server_version // 10_000}, {schema}, "
+        f"{shown_url(url)}, PostgreSQL {found.server_version // 10_000}, {schema}, "
         f"synchronous_commit {found.synchronous_commit}, {_standbys(found.synchronous_standbys)}"
     )
 
@@ -200,10 +202,10 @@ def _standbys(named: str) -> str:
 def gateways_on(url: str) -> tuple[int, tuple[Replica, ...]]:
     """The database's time, and the gateways on it whose lease has not run out. Raises GatewayFault."""
     _driver()
-    from taskgate.store.postgres.connection import look_around
+    from taskgate.store.postgres.inspection import seen_replicas
     from taskgate.store.postgres.presence import LEASE_MS
 
-    now, rows = look_around(url)
+    now, rows = seen_replicas(url)
     seen = [Replica(*row) for row in rows]
     return now, tuple(replica for replica in seen if replica.seen_ms >= now - LEASE_MS)
 
@@ -218,18 +220,18 @@ def check_configured(loaded: LoadedConfig) -> None:
 
 def missing_migrations(url: str) -> int:
     _driver()
-    from taskgate.store.postgres import connection as database
+    from taskgate.store.postgres import inspection as database
 
-    found = database.look_at(url)
+    found = database.inspect_url(url)
     database.check(found)
     return found.known_schema - found.schema
 
 
 def migrate_shared(url: str) -> None:
     _driver()
-    from taskgate.store.postgres import connection as database
+    from taskgate.store.postgres import inspection as database
 
-    database.migrate_at(url)
+    database.migrate_url(url)
 
 
 def copy_to_shared(source: Path, url: str, said: Callable[[str, int], None]) -> None:

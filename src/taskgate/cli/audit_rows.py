@@ -17,7 +17,7 @@ from taskgate.cli.exit_codes import ExitCode
 if TYPE_CHECKING:
     from taskgate.core.audit.chain import Head as NoteOfRow
     from taskgate.core.audit.chain import Row
-    from taskgate.store.sealing import Marks
+    from taskgate.store.audit_anchor import Marks
 
 
 _PAGE = 2_000
@@ -73,7 +73,7 @@ def anchored(config: str | None) -> Marks:
     """Return the contents of the anchor file. Raises ValueError if it is missing or not signed by this installation."""
     from taskgate.assembly.stores import store_path
     from taskgate.inbound.gateway_secrets import gateway_secret
-    from taskgate.store.sealing import AuditAnchor, BadAnchor, Marks, anchor_path, audit_key
+    from taskgate.store.audit_anchor import AuditAnchor, InvalidAnchor, Marks, anchor_path, audit_key
 
     loaded = loaded_or_exit(config)
     path = store_path(loaded)
@@ -82,7 +82,7 @@ def anchored(config: str | None) -> Marks:
     anchor = anchor_path(path)
     try:
         marks = AuditAnchor(anchor, audit_key(gateway_secret(loaded.state_dir))).read()
-    except BadAnchor as error:
+    except InvalidAnchor as error:
         raise ValueError(f"the anchor {anchor} is not valid: {error}") from None
     if marks is None:
         raise ValueError(f"its anchor {anchor} is missing, so a truncated or rewritten log would not be detected")

@@ -16,7 +16,7 @@ from taskgate.cli.target import Json
 
 if TYPE_CHECKING:
     from taskgate.core.audit.chain import Row
-    from taskgate.store.sealing import Marks
+    from taskgate.store.audit_anchor import Marks
 
 
 ExportFile = Annotated[

@@ -13,7 +13,8 @@ import psycopg
 
 from taskgate import clock
 from taskgate.ports.topics import TOKENS
-from taskgate.store.postgres.connection import SQL, Connection, connect, reason, refused, shown_url
+from taskgate.store.postgres.connection import Connection, connect, reason, refused, shown_url
+from taskgate.store.postgres.statements import SQL
 
 
 class PostgresAccountRows:

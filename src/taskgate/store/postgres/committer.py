@@ -13,8 +13,10 @@ import psycopg
 from taskgate.ports.topics import CACHED
 from taskgate.store.batch_writer import Batch
 from taskgate.store.postgres.arrays import bigint_array, text_array
-from taskgate.store.postgres.connection import NOT_SURE, SQL, Connection, connect
+from taskgate.store.postgres.connection import Connection, connect
+from taskgate.store.postgres.inspection import UNSAFE_COMMIT
 from taskgate.store.postgres.presence import CHANNEL, LEASE_MS, Presence
+from taskgate.store.postgres.statements import SQL
 from taskgate.store.postgres.transaction import PostgresTransaction, waited
 from taskgate.store.sealing import Sealing
 from taskgate.store.transaction import KeptEvents, Locks, Transaction
@@ -75,7 +77,7 @@ class Committer:
         if self._connection is None:
             connection = connect(self._url, "taskgate writer")
             found = connection.execute("SELECT current_setting('synchronous_commit')").fetchone()
-            if found is not None and found[0] in NOT_SURE:
+            if found is not None and found[0] in UNSAFE_COMMIT:
                 # After a failover this may be another server than the one that was checked when the store was opened.
                 connection.close()
                 raise psycopg.OperationalError(

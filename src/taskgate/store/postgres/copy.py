@@ -1,10 +1,10 @@
-"""Copies a SQLite store into an empty PostgreSQL store or back, all of it or nothing. Neither may be in use; the source is not
+"""Copies a SQLite store into an empty PostgreSQL store or back, in one transaction. Neither may be in use; the source is not
 changed.
 
-What was open stays open: its owner is gone, so the first gateway that starts takes it over, as after a restart. Audit chains of
-several gateways become one on the way back: every entry is kept, in the order of time, after an entry that names the ends of the
-chains as they were. What only several gateways need (sessions, open questions, leases) stays behind, and so do accounts at servers,
-which are not kept in the store file.
+Open tasks stay open: their owner has ended, so the first gateway that starts takes them over, as after a restart. On the way back,
+the audit chains of several gateways become one: all entries in the order of time, after an entry that names the ends of the former
+chains. Records that only several gateways need (sessions, open questions, leases) are not copied, nor are accounts at servers,
+which are not in the store file.
 """
 
 from __future__ import annotations
@@ -28,27 +28,19 @@ from taskgate.core.digest import digest_of_bytes
 from taskgate.core.errors import GatewayFault
 from taskgate.store.operations.audit import audit_content, audit_from
 from taskgate.store.operations.restored import RESTORED
-from taskgate.store.postgres.connection import (
-    SQL,
-    Connection,
-    check,
-    connect,
-    look,
-    migrate,
-    reason,
-    refused,
-    shown_url,
-)
+from taskgate.store.postgres.connection import Connection, connect, reason, refused, shown_url
+from taskgate.store.postgres.inspection import check, inspect, migrate
 from taskgate.store.postgres.presence import LEASE_MS
 from taskgate.store.postgres.result_chunks import CHUNK
+from taskgate.store.postgres.statements import SQL
 from taskgate.store.sqlite.connection import migrate as migrate_sqlite
 from taskgate.store.sqlite.file_lock import FileLock
-from taskgate.store.sqlite.last_known import FIRST_SCHEMA_WITH_MARK, LastKnown, LifeMark
+from taskgate.store.sqlite.last_known import FIRST_SCHEMA_WITH_MARK, LastKnown, StoreMark
 from taskgate.store.sqlite.result_files import SpillFiles
 
 CHAIN: Final = "sqlite"
-"""The name of the audit chain that is copied; it ends here, and each gateway begins its own."""
-AS_THEY_ARE: Final = (
+"""The name of the copied audit chain. It ends with the copy; each gateway begins its own."""
+COPIED_UNCHANGED: Final = (
     "task_calls",
     "attempts",
     "questions",
@@ -67,8 +59,8 @@ AS_THEY_ARE: Final = (
 )
 
 
-def copy_store(source: Path, url: str, said: Callable[[str, int], None]) -> None:
-    """`said` is told of each table with its rows. Raises GatewayFault."""
+def copy_store(source: Path, url: str, report: Callable[[str, int], None]) -> None:
+    """Copy a SQLite file into a database. `report` is called with each table and its number of rows. Raises GatewayFault."""
     if not source.is_file():
         raise GatewayFault("store_unavailable", f"There is no store at {source}.")
     lock = FileLock(source)
@@ -78,10 +70,10 @@ def copy_store(source: Path, url: str, said: Callable[[str, int], None]) -> None
         migrate_sqlite(reading)
         known = LastKnown(source, _mark_of(reading), expected=schema >= FIRST_SCHEMA_WITH_MARK)
         with connect(url, "taskgate copy", statement_ms=600_000) as writing:
-            check(look(writing, url))
+            check(inspect(writing, url))
             migrate(writing)
             with writing.transaction():
-                _copy_all(reading, SpillFiles(source), writing, said)
+                _copy_all(reading, SpillFiles(source), writing, report)
                 if known.is_ahead:
                     writing.execute(SQL["keep"], {"name": RESTORED, "value": b""})
     except psycopg.Error as error:
@@ -94,20 +86,20 @@ def copy_store(source: Path, url: str, said: Callable[[str, int], None]) -> None
 
 
 def _copy_all(
-    reading: sqlite3.Connection, files: SpillFiles, writing: Connection, said: Callable[[str, int], None]
+    reading: sqlite3.Connection, files: SpillFiles, writing: Connection, report: Callable[[str, int], None]
 ) -> None:
     writing.execute("LOCK TABLE tasks IN EXCLUSIVE MODE")
     row = writing.execute("SELECT (SELECT count(*) FROM tasks) + (SELECT count(*) FROM audit)").fetchone()
     if row is None or row[0]:
-        raise refused("it holds tasks or audit rows already; copy into an empty database.")
-    said("owners", _put(writing, "owners", _owners(reading)))
-    said("tasks", _put(writing, "tasks", _rows(reading, "tasks")))
-    said("approvals", _put(writing, "approvals", _approvals(reading)))
-    for table in AS_THEY_ARE:
-        said(table, _put(writing, table, _rows(reading, table)))
-    said("task_outcomes", _put(writing, "task_outcomes", _rows(reading, "task_outcomes")))
-    said("result_chunks", _put(writing, "result_chunks", _chunks(reading, files)))
-    said("audit", _put(writing, "audit", ({**row, "chain": CHAIN} for row in _rows(reading, "audit"))))
+        raise refused("it already contains tasks or audit rows; copy into an empty database.")
+    report("owners", _put(writing, "owners", _owners(reading)))
+    report("tasks", _put(writing, "tasks", _rows(reading, "tasks")))
+    report("approvals", _put(writing, "approvals", _approvals(reading)))
+    for table in COPIED_UNCHANGED:
+        report(table, _put(writing, table, _rows(reading, table)))
+    report("task_outcomes", _put(writing, "task_outcomes", _rows(reading, "task_outcomes")))
+    report("result_chunks", _put(writing, "result_chunks", _chunks(reading, files)))
+    report("audit", _put(writing, "audit", ({**row, "chain": CHAIN} for row in _rows(reading, "audit"))))
     writing.execute(
         "SELECT setval(pg_get_serial_sequence('recorded_calls', 'number'),"
         " (SELECT greatest(max(number), 1) FROM recorded_calls))"
@@ -128,13 +120,13 @@ def _owners(reading: sqlite3.Connection) -> Iterator[dict[str, Any]]:
 
 
 def _approvals(reading: sqlite3.Connection) -> Iterator[dict[str, Any]]:
-    """Rows here also have a column for what SQLite keeps inside the document."""
+    """Yield the rows with a column for the principal, which SQLite has only inside the document."""
     for row in _rows(reading, "approvals"):
         yield {**row, "principal": json.loads(row["doc"]).get("binding", {}).get("principal", "")}
 
 
 def _chunks(reading: sqlite3.Connection, files: SpillFiles) -> Iterator[dict[str, Any]]:
-    """Long results, which SQLite keeps as files beside the database."""
+    """Yield the pieces of long results, which SQLite stores in files beside the database."""
     for (name,) in reading.execute("SELECT spill FROM task_outcomes WHERE spill IS NOT NULL"):
         body = files.read(name)
         for number, start in enumerate(range(0, len(body), CHUNK)):
@@ -155,26 +147,26 @@ def _put(writing: Connection, table: str, rows: Iterator[dict[str, Any]]) -> int
     return count
 
 
-def copy_back(url: str, target: Path, said: Callable[[str, int], None]) -> None:
-    """The way back: a PostgreSQL store into a new SQLite file. Raises GatewayFault, and then there is no file."""
+def copy_back(url: str, target: Path, report: Callable[[str, int], None]) -> None:
+    """Copy a database into a new SQLite file. If it raises GatewayFault, no file is left behind."""
     if target.exists():
-        raise GatewayFault("store_unavailable", f"There is something at {target} already; name a new file.")
+        raise GatewayFault("store_unavailable", f"{target} exists already; use a new file name.")
     target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     made = Path(temporary_name(target))
     files = SpillFiles(target)
     written: list[str] = []
     try:
         with connect(url, "taskgate copy", statement_ms=600_000) as reading, closing(_new_file(made)) as writing:
-            check(look(reading, url))
+            check(inspect(reading, url))
             with reading.transaction(), writing:
                 reading.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
                 _refuse_used(reading)
-                _copy_all_back(reading, writing, files, written, said)
+                _copy_all_back(reading, writing, files, written, report)
             writing.execute("PRAGMA wal_checkpoint(TRUNCATE)")
             mark = _mark_of(writing)
-        os.link(made, target)  # fails if another process has made it meanwhile
+        os.link(made, target)  # fails if another process has created it meanwhile
         made.unlink()
-        # Without it the first start would take the new file for one that was restored from a backup.
+        # Without this file the first start would treat the new store as restored from a backup.
         known = LastKnown(target, mark, expected=False)
         known.begin(mark.fence)
         known.close()
@@ -188,11 +180,11 @@ def copy_back(url: str, target: Path, said: Callable[[str, int], None]) -> None:
         raise GatewayFault("store_unavailable", f"{shown_url(url)} cannot be copied to {target}: {why}.") from error
 
 
-def _mark_of(connection: sqlite3.Connection) -> LifeMark:
-    """How far a SQLite store has come."""
+def _mark_of(connection: sqlite3.Connection) -> StoreMark:
+    """Return the last audit number and fence of a SQLite store."""
     number = connection.execute("SELECT coalesce(max(number), 0) FROM audit").fetchone()[0]
     fence = connection.execute("SELECT coalesce(max(fence), 0) FROM owners").fetchone()[0]
-    return LifeMark(number, fence)
+    return StoreMark(number, fence)
 
 
 def _new_file(path: Path) -> sqlite3.Connection:
@@ -207,7 +199,7 @@ def _refuse_used(reading: Connection) -> None:
         "SELECT count(*) FROM replicas WHERE seen_ms >= extract(epoch FROM clock_timestamp()) * 1000 - %s", [LEASE_MS]
     ).fetchone()
     if alive is not None and alive[0]:
-        raise refused("gateways work on it. Stop them, and copy then.")
+        raise refused("gateways are using it. Stop them before copying.")
 
 
 def _copy_all_back(
@@ -215,7 +207,7 @@ def _copy_all_back(
     writing: sqlite3.Connection,
     files: SpillFiles,
     written: list[str],
-    said: Callable[[str, int], None],
+    report: Callable[[str, int], None],
 ) -> None:
     def put(table: str, rows: Iterator[dict[str, Any]]) -> None:
         known = [column[1] for column in writing.execute(f"PRAGMA table_info({table})")]
@@ -225,10 +217,10 @@ def _copy_all_back(
             values = [row.get(name) for name in known]
             writing.execute(f"INSERT INTO {table} ({names}) VALUES ({', '.join('?' * len(known))})", values)
             count += 1
-        said(table, count)
+        report(table, count)
 
     put("owners", ({**row, "seen_ms": row["started_ms"], "retired": 0} for row in _shared_rows(reading, "owners")))
-    for table in ("tasks", "approvals", *AS_THEY_ARE):
+    for table in ("tasks", "approvals", *COPIED_UNCHANGED):
         put(table, _shared_rows(reading, table))
     put("task_outcomes", _outcomes(reading, files, written))
     put("audit", _one_chain(reading))
@@ -243,7 +235,7 @@ def _shared_rows(reading: Connection, table: str) -> Iterator[dict[str, Any]]:
 
 
 def _outcomes(reading: Connection, files: SpillFiles, written: list[str]) -> Iterator[dict[str, Any]]:
-    """Long results become files beside the database again."""
+    """Yield outcomes whose long results have been written to files beside the database."""
     for row in _shared_rows(reading, "task_outcomes"):
         if row["spill"] is not None:
             query = "SELECT bytes FROM result_chunks WHERE name = %s ORDER BY number"
@@ -255,7 +247,7 @@ def _outcomes(reading: Connection, files: SpillFiles, written: list[str]) -> Ite
 
 
 def _one_chain(reading: Connection) -> Iterator[dict[str, Any]]:
-    """All entries in the order of time; each chain's own order is kept, whatever the clocks said."""
+    """Yield all entries in the order of time. The order within each chain is preserved even if a clock went backwards."""
     names = [name for (name,) in reading.execute("SELECT DISTINCT chain FROM audit ORDER BY chain").fetchall()]
     chains = {name: _rows_of_chain(reading, name) for name in names}
     heads = [Head(name, rows[-1].number, rows[-1].hash) for name, rows in chains.items() if rows]

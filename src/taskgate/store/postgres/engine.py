@@ -11,9 +11,10 @@ from taskgate.store.batch_writer import DeferredWrite, Operation, Revert
 from taskgate.store.operations.reader import Reader
 from taskgate.store.operations.restored import RestoreState
 from taskgate.store.postgres.committer import Committer
-from taskgate.store.postgres.presence import Presence, Wakeups
+from taskgate.store.postgres.presence import Presence
 from taskgate.store.postgres.readers import Readers
 from taskgate.store.postgres.result_chunks import ResultChunks
+from taskgate.store.postgres.wakeups import Wakeups
 from taskgate.store.postgres.writer import Writer
 from taskgate.store.sealing import Sealing
 from taskgate.store.transaction import KeptEvents, Locks

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from taskgate.store.postgres.connection import SQL
 from taskgate.store.postgres.engine import PostgresEngine
+from taskgate.store.postgres.statements import SQL
 from taskgate.store.views.base import StoreView
 
 

@@ -12,7 +12,8 @@ import psycopg
 
 from taskgate.core.errors import GatewayFault
 from taskgate.store.operations.reader import Reader
-from taskgate.store.postgres.connection import SQL, Connection, connect, reason
+from taskgate.store.postgres.connection import Connection, connect, reason
+from taskgate.store.postgres.statements import SQL
 from taskgate.store.sealing import Sealing
 from taskgate.store.transaction import KeptEvents
 

@@ -6,8 +6,9 @@ import secrets
 from collections.abc import Callable
 from typing import Final
 
-from taskgate.store.postgres.connection import SQL, Connection
+from taskgate.store.postgres.connection import Connection
 from taskgate.store.postgres.readers import Readers
+from taskgate.store.postgres.statements import SQL
 
 CHUNK: Final = 1 << 20
 _ORPHAN_AGE_MS: Final = 600_000

@@ -10,7 +10,9 @@ from collections.abc import Callable, Mapping
 
 import psycopg
 
-from taskgate.store.postgres.connection import SQL, connect, migrate, reason, refused, shown_url
+from taskgate.store.postgres.connection import connect, reason, refused, shown_url
+from taskgate.store.postgres.inspection import migrate
+from taskgate.store.postgres.statements import SQL
 from taskgate.store.sealing import Sealing
 
 

@@ -15,25 +15,17 @@ from taskgate.ports.topics import SeenRevisions
 from taskgate.store.operations.restored import RESTORED, RestoreState
 from taskgate.store.postgres.audit_chains import ChainView
 from taskgate.store.postgres.committer import Committer
-from taskgate.store.postgres.connection import (
-    SQL,
-    Connection,
-    check,
-    check_rights,
-    connect,
-    look,
-    migrate,
-    reason,
-    refused,
-    shown_url,
-)
+from taskgate.store.postgres.connection import Connection, connect, reason, refused, shown_url
 from taskgate.store.postgres.engine import PostgresEngine
-from taskgate.store.postgres.presence import LEASE_MS, Presence, Wakeups
+from taskgate.store.postgres.inspection import check, check_rights, inspect, migrate
+from taskgate.store.postgres.presence import LEASE_MS, Presence
 from taskgate.store.postgres.question_rows import QuestionRows
 from taskgate.store.postgres.readers import Readers
 from taskgate.store.postgres.server_rows import ServerView
 from taskgate.store.postgres.session_rows import SessionRows
-from taskgate.store.sealing import KEEPSAKE, Sealing, key_needed, within_json
+from taskgate.store.postgres.statements import SQL
+from taskgate.store.postgres.wakeups import Wakeups
+from taskgate.store.sealing import KEY_RECORD, Sealing, key_needed, within_json
 from taskgate.store.transaction import KeptEvents
 from taskgate.store.views.approvals import ApprovalView
 from taskgate.store.views.catalogs import CatalogView
@@ -145,7 +137,7 @@ def open_store(
     name, sealing = owner or new_owner(), Sealing(keys)
     try:
         with connect(url, "taskgate start") as connection:
-            found = look(connection, url)
+            found = inspect(connection, url)
             check(found)
             check_rights(found)
             _check_keys(connection, sealing, url)
@@ -159,7 +151,7 @@ def open_store(
             ownership = Ownership(name, row[0])
             connection.execute(SQL["end_lease"], {"owner": replaces})
             wakeups = Wakeups()
-            presence = Presence(url, ownership, (address, version, configuration, internal), wakeups.heard, clock)
+            presence = Presence(url, ownership, (address, version, configuration, internal), wakeups.announce, clock)
             presence.begin(connection)
             head = connection.execute(SQL["last_audit"], {"chain": name}).fetchone()
     except psycopg.Error as error:
@@ -208,7 +200,7 @@ def _check_keys(connection: Connection, sealing: Sealing, url: str) -> None:
     row = connection.execute("SELECT to_regclass('keepsakes') IS NOT NULL").fetchone()
     if row is None or not row[0]:
         return
-    kept = connection.execute("SELECT name FROM keepsakes WHERE starts_with(name, %s)", [KEEPSAKE]).fetchall()
+    kept = connection.execute("SELECT name FROM keepsakes WHERE starts_with(name, %s)", [KEY_RECORD]).fetchall()
     for prefix in sealing.missing(name for (name,) in kept):
         found = connection.execute(
             SQL["needs_key"], {"prefix": prefix, "length": len(prefix), "within": within_json(prefix)}

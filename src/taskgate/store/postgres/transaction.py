@@ -15,7 +15,8 @@ import psycopg
 
 from taskgate.ports.store_answers import Ownership
 from taskgate.store.postgres.arrays import ENCODERS, bigint_array, text_array
-from taskgate.store.postgres.connection import SQL, Connection
+from taskgate.store.postgres.connection import Connection
+from taskgate.store.postgres.statements import SQL
 from taskgate.store.sealing import Sealing
 from taskgate.store.transaction import KeptEvents, Transaction
 

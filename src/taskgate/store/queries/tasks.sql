@@ -34,7 +34,7 @@ SELECT count(*) FROM tasks WHERE finished_ms IS NULL;
 SELECT coalesce(sum(count), 0)::bigint FROM open_counts WHERE what = 'task' AND who = :limited_as;
 
 -- name: count_open_of_conversation
--- Of a caller without an identity; at its address, because others may use the same name elsewhere. No more are counted than there may be.
+-- For a caller without an identity, at its address only: callers elsewhere may use the same name. Counts no further than the limit.
 SELECT count(*) FROM (
     SELECT 1 FROM tasks
     WHERE caller = :caller AND limited_as = :limited_as AND finished_ms IS NULL AND principal = 'anonymous' LIMIT :most
@@ -51,7 +51,7 @@ SELECT id FROM tasks WHERE execution_due_ms IS NOT NULL AND execution_due_ms <= 
 ORDER BY execution_due_ms LIMIT :limit;
 
 -- name: insert_question
--- A server may use a key again once it has its answer: then it is a new question.
+-- A server may reuse a key after it got the answer: that is a new question.
 INSERT INTO questions (task_id, key, place, server, method, request, asked_ms, expires_ms, shown_as, state)
 SELECT :task_id, :key, count(*), :server, :method, :request, :asked_ms, :expires_ms::bigint, :shown_as::text, 'open'
 FROM questions WHERE task_id = :task_id

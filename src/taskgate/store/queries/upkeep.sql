@@ -2,7 +2,7 @@
 UPDATE tasks SET owner = :owner, fence = :fence WHERE id = :id;
 
 -- name: expire_tasks
--- Those that another gateway has expired meanwhile are not among the answer.
+-- Does not return tasks that another gateway has expired meanwhile.
 UPDATE tasks SET forget_at_ms = :forget_at_ms, needs_owner = 0
 WHERE id IN (SELECT value FROM json_each(:ids)) AND forget_at_ms IS NULL
 RETURNING id;

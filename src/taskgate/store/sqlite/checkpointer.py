@@ -1,9 +1,9 @@
-"""Moves committed pages from the write-ahead log into the database file, beside the writer instead of in its way.
+"""Copies committed pages from the write-ahead log into the database file, concurrently with the writer.
 
-SQLite would do this inside some unlucky commit, which then takes ten times as long as the others. Here a thread of its own copies
-while the writer goes on, little and often, and syncs what it has copied: SQLite leaves that to the one copy that reaches the end of
-the log, which would then have to wait for the pages of all the others. Once the log is long enough, the writer makes that last copy
-between two commits; it is short, and the log starts over from its beginning.
+By default SQLite does this inside a commit, which then takes ten times as long as the others. Here a thread copies small amounts
+often while the writer continues, and syncs what it has copied: SQLite syncs only with the copy that reaches the end of the log,
+which would then wait for the pages of all earlier ones. Once the log is long enough, the writer makes that last copy between two
+commits; it is short, and the log restarts from its beginning.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from pathlib import Path
 from typing import Final
 
 COMMITS_BETWEEN: Final = 32
-COMMITS_BETWEEN_LOOKS: Final = 8
+COMMITS_BETWEEN_SIZE_CHECKS: Final = 8
 MAX_LOG_BYTES: Final = 16 << 20
-"""A log that is larger is copied at once, however few commits are in it."""
+"""A larger log is copied at once, however few commits it contains."""
 START_OVER_BYTES: Final = 12 << 20
-"""A log that is shorter goes on where it is."""
+"""A shorter log is continued instead of restarted."""
 _PAGE_BYTES: Final = 4096
 _STOP_WITHIN_S: Final = 10.0
 
 
 class Checkpointer:
-    """`committed` is called by the committing thread only."""
+    """The thread that copies. `committed` is called by the committing thread only."""
 
     def __init__(self, connection: sqlite3.Connection, log: Path, sync: Callable[[], None]) -> None:
         self._connection = connection
@@ -47,12 +47,12 @@ class Checkpointer:
         self._connection.close()
 
     def committed(self, writing: sqlite3.Connection) -> None:
-        """After each commit, while nobody writes: make the last copy of a long log, and ask for the next one in time."""
+        """Called after each commit, while nothing is written: make the last copy of a long log, and schedule the next copy."""
         if self._is_long.is_set():
             self._is_long.clear()
             _checkpoint(writing)
         self._commits += 1
-        if self._commits >= COMMITS_BETWEEN or (self._commits % COMMITS_BETWEEN_LOOKS == 0 and self._is_large()):
+        if self._commits >= COMMITS_BETWEEN or (self._commits % COMMITS_BETWEEN_SIZE_CHECKS == 0 and self._is_large()):
             self._commits = 0
             self._wanted.set()
 
@@ -75,10 +75,10 @@ class Checkpointer:
 
 
 def _checkpoint(connection: sqlite3.Connection) -> int:
-    """How many pages are in the log."""
+    """Copy what is possible without waiting; return the number of pages in the log."""
     try:
         pages: int = connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()[1]
     except sqlite3.OperationalError:
-        # Nothing is lost: the pages stay in the log, and the next commit will tell whether the disk is in trouble.
+        # Nothing is lost: the pages stay in the log, and the next commit fails if the disk does.
         return 0
     return pages

@@ -11,7 +11,7 @@ import threading
 from pathlib import Path
 
 from taskgate.core.errors import GatewayFault
-from taskgate.store.sealing import KEEPSAKE, Sealing, key_needed, within_json
+from taskgate.store.sealing import KEY_RECORD, Sealing, key_needed, within_json
 from taskgate.store.sql_files import read_migrations
 from taskgate.store.sqlite.statements import run_named
 from taskgate.store.sqlite.transaction import create_gathering_view
@@ -80,7 +80,7 @@ def migrate(connection: sqlite3.Connection) -> int:
     if version > len(known):
         raise GatewayFault(
             "store_unavailable",
-            f"The store was written by a newer Taskgate (schema {version}, this one knows {len(known)}). "
+            f"The store was written by a newer Taskgate (schema {version}, this version supports {len(known)}). "
             "Start the newer version, or point `store.url` at another file.",
         )
     missing = "".join(f"{text};\n" for _, text in known[version:])
@@ -113,8 +113,8 @@ def check_keys(connection: sqlite3.Connection, sealing: Sealing, path: Path) -> 
     """Raises GatewayFault if rows need a key that is not configured. Changes nothing and also works on older schemas."""
     if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'keepsakes'").fetchone():
         return
-    kept = connection.execute("SELECT name FROM keepsakes WHERE instr(name, ?) = 1", (KEEPSAKE,)).fetchall()
+    kept = connection.execute("SELECT name FROM keepsakes WHERE instr(name, ?) = 1", (KEY_RECORD,)).fetchall()
     for prefix in sealing.missing(name for (name,) in kept):
-        asked = {"prefix": prefix, "length": len(prefix), "within": within_json(prefix)}
-        if run_named(connection, "needs_key", asked).fetchone()[0]:
+        values = {"prefix": prefix, "length": len(prefix), "within": within_json(prefix)}
+        if run_named(connection, "needs_key", values).fetchone()[0]:
             raise key_needed(str(path))

@@ -1,4 +1,4 @@
-"""A lock that lets only one process work on a store. The kernel releases it with the process, also after SIGKILL.
+"""A lock that admits one process to a store. The kernel releases it when the process ends, also after SIGKILL.
 
 Two files are locked: one beside the database, which names the holder, and the database itself, so that neither deleting the first
 nor reaching the database by another path (a link to it) admits a second owner.
@@ -20,21 +20,21 @@ _FLAGS: Final = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
 
 
 class StoreInUse(GatewayFault):
-    """Another process works on this store."""
+    """Another process is using this store."""
 
 
 class FileLock:
     """Held from construction until `release`. The files stay; only the locks on them matter.
 
-    Release it after the last connection to the database is closed: to close any descriptor of a file drops the locks
-    that SQLite holds on it in the same process.
+    Release it after the last connection to the database is closed: closing any descriptor of a file drops the locks that SQLite
+    holds on it in the same process.
     """
 
     def __init__(self, database: Path) -> None:
         self._held: list[int] = []
         try:
             beside = self._lock_beside(database)
-            # Arguments and results are in this file and in the log beside it, which takes over its permissions.
+            # Arguments and results are in this file and in its log, which gets the same permissions.
             self._held.append(os.open(database, _FLAGS, 0o600))
             if not _locked(self._held[-1]):
                 raise _in_use(database, beside)
@@ -56,16 +56,16 @@ class FileLock:
                 self._held.append(fd)
                 return fd
             os.close(fd)
-        raise GatewayFault("store_unavailable", f"The lock file {path} is removed again and again by somebody.")
+        raise GatewayFault("store_unavailable", f"The lock file {path} is removed repeatedly by another process.")
 
     def sync_database(self) -> None:
         """Wait until the disk has what was written to the database so far."""
-        # A disk that refuses refuses SQLite's own sync too, which is the one that counts.
+        # If the disk fails, SQLite's own sync fails too, and that one decides about the commit.
         with contextlib.suppress(OSError):
             os.fdatasync(self._held[-1])
 
     def release(self) -> None:
-        """Let go of both, the database first: whoever gets the other must get this one too."""
+        """Release both locks, the database first: a process that gets the other one must get this one too."""
         while self._held:
             os.close(self._held.pop())
 
@@ -92,7 +92,7 @@ def _locked(fd: int) -> bool:
 
 
 def _is_still_there(fd: int, path: Path) -> bool:
-    """Whether the locked file is the one that the next process will find: it may have been deleted meanwhile."""
+    """Return whether the path still leads to the locked file, which may have been deleted meanwhile."""
     try:
         found = os.stat(path, follow_symlinks=False)
     except FileNotFoundError:

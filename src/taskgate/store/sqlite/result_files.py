@@ -1,7 +1,7 @@
-"""Results too large for the database live in files beside it, one file each.
+"""Files beside the database for results that are too large for a row.
 
-A file is complete and synced, and so is its directory entry, before the commit that names it. So a named file always exists; a file
-that no row names is left over from a crash or a refused write, and is removed.
+A file and its directory entry are synced before the commit that refers to the file, so a file that a row refers to always exists. A
+file that no row refers to is left over from a crash or a failed write, and is removed.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ class SpillFiles:
     def __init__(self, database: Path) -> None:
         self._folder = database.with_name(database.name + ".results")
         self._written: dict[str, float] = {}
-        """The files of this life, by the monotonic clock: the time of day may have been set since."""
+        """Files of this process with their time by the monotonic clock: the wall clock may have been set since."""
 
     def write(self, task_id: str, body: bytes) -> str:
-        """Make the bytes durable; gives the name under which to find them."""
+        """Make the bytes durable; return the name of the file."""
         if not self._folder.is_dir():
             self._folder.mkdir(mode=0o700, exist_ok=True)
             sync_folder(self._folder.parent)
@@ -60,7 +60,7 @@ class SpillFiles:
         return count
 
     def remove_orphans(self, named: set[str], now_s: float, *, older_than_s: float = _ORPHAN_AGE_S) -> int:
-        """Remove files that no row names. Young ones may belong to a write that has not committed yet."""
+        """Remove old files that no row refers to. Young ones may belong to a write that is not committed yet."""
         if not self._folder.is_dir():
             return 0
         since = clock.monotonic() - older_than_s

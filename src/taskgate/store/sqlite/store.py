@@ -28,7 +28,7 @@ from taskgate.store.sqlite.connection import (
 )
 from taskgate.store.sqlite.engine import SqliteEngine
 from taskgate.store.sqlite.file_lock import FileLock
-from taskgate.store.sqlite.last_known import FIRST_SCHEMA_WITH_MARK, LastKnown, LifeMark
+from taskgate.store.sqlite.last_known import FIRST_SCHEMA_WITH_MARK, LastKnown, StoreMark
 from taskgate.store.sqlite.result_files import SpillFiles
 from taskgate.store.sqlite.statements import run_named
 from taskgate.store.sqlite.store_files import StoreFiles
@@ -156,7 +156,7 @@ def open_store(
         if sealing.used is not None:
             run_named(writing, "keep", {"name": sealing.used, "value": b""})
         last = run_named(writing, "last_audit", {}).fetchone()
-        before = LifeMark(last[0] if last is not None else 0, fence - 1)
+        before = StoreMark(last[0] if last is not None else 0, fence - 1)
         last_known = LastKnown(path, before, expected=schema >= FIRST_SCHEMA_WITH_MARK)
         if last_known.is_ahead:
             # In the database first: if this process ends in between, the next start finds it there.

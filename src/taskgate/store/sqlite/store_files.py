@@ -1,4 +1,4 @@
-"""The files of the store under the names by which the next process opens them.
+"""Detects that the files of the store were removed or replaced.
 
 SQLite continues with files that were removed or replaced. What is committed to them is lost when this process ends, so it must
 not be acknowledged.
@@ -21,7 +21,7 @@ class StoreFiles:
         self._files = [(path, identity_of(path)) for path in files]
 
     def lost(self) -> str | None:
-        """Why the next process would not find what is written now; None if it would. Costs two calls of `stat`."""
+        """Return why the next process would not find what is written now; None if it would. Two calls of `stat`."""
         for path, ours in self._files:
             if (why := lost(path, ours)) is not None:
                 return why

@@ -19,8 +19,8 @@ from taskgate.store.transaction import KeptEvents, Transaction
 
 _GATHERED: Final = ("insert_task", "insert_call", "insert_audit", "insert_event")
 _TOGETHER: Final = "INSERT INTO gathered_rows"
-_MOST_ROWS: Final = 16
-_MOST_BYTES: Final = 256 * 1024
+_MAX_ROWS: Final = 16
+_MAX_BYTES: Final = 256 * 1024
 """SQLite copies all rows of a statement in memory unless there is only one."""
 _OF_OTHER_TABLES: Final = frozenset(
     {
@@ -132,10 +132,10 @@ class SqliteTransaction(Transaction):
     def _write_many(self, insert: str, rows: list[tuple[Any, ...]]) -> None:
         """Use few different numbers of rows, so that the statements stay prepared."""
         while rows:
-            count = min(1 << (len(rows).bit_length() - 1), _MOST_ROWS)
+            count = min(1 << (len(rows).bit_length() - 1), _MAX_ROWS)
             if (
                 count > 1
-                and sum(len(value) for row in rows[:count] for value in row if type(value) is bytes) > _MOST_BYTES
+                and sum(len(value) for row in rows[:count] for value in row if type(value) is bytes) > _MAX_BYTES
             ):
                 count = 1
             part, rows = rows[:count], rows[count:]

@@ -2,7 +2,7 @@
 INSERT INTO audit_chains (chain, began_ms) VALUES (:chain, :now_ms) ON CONFLICT (chain) DO NOTHING;
 
 -- name: unnamed_heads
--- The ends of other chains that no beginning has named yet.
+-- The ends of other chains that no first row names yet.
 SELECT c.chain, h.number, h.hash FROM audit_chains c
 CROSS JOIN LATERAL (SELECT number, hash FROM audit a WHERE a.chain = c.chain COLLATE "default" ORDER BY number DESC LIMIT 1) AS h
 WHERE c.chain <> :chain AND h.number > c.named
@@ -15,7 +15,7 @@ UPDATE audit_chains SET named = greatest(named, :number) WHERE chain = :other;
 SELECT chain, cut FROM audit_chains ORDER BY began_ms, chain;
 
 -- name: ended_chains
--- Of those that have more than their last row.
+-- Chains with more than one row.
 SELECT c.chain FROM audit_chains c LEFT JOIN replicas r ON r.owner = c.chain
 WHERE r.owner IS NULL AND (:parts::integer = 1 OR abs(hashtext(c.chain) % :parts) = :part)
   AND (SELECT min(number) FROM audit WHERE chain = c.chain COLLATE "default")

@@ -7,7 +7,7 @@ WHERE state = 'open' AND task_id IS NULL AND principal = :principal
 LIMIT 100;
 
 -- name: tasks_of_principal
--- Also those whose results are gone already.
+-- Includes tasks whose results have expired.
 SELECT t.id, (SELECT spill FROM task_outcomes WHERE task_id = t.id COLLATE "default")
 FROM tasks t
 WHERE t.id > :after AND (t.caller = :principal OR t.principal = :principal)
@@ -25,7 +25,7 @@ RETURNING id;
 DELETE FROM grants WHERE convert_from(doc, 'UTF8')::json ->> 'principal' = :principal;
 
 -- name: erase_events
--- A stream is forgotten after its events, never before.
+-- Events are deleted before their stream.
 DELETE FROM events WHERE caller = ANY(ARRAY(
     SELECT caller COLLATE "default" FROM event_streams WHERE caller = :principal OR (caller > :first AND caller < :beyond)
 ));
@@ -35,7 +35,7 @@ DELETE FROM recorded_calls
 WHERE number > :after AND number <= :up_to AND convert_from(body, 'UTF8')::json ->> 'principal' = :principal;
 
 -- name: needs_key
--- Results beside the rows are not looked into: while there are any, they may need it.
+-- Long results are not read: while there are any, they may need the key.
 SELECT EXISTS (SELECT 1 FROM task_calls WHERE substring(arguments FROM 1 FOR :length) = :prefix)
     OR EXISTS (SELECT 1 FROM task_outcomes WHERE spill IS NOT NULL OR substring(body FROM 1 FOR :length) = :prefix)
     OR EXISTS (SELECT 1 FROM questions WHERE substring(request FROM 1 FOR :length) = :prefix OR substring(answer FROM 1 FOR :length) = :prefix)

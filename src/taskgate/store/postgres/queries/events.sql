@@ -1,5 +1,5 @@
 -- name: hold_streams
--- The rows of all callers that a batch tells something, held until its commit and in one order.
+-- Locks the streams of all callers that a batch may append to, until the commit and in one order.
 INSERT INTO event_streams (caller, last, touched_ms)
 SELECT told.caller, 0, :now_ms::bigint FROM unnest(:callers::text[]) AS told (caller) ORDER BY told.caller COLLATE "C"
 ON CONFLICT (caller) DO UPDATE SET touched_ms = excluded.touched_ms
@@ -25,7 +25,7 @@ INSERT INTO audit (chain, number, hash, content)
 SELECT :chain::text, added.* FROM unnest(:number::bigint[], :hash::text[], :content::bytea[]) AS added;
 
 -- name: forget_audit
--- The last row stays, whatever is asked: the chain goes on from it.
+-- The last row is never deleted: the chain continues from it.
 DELETE FROM audit a WHERE chain = :chain AND number <= :number AND number < (SELECT max(number) FROM audit WHERE chain = :chain);
 
 -- name: audit_after

@@ -18,7 +18,7 @@ SELECT s.id, s.principal, s.scope, s.home, s.moves, s.body, r.internal
 FROM sessions s LEFT JOIN replicas r ON r.owner = s.home
 WHERE s.id = :id;
 
--- The home must be dead at this very moment: a row lock on its lease would make it wait, so its renewal is looked at again here.
+-- The home must be dead now: a row lock on its lease would block the renewal, so the lease is read again here.
 
 -- name: adopt_session
 UPDATE sessions SET home = :home, moves = moves + 1, seen_ms = :now_ms
@@ -50,7 +50,7 @@ SELECT id FROM sessions WHERE home <> :home;
 -- name: sessions_of_home
 SELECT id FROM sessions WHERE home = :home;
 
--- A question of a task keeps its id when another gateway takes the task over; an answer that the dead one did not take stays.
+-- A question of a task keeps its id when another gateway takes over the task; an answer that the dead gateway did not use stays.
 
 -- name: put_open_question
 INSERT INTO open_questions AS q (id, caller, home, expires_ms, body)
@@ -79,7 +79,7 @@ WHERE home <> :home AND outcome = '' AND answer IS NULL;
 SELECT id, caller, home, expires_ms, body, answer, outcome FROM open_questions
 WHERE home = :home AND outcome = '' AND answer IS NOT NULL;
 
--- What still waits at a living gateway can be answered there to its end.
+-- Questions of living gateways are kept until they expire.
 
 -- name: erase_open_questions
 DELETE FROM open_questions WHERE caller = :principal OR (caller COLLATE "C" > :first AND caller COLLATE "C" < :beyond);

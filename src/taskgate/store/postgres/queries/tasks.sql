@@ -12,8 +12,8 @@ INSERT INTO task_calls (task_id, arguments, params_rest)
 SELECT * FROM unnest(:task_id::text[], :arguments::bytea[], :params_rest::bytea[]);
 
 -- name: find_task
--- Here and wherever tables meet: `tasks.id`, `event_streams.caller` and `audit_chains.chain` are in the collation "C", the columns that
--- refer to them are not, and an index serves only a comparison in its own collation. So the one that is looked up has its way.
+-- Here and in other joins: `tasks.id`, `event_streams.caller` and `audit_chains.chain` have the collation "C", the columns that refer
+-- to them do not, and an index is used only for comparisons in its own collation. So each join names the collation of the index.
 SELECT t.doc, t.owner, t.fence, c.arguments, c.params_rest
 FROM tasks t JOIN task_calls c ON c.task_id = t.id COLLATE "default"
 WHERE t.id = :id;

@@ -4,12 +4,12 @@ ON CONFLICT (owner) DO UPDATE SET fence = excluded.fence, started_ms = excluded.
 RETURNING fence;
 
 -- name: find_owner
--- Shared until the commit: nobody can retire us while a write of ours is on its way.
+-- Shared lock until the commit: no gateway can retire this one while a write is in progress.
 SELECT fence, retired FROM owners WHERE owner = :owner FOR SHARE;
 
 -- name: dead_owners
--- Those who ended theirs in good order have no lease; the others' has run out. Whoever is being judged by another gateway just
--- now is left to it.
+-- Gateways that ended normally have no lease; the leases of the others have expired. Rows that another gateway is processing
+-- are skipped.
 SELECT o.owner FROM owners o LEFT JOIN replicas r ON r.owner = o.owner
 WHERE o.owner <> :owner AND (r.owner IS NULL OR r.seen_ms < :dead_ms)
   AND (NOT o.retired OR EXISTS (SELECT 1 FROM tasks t WHERE t.owner = o.owner AND t.needs_owner = 1))
@@ -19,7 +19,7 @@ FOR UPDATE OF o SKIP LOCKED;
 UPDATE owners SET retired = true WHERE NOT retired AND owner IN (SELECT json_array_elements_text(:owners::json));
 
 -- name: claim_tasks
--- Fences are told apart, not compared: a gateway that started later, and so has a higher one, dies like any other.
+-- Fences are tested for equality, not order: a gateway with a higher fence can be dead too.
 UPDATE tasks SET owner = :owner, fence = :fence
 WHERE id = ANY(ARRAY(
     SELECT id FROM tasks
@@ -61,7 +61,7 @@ SET executed = (SELECT convert_from(doc, 'UTF8')::json ->> 'executed' FROM tasks
 WHERE task_id = ANY(ARRAY(SELECT json_array_elements_text(:ids::json)));
 
 -- name: forget_keys
--- By the places of rows that are ours until the commit: other ways to name them let the planner read the whole table.
+-- By the physical location of rows that are locked until the commit: other conditions make the planner scan the whole table.
 DELETE FROM idempotency_keys WHERE ctid = ANY(ARRAY(
     SELECT ctid FROM idempotency_keys WHERE created_ms <= :before_ms ORDER BY created_ms LIMIT :limit FOR UPDATE SKIP LOCKED
 ));

@@ -11,7 +11,7 @@ WHERE state IN ('approved', 'used') AND state = 'approved' AND task_id IS NULL A
 LIMIT :limit;
 
 -- name: held_calls
--- Through those that are open: without its name SQLite goes through all that were ever asked, in the order of their ids.
+-- Names the index of open approvals: otherwise SQLite scans all approvals in the order of their ids.
 SELECT doc, task_id FROM approvals INDEXED BY approvals_open
 WHERE caller = :caller AND state = 'open' AND task_id IS NOT NULL AND server = :server AND tool = :tool
 ORDER BY asked_ms, id LIMIT :limit;

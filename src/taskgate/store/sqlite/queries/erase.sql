@@ -7,7 +7,7 @@ WHERE state = 'open' AND task_id IS NULL AND json_extract(CAST(doc AS TEXT), '$.
 LIMIT 100;
 
 -- name: tasks_of_principal
--- Also those whose results are gone already.
+-- Includes tasks whose results have expired.
 SELECT t.id, o.spill
 FROM tasks t LEFT JOIN task_outcomes o ON o.task_id = t.id
 WHERE t.id > :after AND (t.caller = :principal OR t.principal = :principal)
@@ -32,7 +32,7 @@ DELETE FROM recorded_calls
 WHERE number > :after AND number <= :up_to AND json_extract(CAST(body AS TEXT), '$.principal') = :principal;
 
 -- name: needs_key
--- Results beside the rows are not looked into: while there are any, they may need it.
+-- Result files are not read: while there are any, they may need the key.
 SELECT EXISTS (SELECT 1 FROM task_calls WHERE substr(arguments, 1, :length) = :prefix)
     OR EXISTS (SELECT 1 FROM task_outcomes WHERE spill IS NOT NULL OR substr(body, 1, :length) = :prefix)
     OR EXISTS (SELECT 1 FROM questions WHERE substr(request, 1, :length) = :prefix OR substr(answer, 1, :length) = :prefix)

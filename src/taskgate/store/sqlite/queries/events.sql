@@ -5,7 +5,7 @@ SELECT number, hash FROM audit ORDER BY number DESC LIMIT 1;
 INSERT INTO audit (number, hash, content) VALUES (:number, :hash, :content);
 
 -- name: forget_audit
--- The last row stays, whatever is asked: the chain goes on from it.
+-- The last row is never deleted: the chain continues from it.
 DELETE FROM audit WHERE number <= :number AND number < (SELECT max(number) FROM audit);
 
 -- name: audit_after

@@ -12,7 +12,7 @@ SELECT fence, retired FROM owners WHERE owner = :owner;
 UPDATE owners SET seen_ms = :now_ms WHERE owner = :owner;
 
 -- name: dead_owners
--- On one file there is one process, and the kernel's lock says that it is us.
+-- A file has one process, which holds the lock: every other owner is an earlier start.
 SELECT owner FROM owners WHERE owner <> :owner;
 
 -- name: retire_owners
