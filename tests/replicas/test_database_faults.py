@@ -76,7 +76,7 @@ async def test_a_lease_that_is_late_when_an_intent_was_written_costs_no_call(
 async def test_a_gateway_that_has_just_read_everything_needs_no_renewal_to_serve(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Presence, "_look_at_revisions", lambda self, connection: None)
+    monkeypatch.setattr(Presence, "_read_revisions", lambda self, connection: None)
     monkeypatch.setattr(shared_caches, "CONFIRMED_WITHIN_S", 300.0)
     async with gateways(tmp_path, number=1, internal=False) as stage, stage.a.caller(stateless=False) as caller:
         answer = await caller.call("books__read", {"call": "c1", "seconds": 0})

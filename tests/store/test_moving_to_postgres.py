@@ -105,7 +105,7 @@ async def test_there_and_back_again_everything_is_as_it_was(tmp_path: Path) -> N
     new = open_store(url)
     refused = taskgate("store", "copy", url, str(back))
     assert refused.returncode != 0
-    assert "gateways work on it" in refused.stderr
+    assert "gateways are using it" in refused.stderr
     assert not back.exists()
     await new.record_now(AuditEntry(0, "at the second gateway"))
     await new.close()

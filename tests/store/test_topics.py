@@ -18,7 +18,7 @@ async def test_announcement_under_an_unknown_topic_is_dropped() -> None:
     wakeups.announce(TASKS, ["task"])
 
     assert await wakeups.wait(TASKS, 30) == {"task"}
-    assert wakeups._told == {}
+    assert wakeups._names == {}
 
 
 def test_cached_topics_are_topics() -> None:
