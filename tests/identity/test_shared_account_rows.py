@@ -287,5 +287,5 @@ def test_secrets_that_gateways_share_are_encrypted_where_the_store_has_a_key() -
         assert ours["gateway_secret"] not in rows()
         assert find_secret(url, "gateway_secret", Sealing(keys)) == ours["gateway_secret"]
     for wrong in (Sealing(()), Sealing(("a" * 32,))):
-        with pytest.raises(GatewayFault, match="`store.key`"):
+        with pytest.raises(GatewayFault, match=r"`store\.key`"):
             share_secrets(url, ours, wrong)
