@@ -75,6 +75,7 @@ def all_bytes(adapter: StoreUnderTest) -> bytes:
         "audit",
         "result_chunks",
         "recorded_calls",
+        "scripts",
     )
     with psycopg.connect(adapter.url) as connection:
         found: list[Any] = [connection.execute(f"SELECT * FROM {name}").fetchall() for name in columns]

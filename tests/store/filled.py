@@ -74,6 +74,8 @@ def fill(put: Put, amounts: Amounts) -> Names:
     ended = [task for number, task in enumerate(tasks) if task.outcome is not None and _forget_at(number, task) is None]
     put("task_outcomes", (_outcome(number, task) for number, task in enumerate(ended)))
     put("questions", (_question(task) for task in tasks[:: max(1, amounts.tasks // 2_000)]))
+    put("scripts", (_script(task) for task in tasks[::4]))
+    put("script_calls", (_script_call(task, number) for task in tasks[::4] for number in range(3)))
     put("idempotency_keys", (_key(number, task) for number, task in enumerate(tasks[::2])))
     approvals = [_approval(number, task) for number, task in enumerate(tasks[::5])]
     put("approvals", (approval_columns(_PLAIN, held) for held in approvals))
@@ -89,6 +91,14 @@ def fill(put: Put, amounts: Amounts) -> Names:
     put("identity_records", (_identity(number) for number in range(amounts.tasks // 10)))
     open_task = next(task for task in tasks if task.state is TaskState.RUNNING)
     return Names(caller(3), tasks[len(tasks) // 2].id, open_task.id, approvals[0].approval.id, streams[3], "key-000002")
+
+
+def _script(task: Task) -> Columns:
+    return {"task_id": task.id, "step": 3, "doc": b"{}", "snapshot": b"x" * 100}
+
+
+def _script_call(task: Task, number: int) -> Columns:
+    return {"script_id": task.id, "number": number, "line": number, "task_id": task.id, "delivered_step": None}
 
 
 def _task(number: int, amounts: Amounts) -> Task:

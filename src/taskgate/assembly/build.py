@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from taskgate.access.authorize import Authorizer
 from taskgate.access.open_responses import OpenResponses
+from taskgate.assembly import scripts
 from taskgate.assembly.audit_keeper import audit_keeper
 from taskgate.assembly.channels import Outbound
 from taskgate.assembly.identity import build_credentials, build_verifier
@@ -64,7 +65,15 @@ def build(
     places = Places(loaded, lambda known: server_specs(known, accounts, owner), keys.secret)
     factory = ServerFactory(server_specs(loaded, accounts, owner), http, reaper, intake, places)
     rows = store.sessions if internal is not None else None
-    base = foundation(address, store, metrics, seal_key=keys.secret, tracing=tracing, session_rows=rows)
+    base = foundation(
+        address,
+        store,
+        metrics,
+        seal_key=keys.secret,
+        tracing=tracing,
+        session_rows=rows,
+        interpreter=scripts.interpreter(),
+    )
     gateway = wire_gateway(base, factory, accounts.connector, local=local)
     credentials = build_credentials(
         loaded.root,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from taskgate.assembly import scripts
 from taskgate.assembly.governing import approval_policy, build_gates, build_governing, load_policy
 from taskgate.config.load import LoadedConfig
 from taskgate.config.model.gateway_file import GatewayFile
@@ -117,6 +118,7 @@ def _scope(name: str, scope: Scope, profiles: Mapping[str, ScopingProfile]) -> S
         NameStyle(scope.names),
         scope.enabled,
         HelperTools(scope.helper_tools),
+        scope.scripts == "on" and scripts.interpreter().availability().available,
     )
 
 

@@ -60,6 +60,12 @@ class Limits:
     burst_per_tenant: int = 500
     calls_in_flight_per_caller: int | None = None
     calls_in_flight_per_tenant: int | None = None
+    script_calls: int = 1_000
+    script_parallel_calls: int = 50
+    script_time_s: float = 600.0
+    script_step_time_s: float = 5.0
+    script_memory_bytes: int = 64 * MIB
+    script_output_bytes: int = 64 * 1024
     sampling_of_tenant: SpendLimits = field(default_factory=SpendLimits)
     """What models may spend for all callers of one tenant together."""
 

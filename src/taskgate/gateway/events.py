@@ -53,6 +53,20 @@ class TaskChanged(HubEvent):
 
 
 @dataclass(frozen=True, slots=True)
+class ScriptDue(HubEvent):
+    """A script may run: it was accepted or approved, or its gateway was restarted."""
+
+    task: Task
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptCancelled(HubEvent):
+    """A script of this gateway was cancelled. Its calls have not been cancelled yet."""
+
+    task: Task
+
+
+@dataclass(frozen=True, slots=True)
 class TaskExpired(HubEvent):
     """The result of an ended task was deleted."""
 

@@ -10,6 +10,7 @@ from taskgate.core.errors import CallerError
 from taskgate.core.generations.stateful import speaks_tasks
 from taskgate.core.scoping.scope import ScopeMode
 from taskgate.gateway.calls.call_tool import ToolCalls
+from taskgate.gateway.calls.durable_calls import DurableCalls
 from taskgate.gateway.calls.lookup import Lookup, unknown_tool
 from taskgate.gateway.calls.readings import Readings
 from taskgate.gateway.calls.skills import Skills
@@ -36,6 +37,7 @@ class Methods:
     lookup: Lookup
     upstreams: Live[Mapping[str, Upstream]]
     tool_calls: ToolCalls
+    durable: DurableCalls
     own_tools: OwnTools
     readings: Readings
     skills: Skills

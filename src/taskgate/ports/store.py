@@ -12,6 +12,7 @@ from taskgate.ports.identity_store import IdentityStore
 from taskgate.ports.personal_data_store import PersonalDataStore
 from taskgate.ports.restored_store import RestoredStore
 from taskgate.ports.scope_store import ScopeStore
+from taskgate.ports.script_store import ScriptStore
 from taskgate.ports.server_store import ServerStore
 from taskgate.ports.shared_questions import QuestionStore
 from taskgate.ports.task_store import TaskStore
@@ -20,6 +21,7 @@ from taskgate.ports.usage_store import UsageStore
 
 class Store(
     TaskStore,
+    ScriptStore,
     ApprovalStore,
     EventOutbox,
     AuditLog,

@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field
 
-from taskgate.config.model.values import Section
-
-
-def _on_off(value: Any) -> Any:
-    """Accept `true` and `false` for `on` and `off`, which YAML 1.1 treats as the same."""
-    word = str(value).lower() if isinstance(value, (bool, str)) else value
-    return {"true": "on", "yes": "on", "false": "off", "no": "off"}.get(word, word)
+from taskgate.config.model.values import Section, on_off
 
 
 class Facade(Section):
     """The facade tools: the gateway's own tools for finding and calling the tools of its servers."""
 
-    add_server: Annotated[Literal["off", "session", "on"], BeforeValidator(_on_off)] | None = Field(
+    add_server: Annotated[Literal["off", "session", "on"], BeforeValidator(on_off)] | None = Field(
         default=None,
         description="Whether callers may add servers at run time: `off` (default), `session` (callers on standard streams), or "
         "`on`. Rules apply to it as tool `add_server` of server `taskgate`.",
@@ -28,7 +22,7 @@ class Facade(Section):
 class Apps(Section):
     """MCP Apps."""
 
-    task_card: Annotated[Literal["auto", "all", "held", "off"], BeforeValidator(_on_off)] = Field(
+    task_card: Annotated[Literal["auto", "all", "held", "off"], BeforeValidator(on_off)] = Field(
         default="auto",
         description="Which tools show the gateway's task card in hosts that render apps. `held`: tools whose calls may wait "
         "for approval; `all`: every tool whose calls may become tasks; `off`: none; `auto`: `all` for sessions "

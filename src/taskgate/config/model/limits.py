@@ -150,6 +150,27 @@ class Limits(Section):
         description="How long a server's question waits for an answer.",
     )
     timers_per_session: Count = Field(default=DEFAULTS.timers_per_session, description="Timers per session.")
+    script_calls: Count = Field(
+        default=DEFAULTS.script_calls, description="Calls that one script may make. One more ends it."
+    )
+    script_parallel_calls: Count = Field(
+        default=DEFAULTS.script_parallel_calls,
+        description="Calls of one script that may be open at once. One more raises in the script and is not made.",
+    )
+    script_time: Duration = Field(
+        default=timedelta(seconds=DEFAULTS.script_time_s),
+        description="Execution time of one script. Waiting for people and `sleep` do not count.",
+    )
+    script_step_time: Duration = Field(
+        default=timedelta(seconds=DEFAULTS.script_step_time_s),
+        description="Execution time of one script between two calls.",
+    )
+    script_memory_bytes: Bytes = Field(
+        default=DEFAULTS.script_memory_bytes, description="Memory that the values of one script may use."
+    )
+    script_output_bytes: Bytes = Field(
+        default=DEFAULTS.script_output_bytes, description="How much of what one script prints is kept."
+    )
     header_timeout: Duration = Field(
         default=timedelta(seconds=DEFAULTS.header_timeout_s),
         description="Time for a client to send its request headers.",

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from taskgate.config.model.identity import ScopeRequirement
-from taskgate.config.model.values import Name, Patterns, Section, Strings
+from taskgate.config.model.values import Name, Patterns, Section, Strings, on_off
 
 
 class ScopeProfile(Section):
@@ -64,5 +64,9 @@ class Scope(Section):
         default="auto",
         description="Whether the gateway's helper tools such as `get_task` are listed. `auto` lists them for callers that need "
         "them.",
+    )
+    scripts: Annotated[Literal["on", "off"], BeforeValidator(on_off)] = Field(
+        default="off",
+        description="Whether callers may run scripts: `run_script` and `describe_tools`. Needs `pip install 'taskgate[scripts]'`.",
     )
     require: ScopeRequirement | None = Field(default=None, description="What callers need to use this scope.")

@@ -140,6 +140,12 @@ def _is_latin1(value: str) -> bool:
     return all(ord(character) < 256 for character in value)
 
 
+def on_off(value: Any) -> Any:
+    """Accept `true` and `false` for `on` and `off`, which YAML 1.1 treats as the same."""
+    word = str(value).lower() if isinstance(value, (bool, str)) else value
+    return {"true": "on", "yes": "on", "false": "off", "no": "off"}.get(word, word)
+
+
 def _whole(value: Any) -> Any:
     if isinstance(value, bool) or (
         isinstance(value, str) and not re.fullmatch(r"\s*[-+]?\d{1,18}\s*", value, re.ASCII)

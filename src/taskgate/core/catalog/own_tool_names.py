@@ -39,6 +39,7 @@ class OwnToolName(StrEnum):
     READ_SKILL = "read_skill"
     RECONNECT_SERVER = "reconnect_server"
     REMOVE_SERVER = "remove_server"
+    RUN_SCRIPT = "run_script"
     RESPOND_TO_ELICITATION = "respond_to_elicitation"
     RESPOND_TO_SAMPLING = "respond_to_sampling"
     SEARCH_TOOLS = "search_tools"
@@ -48,5 +49,7 @@ class OwnToolName(StrEnum):
     UNSUBSCRIBE_RESOURCE = "unsubscribe_resource"
 
 
-RESERVED_NAMES: Final = frozenset(name.value for name in OwnToolName)
+SCRIPT_NAMES: Final = frozenset({OwnToolName.RUN_SCRIPT.value})
+"""Reserved only in scopes with scripts."""
+RESERVED_NAMES: Final = frozenset(name.value for name in OwnToolName) - SCRIPT_NAMES
 """Names that a tool of a server may not be listed under."""

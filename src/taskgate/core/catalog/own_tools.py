@@ -39,7 +39,8 @@ class ArgumentKind(Enum):
 
 class Family(Enum):
     """Helpers let a caller without tasks follow its calls; the facade is all of MCP as tools; search replaces a catalog
-    that is too large to list; the card shows tasks in the conversation; the skill tools find and read skills.
+    that is too large to list; the card shows tasks in the conversation; the skill tools find and read skills; the script
+    tools run scripts.
     """
 
     HELPER = "helper"
@@ -47,6 +48,7 @@ class Family(Enum):
     SEARCH = "search"
     CARD = "card"
     SKILL = "skill"
+    SCRIPT = "script"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +61,8 @@ class Parameter:
     least: int | None = None
     most: int | None = None
     choices: tuple[str, ...] = ()
+    longest: int = MAX_TEXT
+    """Of a text, in characters."""
 
     def schema(self) -> dict[str, Any]:
         kind = ArgumentKind.TEXT if self.kind is ArgumentKind.MESSAGE else self.kind
@@ -86,7 +90,7 @@ class Parameter:
     def _fits(self, value: Any) -> bool:
         match self.kind:
             case ArgumentKind.TEXT:
-                return type(value) is str and len(value) <= MAX_TEXT and (not self.choices or value in self.choices)
+                return type(value) is str and len(value) <= self.longest and (not self.choices or value in self.choices)
             case ArgumentKind.WHOLE | ArgumentKind.NUMBER:
                 within = type(value) is int and (self.least is None or value >= self.least)
                 return within and (self.most is None or value <= self.most)
@@ -112,7 +116,7 @@ class Parameter:
             case ArgumentKind.NUMBER:
                 return f"a number from {self.least} to {self.most}"
             case ArgumentKind.TEXT:
-                return f"a string of at most {MAX_TEXT} characters"
+                return f"a string of at most {self.longest} characters"
             case ArgumentKind.YES_NO:
                 return "true or false"
             case ArgumentKind.OBJECT:
@@ -141,6 +145,8 @@ class ToolFace:
     parameters: tuple[Parameter, ...] = ()
     family: Family = Family.FACADE
     reads_only: bool = True
+    as_task: bool = False
+    """Whether it may be called as a task."""
 
     def read(self, arguments: Any) -> dict[str, Any]:
         """Return the checked arguments with defaults filled in; omitted parameters without a default are missing."""
@@ -180,8 +186,9 @@ class ToolFace:
         hints: dict[str, Any] = {"readOnlyHint": self.reads_only, "openWorldHint": False}
         entry: dict[str, Any] = {"name": self.name, "description": self.about, "inputSchema": schema}
         if audience.generation is Generation.STATEFUL and audience.speaks_tasks:
-            entry["annotations"] = {**hints, "taskSupport": "forbidden"}
-            entry["execution"] = {"taskSupport": "forbidden"}
+            support = "optional" if self.as_task else "forbidden"
+            entry["annotations"] = {**hints, "taskSupport": support}
+            entry["execution"] = {"taskSupport": support}
         else:
             entry["annotations"] = hints
         if only_for_apps:

@@ -55,6 +55,8 @@ class ScopePolicy:
     names: NameStyle = NameStyle.PREFIXED
     enabled: bool = True
     helper_tools: HelperTools = HelperTools.AUTO
+    scripts: bool = False
+    """Whether its callers may run scripts. Never set where the interpreter is not installed."""
 
     @property
     def has_helpers(self) -> bool:

@@ -44,12 +44,12 @@ def read_ttl(asked: Any, *, default_ms: int = DEFAULT_TTL_MS, max_ms: int = MAX_
 
 
 def kept_until_ms(task: Task) -> int | None:
-    """Until when a finished task and its result can be read; None while it is open.
+    """Until when a finished task and its result can be read; None while it is open, and for calls of scripts.
 
     The ttl counts from the creation, as MCP requires, but the result of a call that took longer than its ttl can be
-    read as well.
+    read as well. A call of a script is deleted with its script and not by its own time: the script may still need the result.
     """
-    if task.finished_ms is None:
+    if task.finished_ms is None or task.parent:
         return None
     return max(task.created_ms + task.ttl_ms, task.finished_ms + task.keep_result_ms)
 

@@ -78,6 +78,9 @@ def next_action(task: Task, now_ms: int, *, restored: bool = False) -> RecoveryA
             return RecoveryAction.RUN
         case TaskState.AWAITING_APPROVAL | TaskState.APPROVED:
             return _by_approval(task, now_ms)
+        case TaskState.RUNNING | TaskState.INPUT_REQUIRED if task.script:
+            # It continues from its newest snapshot; its calls are recovered as tasks of their own.
+            return RecoveryAction.RUN
         case TaskState.RUNNING:
             return _by_attempt(task, now_ms)
         case TaskState.INPUT_REQUIRED:

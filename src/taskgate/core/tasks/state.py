@@ -41,6 +41,7 @@ class TransitionKind(StrEnum):
     APPROVAL_EXPIRED = "approval_expired"
     REFUSED = "refused"
     DISPATCHED = "dispatched"
+    SCRIPT_STARTED = "script_started"
     ATTEMPT_VOIDED = "attempt_voided"
     UPSTREAM_TASK_KNOWN = "upstream_task_known"
     NOTED = "noted"
@@ -78,6 +79,7 @@ MOVES: Final[Mapping[TaskState, Mapping[TransitionKind, TaskState]]] = MappingPr
             _H.APPROVAL_REQUESTED: _S.AWAITING_APPROVAL,
             _H.REFUSED: _S.REJECTED,
             _H.DISPATCHED: _S.RUNNING,
+            _H.SCRIPT_STARTED: _S.RUNNING,
             _H.NOTED: _S.QUEUED,
             # The gateway requests input before anything is sent: an account must be connected first.
             _H.INPUT_REQUESTED: _S.INPUT_REQUIRED,
@@ -100,6 +102,7 @@ MOVES: Final[Mapping[TaskState, Mapping[TransitionKind, TaskState]]] = MappingPr
             _H.APPROVAL_EXPIRED: _S.EXPIRED,
             _H.REFUSED: _S.REJECTED,
             _H.DISPATCHED: _S.RUNNING,
+            _H.SCRIPT_STARTED: _S.RUNNING,
             _H.NOTED: _S.APPROVED,
             _H.INPUT_REQUESTED: _S.INPUT_REQUIRED,
             _H.ERROR_RECEIVED: _S.FAILED,

@@ -91,6 +91,11 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     scope: str
     # Facts from the caller's token; None for callers without a token of an issuer, and for tasks of older versions.
     facts: CredentialFacts | None = None
+    # Whether the call is a script, which the gateway runs itself.
+    script: bool = False
+    # For a call that a script made: the task of the script, and the line of the call in its source.
+    parent: str = ""
+    script_line: int = 0
     # The local directory of the client, if it matters to the server: the task may run only there, also after a restart.
     place: str = ""
     server: str

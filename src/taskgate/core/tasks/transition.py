@@ -63,6 +63,10 @@ class Dispatched(msgspec.Struct, frozen=True):
     message: str | None = None
 
 
+class ScriptStarted(msgspec.Struct, frozen=True):
+    """The gateway begins to run a script. Nothing is sent for it: its calls are tasks of their own."""
+
+
 class AttemptVoided(msgspec.Struct, frozen=True):
     """The last attempt is proven not to have been executed, so another attempt is safe for every class."""
 
@@ -130,6 +134,7 @@ TransitionEvent = (
     | ApprovalExpired
     | RunRefused
     | Dispatched
+    | ScriptStarted
     | AttemptVoided
     | UpstreamTaskKnown
     | Noted
@@ -148,6 +153,7 @@ _KINDS: dict[type, TransitionKind] = {
     ApprovalExpired: TransitionKind.APPROVAL_EXPIRED,
     RunRefused: TransitionKind.REFUSED,
     Dispatched: TransitionKind.DISPATCHED,
+    ScriptStarted: TransitionKind.SCRIPT_STARTED,
     AttemptVoided: TransitionKind.ATTEMPT_VOIDED,
     UpstreamTaskKnown: TransitionKind.UPSTREAM_TASK_KNOWN,
     Noted: TransitionKind.NOTED,
@@ -239,6 +245,8 @@ def _with_details(task: Task, event: TransitionEvent, now_ms: int) -> Task:
             return replace(task, approval_deadline_ms=good_until_ms, status_message=message)
         case Dispatched():
             return _sent(task, event, now_ms)
+        case ScriptStarted():
+            return replace(task, status_message=None)
         case AttemptVoided():
             return _voided(task)
         case UpstreamTaskKnown(handle):
@@ -345,10 +353,19 @@ def _round_ended(task: Task) -> Task:
     return replace(task, last_attempt=attempt, sends=task.times_sent, unanswered_sends=0)
 
 
+_CANCELLED: Final = {
+    (True, True): ". Calls that the script had made may have taken effect.",
+    (False, True): ". The call had been sent and may have taken effect.",
+    (False, False): ". The tool was not run.",
+}
+
+
 def _cancelled(task: Task, event: Cancelled) -> Task:
-    sent = task.may_have_been_sent
+    # The calls of a script are tasks of their own: those that were not sent are cancelled after it, by its owner.
+    began = task.script and task.state in (TaskState.RUNNING, TaskState.INPUT_REQUIRED)
+    sent = task.may_have_been_sent or began
     message = f"Cancelled: {event.reason}" if event.reason else "Cancelled"
-    message += ". The call had been sent and may have taken effect." if sent else ". The tool was not run."
+    message += _CANCELLED[began, sent]
     outcome = None
     if event.error is not None:
         outcome = Outcome(OutcomeKind.ERROR, event.error, is_error=True, size=len(event.error))

@@ -57,6 +57,14 @@ class _Call:
     approval: ApprovalRequest | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class PreparedCall:
+    """A call that passed the checks. `approval`: what it must wait for after it is stored."""
+
+    call: NewCall
+    approval: ApprovalRequest | None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DurableCalls:
     lookup: Lookup
@@ -79,6 +87,20 @@ class DurableCalls:
             if reply is not None:
                 return reply
         return None
+
+    async def prepare(self, request: Request, tool: ToolRef, arguments: Any) -> PreparedCall:
+        """Apply the checks of every call to one that a script makes, without storing it. Raises TaskgateError."""
+        if self.budgets.limit_callers:
+            self.budgets.admit(request)
+        try:
+            governed = type(tool.decision) is not Forward or tool.decision.note is not None
+            call = _Call(request, tool, arguments, governed, requires_task=False)
+            for check in self.CHECKS:
+                await check(self, call)
+            self._refuse_if_full(request, tool)
+            return PreparedCall(self.new_call(request, tool), call.approval)
+        finally:
+            request.delivery.end_call()
 
     async def _check_headers(self, call: _Call) -> None:
         check_param_headers(call.request, call.tool, call.arguments or {})
@@ -180,6 +202,13 @@ class DurableCalls:
         _hold_durable,
     )
     """What happens to a call, in order. The first reply ends it."""
+
+    CHECKS: ClassVar[tuple[Callable[[DurableCalls, _Call], Awaitable[None]], ...]] = (
+        _refuse_denied,
+        _validate_arguments,
+        _request_approval,
+    )
+    """The checks among them that apply to a call that a script makes."""
 
     def _runs_as_upstream_task(self, request: Request, tool: ToolRef) -> bool:
         """Whether to let the server run the call as a task of its own, which survives a crash of the gateway.

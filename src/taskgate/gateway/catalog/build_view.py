@@ -14,7 +14,7 @@ from taskgate.core.catalog.entry import CatalogEntry, EntryKind
 from taskgate.core.catalog.links import scheme_of
 from taskgate.core.catalog.merge import merge
 from taskgate.core.catalog.names import NameStyle
-from taskgate.core.catalog.own_tool_names import RESERVED_NAMES
+from taskgate.core.catalog.own_tool_names import RESERVED_NAMES, SCRIPT_NAMES
 from taskgate.core.catalog.skills import SKILL_FILE
 from taskgate.core.catalog.task_support import TaskSupport, supports_tasks
 from taskgate.core.governance.decision import Denied, Forward, Gate
@@ -175,9 +175,10 @@ def _schemes(entries: Iterable[CatalogEntry], addresses: ShownAddresses) -> dict
 
 
 def _reserved(scope: ScopePolicy) -> frozenset[str]:
-    """Return the reserved names. With plain names and no facade there are none: a server's tool takes precedence."""
+    """Return the reserved names. With plain names and no facade only those of scripts: a server's tool comes first."""
     transparent = scope.names is NameStyle.PLAIN and scope.mode is ScopeMode.DIRECT
-    return frozenset() if transparent else RESERVED_NAMES
+    of_scripts = SCRIPT_NAMES if scope.scripts else frozenset()
+    return of_scripts if transparent else RESERVED_NAMES | of_scripts
 
 
 _PATTERNS: Final = {

@@ -29,6 +29,7 @@ from taskgate.gateway.own_tools import (
     follow_tasks,
     list_offers,
     manage_servers,
+    run_scripts,
     search_tools,
     task_card,
     timers_and_logs,
@@ -54,6 +55,7 @@ _FAMILIES: Final = (
     search_tools.SEARCH_TOOLS,
     task_card.CARD_TOOLS,
     use_skills.SKILL_TOOLS,
+    run_scripts.SCRIPT_TOOLS,
 )
 TOOLS: Final[dict[str, OwnTool[Any]]] = {tool.face.name: tool for family in _FAMILIES for tool in family}
 LOCAL_STATE_TOOLS: Final = frozenset(name for name, tool in TOOLS.items() if tool.has_local_state)
@@ -68,6 +70,11 @@ _HAND_OVER: Final = frozenset({OwnToolName.EXECUTE_TOOL, OwnToolName.CALL_TOOL})
 
 def shown_families(scope: ScopePolicy, audience: Audience) -> tuple[Family, ...]:
     """What `tools/list` shows of our own tools."""
+    shown = _shown_families(scope, audience)
+    return (*shown, Family.SCRIPT) if scope.scripts else shown
+
+
+def _shown_families(scope: ScopePolicy, audience: Audience) -> tuple[Family, ...]:
     if scope.mode in FACADE_MODES:
         return (Family.HELPER, Family.FACADE)
     search = (Family.SEARCH,) if scope.mode is ScopeMode.SEARCH else ()
@@ -90,6 +97,11 @@ def shows_card(view: View, audience: Audience, families: tuple[Family, ...]) -> 
 
 def callable_families(scope: ScopePolicy) -> tuple[Family, ...]:
     """What may be called: also what is not listed for this caller, because a reply may have named it."""
+    families = _callable_families(scope)
+    return (*families, Family.SCRIPT) if scope.scripts else families
+
+
+def _callable_families(scope: ScopePolicy) -> tuple[Family, ...]:
     if scope.mode in FACADE_MODES:
         return (Family.HELPER, Family.FACADE, Family.CARD, Family.SKILL)
     search = (Family.SEARCH, Family.SKILL) if scope.mode is ScopeMode.SEARCH else ()
@@ -170,7 +182,7 @@ class OwnTools:
 
     async def call(self, request: Request, tool: BoundTool) -> bytes:
         """Run it. What goes wrong is a result that says what to do, because models see results."""
-        if "task" in request.params:
+        if "task" in request.params and not tool.face.as_task:
             raise CallerError(
                 "task_forbidden",
                 f"{tool.face.name!r} cannot be called as a task. It was not executed.",

@@ -54,6 +54,8 @@ class Request(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     delivery: ReplyDelivery
     inner: bool = False
     """Whether one of the gateway's own tools made the request on behalf of the caller."""
+    script: str = ""
+    """The task of the script that made the call; empty for calls of callers."""
     vendor_id: str | None = None
     """The task id of the vendor method that made this call."""
     large_members: dict[int, tuple[Message, Members]] = msgspec.field(default_factory=dict)

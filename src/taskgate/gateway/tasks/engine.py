@@ -106,6 +106,14 @@ class TaskEngine:
                 self.events.publish(ApprovalOpened(task, approval, request))
         return task
 
+    def start_script_call(self, script: Task, task: Task, approval: ApprovalRequest | None, request: Request) -> None:
+        """Run a call of a script that was stored with its step, or put it to the approvers."""
+        self.conversations.remember(task.id, self.conversations.of(script))
+        if approval is None:
+            self.runs.start(task)
+        else:
+            self.events.publish(ApprovalOpened(task, approval, request))
+
     async def hold(
         self, request: Request, call: NewCall, approval: ApprovalRequest | None, key: str | None
     ) -> tuple[Task, bytes]:

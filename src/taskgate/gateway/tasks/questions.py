@@ -99,6 +99,21 @@ class TaskQuestions:
                 del self._open[task_id]
         return next(iter(answers.values()), not_supported(question.method))
 
+    async def ask_once(self, task: Task, key: str, question: Question) -> Answer:
+        """Ask a question under a key of its own. After a restart, wait for the one that was asked, or return its answer."""
+        given = {asked.key: asked.answer for asked in await self._records.questions(task.id, answered=True)}
+        if given.get(key) is not None:
+            return Answer(result=given[key])
+        if key not in {asked.key for asked in await self._records.questions(task.id)}:
+            answers = await self.ask_all(task.id, {key: question})
+            return answers.get(key) or unanswered(question.method)
+        future = self._waiting[task.id, key] = asyncio.get_running_loop().create_future()
+        try:
+            restored = replace(question, key=key, restored=True)
+            return (await self._collect(task, {key: restored}, {key: future}))[key]
+        finally:
+            self._waiting.pop((task.id, key), None)
+
     async def ask_all(
         self, task_id: str, questions: Mapping[str, Question], request_state: bytes | None = None
     ) -> dict[str, Answer]:

@@ -14,7 +14,7 @@ from taskgate.core.errors import Executed, GatewayFault, TaskgateError
 from taskgate.core.tasks import endings
 from taskgate.core.tasks.state import TaskState
 from taskgate.core.tasks.task import Task
-from taskgate.gateway.events import EventHub, TaskChanged
+from taskgate.gateway.events import EventHub, ScriptCancelled, ScriptDue, TaskChanged
 from taskgate.gateway.plan import Live
 from taskgate.gateway.tasks.attempts import Attempts
 from taskgate.gateway.tasks.conversation import Conversation, Conversations
@@ -45,6 +45,7 @@ class Runs:
         self._attempts = attempts
         self._conversations = conversations
         self._upstreams = upstreams
+        self._events = events
         self._running: dict[str, asyncio.Task[None]] = {}
         self._notifying: set[asyncio.Task[None]] = set()
         events.subscribe(TaskChanged, self._changed)
@@ -61,7 +62,9 @@ class Runs:
 
     def start(self, task: Task) -> None:
         """Run the task unless it is running: concurrent requests share one execution."""
-        if task.id not in self._running:
+        if task.script:
+            self._events.publish(ScriptDue(task))
+        elif task.id not in self._running:
             self._spawn(task, self._execute(task))
 
     async def _execute(self, task: Task) -> None:
@@ -151,6 +154,10 @@ class Runs:
 
     async def cancel(self, task: Task, why: CancelNote) -> None:
         """Stop the run. The link notifies the server as its generation requires, and its reply is not awaited."""
+        if task.script:
+            self._conversations.forget(task.id)
+            self._events.publish(ScriptCancelled(task))
+            return
         conversation = self._conversations.of(task)
         self._conversations.hold(conversation)
         running = self._running.get(task.id)

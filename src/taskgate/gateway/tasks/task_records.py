@@ -7,7 +7,7 @@ anonymous caller belongs to any anonymous caller that knows its unguessable id.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
@@ -40,6 +40,7 @@ from taskgate.gateway.requests.strict_arguments import arguments_digest, read_ah
 from taskgate.gateway.requests.task_access import may_see, unknown_task
 from taskgate.gateway.tasks.task_changes import TaskChanges
 from taskgate.ports.approval_store import ApprovalRequest
+from taskgate.ports.script_store import ChildCall, ScriptStep, Stepped, Stepping
 from taskgate.ports.store import Store
 from taskgate.ports.store_answers import (
     Change,
@@ -78,6 +79,8 @@ class NewCall:
     message: str | None = None
     scope_revision: str = ""
     keep_result_ms: int = 300_000
+    script: bool = False
+    """Whether the gateway runs it as a script."""
 
 
 class Acceptance(Enum):
@@ -111,7 +114,7 @@ class TaskRecords:
     ) -> tuple[Task, Acceptance]:
         """Store a call as a task. A call that needs an approval joins an equal call of its conversation that waits for one."""
         await read_ahead(bytes(call.params.get("arguments", Raw(b"{}"))))
-        draft = self._draft(request, call, task_id or self.new_id())
+        draft = self.draft(request, call, task_id or self.new_id())
         limits, joins = self._limits() if limited else AcceptLimits(), approval is not None
         accepted = await self._retry_while_fenced(
             lambda: self.store.accept(
@@ -145,6 +148,21 @@ class TaskRecords:
             case _:
                 raise GatewayFault("internal", "The task could not be created; try again.")
 
+    async def step_script(self, task_id: str, step: ScriptStep, children: Sequence[ChildCall]) -> Stepping:
+        """Store a step of a script with the calls that it makes, and retry while the store is unavailable."""
+        ours = partial(self._is_ours, task_id)
+        write = partial(self.store.step_script, task_id, step, children)
+        stepped = await self.retry_while_unavailable(lambda: self._retry_while_fenced(write, ours))
+        for answer in stepped.accepted if isinstance(stepped, Stepped) else ():
+            if isinstance(answer, Change):
+                self.changes.changed(answer.task)
+                self.open_tasks += 1
+        return stepped
+
+    def pending_limits(self) -> AcceptLimits:
+        """The limits on approvals only: calls of a script do not count as open tasks of its caller."""
+        return AcceptLimits(pending=pending_limits(self._plan.value.limits))
+
     def _limits(self) -> AcceptLimits:
         limits = self._plan.value.limits
         return AcceptLimits(limits.open_tasks_per_caller, limits.open_tasks_per_tenant, pending_limits(limits))
@@ -156,7 +174,7 @@ class TaskRecords:
     def new_id(self) -> str:
         return new_task_id(self.store.now_ms(), secrets.token_bytes(RANDOM_BYTES))
 
-    def _draft(self, request: Request, call: NewCall, task_id: str) -> Task:
+    def draft(self, request: Request, call: NewCall, task_id: str) -> Task:
         rest = {key: value for key, value in call.params.items() if key not in _NOT_STORED}
         rest = with_meta(rest, {}, drop=(PROGRESS_TOKEN, *ENVELOPE_KEYS))
         arguments = bytes(call.params.get("arguments", Raw(b"{}")))
@@ -186,6 +204,7 @@ class TaskRecords:
             keep_result_ms=call.keep_result_ms,
             vendor_id=request.vendor_id,
             execution_budget_ms=call.budget_ms,
+            script=call.script,
         )
 
     async def advance(self, task_id: str, event: TransitionEvent, **more: Any) -> Task | None:

@@ -22,6 +22,7 @@ from taskgate.gateway.requests.open_conversations import OpenConversations
 from taskgate.gateway.requests.request_state import RequestStateSigner
 from taskgate.gateway.requests.session_table import SessionTable
 from taskgate.gateway.tasks.conversation import Conversations
+from taskgate.ports.script_interpreter import ScriptInterpreter
 from taskgate.ports.shared_sessions import SessionStore
 from taskgate.ports.store import Store
 from taskgate.ports.upstream import Upstream
@@ -56,6 +57,9 @@ class Foundation:
     session_rows: SessionStore | None
     """Rows that other gateways read; None if no other gateway can reach this one."""
     sessions_elsewhere: Live[frozenset[str]]
+    interpreter: ScriptInterpreter
+    script_key: bytes
+    """Authenticates the snapshots of scripts."""
 
     def session_ends(self, conversations: Conversations) -> SessionEnds:
         return SessionEnds(
@@ -76,6 +80,7 @@ def foundation(
     seal_key: bytes,
     tracing: Tracing | None,
     session_rows: SessionStore | None,
+    interpreter: ScriptInterpreter,
 ) -> Foundation:
     """Create the foundation. `address` holds the initial plan."""
     live, events = address.plan, EventHub()
@@ -108,4 +113,6 @@ def foundation(
         separated=SeparatedServers(store, upstreams),
         session_rows=session_rows,
         sessions_elsewhere=elsewhere,
+        interpreter=interpreter,
+        script_key=seal_key,
     )

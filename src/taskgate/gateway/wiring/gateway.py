@@ -16,6 +16,8 @@ from taskgate.gateway.governance.standing_grants import StandingGrants
 from taskgate.gateway.method_tables import MethodTables
 from taskgate.gateway.methods.temporary_scopes import TemporaryScopes
 from taskgate.gateway.methods.vendor_methods import VendorMethods
+from taskgate.gateway.scripts.script_parts import ScriptParts
+from taskgate.gateway.scripts.script_runs import ScriptRuns
 from taskgate.gateway.services.access import AccessServices
 from taskgate.gateway.services.configuration import ConfigurationServices
 from taskgate.gateway.services.console import ConsoleServices
@@ -57,6 +59,17 @@ def wire_gateway(base: Foundation, servers: Servers, accounts: AccountConnector,
     changes = changed_elsewhere(grants, lists, temporary_scopes, reload, base, accounts=accounts)
     caches = shared_caches(base.store, base.plan, changes)
     methods = use_cases(base, lists, asking, tasks, governed, relay=wire_relay(base, asking, suspended), reload=reload)
+    scripts = ScriptRuns(
+        ScriptParts(
+            lookup=methods.lookup,
+            durable=methods.durable,
+            tasks=tasks,
+            interpreter=base.interpreter,
+            recheck=recheck,
+            key=base.script_key,
+        ),
+        base.events,
+    )
     shared = shared_sessions(base, methods.following, session_ends, asking.activity)
     tables = MethodTables(methods, shared)
     status = GatewayStatus()
@@ -104,6 +117,7 @@ def wire_gateway(base: Foundation, servers: Servers, accounts: AccountConnector,
         shared_inbox=inbox,
         others=others,
         suspended=suspended,
+        scripts=scripts,
         dynamic_servers=dynamic_servers,
     )
     return Gateway(

@@ -13,6 +13,7 @@ from taskgate.gateway.methods.temporary_scopes import TemporaryScopes
 from taskgate.gateway.other_gateways import OtherGateways
 from taskgate.gateway.questions.shared_inbox import SharedInbox
 from taskgate.gateway.relay.suspended_calls import SuspendedCalls
+from taskgate.gateway.scripts.script_runs import ScriptRuns
 from taskgate.gateway.services.lifecycle import Step
 from taskgate.gateway.shared_caches import SharedCaches
 from taskgate.gateway.tasks.engine import TaskEngine
@@ -37,6 +38,7 @@ class LifecycleSteps:
     shared_inbox: SharedInbox | None
     others: OtherGateways
     suspended: SuspendedCalls
+    scripts: ScriptRuns
     dynamic_servers: DynamicServers
 
     def start(self) -> tuple[Step, ...]:
@@ -95,6 +97,7 @@ class LifecycleSteps:
             *((self.shared_sessions.close,) if self.shared_sessions is not None else ()),
             *((self.shared_inbox.close,) if self.shared_inbox is not None else ()),
             self.governed.approvals.close,
+            self.scripts.close,
             self.tasks.close,
             self.session_ends.close,
             self.suspended.close,

@@ -30,6 +30,7 @@ from taskgate.gateway.own_tools.follow_tasks import TASK_TOOLS
 from taskgate.gateway.own_tools.list_offers import LOOKING_TOOLS, LookingParts
 from taskgate.gateway.own_tools.manage_servers import MANAGING_TOOLS, ManagingParts
 from taskgate.gateway.own_tools.own_resources import ResourceParts
+from taskgate.gateway.own_tools.run_scripts import SCRIPT_TOOLS, ScriptToolParts
 from taskgate.gateway.own_tools.search_tools import SEARCH_TOOLS, SearchParts
 from taskgate.gateway.own_tools.table import OwnTools
 from taskgate.gateway.own_tools.task_card import CARD_TOOLS, CardParts
@@ -91,7 +92,16 @@ def use_cases(
         lookup=lookup,
         upstreams=base.upstreams,
         tool_calls=tool_calls,
-        own_tools=_own_tools(tool_calls, readings, card, servers, skills, denials=governed.denials),
+        durable=durable,
+        own_tools=_own_tools(
+            tool_calls,
+            readings,
+            card,
+            servers,
+            skills,
+            scripts=ScriptToolParts(lookup, governed.gate, tasks),
+            denials=governed.denials,
+        ),
         readings=readings,
         skills=skills,
         completing=Completing(lookup, sending, completions),
@@ -108,6 +118,7 @@ def _own_tools(
     servers: ManagingParts,
     skills: Skills,
     *,
+    scripts: ScriptToolParts,
     denials: Denials,
 ) -> OwnTools:
     """Create the own tools and resources."""
@@ -129,5 +140,6 @@ def _own_tools(
         **bind_tools(SEARCH_TOOLS, SearchParts(lookup, tool_calls, activity, helpers)),
         **bind_tools(CARD_TOOLS, card),
         **bind_tools(SKILL_TOOLS, SkillParts(skills, activity)),
+        **bind_tools(SCRIPT_TOOLS, scripts),
     }
     return OwnTools(lookup, tools, resources, denials)

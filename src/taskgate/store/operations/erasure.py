@@ -24,6 +24,8 @@ _DELETE_TASKS: Final = (
     "forget_outcomes",
     "forget_attempts",
     "forget_questions",
+    "forget_script_calls",
+    "forget_scripts",
     "forget_calls",
     "forget_tasks",
 )

@@ -24,6 +24,7 @@ from taskgate.ports.catalog_store import KeptCatalog
 from taskgate.ports.event_outbox import EventPage
 from taskgate.ports.identity_store import IdentityRecord
 from taskgate.ports.scope_store import KeptScope
+from taskgate.ports.script_store import ScriptCall, StoredScript
 from taskgate.ports.store_answers import Due, Ownership, TaskFilter, TaskPage, TaskQuestion
 from taskgate.store.operations.approval_rows import held_from
 from taskgate.store.operations.audit import audit_from, audit_time
@@ -31,6 +32,7 @@ from taskgate.store.operations.events import event_from
 from taskgate.store.operations.grants import grant_from
 from taskgate.store.operations.pins import pin_from
 from taskgate.store.operations.recorded_calls import decode_recorded_call
+from taskgate.store.operations.scripts import script_from
 from taskgate.store.operations.task_rows import question_from, task_from
 from taskgate.store.sealing import Sealing
 from taskgate.store.transaction import KeptEvents, Statements
@@ -117,6 +119,17 @@ class Reader:
     def questions(self, task_id: str, *, answered: bool) -> tuple[TaskQuestion, ...]:
         found = self._run("questions_of_task", task_id=task_id, state="answered" if answered else "open")
         return tuple(question_from(self._sealing, task_id, *row) for row in found)
+
+    def script(self, task_id: str) -> StoredScript | None:
+        row = self._run("find_script", task_id=task_id).fetchone()
+        return None if row is None else script_from(self._sealing, task_id, *row)
+
+    def script_calls(self, task_id: str, after: int, limit: int) -> tuple[ScriptCall, ...]:
+        found = self._run("calls_of_script", script_id=task_id, number=after, limit=limit)
+        return tuple(
+            ScriptCall(number, line, delivered, task_from(self._sealing, row))
+            for number, line, delivered, *row in found
+        )
 
     def due(self, now_ms: int, limit: int) -> Due:
         statements = ("due_approvals", "due_executions", "due_holds")

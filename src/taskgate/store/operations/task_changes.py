@@ -13,7 +13,7 @@ from taskgate.core.tasks.task import Task
 from taskgate.core.tasks.task_audit import audit_entry_of
 from taskgate.core.tasks.task_events import event_data, event_of
 from taskgate.ports.event_outbox import StoredEvent
-from taskgate.ports.store_answers import StaleOwner, UnknownTask
+from taskgate.ports.store_answers import IdTaken, StaleOwner, UnknownTask
 from taskgate.ports.topics import TASKS
 from taskgate.store.operations.audit import record_audit
 from taskgate.store.operations.events import append_event
@@ -42,10 +42,10 @@ def load_any_task(tx: Transaction, task_id: str) -> Task | UnknownTask:
     return UnknownTask(task_id) if task is None or is_expired(task, tx.now_ms) else task
 
 
-def put_new_task(tx: Transaction, task: Task, audit: AuditEntry | None) -> StoredEvent | None:
-    """Write a new task with its event; return None if its id exists already."""
+def put_new_task(tx: Transaction, task: Task, audit: AuditEntry | None) -> StoredEvent | IdTaken | None:
+    """Write a new task with its event; return the event, or None if the task has no events."""
     if not tx.changes_one("insert_task", **task_columns(tx.sealing, task)):
-        return None
+        return IdTaken(task.id)
     call, rest = tx.sealing.seal(task.arguments, task.id), tx.sealing.seal(task.params_rest, task.id)
     tx.put("insert_call", task_id=task.id, arguments=call, params_rest=rest)
     if task.last_attempt is not None:
@@ -98,7 +98,8 @@ def _append_event_and_audit(
             # The server's final message is part of the result; audit rows are not encrypted.
             entry = replace(entry, reason="")
         record_audit(tx, entry)
-    kind = event_of(before, after)
+    # A script is informed of its calls by their tasks. Its caller gets events of the script only.
+    kind = None if after.parent else event_of(before, after)
     return (
         None
         if kind is None

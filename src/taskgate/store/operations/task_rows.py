@@ -17,6 +17,8 @@ from taskgate.store.sealing import Sealing
 _encode: Final = msgspec.json.Encoder().encode
 _decode_task: Final = msgspec.json.Decoder(Task).decode
 _WAITING: Final = (TaskState.AWAITING_APPROVAL, TaskState.APPROVED)
+CALLS_OF_SCRIPTS: Final = "script"
+"""The key by which open calls of scripts are counted; no principal's key is equal to it."""
 _SENT: Final = (TaskState.RUNNING, TaskState.INPUT_REQUIRED)
 
 
@@ -51,8 +53,9 @@ def task_columns(sealing: Sealing, task: Task) -> dict[str, Any]:
     return {
         "id": task.id,
         "principal": task.principal,
-        "caller": task.caller,
-        "limited_as": task.limited_as or task.caller,
+        # Calls of scripts are not in the lists of their callers, and do not count as their open tasks: the script does.
+        "caller": "" if task.parent else task.caller,
+        "limited_as": CALLS_OF_SCRIPTS if task.parent else task.limited_as or task.caller,
         "scope": task.scope,
         "server": task.server,
         "wire_name": task.wire_name,

@@ -24,6 +24,7 @@ from taskgate.core.tasks.transition import (
     Dispatched,
     InputSettled,
     Noted,
+    ScriptStarted,
     TransitionEvent,
     apply,
 )
@@ -86,8 +87,8 @@ def accept(
     if held is not None:
         task = replace(task, approval_deadline_ms=held.approval.binding.expires_at_ms)
     event = put_new_task(tx, task, audit)
-    if event is None:
-        return IdTaken(task.id)
+    if isinstance(event, IdTaken):
+        return event
     if held is not None:
         approvals.insert(tx, held)
     if key is not None:
@@ -155,7 +156,8 @@ def intend(
     if verdict is not None:
         stopped = advance(tx, task_id, verdict)
         return StoppedByRecheck(stopped.task, stopped.event) if isinstance(stopped, Change) else stopped
-    after = apply(task, Dispatched(tx.ownership.fence, byte_hash, upstream, message), tx.now_ms)
+    begins = ScriptStarted() if task.script else Dispatched(tx.ownership.fence, byte_hash, upstream, message)
+    after = apply(task, begins, tx.now_ms)
     if not isinstance(after, Task):
         return after
     # The first attempt spends the approval; later attempts of the same run need no other.

@@ -19,6 +19,7 @@ from taskgate.ports.store_answers import Recovered, Swept
 from taskgate.ports.task_store import Decide
 from taskgate.store.operations import approvals
 from taskgate.store.operations.events import append_event
+from taskgate.store.operations.scripts import forget_children
 from taskgate.store.operations.task_changes import end_tasks
 from taskgate.store.operations.task_rows import task_from
 from taskgate.store.operations.tasks import KEY_VALID_MS
@@ -77,6 +78,8 @@ def expire(tx: Transaction, found: Sequence[Task]) -> tuple[Task, ...]:
         tx.run("remember_executed", ids=ids)
         for statement in ("forget_outcomes", "forget_attempts", "forget_questions"):
             tx.run(statement, ids=ids)
+        if scripts := [task for task in expired if task.script]:
+            forget_children(tx, scripts)
     for task in expired:
         if task.state is not TaskState.EXPIRED:
             append_event(tx, task.conversation_key.stream, TaskEvent.EXPIRED.value, task.server, event_data(task))

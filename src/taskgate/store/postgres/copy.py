@@ -44,6 +44,8 @@ COPIED_UNCHANGED: Final = (
     "task_calls",
     "attempts",
     "questions",
+    "scripts",
+    "script_calls",
     "idempotency_keys",
     "grants",
     "pins",

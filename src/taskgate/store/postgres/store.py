@@ -33,6 +33,7 @@ from taskgate.store.views.identity_records import IdentityView
 from taskgate.store.views.personal_data import PersonalDataView
 from taskgate.store.views.restored import RestoredView
 from taskgate.store.views.scopes import ScopeView
+from taskgate.store.views.scripts import ScriptView
 from taskgate.store.views.tasks import TaskView
 from taskgate.store.views.upkeep import UpkeepView
 from taskgate.store.views.usage import UsageView
@@ -44,6 +45,7 @@ _RESTORE_LOCK: Final = 7_236_410_386
 
 class PostgresStore(
     TaskView,
+    ScriptView,
     UpkeepView,
     ApprovalView,
     ChainView,

@@ -42,6 +42,7 @@ from taskgate.store.views.log import LogView
 from taskgate.store.views.personal_data import PersonalDataView
 from taskgate.store.views.restored import RestoredView
 from taskgate.store.views.scopes import ScopeView
+from taskgate.store.views.scripts import ScriptView
 from taskgate.store.views.tasks import TaskView
 from taskgate.store.views.upkeep import UpkeepView
 from taskgate.store.views.usage import UsageView
@@ -55,6 +56,7 @@ def system_clock() -> int:
 
 class SqliteStore(
     TaskView,
+    ScriptView,
     UpkeepView,
     ApprovalView,
     LogView,

@@ -41,6 +41,7 @@ SELECT EXISTS (SELECT 1 FROM task_calls WHERE substring(arguments FROM 1 FOR :le
     OR EXISTS (SELECT 1 FROM questions WHERE substring(request FROM 1 FOR :length) = :prefix OR substring(answer FROM 1 FOR :length) = :prefix)
     OR EXISTS (SELECT 1 FROM approvals WHERE substring(arguments FROM 1 FOR :length) = :prefix)
     OR EXISTS (SELECT 1 FROM events WHERE substring(data FROM 1 FOR :length) = :prefix)
+    OR EXISTS (SELECT 1 FROM scripts WHERE substring(doc FROM 1 FOR :length) = :prefix)
     OR EXISTS (SELECT 1 FROM tasks WHERE position(:within::bytea IN doc) > 0)
     OR EXISTS (SELECT 1 FROM recorded_calls WHERE position(:within::bytea IN body) > 0)
     OR EXISTS (SELECT 1 FROM keepsakes WHERE substring(value FROM 1 FOR :length) = :prefix);

@@ -38,5 +38,6 @@ SELECT EXISTS (SELECT 1 FROM task_calls WHERE substr(arguments, 1, :length) = :p
     OR EXISTS (SELECT 1 FROM questions WHERE substr(request, 1, :length) = :prefix OR substr(answer, 1, :length) = :prefix)
     OR EXISTS (SELECT 1 FROM approvals WHERE substr(arguments, 1, :length) = :prefix)
     OR EXISTS (SELECT 1 FROM events WHERE substr(data, 1, :length) = :prefix)
+    OR EXISTS (SELECT 1 FROM scripts WHERE substr(doc, 1, :length) = :prefix)
     OR EXISTS (SELECT 1 FROM tasks WHERE instr(doc, :within) > 0)
     OR EXISTS (SELECT 1 FROM recorded_calls WHERE instr(body, :within) > 0);

@@ -1,0 +1,123 @@
+"""Own tool that runs a script as a durable task."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from taskgate.core import wire
+from taskgate.core.catalog.own_tool_names import OwnToolName
+from taskgate.core.catalog.own_tools import ArgumentKind, Family, Parameter, ToolFace
+from taskgate.core.errors import CallerError
+from taskgate.core.governance.decision import Forward
+from taskgate.core.governance.pipeline import decide
+from taskgate.core.meta import meta_of
+from taskgate.core.patterns import PatternKind
+from taskgate.core.tasks.deadlines import read_ttl
+from taskgate.core.tool_class import ToolClass
+from taskgate.core.wire import Raw
+from taskgate.gateway.calls.durable_calls import TTL_META
+from taskgate.gateway.calls.lookup import Lookup
+from taskgate.gateway.calls.task_contract import wants_handle
+from taskgate.gateway.governance.gate import CallGate
+from taskgate.gateway.governance.gated_call import GatedCall
+from taskgate.gateway.governance.pre_send_recheck import OWN_SERVER
+from taskgate.gateway.own_tools.tool import OwnTool, ToolReply, refused
+from taskgate.gateway.requests.caller_keys import idempotency_key
+from taskgate.gateway.requests.request import Request
+from taskgate.gateway.tasks.engine import TaskEngine
+from taskgate.gateway.tasks.task_records import NewCall
+from taskgate.ports.approval_store import ApprovalRequest
+from taskgate.ports.upstream_replies import RelayedError
+
+MAX_CODE: Final = 200_000
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptToolParts:
+    lookup: Lookup
+    gate: CallGate
+    tasks: TaskEngine
+
+
+async def run_script(parts: ScriptToolParts, request: Request, given: dict[str, Any]) -> ToolReply | bytes:
+    """Store the script as a task. Callers with tasks get a handle; for others the reply is held as for any call."""
+    if request.script:
+        raise CallerError("not_allowed", "A script cannot start scripts. The call was not executed.")
+    approval = await _approval(parts, request)
+    new, key = _new_call(parts, request, given), idempotency_key(request)
+    if "task" in request.params or wants_handle(request):
+        if request.session is not None:
+            request.session.mark_task_use()
+        return (await parts.tasks.create(request, new, approval, key))[1]
+    try:
+        return (await parts.tasks.hold(request, new, approval, key))[1]
+    except RelayedError as problem:
+        error = wire.parse_strictly(problem.raw)
+        meta = wire.raw({"taskgate/error": error.get("data", {})})
+        return ToolReply(refused(str(error.get("message"))).blocks, True, {"_meta": meta})
+
+
+async def _approval(parts: ScriptToolParts, request: Request) -> ApprovalRequest | None:
+    """Pass the script through rules, policy and approval like any tool. Its calls are judged when it makes them."""
+    tool = OwnToolName.RUN_SCRIPT.value
+    decision = decide(parts.lookup.plan.value.gates, PatternKind.TOOL, OWN_SERVER, tool)
+    if type(decision) is Forward and decision.note is None:
+        return None
+    caller, arguments = request.caller, bytes(request.members().get("arguments", Raw(b"{}")))
+    asked = GatedCall(caller.principal, caller.roles, caller.scope, OWN_SERVER, tool, arguments, facts=caller.facts)
+    return await parts.gate.settle(request, asked, decision, tool)
+
+
+def _new_call(parts: ScriptToolParts, request: Request, given: dict[str, Any]) -> NewCall:
+    plan, name = parts.lookup.plan.value, OwnToolName.RUN_SCRIPT.value
+    calls = plan.calls
+    asked = given.get("ttl")
+    if asked is None and type(task := request.params.get("task")) is dict:
+        asked = task.get("ttl")
+    if asked is None:
+        asked = meta_of(request.params).get(TTL_META)
+    members = request.members()
+    return NewCall(
+        OWN_SERVER,
+        name,
+        name,
+        {"name": wire.raw(name), "arguments": members.get("arguments", Raw(b"{}"))},
+        ToolClass.ONCE,
+        "",
+        plan.gates.revision,
+        int(plan.limits.script_time_s * 1000),
+        read_ttl(asked, default_ms=calls.default_ttl_ms, max_ms=calls.max_ttl_ms).ms,
+        keep_result_ms=calls.keep_result_ms,
+        script=True,
+    )
+
+
+SCRIPT_TOOLS: Final = (
+    OwnTool(
+        ToolFace(
+            OwnToolName.RUN_SCRIPT,
+            "Run a Python script that calls the tools of this server, and return the value of its last line. Use it instead of "
+            "many single calls: loops, joins and filters run here, and only what the script returns or prints comes back. Tools "
+            "are async functions: `await files.read_file(path='a')`; run calls in parallel with `asyncio.gather`. "
+            "describe_tools returns their signatures. The script survives restarts, waits for approvals, and never repeats a "
+            "call.",
+            (
+                Parameter("code", ArgumentKind.TEXT, "The Python source.", required=True, longest=MAX_CODE),
+                Parameter("inputs", ArgumentKind.OBJECT, "Values that the script reads as `inputs`."),
+                Parameter("ttl", ArgumentKind.WHOLE, "How many milliseconds the result is kept.", least=1),
+                Parameter(
+                    "resume_of",
+                    ArgumentKind.TEXT,
+                    "The task of a script that failed: calls that it made with the same tool and arguments are not made again, and "
+                    "their results are used.",
+                ),
+            ),
+            Family.SCRIPT,
+            reads_only=False,
+            as_task=True,
+        ),
+        run_script,
+        bare=True,
+    ),
+)

@@ -1,0 +1,146 @@
+"""The calls of a script: each passes the same checks as a call of its caller, and becomes a task with the step that makes it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import msgspec
+
+from taskgate.core import wire
+from taskgate.core.catalog.own_tool_names import OwnToolName
+from taskgate.core.errors import CallerError, TaskgateError
+from taskgate.core.scripts.bind_arguments import ArgumentError, bind_arguments
+from taskgate.core.scripts.record import OpenCall
+from taskgate.core.tasks.task import Task
+from taskgate.gateway.calls.lookup import unknown_tool
+from taskgate.gateway.catalog.tool_entries import schema_of
+from taskgate.gateway.catalog.views import ToolRef
+from taskgate.gateway.requests.request import Request
+from taskgate.gateway.requests.strict_arguments import read_ahead
+from taskgate.gateway.scripts.call_outcomes import encode_outcome, raised_by
+from taskgate.gateway.scripts.call_request import call_request
+from taskgate.gateway.scripts.earlier_calls import EarlierCalls
+from taskgate.gateway.scripts.script_parts import ScriptParts
+from taskgate.ports.script_interpreter import CallKind, CallOutcome, PendingCall, Raised
+from taskgate.ports.script_store import ChildCall
+
+MAX_SLEEP_S: Final = 30 * 24 * 3600.0
+_ASK_PARAMETERS: Final = ("message", "schema")
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedStepCall:
+    """A new call of a step. `child` and `request` are set if it becomes a task."""
+
+    open: OpenCall
+    child: ChildCall | None = None
+    request: Request | None = None
+    reused: str = ""
+    """The call of an earlier script whose result it gets."""
+
+
+class ScriptCalls:
+    """Prepares the calls of one script."""
+
+    def __init__(self, parts: ScriptParts, script: Task, earlier: EarlierCalls) -> None:
+        self._parts = parts
+        self._script = script
+        self._earlier = earlier
+
+    async def prepare(self, calls: Sequence[PendingCall]) -> list[PreparedStepCall]:
+        """Check the calls in the order in which the script made them. What is refused raises in the script."""
+        return [await self._prepare(call) for call in calls]
+
+    async def _prepare(self, call: PendingCall) -> PreparedStepCall:
+        try:
+            positional, keywords = msgspec.json.decode(call.positional), msgspec.json.decode(call.keywords)
+            match call.kind:
+                case CallKind.SLEEP:
+                    return PreparedStepCall(self._sleep(call, positional, keywords))
+                case CallKind.ASK:
+                    return PreparedStepCall(_ask(call, positional, keywords))
+                case CallKind.TOOL:
+                    return await self._tool_call(call, positional, keywords)
+        except ArgumentError as problem:
+            return _settled(call, Raised("invalid_params", f"{call.tool or call.kind.value} {problem}.", "no"))
+        except TaskgateError as problem:
+            return _settled(call, raised_by(problem))
+
+    def _sleep(self, call: PendingCall, positional: list[Any], keywords: dict[str, Any]) -> OpenCall:
+        seconds = bind_arguments(("seconds",), positional, keywords).arguments.get("seconds")
+        if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds <= MAX_SLEEP_S:
+            raise ArgumentError(f"takes a number of seconds from 0 to {MAX_SLEEP_S:.0f}")
+        due_ms = self._parts.tasks.store.now_ms() + math.ceil(seconds * 1000)
+        return OpenCall(call.id, "sleep", call.line, due_ms=due_ms)
+
+    async def _tool_call(self, call: PendingCall, positional: list[Any], keywords: dict[str, Any]) -> PreparedStepCall:
+        request, tool, timeout_s = await self._request(call, positional, keywords)
+        arguments = request.params["arguments"]
+        prepared = await self._parts.durable.prepare(request, tool, arguments)
+        new, approval = prepared.call, prepared.approval
+        if timeout_s is not None:
+            new = replace(new, budget_ms=min(new.budget_ms, max(1, math.ceil(timeout_s * 1000))))
+        raw = bytes(new.params["arguments"])
+        await read_ahead(raw)
+        records = self._parts.tasks.records
+        draft = records.draft(request, new, records.new_id())
+        known = await self._earlier.outcome(draft)
+        if known is not None:
+            child, outcome = known
+            return PreparedStepCall(_open(call, settled=encode_outcome(outcome)), reused=child)
+        script = self._script
+        draft = msgspec.structs.replace(
+            draft,
+            caller=script.caller,
+            conversation=script.conversation,
+            limited_as=script.limited_as,
+            generation=script.generation,
+            parent=script.id,
+            script_line=call.line,
+        )
+        audit = self._parts.tasks.audit_approval(approval, draft.id) if approval is not None else None
+        child_call = ChildCall(call.id, draft, approval, audit, records.pending_limits())
+        return PreparedStepCall(_open(call, child=draft.id), child_call, request)
+
+    async def _request(
+        self, call: PendingCall, positional: list[Any], keywords: dict[str, Any]
+    ) -> tuple[Request, ToolRef, float | None]:
+        if call.tool == OwnToolName.RUN_SCRIPT:
+            raise CallerError("not_allowed", "A script cannot start scripts. The call was not executed.")
+        plan, lookup = self._parts.lookup.plan.value, self._parts.lookup
+        tool = await lookup.tool(call_request(plan, self._script, call.tool, {}), call.tool)
+        if tool.entry is not None and not tool.entry.is_for_model:
+            raise unknown_tool(call.tool)
+        bound = bind_arguments(parameter_order(schema_of(tool.entry)), positional, keywords)
+        return call_request(plan, self._script, tool.wire, bound.arguments), tool, bound.timeout_s
+
+
+def parameter_order(schema: Mapping[str, Any]) -> tuple[str, ...]:
+    """The parameters of a tool in the order of its stub: required ones first."""
+    properties, required = schema.get("properties"), schema.get("required")
+    names = [name for name in properties if type(name) is str] if isinstance(properties, Mapping) else []
+    needed = set(required) if isinstance(required, list | tuple) else set()
+    return (*(name for name in names if name in needed), *(name for name in names if name not in needed))
+
+
+def _ask(call: PendingCall, positional: list[Any], keywords: dict[str, Any]) -> OpenCall:
+    given = bind_arguments(_ASK_PARAMETERS, positional, keywords).arguments
+    message, schema = given.get("message"), given.get("schema")
+    if type(message) is not str or not message:
+        raise ArgumentError("takes a message, a string")
+    if schema is not None and (type(schema) is not dict or schema.get("type") != "object"):
+        raise ArgumentError('takes a schema of an object, such as {"type": "object", "properties": {...}}')
+    shown = wire.encode({"message": message, "schema": schema})
+    return OpenCall(call.id, "ask", call.line, question=f"ask-{call.id}", arguments=shown)
+
+
+def _open(call: PendingCall, child: str = "", settled: bytes | None = None) -> OpenCall:
+    return OpenCall(call.id, call.tool, call.line, child=child, settled=settled)
+
+
+def _settled(call: PendingCall, outcome: CallOutcome) -> PreparedStepCall:
+    name = call.tool or call.kind.value
+    return PreparedStepCall(OpenCall(call.id, name, call.line, settled=encode_outcome(outcome)))

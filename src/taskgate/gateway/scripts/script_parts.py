@@ -1,0 +1,22 @@
+"""What runs of scripts use of the gateway."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from taskgate.gateway.calls.durable_calls import DurableCalls
+from taskgate.gateway.calls.lookup import Lookup
+from taskgate.gateway.tasks.engine import TaskEngine
+from taskgate.gateway.tasks.sends import Recheck
+from taskgate.ports.script_interpreter import ScriptInterpreter
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScriptParts:
+    lookup: Lookup
+    durable: DurableCalls
+    tasks: TaskEngine
+    interpreter: ScriptInterpreter
+    recheck: Recheck
+    key: bytes
+    """Authenticates snapshots."""

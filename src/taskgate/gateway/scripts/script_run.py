@@ -1,0 +1,394 @@
+"""One run of a script: step, store, call, wait, next step.
+
+A step is stored before its calls are sent: the snapshot and the tasks of its calls are one transaction. The outcome of a call is in
+the record of its task before the script receives it, and the step that received it is stored before its next calls are sent. So
+after a crash the newest snapshot is loaded, and the calls that it waits for are looked up: the script receives the same outcomes,
+and no call is made twice. Between steps the script occupies no worker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from typing import Any, Final, TypeVar
+
+import msgspec
+from msgspec.structs import replace
+
+from taskgate import clock
+from taskgate.core import wire
+from taskgate.core.errors import CallerError, GatewayFault
+from taskgate.core.questions.question import ELICIT, Answer, Question
+from taskgate.core.scripts.record import OpenCall, ScriptRecord
+from taskgate.core.scripts.snapshot_seal import SnapshotPlace, seal, verify
+from taskgate.core.tasks import endings
+from taskgate.core.tasks.state import TaskState
+from taskgate.core.tasks.task import Task
+from taskgate.core.tasks.transition import Noted, TransitionEvent
+from taskgate.core.wire import Raw
+from taskgate.gateway.governance.pre_send_recheck import OWN_SERVER
+from taskgate.gateway.scripts.call_outcomes import decode_outcome, outcome_of
+from taskgate.gateway.scripts.earlier_calls import EarlierCalls, earlier_calls
+from taskgate.gateway.scripts.script_calls import PreparedStepCall, ScriptCalls
+from taskgate.gateway.scripts.script_parts import ScriptParts
+from taskgate.gateway.scripts.script_result import calls_by_execution, executed_by, failed, finished
+from taskgate.gateway.scripts.script_tools import script_program
+from taskgate.gateway.tasks.sends import NotSent, TaskSends
+from taskgate.ports.script_interpreter import (
+    CallOutcome,
+    Failed,
+    FailureReason,
+    Finished,
+    Raised,
+    Returned,
+    ScriptLimits,
+    ScriptProgram,
+    Step,
+    StepFacts,
+    StepOutput,
+    Suspended,
+)
+from taskgate.ports.script_store import ScriptCall, ScriptStep, Stepped, StoredScript
+from taskgate.ports.store_answers import Change, IdTaken
+from taskgate.telemetry.logs import log
+
+T = TypeVar("T")
+SEAL_BYTES: Final = 32
+SHARED_POLL_S: Final = 5.0
+"""How often a script looks for the ends of calls that run at other gateways, in case an announcement was lost."""
+_ACTIVE: Final = (TaskState.QUEUED, TaskState.RUNNING)
+"""States of a call that waits for no person."""
+_ANSWER_FORM: Final = {
+    "type": "object",
+    "properties": {"answer": {"type": "string", "title": "Answer"}},
+    "required": ["answer"],
+}
+_GONE: Final = Raised("overloaded", "The call was refused before it was stored. It was not executed.", "no")
+
+
+class _Over(Exception):
+    """The script has ended, or belongs to another gateway."""
+
+
+class ScriptRun:
+    def __init__(self, parts: ScriptParts, task: Task) -> None:
+        self.wake = asyncio.Event()
+        """Set when something changed that the script may wait for."""
+        self._parts = parts
+        self._task = task
+        self._records = parts.tasks.records
+        self._record = ScriptRecord()
+        self._snapshot = b""
+        self._spent_s = 0.0
+        self._refused: dict[int, CallOutcome] = {}
+        """Calls that the store refused when their step was stored."""
+        self._asks: dict[int, asyncio.Task[Answer]] = {}
+        self._earlier = EarlierCalls(self._records, (), ())
+
+    async def run(self) -> None:
+        """Run the script to its end, from its newest step. Returns early if it has ended or belongs to another gateway."""
+        try:
+            await self._run()
+        except _Over:
+            pass
+        finally:
+            for asking in self._asks.values():
+                asking.cancel()
+
+    async def _run(self) -> None:
+        if self._task.state in (TaskState.QUEUED, TaskState.APPROVED):
+            await self._begin()
+        stored = await self._read(lambda: self._records.store.script(self._task.id))
+        if stored is not None:
+            self._load(stored)
+        given: dict[str, Any] = msgspec.json.decode(self._task.arguments)
+        try:
+            self._earlier = await self._read(
+                lambda: earlier_calls(self._records, self._task, given.get("resume_of"), self._record.reused)
+            )
+        except CallerError as problem:
+            await self._end(endings.by_error(self._task, problem))
+        if stored is None:
+            program = await script_program(self._parts.lookup, self._task, given)
+            await self._handle(await self._step(partial(self._start, program)), {})
+        else:
+            await self._check_snapshot(stored)
+        while True:
+            outcomes = await self._outcomes()
+            step = await self._step(partial(self._resume, outcomes))
+            await self._handle(step, outcomes)
+
+    async def _begin(self) -> None:
+        """Store that the script runs, after the last check of rules and approval. Raises _Over."""
+        task, store = self._task, self._records.store
+        if task.owner != store.ownership.owner:
+            taken = await store.take(task.id)
+            if taken is None:
+                raise _Over
+            task = taken
+        intent = TaskSends(self._records, self._parts.recheck, task, None)
+        try:
+            await intent.sends_again()
+        except NotSent:
+            raise _Over from None
+        self._task = intent.task
+
+    def _load(self, stored: StoredScript) -> None:
+        self._record, self._snapshot = stored.record, stored.snapshot[SEAL_BYTES:]
+        self._spent_s = stored.record.spent_ms / 1000
+
+    async def _check_snapshot(self, stored: StoredScript) -> None:
+        """End the script unless its snapshot is as it was stored and this interpreter can load it."""
+        record, version = stored.record, self._parts.interpreter.version
+        place = SnapshotPlace(self._task.id, record.step, record.interpreter)
+        if not verify(self._parts.key, self._snapshot, place, stored.snapshot[:SEAL_BYTES]):
+            await self._end_unresumable("Its snapshot was changed in the store.")
+        if record.interpreter != version:
+            await self._end_unresumable(
+                f"Its snapshot needs version {record.interpreter} of the interpreter, and this gateway has {version or 'none'}."
+            )
+
+    async def _end_unresumable(self, why: str) -> None:
+        await self._cancel_pending("the script cannot be continued")
+        calls = await self._calls()
+        text = f"The script cannot be continued. {why} Its calls are listed in the data of this error."
+        data = {"task_id": self._task.id, "calls": calls_by_execution(calls)}
+        fault = GatewayFault("script_not_resumable", text, executed=executed_by(calls), data=data)
+        await self._end(endings.by_error(self._task, fault))
+
+    # Steps.
+
+    @property
+    def _limits(self) -> ScriptLimits:
+        limits = self._parts.lookup.plan.value.limits
+        return ScriptLimits(
+            memory_bytes=limits.script_memory_bytes,
+            step_seconds=limits.script_step_time_s,
+            output_bytes=limits.script_output_bytes,
+            parallel_calls=limits.script_parallel_calls,
+        )
+
+    async def _step(self, run: Callable[[], Awaitable[Step]]) -> Step:
+        """Run a step. One whose worker ended is run once more: nothing outside has happened."""
+        began = clock.monotonic()
+        step = await run()
+        if isinstance(step, Failed) and step.reason is FailureReason.WORKER:
+            log.warning("the worker of a script ended; its step is run again", task=self._task.id, why=step.message)
+            step = await run()
+        self._spent_s += clock.monotonic() - began
+        return step
+
+    async def _start(self, program: ScriptProgram) -> Step:
+        return await self._parts.interpreter.start(program, self._limits, _facts())
+
+    async def _resume(self, outcomes: Mapping[int, CallOutcome]) -> Step:
+        return await self._parts.interpreter.resume(self._snapshot, outcomes, self._limits, _facts())
+
+    async def _handle(self, step: Step, outcomes: Mapping[int, CallOutcome]) -> None:
+        self._record = _with_output(self._record, step.output, self._parts.lookup.plan.value.limits.script_output_bytes)
+        self._report(step.output)
+        match step:
+            case Suspended():
+                await self._suspend(step, outcomes)
+            case Finished():
+                await self._cancel_pending("the script has ended")
+                await self._end(finished(step.value, self._record, await self._calls()))
+            case Failed():
+                await self._fail(step)
+
+    async def _suspend(self, step: Suspended, outcomes: Mapping[int, CallOutcome]) -> None:
+        """Store the step with its calls, then start them."""
+        record, limits = self._record, self._parts.lookup.plan.value.limits
+        if record.calls + len(step.calls) > limits.script_calls:
+            text = f"a script may make {limits.script_calls} calls (limits.script_calls)"
+            await self._fail(Failed(FailureReason.LIMIT, "too_many_calls", text, _line_of(step), StepOutput()))
+        prepared = await ScriptCalls(self._parts, self._task, self._earlier).prepare(step.calls)
+        waiting = frozenset(step.pending)
+        before = [call for call in record.pending if call.number in waiting and call.number not in outcomes]
+        record = replace(
+            record,
+            step=record.step + 1,
+            interpreter=self._parts.interpreter.version,
+            calls=record.calls + len(step.calls),
+            spent_ms=int(self._spent_s * 1000),
+            pending=(*before, *(call.open for call in prepared)),
+            reused=(*record.reused, *(call.reused for call in prepared if call.reused)),
+        )
+        place = SnapshotPlace(self._task.id, record.step, record.interpreter)
+        sealed = seal(self._parts.key, step.snapshot, place) + step.snapshot
+        children = [call.child for call in prepared if call.child is not None]
+        stepped = await self._records.step_script(self._task.id, ScriptStep(record, sealed, tuple(outcomes)), children)
+        if not isinstance(stepped, Stepped):
+            raise _Over
+        self._record, self._snapshot = record, step.snapshot
+        accepted = iter(stepped.accepted)
+        for call in prepared:
+            if call.child is not None:
+                await self._start_call(call, next(accepted))
+
+    async def _start_call(self, call: PreparedStepCall, accepted: object) -> None:
+        assert call.child is not None and call.request is not None
+        task: Task | None = None
+        if isinstance(accepted, Change):
+            task = accepted.task
+        elif isinstance(accepted, IdTaken):
+            # The write was repeated because its reply was lost; the first one has stored the call.
+            task = await self._records.current(call.child.draft.id)
+        if task is not None:
+            self._parts.tasks.start_script_call(self._task, task, call.child.approval, call.request)
+            return
+        text = "Too many calls wait for approvals (limits.pending_approvals_per_caller). It was not executed."
+        self._refused[call.open.number] = Raised("overloaded", text, "no")
+
+    def _report(self, output: StepOutput) -> None:
+        """Send what the step printed, and its progress, to callers that follow the script."""
+        record = self._record
+        last = output.progress[-1] if output.progress else None
+        lines = output.printed.strip().splitlines()
+        message = (last.text if last is not None and last.text else None) or (lines[-1] if lines else None)
+        if message is None and last is None:
+            return
+        done = record.progress if record.progress is not None else float(record.step + 1)
+        noted = Noted(message[:500] if message is not None else None, done, record.progress_total)
+        self._records.note(self._task.id, self._task.principal, noted)
+
+    # Waiting.
+
+    async def _outcomes(self) -> dict[int, CallOutcome]:
+        """Wait until at least one call has an outcome. Waiting for people and sleeping costs no execution time."""
+        budget_s = self._parts.lookup.plan.value.limits.script_time_s
+        while True:
+            self.wake.clear()
+            outcomes, active, wait_s = await self._look()
+            if outcomes:
+                return outcomes
+            if active:
+                left_s = budget_s - self._spent_s
+                if left_s <= 0:
+                    text = f"a script may run for {budget_s:g} s (limits.script_time)"
+                    await self._fail(Failed(FailureReason.LIMIT, "too_long", text, 0, StepOutput()))
+                wait_s = left_s if wait_s is None else min(wait_s, left_s)
+            began = clock.monotonic()
+            try:
+                async with asyncio.timeout(wait_s):
+                    await self.wake.wait()
+            except TimeoutError:
+                pass
+            if active:
+                self._spent_s += clock.monotonic() - began
+
+    async def _look(self) -> tuple[dict[int, CallOutcome], bool, float | None]:
+        """The outcomes that are known, whether a call is executed at the moment, and when to look again at the latest."""
+        outcomes: dict[int, CallOutcome] = {}
+        active, wait_s = False, None if self._records.store.sessions is None else SHARED_POLL_S
+        for call in self._record.pending:
+            if call.settled is not None:
+                outcomes[call.number] = decode_outcome(call.settled)
+            elif call.number in self._refused:
+                outcomes[call.number] = self._refused[call.number]
+            elif call.child:
+                task = await self._records.current(call.child)
+                if task is None:
+                    outcomes[call.number] = _GONE
+                elif task.state.is_terminal:
+                    body = await self._read(partial(self._records.result_bytes, task))
+                    outcomes[call.number] = outcome_of(task, body)
+                active = active or (task is not None and task.state in _ACTIVE)
+            elif call.question:
+                answer = self._asked(call)
+                if answer is not None:
+                    outcomes[call.number] = answer
+            else:
+                assert call.due_ms is not None
+                left_s = (call.due_ms - self._records.store.now_ms()) / 1000
+                if left_s <= 0:
+                    outcomes[call.number] = Returned(b"null")
+                else:
+                    wait_s = left_s if wait_s is None else min(wait_s, left_s)
+        return outcomes, active, wait_s
+
+    def _asked(self, call: OpenCall) -> CallOutcome | None:
+        """Ask the caller, or return what it answered. The question waits on a stream of the caller or in its own inbox."""
+        asking = self._asks.get(call.number)
+        if asking is None:
+            shown = msgspec.json.decode(call.arguments)
+            params = {
+                "mode": "form",
+                "message": shown["message"],
+                "requestedSchema": shown["schema"] or _ANSWER_FORM,
+            }
+            question = Question(ELICIT, Raw(wire.encode(params)), OWN_SERVER, key=call.question)
+            asking = asyncio.get_running_loop().create_task(
+                self._parts.tasks.questions.ask_once(self._task, call.question, question)
+            )
+            self._asks[call.number] = asking
+            asking.add_done_callback(lambda _: self.wake.set())
+        return _answered(call, asking.result()) if asking.done() else None
+
+    # The end.
+
+    async def _fail(self, problem: Failed) -> None:
+        await self._cancel_pending("the script failed")
+        await self._end(failed(problem, self._record, await self._calls()))
+
+    async def _end(self, event: TransitionEvent) -> None:
+        await self._records.conclude(self._task.id, event)
+        raise _Over
+
+    async def _cancel_pending(self, why: str) -> None:
+        for child in self._record.pending_children:
+            await cancel_call(self._parts, child, why)
+
+    async def _calls(self) -> tuple[ScriptCall, ...]:
+        return await self._read(lambda: self._records.store.script_calls(self._task.id))
+
+    async def _read(self, read: Callable[[], Awaitable[T]]) -> T:
+        return await self._records.retry_while_unavailable(read)
+
+
+async def cancel_call(parts: ScriptParts, task_id: str, why: str) -> None:
+    """Cancel a call of a script, unless it has ended."""
+    task = await parts.tasks.records.current(task_id)
+    if task is None or task.state.is_terminal:
+        return
+    try:
+        await parts.tasks.methods.cancel_task(task, why)
+    except CallerError as problem:
+        log.info("a call of a script had ended before it was cancelled", task=task_id, why=problem.message)
+
+
+def _with_output(record: ScriptRecord, output: StepOutput, most: int) -> ScriptRecord:
+    """Add what a step printed, as far as there is room."""
+    room = max(0, most - len(record.printed))
+    kept, dropped = output.printed[:room], max(0, len(output.printed) - room)
+    last = output.progress[-1] if output.progress else None
+    return replace(
+        record,
+        printed=record.printed + kept,
+        dropped=record.dropped + dropped + int(output.printed_cut),
+        progress=last.done if last is not None else record.progress,
+        progress_total=last.total if last is not None else record.progress_total,
+    )
+
+
+def _answered(call: OpenCall, answer: Answer) -> CallOutcome:
+    """What `ask` returns: the content of the form, or its text if the script gave no schema. Everything else raises."""
+    result = wire.parse_strictly(answer.result) if answer.result is not None else {}
+    action, content = result.get("action"), result.get("content")
+    if action == "accept" and type(content) is dict:
+        if msgspec.json.decode(call.arguments)["schema"] is None:
+            return Returned(wire.encode(content.get("answer")))
+        return Returned(wire.encode(content))
+    if action == "decline":
+        return Raised("input_refused", "The question was declined.", "no")
+    return Raised("input_missing", "The question was not answered: it was cancelled, expired or not supported.", "no")
+
+
+def _facts() -> StepFacts:
+    return StepFacts(clock.wall(), secrets.token_bytes(32))
+
+
+def _line_of(step: Suspended) -> int:
+    return step.calls[0].line if step.calls else 0

@@ -1,0 +1,105 @@
+"""Run each script once in this process, and stop one that is cancelled."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+from taskgate.core.errors import GatewayFault, TaskgateError
+from taskgate.core.tasks import endings
+from taskgate.core.tasks.task import Task
+from taskgate.gateway.events import EventHub, ScriptCancelled, ScriptDue, TaskChanged
+from taskgate.gateway.scripts.script_parts import ScriptParts
+from taskgate.gateway.scripts.script_result import executed_by
+from taskgate.gateway.scripts.script_run import ScriptRun, cancel_call
+from taskgate.telemetry.logs import log
+
+
+class ScriptRuns:
+    def __init__(self, parts: ScriptParts, events: EventHub) -> None:
+        self._parts = parts
+        self._closing = False
+        self._running: dict[str, tuple[ScriptRun, asyncio.Task[None]]] = {}
+        self._cancelling: set[asyncio.Task[None]] = set()
+        events.subscribe(ScriptDue, lambda event: self.start(event.task))
+        events.subscribe(ScriptCancelled, lambda event: self._cancelled(event.task))
+        events.subscribe(TaskChanged, self._changed)
+
+    def __len__(self) -> int:
+        return len(self._running)
+
+    def start(self, task: Task) -> None:
+        """Run the script unless it is running."""
+        if task.id in self._running or self._closing:
+            return
+        run = ScriptRun(self._parts, task)
+        running = asyncio.get_running_loop().create_task(self._guarded(task, run))
+        self._running[task.id] = (run, running)
+        running.add_done_callback(lambda _: self._running.pop(task.id, None))
+
+    def _changed(self, event: TaskChanged) -> None:
+        """Wake the script that waits for this call."""
+        known = self._running.get(event.task.parent) if event.task.parent else None
+        if known is not None:
+            known[0].wake.set()
+
+    async def _guarded(self, task: Task, run: ScriptRun) -> None:
+        """Log a failed run. The script is continued from its newest step, or ended if the fault is in the gateway."""
+        try:
+            await run.run()
+        except TaskgateError as problem:
+            log.error("a script stopped; it will be continued", task=task.id, why=problem.message)
+            self._parts.tasks.runs.interrupted.add(task.id)
+        except Exception as fault:  # one run of a script: nothing else would end it
+            log.error("the run of a script failed", task=task.id, exc_info=fault)
+            await self._end_internal(task)
+
+    async def _end_internal(self, task: Task) -> None:
+        records = self._parts.tasks.records
+        text = "Internal error of the gateway while running this script. Its log has the details."
+        try:
+            calls = await records.store.script_calls(task.id)
+            fault = GatewayFault("internal", text, executed=executed_by(calls))
+            ended = await records.conclude(task.id, endings.by_error(task, fault))
+            await self._cancel_calls(ended or task)
+        except Exception as problem:  # one run of a script: its failure may also prevent storing its end
+            log.error("a script could not be ended; it will be tried again", task=task.id, exc_info=problem)
+            self._parts.tasks.runs.interrupted.add(task.id)
+
+    def _cancelled(self, task: Task) -> None:
+        self._in_background(self._stop(task))
+
+    async def _stop(self, task: Task) -> None:
+        """Stop the run, then cancel the calls that have not ended. Their script can make no more: it has ended in the store."""
+        known = self._running.get(task.id)
+        if known is not None:
+            known[1].cancel()
+            await asyncio.gather(known[1], return_exceptions=True)
+        await self._cancel_calls(task)
+        if task.cancel_owed:
+            await self._parts.tasks.store.cancel_delivered(task.id)
+
+    async def _cancel_calls(self, task: Task) -> None:
+        for call in await self._parts.tasks.store.script_calls(task.id):
+            await cancel_call(self._parts, call.task.id, "its script was cancelled")
+
+    def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
+        doing = asyncio.get_running_loop().create_task(self._logged(work))
+        self._cancelling.add(doing)
+        doing.add_done_callback(self._cancelling.discard)
+
+    async def _logged(self, work: Coroutine[Any, Any, None]) -> None:
+        try:
+            await work
+        except TaskgateError as problem:
+            log.warning("calls of a cancelled script are cancelled later", why=problem.message)
+
+    async def close(self) -> None:
+        """Stop all runs without ending their scripts: the next start continues them from the store."""
+        self._closing = True
+        running = [*(run for _, run in self._running.values()), *self._cancelling]
+        for run in running:
+            run.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+        await self._parts.interpreter.aclose()

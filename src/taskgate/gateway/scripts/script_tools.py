@@ -1,0 +1,29 @@
+"""The tools of a scope as a script calls them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from taskgate.core import wire
+from taskgate.core.scoping.session_request import NO_REQUEST
+from taskgate.core.tasks.task import Task
+from taskgate.gateway.calls.lookup import Lookup
+from taskgate.gateway.catalog.views import View
+from taskgate.gateway.scripts.call_request import caller_of
+from taskgate.ports.script_interpreter import ScriptProgram, ScriptTool
+
+
+async def script_program(lookup: Lookup, script: Task, given: dict[str, Any]) -> ScriptProgram:
+    """What the interpreter starts: the code, its inputs, and the names of the tools that the caller may call."""
+    plan = lookup.plan.value
+    view = await lookup.views.view(plan, caller_of(plan, script), NO_REQUEST)
+    inputs = given.get("inputs")
+    return ScriptProgram(given["code"], wire.encode(inputs if inputs is not None else {}), script_tools(view))
+
+
+def script_tools(view: View) -> tuple[ScriptTool, ...]:
+    return tuple(
+        ScriptTool(tool.server.replace("-", "_"), tool.name.replace("-", "_"), tool.wire)
+        for tool in view.tools.values()
+        if tool.is_for_model
+    )

@@ -1,0 +1,183 @@
+"""What every store must do with scripts: steps, the calls of a step, retention with the script. Each test runs on each adapter."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.contracts.store_under_test import START, StoreUnderTest, a_call, asking
+from tests.contracts.test_sealed_store_contract import MARKER, NEW, all_bytes, opened
+from tests.harness.unchecked import just_go
+
+from taskgate.core.audit.chain import AuditEntry
+from taskgate.core.errors import Executed
+from taskgate.core.scripts.record import OpenCall, ScriptRecord
+from taskgate.core.tasks import transition as h
+from taskgate.core.tasks.state import TaskState
+from taskgate.core.tasks.task import Task
+from taskgate.core.tasks.transition import AlreadyOver
+from taskgate.ports.approval_store import PendingLimits
+from taskgate.ports.personal_data_store import Erased
+from taskgate.ports.script_store import ChildCall, ScriptStep, Stepped, StoredScript
+from taskgate.ports.store import Store
+from taskgate.ports.store_answers import Change, Intended, StaleOwner, TooManyOpen
+from taskgate.ports.task_store import AcceptLimits
+
+LIFETIME_MS = 600_000
+
+
+async def started(store: Store, **changes: Any) -> Task:
+    """A script that runs."""
+    answer = await store.accept(a_call(server="taskgate", tool="run_script", script=True, **changes))
+    assert isinstance(answer, Change)
+    begun = await store.intend(answer.task.id, byte_hash="", upstream="taskgate", recheck=just_go)
+    assert isinstance(begun, Intended)
+    return begun.task
+
+
+def call_of(script: Task, number: int, **changes: Any) -> ChildCall:
+    approval = changes.pop("approval", None)
+    limits = changes.pop("limits", AcceptLimits())
+    draft = a_call(parent=script.id, script_line=number + 1, **changes)
+    return ChildCall(number, draft, approval(draft) if approval is not None else None, limits=limits)
+
+
+def waiting_for(step: int, *children: ChildCall, snapshot: bytes = b"state", **more: Any) -> ScriptStep:
+    pending = tuple(OpenCall(child.number, "build", 1, child=child.draft.id) for child in children)
+    return ScriptStep(ScriptRecord(step=step, pending=pending, **more), snapshot, more.pop("delivered", ()))
+
+
+async def test_script_runs_without_an_attempt_and_without_a_deadline(store: Store) -> None:
+    script = await started(store)
+    assert (script.state, script.attempts, script.execution_deadline_ms) == (TaskState.RUNNING, 0, None)
+
+
+async def test_snapshot_and_calls_are_stored_together(store: Store) -> None:
+    script = await started(store)
+    first, second = call_of(script, 1), call_of(script, 2, approval=asking)
+    stepped = await store.step_script(script.id, waiting_for(1, first, second, printed="so far"), (first, second))
+    assert isinstance(stepped, Stepped)
+    assert [type(answer) for answer in stepped.accepted] == [Change, Change]
+    stored = await store.script(script.id)
+    assert isinstance(stored, StoredScript)
+    assert (stored.snapshot, stored.record.step, stored.record.printed) == (b"state", 1, "so far")
+    calls = await store.script_calls(script.id)
+    assert [(call.number, call.line, call.delivered_step, call.task.state) for call in calls] == [
+        (1, 2, None, TaskState.QUEUED),
+        (2, 3, None, TaskState.AWAITING_APPROVAL),
+    ]
+    assert [call.number for call in await store.script_calls(script.id, after=1)] == [2]
+
+
+async def test_delivered_calls_are_marked_with_the_step(store: Store) -> None:
+    script = await started(store)
+    first, second = call_of(script, 1), call_of(script, 2)
+    await store.step_script(script.id, waiting_for(1, first, second), (first, second))
+    await store.step_script(script.id, ScriptStep(ScriptRecord(step=2), b"later", (2,)))
+    marks = {call.number: call.delivered_step for call in await store.script_calls(script.id)}
+    assert marks == {1: None, 2: 2}
+
+
+async def test_ended_script_makes_no_calls(store: Store) -> None:
+    script = await started(store)
+    cancelled = await store.advance(script.id, h.Cancelled("enough"))
+    assert isinstance(cancelled, Change)
+    assert (cancelled.task.executed, cancelled.task.cancel_owed) == (Executed.MAYBE, True)
+    child = call_of(script, 1)
+    assert await store.step_script(script.id, waiting_for(1, child), (child,)) == AlreadyOver(TaskState.CANCELLED)
+    assert (await store.script(script.id), await store.get(child.draft.id)) == (None, None)
+
+
+async def test_former_owner_makes_no_calls(adapter: StoreUnderTest) -> None:
+    store = adapter.open()
+    script = await started(store)
+    rival = adapter.open_rival()
+    while await rival.claim():
+        pass
+    child = call_of(script, 1)
+    assert isinstance(await store.step_script(script.id, waiting_for(1, child), (child,)), StaleOwner)
+    assert await rival.get(child.draft.id) is None
+    taken = call_of(script, 1)
+    assert isinstance(await rival.step_script(script.id, waiting_for(1, taken), (taken,)), Stepped)
+    await rival.close()
+    await store.close()
+
+
+async def test_refused_call_leaves_the_step_and_the_other_calls(store: Store) -> None:
+    script = await started(store)
+    fine = call_of(script, 1)
+    full = call_of(script, 2, approval=asking, limits=AcceptLimits(pending=PendingLimits(per_caller=0)))
+    stepped = await store.step_script(script.id, waiting_for(1, fine, full), (fine, full))
+    assert isinstance(stepped, Stepped)
+    assert [type(answer) for answer in stepped.accepted] == [Change, TooManyOpen]
+    assert [call.number for call in await store.script_calls(script.id)] == [1]
+    assert await store.get(full.draft.id) is None
+
+
+async def test_calls_of_scripts_are_neither_listed_nor_counted_nor_announced_to_their_caller(store: Store) -> None:
+    script = await started(store)
+    before = (await store.events_after("carol", 0)).last
+    children = tuple(call_of(script, number) for number in range(3))
+    await store.step_script(script.id, waiting_for(1, *children), children)
+    assert [task.id for task in (await store.page("carol")).tasks] == [script.id]
+    assert await store.open_count("carol") == 1
+    assert (await store.events_after("carol", 0)).last == before
+    found = await store.get(children[0].draft.id)
+    assert found is not None
+    assert (found.caller, found.parent) == ("carol", script.id)
+
+
+async def test_calls_are_kept_as_long_as_their_script(adapter: StoreUnderTest) -> None:
+    store = adapter.open()
+    script = await started(store)
+    child = call_of(script, 1)
+    await store.step_script(script.id, waiting_for(1, child), (child,))
+    await store.intend(child.draft.id, byte_hash="b", upstream="reports", recheck=just_go)
+    await store.advance(child.draft.id, h.ResultReceived(b'{"n":1}'))
+    adapter.clock.turn(10 * LIFETIME_MS)
+    await store.sweep()
+    assert await store.result_bytes(child.draft.id) == b'{"n":1}'
+    await store.advance(script.id, h.ResultReceived(b'{"n":2}'))
+    adapter.clock.turn(10 * LIFETIME_MS)
+    await store.sweep()
+    assert await store.get(child.draft.id, also_gone=True) is None
+    assert await store.result_bytes(child.draft.id) is None
+    assert (await store.script(script.id), await store.script_calls(script.id)) == (None, ())
+    await store.close()
+
+
+async def test_steps_survive_a_restart(adapter: StoreUnderTest) -> None:
+    store = adapter.open()
+    script = await started(store)
+    child = call_of(script, 1)
+    await store.step_script(script.id, waiting_for(1, child, calls=7, spent_ms=900), (child,))
+    await store.close()
+    again = adapter.open("second")
+    while await again.claim():
+        pass
+    stored = await again.script(script.id)
+    assert stored is not None
+    assert (stored.record.calls, stored.record.spent_ms, stored.record.pending_children) == (7, 900, (child.draft.id,))
+    await again.close()
+
+
+async def test_scripts_are_sealed(adapter: StoreUnderTest) -> None:
+    store = opened(adapter, NEW)
+    script = await started(store)
+    await store.step_script(script.id, waiting_for(1, snapshot=MARKER.encode(), printed=MARKER))
+    stored = await store.script(script.id)
+    assert stored is not None
+    assert (stored.snapshot, stored.record.printed) == (MARKER.encode(), MARKER)
+    await store.close()
+    assert MARKER.encode() not in all_bytes(adapter)
+
+
+async def test_scripts_of_an_erased_person_are_deleted(store: Store) -> None:
+    script = await started(store)
+    child = call_of(script, 1)
+    await store.step_script(script.id, waiting_for(1, child), (child,))
+    await store.advance(child.draft.id, h.Cancelled())
+    await store.advance(script.id, h.ResultReceived(b"{}"))
+    erased = await store.erase("carol", "revoked", AuditEntry(START, "data_erased", "carol"))
+    assert isinstance(erased, Erased)
+    assert erased.tasks == 2
+    assert (await store.script(script.id), await store.script_calls(script.id)) == (None, ())

@@ -1,0 +1,240 @@
+"""Scripts as callers run them: calls, results, failures, questions, limits, cancellation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.seam import Call, Gateway, Upstream, seam
+
+ON = {"scopes": {"default": {"default_servers": ["*"], "scripts": "on"}}}
+CLASSES = {"servers": {"shop": {"tools": {"read": {"class": "read"}, "buy": {"class": "once"}}}}}
+
+
+def shop(*, slow_s: float = 0.0) -> Upstream:
+    upstream = Upstream("2025")
+
+    @upstream.tool("read")
+    async def read(call: Call) -> str:
+        return f"read {call.arguments.get('n')}"
+
+    @upstream.tool("buy")
+    async def buy(call: Call) -> str:
+        await call.sleep(slow_s)
+        return f"bought {call.arguments.get('n')}"
+
+    return upstream
+
+
+def structured(result: dict[str, Any]) -> dict[str, Any]:
+    return result["structuredContent"]  # type: ignore[no-any-return]
+
+
+@seam
+@pytest.mark.parametrize("generation", ["2025", "2026"])
+async def test_script_returns_the_value_of_its_last_line(generation: str) -> None:
+    store = shop()
+    async with Gateway({**ON}, {"shop": store}) as gate:
+        caller = await gate.caller(generation)
+        code = """
+first = await shop.read(n=1)
+both = await asyncio.gather(shop.read(n=2), shop.buy(n=3))
+print("done with", len(both))
+{"first": first, "both": both, "given": inputs["x"]}
+"""
+        reply = await caller.call("run_script", {"code": code, "inputs": {"x": 7}})
+        told = structured(reply.result)
+        assert told["result"] == {"first": "read 1", "both": ["read 2", "bought 3"], "given": 7}
+        assert told["printed"] == "done with 2\n"
+        assert told["calls"] == {"executed": 3, "not_executed": 0, "unknown": 0}
+        assert (store.count("read"), store.count("buy")) == (2, 1)
+
+
+APPROVE_BUY = {"governance": {"rules": [{"match": "buy", "action": "approve"}]}}
+DENY_BUY = {"governance": {"rules": [{"match": "buy", "action": "deny"}]}}
+CAUGHT = """
+try:
+    told = await shop.buy(n=1)
+except Exception as e:
+    told = [tool_error(e).type, tool_error(e).executed]
+told
+"""
+
+
+async def started(gate: Gateway, caller: Any, code: str, **more: Any) -> str:
+    """Begin a script as a task of a 2025 caller."""
+    params = {"name": "run_script", "arguments": {"code": code, **more}, "task": {"ttl": 3_600_000}}
+    reply = await caller.request("tools/call", params)
+    return str(reply.result["task"]["taskId"])
+
+
+async def ended(caller: Any, task: str) -> dict[str, Any]:
+    reply = await caller.request("tasks/result", {"taskId": task})
+    return reply.result
+
+
+async def approve_all(gate: Gateway) -> int:
+    waiting = (await gate.operator("GET", "/api/approvals")).json()
+    for one in waiting:
+        await gate.operator("POST", f"/api/approvals/{one['id']}/approve", {})
+    return len(waiting)
+
+
+@seam
+async def test_denied_call_raises_in_the_script() -> None:
+    store = shop()
+    async with Gateway({**ON, **DENY_BUY}, {"shop": store}) as gate:
+        caller = await gate.caller("2025")
+        reply = await caller.call(
+            "run_script", {"code": CAUGHT.replace("shop.buy(n=1)", "call_tool('shop__buy', n=1)")}
+        )
+        assert structured(reply.result)["result"][1] == "no"
+        assert store.count("buy") == 0
+
+
+@seam
+async def test_call_that_needs_approval_waits_and_runs_at_once_when_approved() -> None:
+    store = shop()
+    async with Gateway({**ON, **APPROVE_BUY}, {"shop": store}) as gate:
+        caller = await gate.caller("2025")
+        task = await started(gate, caller, "await shop.buy(n=1)")
+        await gate.advance(300)
+        assert store.count("buy") == 0
+        assert await approve_all(gate) == 1
+        assert structured(await ended(caller, task))["result"] == "bought 1"
+        assert store.count("buy") == 1
+
+
+@seam
+async def test_waiting_for_approval_costs_no_execution_time() -> None:
+    store = shop()
+    config = {
+        **ON,
+        "limits": {"script_time": "5s"},
+        "approval": {"ops": {"channels": ["inbox"], "timeout": "2h"}},
+        "governance": {"rules": [{"match": "buy", "action": "approve", "approval": "ops"}]},
+    }
+    async with Gateway(config, {"shop": store}) as gate:
+        caller = await gate.caller("2025")
+        task = await started(gate, caller, "await sleep(3000)\nawait shop.buy(n=1)")
+        await gate.advance(3100)
+        await gate.advance(3000)
+        assert await approve_all(gate) == 1
+        assert structured(await ended(await gate.caller("2025"), task))["result"] == "bought 1"
+
+
+@seam
+async def test_script_that_runs_too_long_ends_and_its_call_is_cancelled() -> None:
+    store = shop(slow_s=3600)
+    async with Gateway({**ON, "limits": {"script_time": "30s"}}, {"shop": store}) as gate:
+        caller = await gate.caller("2025")
+        task = await started(gate, caller, "await shop.buy(n=1)")
+        result = await ended(caller, task)
+        assert result["isError"] is True
+        told = structured(result)
+        assert (told["error"]["error_type"], told["error"]["exception"]) == ("script_limit", "too_long")
+        assert told["error"]["executed"] == "maybe"
+        assert [call["tool"] for call in told["calls"]["unknown"]] == ["shop__buy"]
+
+
+@seam
+async def test_script_that_makes_too_many_calls_ends() -> None:
+    store = shop()
+    async with Gateway({**ON, "limits": {"script_calls": 5}}, {"shop": store}) as gate:
+        caller = await gate.caller("2025")
+        code = "while True:\n    try:\n        await shop.read(n=1)\n    except Exception:\n        pass"
+        reply = await caller.call("run_script", {"code": code})
+        assert structured(reply.result)["error"]["exception"] == "too_many_calls"
+        assert store.count("read") == 5
+
+
+@seam
+async def test_failed_script_reports_what_was_executed() -> None:
+    store = shop()
+    async with Gateway({**ON, **DENY_BUY}, {"shop": store}) as gate:
+        caller = await gate.caller("2025")
+        reply = await caller.call("run_script", {"code": "await shop.read(n=1)\nraise ValueError('no')"})
+        told = structured(reply.result)
+        assert reply.result["isError"] is True
+        assert [call["line"] for call in told["calls"]["executed"]] == [1]
+        assert (told["error"]["error_type"], told["error"]["executed"]) == ("script_failed", "yes")
+
+
+@seam
+async def test_cancelled_script_cancels_its_calls() -> None:
+    store = shop(slow_s=3600)
+    async with Gateway({**ON, **APPROVE_BUY}, {"shop": store}) as gate:
+        caller = await gate.caller("2025")
+        task = await started(gate, caller, "await asyncio.gather(shop.buy(n=1), shop.buy(n=2))")
+        await gate.advance(10)
+        assert len((await gate.operator("GET", "/api/approvals")).json()) == 2
+        cancelled = await caller.request("tasks/cancel", {"taskId": task})
+        assert cancelled.result["status"] == "cancelled"
+        await gate.advance(5)
+        assert (await gate.operator("GET", "/api/approvals")).json() == []
+        assert store.count("buy") == 0
+
+
+@seam
+async def test_ask_reaches_the_caller() -> None:
+    async with Gateway({**ON}, {"shop": shop()}) as gate:
+        answers = {"elicitation/create": {"action": "accept", "content": {"answer": "blue"}}}
+        caller = await gate.caller("2025", capabilities={"elicitation": {}}, answers=answers)
+        reply = await caller.call("run_script", {"code": "await ask('Which colour?')"})
+        assert structured(reply.result)["result"] == "blue"
+
+
+@seam
+async def test_scope_without_scripts_has_no_script_tools() -> None:
+    async with Gateway({}, {"shop": shop()}) as gate:
+        caller = await gate.caller("2025")
+        assert "run_script" not in [tool["name"] for tool in await caller.tools()]
+        reply = await caller.call("run_script", {"code": "1"})
+        assert reply.error["data"]["error_type"] == "unknown_tool"
+
+
+@seam
+async def test_script_cannot_start_scripts() -> None:
+    async with Gateway({**ON}, {"shop": shop()}) as gate:
+        caller = await gate.caller("2025")
+        code = CAUGHT.replace("shop.buy(n=1)", "call_tool('run_script', code='1')")
+        assert structured((await caller.call("run_script", {"code": code})).result)["result"] == ["not_allowed", "no"]
+
+
+@seam
+async def test_calls_of_scripts_are_not_in_the_callers_list() -> None:
+    async with Gateway({**ON}, {"shop": shop()}) as gate:
+        caller = await gate.caller("2025")
+        task = await started(gate, caller, "await shop.read(n=1)")
+        await ended(caller, task)
+        listed = await caller.request("tasks/list", {})
+        assert [one["taskId"] for one in listed.result["tasks"]] == [task]
+
+
+@seam
+async def test_approver_of_run_script_decides_before_it_runs() -> None:
+    store = shop()
+    rules = {"governance": {"rules": [{"match": "taskgate:run_script", "action": "approve"}]}}
+    async with Gateway({**ON, **rules}, {"shop": store}) as gate:
+        caller = await gate.caller("2025")
+        task = await started(gate, caller, "await shop.buy(n=1)")
+        await gate.advance(5)
+        assert store.count("buy") == 0
+        assert await approve_all(gate) == 1
+        assert structured(await ended(caller, task))["result"] == "bought 1"
+
+
+@seam
+async def test_name_of_a_script_tool_is_reserved_only_in_scopes_with_scripts() -> None:
+    imitation = Upstream("2025")
+
+    @imitation.tool("run_script")
+    async def run_script(call: Call) -> str:
+        return "not the gateway"
+
+    scope = {"default_servers": ["*"], "names": "plain"}
+    async with Gateway({"scopes": {"default": scope}}, {"imitation": imitation}) as gate:
+        assert (await (await gate.caller("2025")).call("run_script", {"code": "1"})).text == "not the gateway"
+    async with Gateway({"scopes": {"default": {**scope, "scripts": "on"}}}, {"imitation": imitation}) as gate:
+        reply = await (await gate.caller("2025")).call("run_script", {"code": "1"})
+        assert structured(reply.result)["result"] == 1
