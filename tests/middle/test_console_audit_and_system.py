@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
+from urllib.parse import quote
 
-from tests.middle.test_console_frame import TOKENS, bearer
+from tests.middle.test_console_frame import TASKS, TOKENS, bank_server, bearer
 from tests.middle.test_console_rules_and_usage import HOSTILE, bank, guard_of, login, page, posted
-from tests.seam import Gateway, seam
+from tests.seam import Call, Gateway, seam
 
 CONFIG: dict[str, Any] = {
     **TOKENS,
@@ -158,3 +160,37 @@ async def test_a_page_left_open_when_its_persons_role_ends_answers_no_more() -> 
         await gate.reload(CONFIG | {"tokens": tokens})
         for path in ("/audit", "/servers", "/rules", "/system"):
             assert (await gate.http("GET", f"/api/v1{path}", headers=bearer("ann")).done()).status == 403
+
+
+@seam
+async def test_waterfall_begins_with_calls_and_hides_polls() -> None:
+    async with Gateway(CONFIG, {"bank": bank_server()}) as gate:
+        caller = await gate.caller("2025", token="agent-token-0123456789abcdef", capabilities=TASKS)
+        made = (await caller.call("bank__pay", {}, task={"ttl": 60_000})).result["task"]["taskId"]
+        for _ in range(3):
+            await caller.request("tasks/get", {"taskId": made})
+        await caller.request("tools/list", {})
+        _, calls = await page(gate, "/waterfall")
+        assert "tasks/get" not in calls
+        assert "tools/list" not in calls
+        assert f'href="/tasks/{made}"' in calls, "a click opens the task"
+        _, every = await page(gate, "/waterfall?show=all")
+        assert every.count("request tasks/get") == 3
+        shown = (await gate.operator("GET", "/api/v1/waterfall?show=calls")).json()
+        assert {row["method"] for row in shown if row["kind"] == "request"} == {"tools/call"}
+        assert (await gate.operator("GET", "/api/v1/waterfall?show=some")).status == 400
+
+
+@seam
+async def test_tools_are_searched_by_name_and_description() -> None:
+    bank = bank_server()
+
+    @bank.tool("audit", description="Compare the ledger with the vault.")
+    async def audit(call: Call) -> str:
+        return "equal"
+
+    async with Gateway(CONFIG, {"bank": bank}) as gate:
+        for text, expected in (("LEDGER vault", ["bank__audit"]), ("bank pay", ["bank__pay"]), ("nothing", [])):
+            _, shown = await page(gate, f"/try?text={quote(text)}")
+            assert re.findall(r'href="/try[^"]*tool=([^"]*)"', shown) == expected
+        assert "Show all" in shown

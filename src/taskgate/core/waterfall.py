@@ -17,6 +17,7 @@ import msgspec
 from taskgate.core.text.plain_text import visible
 
 KEPT: Final = 2_000
+CALLS: Final = frozenset({"tools/call", "resources/read", "prompts/get"})
 DRAWN: Final = 150
 _ROW: Final = 18
 _LABEL: Final = 330
@@ -48,6 +49,16 @@ class Span(msgspec.Struct, gc=False):
     """Start by the monotonic clock."""
     end: float = 0.0
     state: str = "running"
+    task: str = ""
+    """The task that a request became, or whose run a call belongs to."""
+
+    @property
+    def is_call(self) -> bool:
+        """Whether it calls a tool, reads a resource or gets a prompt, rather than polls, lists or subscribes."""
+        return self.method in CALLS
+
+    def belongs_to(self, task_id: str) -> None:
+        self.task = task_id
 
     def over(self, state: str, now: float) -> None:
         """End the span. `now` is by the monotonic clock."""
@@ -66,6 +77,7 @@ class Span(msgspec.Struct, gc=False):
             "start_ms": round(self.start * 1000, 3),
             "end_ms": round(self.end * 1000, 3) if self.end else None,
             "state": self.state,
+            "task": self.task or None,
         }
 
 
@@ -104,8 +116,8 @@ def in_window(spans: Sequence[Span], window: Window, now: float) -> list[Span]:
 def svg(spans: Sequence[Span], now: float, window: Window | None = None) -> str:
     """Draw one bar for each span on a common time axis; calls are below the request that caused them.
 
-    The name of each request links to its own diagram. Attributes contain the displayed period, so that a page can let
-    users select a part of it.
+    The name of each request links to its task, or to its own diagram if it has none. Attributes contain the displayed
+    period, so that a page can let users select a part of it.
     """
     rows = _nested(spans[-DRAWN:])
     height = _ROW * (len(rows) + 1) + 8
@@ -154,12 +166,17 @@ def _bar(row: int, span: Span, depth: int, shown: Window, now: float) -> str:
     tip = html.escape(visible(f"{span.kind} {span.method} {span.name} {span.server} ({span.state})"))
     colour = _COLOURS.get(span.state, "#8a8a8a")
     name = f'<text x="{8 + depth * 16}" y="{y + 12}">{label}</text>'
-    return (
-        (name if depth else f'<a href="/waterfall?trace={span.number}">{name}</a>')
-        + f'<rect x="{x:.1f}" y="{y + 3}" width="{max(1.0, to - x):.1f}" height="{_ROW - 6}" rx="2" fill="{colour}">'
+    bar = (
+        f'<rect x="{x:.1f}" y="{y + 3}" width="{max(1.0, to - x):.1f}" height="{_ROW - 6}" rx="2" fill="{colour}">'
         f"<title>{tip}</title></rect>"
-        f'<text class="dim" x="{min(to + 4, _WIDTH - _RIGHT + 6):.1f}" y="{y + 12}">{_time(took)}</text>'
     )
+    if span.task:
+        linked = f'<a href="/tasks/{html.escape(span.task)}">{name}{bar}</a>'
+    elif depth:
+        linked = name + bar
+    else:
+        linked = f'<a href="/waterfall?trace={span.number}">{name}</a>{bar}'
+    return linked + f'<text class="dim" x="{min(to + 4, _WIDTH - _RIGHT + 6):.1f}" y="{y + 12}">{_time(took)}</text>'
 
 
 def _time(seconds: float) -> str:

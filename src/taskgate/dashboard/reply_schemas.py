@@ -583,6 +583,7 @@ WATERFALL: Final = rows(
         start_ms=number("start, in milliseconds since 1970"),
         end_ms=nullable(number("end; null while it runs")),
         state=text("`running`, `ok` or how it ended"),
+        task=nullable(text("task that the request became, or whose run this is")),
     )
 )
 TOKENS: Final = record(

@@ -65,6 +65,7 @@ class TryPages:
         sent: str = "",
         note: str | None = None,
     ) -> Answer:
+        text = visit.parameter("text")
         command = f"taskgate call {shlex.quote(tool['name'])}" if tool is not None else "taskgate tools"
         return await self._frame.page(
             visit,
@@ -75,7 +76,9 @@ class TryPages:
             note_kind="bad",
             scope=scope,
             scopes=sorted(self._records.scopes(visit.who)),
-            tools=[(tool["name"], _text(tool)) for tool in tools],
+            tools=[(tool["name"], _text(tool)) for tool in tools if _matches(tool, text)],
+            text=text or "",
+            every=len(tools),
             tool={"name": tool["name"], "text": _text(tool)} if tool is not None else None,
             form=form_of(tool.get("inputSchema")) if tool is not None else None,
             reply=reply,
@@ -107,6 +110,14 @@ class TryPages:
 def _text(tool: dict[str, Any]) -> str:
     text = tool.get("description")
     return clear(text[:LONGEST_TEXT]) if type(text) is str else ""
+
+
+def _matches(tool: dict[str, Any], text: str | None) -> bool:
+    """Whether every word is in the name, which contains the server's, the title or the description."""
+    if text is None:
+        return True
+    searched = " ".join(str(tool.get(key) or "") for key in ("name", "title", "description")).casefold()
+    return all(word in searched for word in text.casefold().split())
 
 
 def _proposed(tools: list[dict[str, Any]], like: str | None) -> str | None:

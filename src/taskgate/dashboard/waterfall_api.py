@@ -23,6 +23,7 @@ _SPANS_QUERY: Final = {
     "trace": "the request with this id, and its calls",
     "from": "ran after this time, in milliseconds since 1970; together with to",
     "to": "ran before this time",
+    "show": "calls: only requests that call a tool, read a resource or get a prompt, without polls and lists; all (default)",
     "limit": f"maximum number, up to {KEPT}",
 }
 
@@ -47,9 +48,10 @@ class RecentRequests:
         limit = visit.parameter("limit") or str(KEPT)
         if not (limit.isascii() and limit.isdigit()) or len(limit) > 9 or not 0 < int(limit) <= KEPT:
             raise ValueError(f"limit must be a whole number from 1 to {KEPT}")
-        return json_answer([span.shown() for span in self.spans(visit)[-int(limit) :]])
+        only_calls = _only_calls(visit.parameter("show") or "all")
+        return json_answer([span.shown() for span in self.spans(visit, only_calls=only_calls)[-int(limit) :]])
 
-    def spans(self, visit: Visit) -> list[Span]:
+    def spans(self, visit: Visit, *, only_calls: bool) -> list[Span]:
         """Recent requests that match the query parameters, with the server calls that they made. Raises ValueError."""
         wanted = {name: value for name in FILTERS if (value := visit.parameter(name)) is not None}
         now = clock.wall()
@@ -58,6 +60,9 @@ class RecentRequests:
         trace = visit.parameter("trace")
         if trace is not None:
             recent = [span for span in recent if trace in (str(span.number), str(span.parent))]
+        elif only_calls:
+            calls = {span.number for span in recent if span.is_call}
+            recent = [span for span in recent if span.number in calls or span.parent in calls]
         if not wanted:
             return recent
         hits = {
@@ -66,6 +71,12 @@ class RecentRequests:
             if all(value.casefold() in getattr(span, name).casefold() for name, value in wanted.items())
         }
         return [span for span in recent if span.number in hits or span.parent in hits]
+
+
+def _only_calls(asked: str) -> bool:
+    if asked not in ("calls", "all"):
+        raise ValueError("show must be calls or all")
+    return asked == "calls"
 
 
 def chosen_window(visit: Visit) -> Window | None:

@@ -31,11 +31,12 @@ class WaterfallPages:
 
     async def _show(self, visit: Visit) -> Answer:
         try:
-            spans = self._requests.spans(visit)
+            spans = self._requests.spans(visit, only_calls=visit.parameter("show") != "all")
         except ValueError as error:
             return self._frame.message(visit.request, visit.who, 400, "Invalid filter", str(error))
         filters = {name: visit.parameter(name) or "" for name in (*FILTERS, "minutes")}
-        given = {**filters, **{name: visit.parameter(name) or "" for name in ZOOM}}
+        show = "all" if visit.parameter("show") == "all" else "calls"
+        given = {**filters, "show": show, **{name: visit.parameter(name) or "" for name in ZOOM}}
         drawing = svg(spans, clock.wall(), chosen_window(visit))
         return await self._frame.page(
             visit,
@@ -44,6 +45,8 @@ class WaterfallPages:
             drawing=drawing,
             filters=filters,
             zoomed=any(given[name] for name in ZOOM),
-            out=with_query("/waterfall", filters),
+            out=with_query("/waterfall", filters, show="all" if show == "all" else None),
+            show=show,
+            other=with_query("/waterfall", filters, show=None if show == "all" else "all"),
             api=with_query("/api/v1/waterfall", given),
         )

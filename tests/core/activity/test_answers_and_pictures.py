@@ -222,3 +222,18 @@ def test_expressions_match_anywhere(pattern: str | None, text: str, matches: boo
 def test_expressions_that_could_hang_or_are_none_are_refused(pattern: str) -> None:
     with pytest.raises(CallerError):
         RegexFilter("tool", pattern)
+
+
+def test_waterfall_links_calls_to_their_tasks() -> None:
+    ring = Waterfall()
+    call = ring.begin("request", "tools/call", "pay", "", "ann", now=1.0, began=1.0)
+    call.belongs_to('tg_"x')
+    run = ring.begin("task", "tools/call", "pay", "bank", "ann", now=1.0, began=1.0, parent=call.number)
+    run.belongs_to("tg_run")
+    poll = ring.begin("request", "tasks/get", "", "", "ann", now=2.0, began=2.0)
+    drawing = svg(ring.latest(), 3.0)
+    assert 'href="/tasks/tg_&quot;x"' in drawing
+    assert 'href="/tasks/tg_run"' in drawing
+    assert f'href="/waterfall?trace={poll.number}"' in drawing
+    assert (call.is_call, poll.is_call) == (True, False)
+    assert (call.shown()["task"], poll.shown()["task"]) == ('tg_"x', None)

@@ -394,6 +394,23 @@
     find.setAttribute("aria-expanded", "false");
   }
 
+  // Arguments of the last try of a tool, kept for this tab only: they may be confidential.
+  const remembered = document.querySelector("form[data-remember]");
+  if (remembered) {
+    const named = () => [...remembered.elements].filter((field) => field.name?.startsWith("f.") || field.name === "whole-json");
+    const valueOf = (field) => (field.multiple ? [...field.selectedOptions].map((one) => one.value) : field.value);
+    remembered.addEventListener("submit", () => {
+      const kept = Object.fromEntries(named().map((field) => [field.name, valueOf(field)]));
+      try { sessionStorage.setItem(remembered.dataset.remember, JSON.stringify(kept)); } catch { /* storage is full or disabled */ }
+    });
+    const kept = JSON.parse(sessionStorage.getItem(remembered.dataset.remember) || "{}");
+    for (const field of named()) {
+      const value = kept[field.name];
+      if (Array.isArray(value)) for (const option of field.options || []) option.selected = value.includes(option.value);
+      else if (value !== undefined && !field.value) field.value = value;
+    }
+  }
+
   // Dragging across the waterfall zooms its time axis.
   const drawing = document.querySelector(".drawing svg[data-begin]");
   if (drawing) {

@@ -184,8 +184,10 @@ class ReplyDelivery(msgspec.Struct, eq=False, kw_only=True):
         """Whether the call has become a task or is being promoted."""
         return self.stand_in is not None or (self.promoting is not None and not self.promoting.done())
 
-    def promoted_to(self, task: StandIn) -> None:
+    def promoted_to(self, task: StandIn, task_id: str) -> None:
         self.stand_in = task
+        if self.span is not None:
+            self.span.belongs_to(task_id)
 
     async def wait_promoted(self) -> StandIn | None:
         """Wait for a promotion in progress and return the task's stand-in, or None if the call is no task.

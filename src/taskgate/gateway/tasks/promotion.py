@@ -127,7 +127,7 @@ class Promotion:
             questions=parts.questions,
             recheck=parts.recheck,
         )
-        request.delivery.promoted_to(stand_in)
+        request.delivery.promoted_to(stand_in, task.id)
         if request.delivery.last_progress is not None:
             stand_in.on_notification("notifications/progress", request.delivery.last_progress)
         if request.delivery.waits_text is not None:

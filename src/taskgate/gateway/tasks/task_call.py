@@ -147,6 +147,7 @@ class TaskCall:
         """Wait for the reply and record the call in the waterfall."""
         now, began = clock.wall(), clock.monotonic()
         span = self._waterfall.begin("task", "tools/call", task.tool, task.server, task.principal, now=now, began=began)
+        span.belongs_to(task.id)
         state = "error"
         try:
             reply = await call
