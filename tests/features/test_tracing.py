@@ -1,9 +1,9 @@
-"""OpenTelemetry by the conventions for MCP, sent to a collector that is a double in this process."""
+"""OpenTelemetry with the conventions for MCP, sent by the OTLP exporter to a collector in this process."""
 
 from __future__ import annotations
 
 import asyncio
-import json
+import base64
 import sys
 import threading
 from collections.abc import AsyncIterator, Iterator
@@ -14,14 +14,23 @@ from typing import Any
 
 import httpx2
 import pytest
+from google.protobuf.json_format import MessageToDict
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from tests.features.wire_client import config, refused, session, stateless
 from tests.harness.gateway import Gateway, running_gateway
 from tests.harness.programs import free_port, listening, run_to_end, running
+
+from taskgate.assembly import tracing
+from taskgate.config.model.gateway_file import GatewayFile
+from taskgate.config.problems import ConfigError
 
 pytestmark = pytest.mark.virtual_time
 MIRROR = Path(__file__).resolve().parent.parent / "peers" / "mirror_server.py"
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
 PARENT = f"00-{TRACE}-00f067aa0ba902b7-01"
+MESSAGES: dict[str, Any] = {"/v1/traces": ExportTraceServiceRequest, "/v1/metrics": ExportMetricsServiceRequest}
+IDS = ("traceId", "spanId", "parentSpanId")
 
 
 class Collector:
@@ -30,7 +39,7 @@ class Collector:
 
     def spans(self) -> list[dict[str, Any]]:
         return [
-            {**span, "attributes": flat(span["attributes"])}
+            {**span, **hex_ids(span), "attributes": flat(span["attributes"])}
             for body in self.bodies["/v1/traces"]
             for resource in body["resourceSpans"]
             for scope in resource["scopeSpans"]
@@ -47,6 +56,10 @@ class Collector:
         return found
 
 
+def hex_ids(span: dict[str, Any]) -> dict[str, str]:
+    return {name: base64.b64decode(span[name]).hex() for name in IDS if name in span}
+
+
 def flat(attributes: list[dict[str, Any]]) -> dict[str, Any]:
     return {item["key"]: next(iter(item["value"].values())) for item in attributes}
 
@@ -58,7 +71,8 @@ def collecting() -> Iterator[tuple[Collector, str]]:
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["content-length"]))
-            collector.bodies[self.path].append(json.loads(body))
+            message = MESSAGES[self.path].FromString(body)
+            collector.bodies[self.path].append(MessageToDict(message, use_integers_for_enums=True))
             self.send_response(200)
             self.send_header("content-length", "0")
             self.end_headers()
@@ -97,7 +111,7 @@ async def test_a_call_is_two_spans_in_the_callers_trace_and_two_durations() -> N
     assert told["_meta"]["baggage"] == "who=ann"
     failed = spans["tools/call no such tool", 2]
     assert failed["traceId"] == TRACE
-    assert failed["status"] == {"code": 2}
+    assert failed["status"]["code"] == 2
     measured = collector.metrics()
     assert {"mcp.server.operation.duration", "mcp.client.operation.duration"} <= set(measured)
     names = [flat(point["attributes"]).get("gen_ai.tool.name") for point in measured["mcp.server.operation.duration"]]
@@ -152,7 +166,7 @@ async def test_a_run_of_a_task_is_a_span_of_ours_in_the_callers_trace() -> None:
     assert called["attributes"]["taskgate.server"] == "old"
     assert result["structuredContent"]["value"]["traceparent"] == f"00-{TRACE}-{called['spanId']}-01"
     failed = spans["tools/call fail", 3]
-    assert failed["status"] == {"code": 2}
+    assert failed["status"]["code"] == 2
     assert failed["attributes"]["rpc.response.status_code"] == "-31999"
     assert {flat(point["attributes"])["gen_ai.tool.name"] for point in measured} == {"headers", "fail"}
 
@@ -189,3 +203,29 @@ async def test_switched_off_nothing_of_it_is_imported() -> None:
     program = "import sys, taskgate.lifecycle; print([m for m in sys.modules if m.startswith('opentelemetry')])"
     code, out, err = await run_to_end([sys.executable, "-c", program])
     assert (code, out.strip()) == (0, "[]"), err
+
+
+@pytest.mark.parametrize("module", ["opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http"])
+def test_missing_package_is_reported_with_the_command_that_installs_it(
+    module: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tracing, "_is_installed", lambda name: name != module)
+    root = GatewayFile.model_validate({"schema": 1, "telemetry": {"otel": {"enabled": True}}})
+    with pytest.raises(ConfigError) as raised:
+        tracing.build_tracing(root)
+    (problem,) = raised.value.problems
+    assert (problem.key, "taskgate[otel]" in problem.hint) == ("telemetry.otel", True)
+    tracing.check_tracing(GatewayFile.model_validate({"schema": 1}))
+
+
+def test_package_counts_as_installed_only_if_its_module_is_found() -> None:
+    assert tracing._is_installed("opentelemetry.exporter.otlp.proto.http")
+    assert not tracing._is_installed("opentelemetry.no_such_module")
+    assert not tracing._is_installed("no_such_package.module")
+
+
+def test_the_end_waits_for_the_collector_until_the_timeout_and_no_longer() -> None:
+    answered = threading.Event()
+    assert not tracing._finished_within(0.05, answered.wait)
+    answered.set()
+    assert tracing._finished_within(60.0, answered.wait, answered.wait)
