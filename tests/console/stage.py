@@ -34,6 +34,7 @@ PAGES = (
     "/approvals?all=1",
     "/grants",
     "/definitions",
+    "/find?q=files",
 )
 CONFIG: dict[str, Any] = {
     "servers": {

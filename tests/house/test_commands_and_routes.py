@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import click
+from tests.console.stage import PAGES as SEEN_PAGES
+from tests.middle.test_console_numbers import PAGES as MEASURED_PAGES
 from tests.seam import Gateway, seam
 
 from taskgate.access.routes import RouteKind
@@ -117,6 +119,26 @@ async def test_each_page_names_a_json_route_that_exists_and_the_menu_comes_from_
         assert [page.json for page in pages if (RouteKind.API, "GET", page.json) not in declared] == []
         places = [page.menu for page in pages if page.menu is not None]
         assert len(places) == len(set(places)), "two pages have the same place in the menu"
+
+
+@seam
+async def test_each_page_is_documented_and_in_the_tests_of_all_pages() -> None:
+    async with Gateway({}, {}) as gate:
+        routes = gate.life.dashboard._pages.table.routes
+    pages = {route.path: route.page for route in routes if route.page is not None and not route.places}
+    assert len(pages) > 10
+    document = (TOP / "docs" / "console.md").read_text(encoding="utf-8")
+    rows = "\n".join(line.split("|")[1] for line in document.splitlines() if line.startswith("| "))
+    named = set(re.findall(r"[A-Z]\w+", rows))
+    # The page Approvals is the list behind the inbox, and is described with it.
+    undocumented = {page.title for page in pages.values()} - named - {"Approvals"}
+    assert undocumented == set(), "add a row to docs/console.md"
+    for listed, where in (
+        (MEASURED_PAGES, "tests/middle/test_console_numbers.py"),
+        (SEEN_PAGES, "tests/console/stage.py"),
+    ):
+        missing = set(pages) - {path.partition("?")[0] for path in listed}
+        assert missing == set(), f"add it to PAGES in {where}, so that its size and its markup are checked"
 
 
 TOP = Path(__file__).parents[2]

@@ -31,7 +31,17 @@ PAGES: tuple[str, ...] = (
     "/rules",
     "/usage",
 )
-PAGES += ("/waterfall", "/audit", "/system", "/try", "/try?tool=shop__look", "/approvals", "/grants", "/definitions")
+PAGES += (
+    "/waterfall",
+    "/audit",
+    "/system",
+    "/try",
+    "/try?tool=shop__look",
+    "/approvals",
+    "/grants",
+    "/definitions",
+    "/find?q=shop",
+)
 
 
 async def fill(gate: Gateway, count: int) -> None:
