@@ -12,6 +12,8 @@ ASKING = {("time", "monotonic"), ("time", "time"), ("time", "time_ns"), ("time",
 ELSEWHERE = {
     "clock.py",  # the one place
     "bridge/meeting.py",  # a process of its own that must not load the event loop
+    "scripts/worker.py",  # a program of its own
+    "scripts/worker_process.py",  # waits in a thread for a program, in real time
     "demo/files.py",  # a server of its own, in a process of its own
 }
 

@@ -1,0 +1,677 @@
+"""The program of a worker: runs steps of scripts, one at a time, and keeps nothing between them.
+
+The gateway starts it with `python -I -S` and talks to it over its standard input and output (`frames.py` describes a frame).
+It imports the standard library and the interpreter only, not Taskgate: that keeps its start short. The interpreter itself
+runs in a process of its own, a child of this one; values of a script are converted here, which a hostile script can make
+expensive.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import sys
+import time
+import zlib
+from collections.abc import Iterator
+from datetime import UTC, date, datetime
+from hashlib import shake_256
+from types import ModuleType
+from typing import Any, BinaryIO, Final
+
+_HEADER: Final = 8
+_DEEPEST: Final = 60
+"""Levels of a JSON value that a script passes or returns."""
+_MOST_PROGRESS: Final = 100
+_MOST_SUSPENSIONS: Final = 20_000
+"""Of one step: calls, clock readings and undefined names. A loop that only does these ends here."""
+_MOST_ENTROPY: Final = 65_536
+_TOOL_MARK: Final = "tool:"
+"""Begins the internal name of each tool function. No name in a script contains a colon, so that a script cannot imitate one."""
+_CODE_FILE: Final = "<python-input-1>"
+"""The script is what the interpreter is fed second, after the prelude."""
+_SNAPSHOT_MAGIC: Final = b"TGS1"
+
+_SERVER_CLASS: Final = """
+class Server:
+    def __init__(self, tools):
+        for name in tools:
+            setattr(self, name, tools[name])
+"""
+_TOOL_ERROR: Final = """
+class ToolError:
+    def __init__(self, parts):
+        self.type = parts[0]
+        self.executed = parts[1]
+        self.message = parts[2]
+def tool_error(error):
+    return ToolError(_error_parts(type(error).__name__, str(error)))
+"""
+_MAP_TOOL: Final = """
+async def map_tool(name, items, limit=8):
+    import asyncio
+    items = list(items)
+    results = [None] * len(items)
+    waiting = list(range(len(items)))
+    async def lane():
+        while waiting:
+            place = waiting.pop(0)
+            results[place] = await call_tool(name, items[place])
+    await asyncio.gather(*[lane() for _ in range(max(1, min(limit, len(items))))])
+    return results
+"""
+
+monty: ModuleType
+
+
+class NotJson(Exception):
+    """A value of the script has no JSON."""
+
+
+class TooLarge(NotJson):
+    """A value of the script has more bytes than allowed."""
+
+
+class StepFailed(Exception):
+    """The step failed; carries the reply."""
+
+    def __init__(self, reason: str, error_type: str, message: str, line: int = 0) -> None:
+        super().__init__(message)
+        self.reply = {"step": "failed", "reason": reason, "error_type": error_type, "message": message, "line": line}
+
+
+class JsonCheck:
+    """Whether a value is JSON (finite numbers, names that are strings, not too deep) and how many bytes it has at least.
+
+    The size is limited while counting: a value that contains itself twice, thirty times over, is small in the interpreter and has a
+    billion parts as JSON.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._bytes = 0
+
+    def check(self, value: Any, depth: int = 0) -> None:
+        """Raise NotJson, or TooLarge."""
+        if depth > _DEEPEST:
+            raise NotJson(f"a value is nested more than {_DEEPEST} levels deep")
+        self._bytes += 2 + (len(value) if isinstance(value, str) else 0)
+        if self._bytes > self._most:
+            raise TooLarge(f"it has more than {self._most:,} bytes")
+        if isinstance(value, list | tuple):
+            for item in value:
+                self.check(item, depth + 1)
+        elif isinstance(value, dict):
+            self._check_members(value, depth)
+        elif isinstance(value, float):
+            if value != value or value in (float("inf"), float("-inf")):
+                raise NotJson(f"{value!r} has no JSON; use None or a text")
+        elif value is not None and not isinstance(value, str | bool | int):
+            raise NotJson(f"{_kind(value)} has no JSON; convert it to a text, a number, a list or a dict")
+
+    def _check_members(self, value: dict[Any, Any], depth: int) -> None:
+        for name, item in value.items():
+            if not isinstance(name, str):
+                raise NotJson(f"names in JSON are texts, not {_kind(name)}; write str(name)")
+            self._bytes += len(name)
+            self.check(item, depth + 1)
+
+
+def _kind(value: Any) -> str:
+    name = type(value).__name__
+    return f"a value of type {value.name}" if name == "MontyClassProxy" else f"a value of type {name}"
+
+
+def lines_to_bytes(code: str) -> bytes:
+    """The line of `map_tool` and the length of each line in bytes of UTF-8, as variable-length integers.
+
+    Calls that `map_tool` makes have no place in the code. Their line is known if the code uses it on one line only.
+    """
+    lines = code.encode().split(b"\n")
+    mapping = [number for number, line in enumerate(lines, start=1) if b"map_tool(" in line]
+    packed = bytearray()
+    for length in (mapping[0] if len(mapping) == 1 else 0, *(len(line) + 1 for line in lines)):
+        rest = length
+        while rest > 127:
+            packed.append(rest & 127 | 128)
+            rest >>= 7
+        packed.append(rest)
+    return bytes(packed)
+
+
+def line_at(packed: bytes, offset: int) -> int:
+    """The line of an offset in bytes, from 1."""
+    lengths = _lengths(packed)
+    next(lengths, 0)
+    for number, length in enumerate(lengths, start=1):
+        if offset < length:
+            return number
+        offset -= length
+    return 0
+
+
+def mapping_line(packed: bytes) -> int:
+    """The line of `map_tool`, or 0."""
+    return next(_lengths(packed), 0)
+
+
+def _lengths(packed: bytes) -> Iterator[int]:
+    length = shift = 0
+    for byte in packed:
+        length |= (byte & 127) << shift
+        shift += 7
+        if byte < 128:
+            yield length
+            length = shift = 0
+
+
+class StepRun:
+    """One step: drives the interpreter until the script ends or everything in it waits."""
+
+    def __init__(self, request: dict[str, Any], lines: bytes) -> None:
+        self._limits = request["limits"]
+        self._now = float(request["now"])
+        self._seed = bytes.fromhex(request["seed"])
+        self._drawn = 0
+        self._outcomes = {int(number): outcome for number, outcome in request.get("outcomes", {}).items()}
+        self._lines = lines
+        self._calls: dict[int, dict[str, Any]] = {}
+        self._arguments = JsonCheck(self._limits["result_bytes"])
+        self._open: set[int] = set()
+        self._suspensions = 0
+        self._printed: list[str] = []
+        self._printed_bytes = 0
+        self.cut = False
+        self.progress: list[list[Any]] = []
+
+    def on_print(self, _stream: str, text: str) -> None:
+        """Keep what fits."""
+        room = self._limits["output_bytes"] - self._printed_bytes
+        data = text.encode()
+        if len(data) > room:
+            self.cut = True
+            text = data[: max(room, 0)].decode(errors="ignore")
+        self._printed_bytes += min(len(data), max(room, 0))
+        if text:
+            self._printed.append(text)
+
+    @property
+    def printed(self) -> str:
+        """What was kept."""
+        return "".join(self._printed)
+
+    def drive(self, snapshot: Any, spent: Any) -> tuple[dict[str, Any], bytes]:
+        """Return the reply and the snapshot. `spent` returns the CPU seconds of this step so far."""
+        while True:
+            if isinstance(snapshot, monty.MontyComplete):
+                return self._finished(snapshot), b""
+            self._suspensions += 1
+            if self._suspensions > _MOST_SUSPENSIONS:
+                raise StepFailed(
+                    "limit",
+                    "suspensions",
+                    f"The script called functions more than {_MOST_SUSPENSIONS:,} times in one step.",
+                )
+            if spent() > self._limits["step_seconds"]:
+                raise StepFailed(
+                    "limit",
+                    "step_seconds",
+                    f"The script computed for more than {self._limits['step_seconds']:g} s in one step.",
+                )
+            if isinstance(snapshot, monty.NameLookupSnapshot):
+                snapshot = self._name(snapshot)
+            elif isinstance(snapshot, monty.FunctionSnapshot):
+                snapshot = self._function(snapshot)
+            else:
+                self._open = set(snapshot.pending_call_ids)
+                known = {
+                    number: self._settled(self._outcomes[number])
+                    for number in sorted(self._open & self._outcomes.keys())
+                }
+                if not known:
+                    return self._suspended(snapshot)
+                for number in known:
+                    del self._outcomes[number]
+                self._open -= known.keys()
+                snapshot = snapshot.resume(known)
+
+    def _settled(self, outcome: dict[str, Any]) -> dict[str, Any]:
+        if "value" in outcome:
+            return {"return_value": outcome["value"]}
+        return {
+            "exc_type": "RuntimeError",
+            "message": f"[{outcome['type']}; executed={outcome['executed']}] {outcome['message']}",
+        }
+
+    def _name(self, snapshot: Any) -> Any:
+        """A name that the script does not define: one of our functions as a value, or a NameError."""
+        if snapshot.object_id is None and snapshot.variable_name in _FUNCTIONS:
+            return snapshot.resume(value=named_function(snapshot.variable_name))
+        return snapshot.resume()
+
+    def _function(self, snapshot: Any) -> Any:
+        name = snapshot.function_name
+        try:
+            positional, keywords = list(snapshot.args), dict(snapshot.kwargs)
+        except ValueError as error:
+            # An integer with more digits than Python converts.
+            return snapshot.resume(_raise("ValueError", f"{name}: {error}"))
+        if snapshot.is_os_function:
+            return self._system(snapshot, name, positional)
+        if name.startswith(_TOOL_MARK):
+            return self._call(snapshot, "tool", name.removeprefix(_TOOL_MARK), positional, keywords)
+        function = _FUNCTIONS.get(name)
+        if function is None:
+            return snapshot.resume(_raise("NameError", f"name {name!r} is not defined"))
+        return function(self, snapshot, positional, keywords)
+
+    def _call(self, snapshot: Any, kind: str, tool: str, positional: list[Any], keywords: dict[str, Any]) -> Any:
+        """Note a call that the gateway makes. The script gets a future."""
+        if len(self._open | self._calls.keys()) >= self._limits["parallel_calls"]:
+            most = self._limits["parallel_calls"]
+            return snapshot.resume(
+                _raise(
+                    "RuntimeError", f"[too_many_calls; executed=no] At most {most} calls at once; use map_tool(...)."
+                )
+            )
+        try:
+            self._arguments.check([positional, keywords])
+            json.dumps([positional, keywords])
+        except TooLarge as error:
+            raise StepFailed("limit", "result_bytes", f"Arguments of calls: {error}.", self._line(snapshot)) from None
+        except (NotJson, ValueError) as error:
+            return snapshot.resume(_raise("TypeError", f"arguments of {tool or kind}: {error}"))
+        self._calls[snapshot.call_id] = {
+            "id": snapshot.call_id,
+            "kind": kind,
+            "tool": tool,
+            "positional": positional,
+            "keywords": keywords,
+            "line": self._line(snapshot),
+        }
+        return snapshot.resume({"future": ...})
+
+    def _line(self, snapshot: Any) -> int:
+        where = snapshot.position
+        return line_at(self._lines, where.start) if where.filename == _CODE_FILE else mapping_line(self._lines)
+
+    def _system(self, snapshot: Any, name: str, positional: list[Any]) -> Any:
+        """What the interpreter asks its host for: clocks, entropy, waiting. Everything else is refused."""
+        if name == "time.time":
+            return snapshot.resume({"return_value": self._now})
+        if name == "datetime.now":
+            zone = positional[0] if positional else None
+            moment = datetime.fromtimestamp(self._now, UTC)
+            return snapshot.resume(
+                {"return_value": moment.replace(tzinfo=None) if zone is None else moment.astimezone(zone)}
+            )
+        if name == "date.today":
+            today = datetime.fromtimestamp(self._now, UTC)
+            return snapshot.resume({"return_value": date(today.year, today.month, today.day)})
+        if name == "os.urandom":
+            count = positional[0]
+            if count > _MOST_ENTROPY:
+                return snapshot.resume(_raise("MemoryError", f"at most {_MOST_ENTROPY} random bytes at once"))
+            return snapshot.resume({"return_value": self._entropy(count)})
+        if name == "asyncio.sleep":
+            return self._call(snapshot, "sleep", "", positional[:1], {})
+        if name == "time.sleep":
+            return snapshot.resume(_raise("RuntimeError", "write await sleep(seconds)"))
+        return snapshot.resume_not_handled()
+
+    def _entropy(self, count: int) -> bytes:
+        self._drawn += 1
+        return shake_256(self._seed + self._drawn.to_bytes(8, "big")).digest(count)
+
+    def call_tool(self, snapshot: Any, positional: list[Any], keywords: dict[str, Any]) -> Any:
+        """`call_tool(NAME, argument=...)`, or with one dict of arguments."""
+        if not positional or not isinstance(positional[0], str):
+            return snapshot.resume(_raise("TypeError", "call_tool needs the name of a tool first"))
+        tool, *rest = positional
+        if len(rest) == 1 and isinstance(rest[0], dict):
+            keywords, rest = {**rest[0], **keywords}, []
+        if rest:
+            return snapshot.resume(_raise("TypeError", "call_tool takes arguments by name, or as one dict"))
+        return self._call(snapshot, "tool", tool, [], keywords)
+
+    def ask(self, snapshot: Any, positional: list[Any], keywords: dict[str, Any]) -> Any:
+        """`ask(message, schema)`."""
+        return self._call(snapshot, "ask", "", positional, keywords)
+
+    def sleep(self, snapshot: Any, positional: list[Any], keywords: dict[str, Any]) -> Any:
+        """`sleep(seconds)`."""
+        return self._call(snapshot, "sleep", "", positional, keywords)
+
+    def report_progress(self, snapshot: Any, positional: list[Any], keywords: dict[str, Any]) -> Any:
+        """`progress(done, total=None, text="")`."""
+        given = dict(zip(("done", "total", "text"), positional, strict=False)) | keywords
+        done, total, text = given.get("done"), given.get("total"), given.get("text", "")
+        if not _is_number(done) or not (total is None or _is_number(total)) or len(positional) > 3:
+            return snapshot.resume(
+                _raise("TypeError", "progress(done, total=None, text='') takes finite numbers and a text")
+            )
+        self.progress.append([done, total, str(text)[:1000]])
+        del self.progress[:-_MOST_PROGRESS]
+        return snapshot.resume({"return_value": None})
+
+    def now(self, snapshot: Any, _positional: list[Any], _keywords: dict[str, Any]) -> Any:
+        """Seconds since 1970."""
+        return snapshot.resume({"return_value": self._now})
+
+    def random(self, snapshot: Any, _positional: list[Any], _keywords: dict[str, Any]) -> Any:
+        """From 0 to below 1, with 53 random bits as Python's."""
+        return snapshot.resume({"return_value": (int.from_bytes(self._entropy(7), "big") >> 3) / (1 << 53)})
+
+    def error_parts(self, snapshot: Any, positional: list[Any], _keywords: dict[str, Any]) -> Any:
+        """Take apart what `_settled` wrote."""
+        if len(positional) != 2 or not all(isinstance(each, str) for each in positional):
+            return snapshot.resume(_raise("TypeError", "write tool_error(e)"))
+        name, text = positional
+        head, found, message = text.partition("] ")
+        kind, marked, executed = head.removeprefix("[").partition("; executed=")
+        parts = (
+            [kind, executed, message]
+            if name == "RuntimeError" and text.startswith("[") and found and marked
+            else [name, "no", text]
+        )
+        return snapshot.resume({"return_value": parts})
+
+    def _suspended(self, snapshot: Any) -> tuple[dict[str, Any], bytes]:
+        dumped = snapshot.dump()
+        if len(dumped) > self._limits["snapshot_bytes"]:
+            most = self._limits["snapshot_bytes"]
+            raise StepFailed(
+                "limit",
+                "snapshot_bytes",
+                f"The state of the script has {len(dumped):,} bytes, and at most {most:,} are kept.",
+            )
+        calls = [call for _, call in sorted(self._calls.items())]
+        reply = {"step": "suspended", "calls": calls, "pending": sorted(self._open)}
+        return reply, pack_snapshot(self._lines, dumped)
+
+    def _finished(self, complete: Any) -> dict[str, Any]:
+        if self._calls:
+            forgotten = self._calls[min(self._calls)]
+            name = forgotten["tool"] or forgotten["kind"]
+            raise StepFailed(
+                "script", "MissingAwait", f"The call of {name} has no await, so it was not made.", forgotten["line"]
+            )
+        try:
+            value = complete.output
+            JsonCheck(self._limits["result_bytes"]).check(value)
+            json.dumps(value)
+        except TooLarge as error:
+            raise StepFailed("limit", "result_bytes", f"The value of the last line is too large: {error}.") from None
+        except (NotJson, ValueError) as error:
+            raise StepFailed("script", "ResultNotJson", f"The value of the last line is not JSON: {error}.") from None
+        return {"step": "finished", "value": value, "abandoned": sorted(self._open)}
+
+
+_FUNCTIONS: Final = {
+    "call_tool": StepRun.call_tool,
+    "ask": StepRun.ask,
+    "sleep": StepRun.sleep,
+    "progress": StepRun.report_progress,
+    "now": StepRun.now,
+    "random": StepRun.random,
+    "_error_parts": StepRun.error_parts,
+}
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e300
+
+
+def _raise(exception: str, message: str) -> dict[str, str]:
+    return {"exc_type": exception, "message": message}
+
+
+def named_function(name: str) -> Any:
+    """A function that the interpreter knows by this name; calling it suspends the script."""
+
+    def function() -> None:
+        raise AssertionError("only its name is used")
+
+    function.__name__ = function.__qualname__ = name
+    return function
+
+
+def pack_snapshot(lines: bytes, dumped: bytes) -> bytes:
+    """The lines of the code, which later steps need for the places of calls, and the state of the interpreter."""
+    return _SNAPSHOT_MAGIC + zlib.compress(len(lines).to_bytes(4, "big") + lines + dumped, 1)
+
+
+def unpack_snapshot(snapshot: bytes, most: int) -> tuple[bytes, bytes]:
+    """The opposite. Raises ValueError."""
+    if not snapshot.startswith(_SNAPSHOT_MAGIC):
+        raise ValueError("it is not a snapshot")
+    inflating = zlib.decompressobj()
+    try:
+        data = inflating.decompress(snapshot[len(_SNAPSHOT_MAGIC) :], most)
+    except zlib.error as error:
+        raise ValueError(str(error)) from None
+    if not inflating.eof or len(data) < 4:
+        raise ValueError("it is incomplete or too large")
+    end = 4 + int.from_bytes(data[:4], "big")
+    return data[4:end], data[end:]
+
+
+def prelude_of(code_words: set[str], tools: list[list[str]]) -> tuple[str, dict[str, Any]]:
+    """What is defined before the script runs: only what it names, since everything defined is part of each snapshot."""
+    source, inputs = "", {}
+    servers: dict[str, dict[str, Any]] = {}
+    for namespace, function, tool in tools:
+        if not namespace and function in code_words:
+            inputs[function] = named_function(_TOOL_MARK + tool)
+        elif namespace in code_words:
+            servers.setdefault(namespace, {})
+            if function in code_words:
+                servers[namespace][function] = named_function(_TOOL_MARK + tool)
+    if servers:
+        source += _SERVER_CLASS
+    for place, (namespace, functions) in enumerate(servers.items()):
+        inputs[f"_tools{place}"] = functions
+        source += f"{namespace} = Server(_tools{place})\n_tools{place} = None\n"
+    if "tool_error" in code_words:
+        source += _TOOL_ERROR
+    if "map_tool" in code_words:
+        source += _MAP_TOOL
+    return source or "None", inputs
+
+
+def words_of(code: str) -> set[str]:
+    """Every word of a source; more than its names, and never fewer."""
+    return set(
+        "".join(character if character.isidentifier() or character.isdigit() else " " for character in code).split()
+    )
+
+
+class Worker:
+    """The interpreter's pool of one process, and the steps."""
+
+    def __init__(self, binary: str) -> None:
+        self._pool = monty.Monty(
+            binary_path=binary,
+            min_processes=1,
+            max_processes=1,
+            checkout_timeout=30,
+            request_timeout=120,
+            max_checkouts_per_worker=500,
+        )
+
+    def __enter__(self) -> Worker:
+        self._pool.__enter__()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._pool.__exit__(*error)
+
+    def step(self, request: dict[str, Any], snapshot: bytes) -> tuple[dict[str, Any], bytes]:
+        """Run one step; never raises for what a script does."""
+        began = time.process_time()
+        limits = request["limits"]
+        run: StepRun | None = None
+        child: float | None = None
+        session = self._pool.checkout(limits=_limits(limits), os_policy=_OS_POLICY)
+        reply: dict[str, Any]
+        state = b""
+        spent = _spent_nothing
+        try:
+            with session as opened:
+                spent = cpu_since_now(opened.worker_pid)
+                if request["op"] == "start":
+                    run = StepRun(request, lines_to_bytes(request["code"]))
+                    first = self._started(opened, request, run)
+                else:
+                    lines, dumped = unpack_snapshot(snapshot, limits["snapshot_bytes"] + 4_000_000)
+                    run = StepRun(request, lines)
+                    first = opened.load_snapshot(dumped, print_callback=run.on_print)
+                reply, state = run.drive(first, spent)
+                child = spent()
+        except StepFailed as ended:
+            reply = ended.reply
+        except monty.MontyCrashedError as error:
+            reply = _failure("worker", "interpreter_ended", str(error))
+        except monty.MontyError as error:
+            reply = _reply_to_error(error)
+        except Exception as error:
+            # Such as a snapshot that cannot be loaded. The gateway gets an answer, and the worker serves the next script.
+            reply = _failure("interpreter", type(error).__name__, str(error))
+        cpu = time.process_time() - began + (spent() if child is None else child)
+        if run is not None:
+            reply |= {"printed": run.printed, "cut": run.cut, "progress": run.progress}
+        return reply | {"cpu": cpu}, state
+
+    def _started(self, session: Any, request: dict[str, Any], run: StepRun) -> Any:
+        source, inputs = prelude_of(words_of(request["code"]), request["tools"])
+        session.feed_run(source, inputs=inputs)
+        return session.feed_start(request["code"], inputs={"inputs": request["inputs"]}, print_callback=run.on_print)
+
+
+_OS_POLICY: Final = {"datetime": "call_host", "sleep": "call_host", "random_start": "call_host"}
+
+
+def _limits(limits: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "max_memory": limits["memory_bytes"],
+        "max_turn_duration_secs": limits["step_seconds"],
+        "max_recursion_depth": limits["recursion"],
+        "max_suspensions": _MOST_SUSPENSIONS + 10,
+    }
+
+
+def _spent_nothing() -> float:
+    return 0.0
+
+
+def cpu_since_now(pid: int | None) -> Any:
+    """A function that returns the CPU seconds that a process has used since this call. Linux numbers these clocks by process."""
+    if pid is None or sys.platform != "linux":
+        begin = time.monotonic()
+        return lambda: time.monotonic() - begin
+    clock = (~pid << 3) | 2
+    begin = time.clock_gettime(clock)
+    latest = 0.0
+
+    def spent() -> float:
+        nonlocal latest
+        try:
+            latest = time.clock_gettime(clock) - begin
+        except OSError:
+            # The process has ended.
+            return latest
+        return latest
+
+    return spent
+
+
+def _failure(reason: str, error_type: str, message: str, line: int = 0) -> dict[str, Any]:
+    return {"step": "failed", "reason": reason, "error_type": error_type, "message": message[:4000], "line": line}
+
+
+def _reply_to_error(error: Any) -> dict[str, Any]:
+    """An exception of the script, told apart from the interpreter's limits."""
+    frames = error.traceback() if isinstance(error, monty.MontyRuntimeError | monty.MontySyntaxError) else []
+    lines = [frame.line for frame in frames if frame.filename == _CODE_FILE]
+    line = lines[-1] if lines else 0
+    inner = error.exception()
+    name, message = type(inner).__name__, str(inner)
+    if isinstance(error, monty.MontySyntaxError):
+        return _failure("script", "SyntaxError", message, line)
+    if name == "TimeoutError" and not frames and "time limit exceeded" in message:
+        return _failure("limit", "step_seconds", message)
+    if name == "MemoryError":
+        return _failure("limit", "memory_bytes", message, line)
+    if name == "RecursionError":
+        return _failure("limit", "recursion", message, line)
+    if name == "RuntimeError" and message.startswith("suspension limit"):
+        return _failure("limit", "suspensions", message, line)
+    return _failure("script" if frames else "interpreter", name, message, line)
+
+
+def limit_this_process(memory: int, cpu_seconds: int) -> None:
+    """Limits that the interpreter's process inherits. They hold even if everything else fails."""
+    import resource
+
+    for which, most in (
+        (resource.RLIMIT_AS, memory),
+        (resource.RLIMIT_CPU, cpu_seconds),
+        (resource.RLIMIT_NOFILE, 64),
+        (resource.RLIMIT_FSIZE, 0),
+        (resource.RLIMIT_CORE, 0),
+    ):
+        hard = resource.getrlimit(which)[1]
+        value = most if hard == resource.RLIM_INFINITY else min(most, hard)
+        resource.setrlimit(which, (value, value))
+
+
+def import_interpreter(packages: str) -> ModuleType:
+    """Import the compiled module without the package around it, which imports asyncio and takes four times as long."""
+    sys.path.append(packages)
+    package = ModuleType("pydantic_monty")
+    package.__path__ = [os.path.join(packages, "pydantic_monty")]
+    sys.modules["pydantic_monty"] = package
+    try:
+        return importlib.import_module("pydantic_monty._monty")
+    except ImportError:
+        del sys.modules["pydantic_monty"]
+        return importlib.import_module("pydantic_monty")
+
+
+def read_exactly(stream: BinaryIO, count: int) -> bytes | None:
+    """None at the end of the stream."""
+    data = stream.read(count)
+    return data if len(data) == count else None
+
+
+def serve(worker: Worker, requests: BinaryIO, replies: BinaryIO) -> None:
+    """Answer requests until the gateway closes the pipe."""
+    while True:
+        header = read_exactly(requests, _HEADER)
+        if header is None:
+            return
+        body = read_exactly(requests, int.from_bytes(header[:4], "big"))
+        blob = read_exactly(requests, int.from_bytes(header[4:], "big"))
+        if body is None or blob is None:
+            return
+        request = json.loads(body)
+        reply, state = worker.step(request, blob)
+        encoded = json.dumps({"number": request["number"], **reply}).encode()
+        replies.write(len(encoded).to_bytes(4, "big") + len(state).to_bytes(4, "big") + encoded + state)
+        replies.flush()
+
+
+def main() -> None:
+    """`worker.py PACKAGES BINARY MEMORY CPU`."""
+    global monty
+    packages, binary, memory, cpu = sys.argv[1:]
+    limit_this_process(int(memory), int(cpu))
+    requests, replies = sys.stdin.buffer, sys.stdout.buffer
+    monty = import_interpreter(packages)
+    with Worker(binary) as worker:
+        serve(worker, requests, replies)
+
+
+if __name__ == "__main__":
+    main()

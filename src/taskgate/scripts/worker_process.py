@@ -1,0 +1,138 @@
+"""A worker as a child process: started in its own session, one request at a time, with a deadline.
+
+The methods block; the pool calls them in threads. Time is real here, since a program outside this process is waited for.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from taskgate.scripts.frames import HEADER_BYTES, BadReply, lengths
+
+_REAP_S: Final = 10.0
+_CHUNK: Final = 256 * 1024
+_BOOT: Final = "import sys; sys.path.append(sys.argv.pop(1)); import worker; worker.main()"
+"""Imported, not run as a file: only then its compiled form is kept."""
+
+
+class WorkerEnded(Exception):
+    """The worker ended before it replied."""
+
+
+class WorkerLate(Exception):
+    """The worker did not reply in time."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerCommand:
+    """How a worker is started."""
+
+    packages: str
+    """The folder of the interpreter's package."""
+    binary: str
+    """The interpreter's own program."""
+    memory_bytes: int
+    """Address space of each of its two processes."""
+    cpu_seconds: int
+    """Of its whole life."""
+
+    def arguments(self) -> list[str]:
+        """Isolated from the environment and from site packages."""
+        folder = str(Path(__file__).parent)
+        facts = [self.packages, self.binary, str(self.memory_bytes), str(self.cpu_seconds)]
+        return [sys.executable, "-I", "-S", "-c", _BOOT, folder, *facts]
+
+
+class WorkerProcess:
+    """One worker. After any exception it must be killed."""
+
+    def __init__(self, command: WorkerCommand) -> None:
+        self._process = subprocess.Popen(
+            command.arguments(),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            bufsize=0,
+            env={},
+            cwd="/",
+            start_new_session=True,
+        )
+        self.steps = 0
+
+    @property
+    def pid(self) -> int:
+        """The process, which is also the id of its group."""
+        return self._process.pid
+
+    def exchange(self, request: bytes, most_body: int, most_snapshot: int, seconds: float) -> tuple[bytes, bytes]:
+        """Send a request and return the two parts of the reply. Raises WorkerEnded, WorkerLate or BadReply."""
+        self.steps += 1
+        deadline = time.monotonic() + seconds
+        self._send(request, deadline)
+        body_bytes, snapshot_bytes = lengths(self._read(HEADER_BYTES, deadline))
+        if body_bytes > most_body or snapshot_bytes > most_snapshot:
+            raise BadReply(f"its reply has {body_bytes + snapshot_bytes:,} bytes")
+        reply = self._read(body_bytes + snapshot_bytes, deadline)
+        return reply[:body_bytes], reply[body_bytes:]
+
+    def _send(self, data: bytes, deadline: float) -> None:
+        assert self._process.stdin is not None
+        descriptor = self._process.stdin.fileno()
+        os.set_blocking(descriptor, False)
+        rest = memoryview(data)
+        while rest:
+            self._wait(descriptor, selectors.EVENT_WRITE, deadline)
+            try:
+                rest = rest[os.write(descriptor, rest[:_CHUNK]) :]
+            except BlockingIOError:
+                continue
+            except OSError as error:
+                raise WorkerEnded(str(error)) from None
+
+    def _read(self, count: int, deadline: float) -> bytes:
+        assert self._process.stdout is not None
+        descriptor = self._process.stdout.fileno()
+        data = bytearray()
+        while len(data) < count:
+            self._wait(descriptor, selectors.EVENT_READ, deadline)
+            chunk = os.read(descriptor, min(count - len(data), _CHUNK))
+            if not chunk:
+                raise WorkerEnded("it closed its output")
+            data += chunk
+        return bytes(data)
+
+    @staticmethod
+    def _wait(descriptor: int, event: int, deadline: float) -> None:
+        with selectors.DefaultSelector() as selector:
+            selector.register(descriptor, event)
+            if not selector.select(max(0.0, deadline - time.monotonic())):
+                raise WorkerLate
+
+    def kill(self) -> None:
+        """End its whole group: itself and the interpreter. May be called from any thread, and more than once."""
+        # Not after it was reaped: its id may belong to another group by then.
+        if self._process.returncode is None:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+
+    def reap(self) -> str:
+        """Wait for its end after `kill`, close the pipes, and return how it ended."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(_REAP_S)
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                with contextlib.suppress(OSError):
+                    pipe.close()
+        code = self._process.returncode
+        if code is None:
+            return "it could not be ended"
+        return f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
