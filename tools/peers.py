@@ -124,6 +124,8 @@ PYTHON_PEERS = (
     # These two import what `mcp` 2 no longer has, and do not exclude it.
     PythonPeer("autogen", ("autogen-ext[mcp]==0.7.5", "autogen-agentchat==0.7.5", "mcp==1.30.*"), only_for=CLIENTS),
     PythonPeer("mcp-agent", ("mcp-agent==0.2.6", "mcp==1.30.*"), only_for=CLIENTS),
+    # The published schemas of Kubernetes, and of server.json for the MCP Registry.
+    PythonPeer("deployment", ("kubernetes-validate==1.37.0", "skillsaw==0.22.0")),
     # A keyring that is kept in a file, for machines that have no other.
     PythonPeer("keyring", ("keyring==25.7.0", "keyrings.alt==5.0.2")),
     PythonPeer("mcp-proxy", ("mcp-proxy==0.13.*",), only_for=BENCH),

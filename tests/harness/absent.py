@@ -26,6 +26,7 @@ KNOWN = (
     "apps",
     "browser",
     "keyring",
+    "deployment",
     "official23",
     "official-ts2",
     "servers-python",
@@ -33,8 +34,9 @@ KNOWN = (
     "haproxy",
     "nginx",
     "systemd-analyze",
+    "promtool",
 )
-PROGRAMS = {"haproxy": "haproxy", "nginx": "nginx", "systemd-analyze": "systemd"}
+PROGRAMS = {"haproxy": "haproxy", "nginx": "nginx", "systemd-analyze": "systemd", "promtool": "prometheus"}
 """Programs of the system that example files are tried with, and Debian's names of their packages."""
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 DRIVERS = ("chromedriver", "chromium.chromedriver", "/usr/lib/chromium/chromedriver")

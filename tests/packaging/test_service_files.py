@@ -6,6 +6,8 @@ from pathlib import Path
 
 import yaml
 
+from taskgate.config.load import load
+
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
 
 
@@ -26,3 +28,25 @@ def test_compose_mounts_what_the_container_reads_and_opens_it_to_this_machine_on
     assert all(path in command for path in inside)
     assert all(port.startswith("127.0.0.1:") for port in service["ports"])
     assert (service["read_only"], service["cap_drop"]) == (True, ["ALL"])
+
+
+def test_compose_with_metrics_uses_the_files_of_this_folder() -> None:
+    composed = yaml.safe_load((DEPLOY / "compose.observability.yaml").read_text())
+    services = composed["services"]
+    for service in services.values():
+        for volume in service.get("volumes", ()):
+            source = volume.split(":")[0]
+            assert (DEPLOY / source).is_file() if source.startswith("./") else source in composed["volumes"], volume
+        assert all(port.startswith("127.0.0.1:") for port in service.get("ports", ()))
+    gateways = [name for name in services if name.startswith("taskgate-")]
+    scraped = yaml.safe_load((DEPLOY / "observability/prometheus.yaml").read_text())["scrape_configs"][0]
+    assert scraped["static_configs"][0]["targets"] == [f"{name}:7467" for name in gateways]
+    environment = {
+        "STORE_URL": "postgresql://a@b/c",
+        "HOSTNAME": gateways[0],
+        "HOME": "/",
+        "TASKGATE_STATE_DIR": "/state",
+    }
+    root = load(DEPLOY / "observability/taskgate.yaml", environment).root
+    assert list(root.allowed_hosts) == gateways
+    assert root.listen.internal == f"{gateways[0]}:7468"
