@@ -200,7 +200,9 @@ async def test_switched_off_the_context_passes_as_it_came() -> None:
 
 @pytest.mark.real_processes
 async def test_switched_off_nothing_of_it_is_imported() -> None:
-    program = "import sys, taskgate.lifecycle; print([m for m in sys.modules if m.startswith('opentelemetry')])"
+    program = (
+        "import sys, taskgate.lifecycle.lifecycle; print([m for m in sys.modules if m.startswith('opentelemetry')])"
+    )
     code, out, err = await run_to_end([sys.executable, "-c", program])
     assert (code, out.strip()) == (0, "[]"), err
 

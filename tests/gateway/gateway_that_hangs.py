@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from taskgate.cli.main import main
-from taskgate.lifecycle import Lifecycle
+from taskgate.lifecycle.lifecycle import Lifecycle
 
 
 async def never(_life: Lifecycle) -> None:

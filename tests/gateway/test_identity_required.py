@@ -20,7 +20,7 @@ from taskgate.assembly.exposure import check_exposure, is_open_to_strangers
 from taskgate.assembly.open_app import open_app
 from taskgate.config.load import load, load_text
 from taskgate.config.problems import ConfigError
-from taskgate.lifecycle import Lifecycle
+from taskgate.lifecycle.lifecycle import Lifecycle
 from taskgate.local_gateway import NoSide
 
 pytestmark = pytest.mark.virtual_time

@@ -11,7 +11,7 @@ from tests.harness.gateway import Gateway
 from tests.harness.programs import free_port
 
 from taskgate.cli.start_conditions import END_WITHIN_S
-from taskgate.lifecycle import STATE_CHECK_S
+from taskgate.lifecycle.lost_files import STATE_CHECK_S
 
 HANGING = (str(Path(__file__).with_name("gateway_that_hangs.py")),)
 

@@ -51,7 +51,7 @@ _POSTGRES = ("taskgate.store.postgres.store",) if importlib.util.find_spec("psyc
 _CLI = (Path(taskgate.__file__).parent / "cli").glob("[a-z]*.py")
 TEMPLATES: Final[Mapping[Path, tuple[str, ...]]] = {
     Path(sys.executable): (
-        "taskgate.lifecycle",
+        "taskgate.lifecycle.lifecycle",
         *sorted(f"taskgate.cli.{file.stem}" for file in _CLI),
         "anyio._backends._asyncio",
         "uvicorn.lifespan.off",

@@ -17,8 +17,8 @@ from taskgate.gateway.governance.pins import Pins
 from taskgate.gateway.relay.relay import Relay
 from taskgate.gateway.relay.suspended_calls import SuspendedCalls
 from taskgate.gateway.tasks.attempts import Attempts
+from taskgate.gateway.tasks.deadline_enforcement import DeadlineEnforcement
 from taskgate.gateway.tasks.questions import TaskQuestions
-from taskgate.gateway.tasks.recovery import Recovery
 from taskgate.gateway.tasks.task_results import TaskResults
 from taskgate.store.sqlite.store import SqliteStore
 
@@ -36,7 +36,7 @@ GUARDS: list[tuple[Callable[..., Any], str]] = [
     (Catalogs, "inspect"),
     (Catalogs, "quarantine"),
     (Pins, "quarantine"),
-    (Recovery, "approval_due"),
+    (DeadlineEnforcement, "approval_due"),
 ]
 
 

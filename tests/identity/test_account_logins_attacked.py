@@ -14,7 +14,7 @@ from tests.seam import Gateway, seam
 
 from taskgate.identity.discovery import authority_of, protected_resource
 from taskgate.identity.documents import Documents, GuardedDocuments, IssuerRefused
-from taskgate.ports.credentials import IssuerUnavailable
+from taskgate.ports.caller_credentials import IssuerUnavailable
 
 
 async def accounts(gate: Gateway) -> list[dict[str, Any]]:

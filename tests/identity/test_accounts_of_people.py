@@ -119,7 +119,7 @@ async def test_who_declines_gets_an_answer_and_nothing_runs() -> None:
             answers = {"elicitation/create": {"action": "decline"}}
             ann = await gate.caller("2025", token="token-of-ann", capabilities=BY_URL, answers=answers)
             reply = await ann.call("notes__read")
-            assert "wants a login" in reply.error["message"]
+            assert "requires a login" in reply.error["message"]
             assert reply.error["data"]["executed"] == "no"
             assert notes.ran_for == []
 

@@ -12,7 +12,7 @@ from tests.identity.accounts import OPERATOR, Browser, LoginIssuer, Notes, confi
 from tests.identity.issuer import an_issuer
 from tests.seam import Gateway, Reply, seam
 
-from taskgate.ports.credentials import ConnectRequest
+from taskgate.ports.account_connector import ConnectRequest
 
 BY_URL: dict[str, Any] = {"elicitation": {"form": {}, "url": {}}}
 

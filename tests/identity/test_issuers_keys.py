@@ -17,7 +17,7 @@ from tests.seam import Gateway, seam
 from taskgate import clock
 from taskgate.core.identity.claims import TokenRefused
 from taskgate.identity.documents import may_be_fetched
-from taskgate.ports.credentials import IssuerUnavailable
+from taskgate.ports.caller_credentials import IssuerUnavailable
 
 
 @seam

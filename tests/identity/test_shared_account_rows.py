@@ -31,7 +31,7 @@ from taskgate.identity.kept_logins import KeptLogins, Login
 from taskgate.identity.server_tokens import ServerTokens, TokenDeps
 from taskgate.identity.token_settings import StoredLogin
 from taskgate.inbound.gateway_secrets import PASSPHRASE_FILE, passphrase_fits, set_passphrase
-from taskgate.ports.credentials import LoginNeeded
+from taskgate.ports.upstream_credentials import LoginNeeded
 from taskgate.store.postgres.account_rows import PostgresAccountRows
 from taskgate.store.postgres.inspection import migrate_url
 from taskgate.store.postgres.shared_secrets import find_secret, share_secrets

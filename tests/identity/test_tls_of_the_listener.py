@@ -20,7 +20,7 @@ from taskgate.access.client_certificates import names_in_certificate, names_in_h
 from taskgate.assembly.open_app import open_app
 from taskgate.config.load import load
 from taskgate.config.problems import ConfigError
-from taskgate.lifecycle import Lifecycle
+from taskgate.lifecycle.lifecycle import Lifecycle
 from taskgate.local_gateway import NoSide
 
 Made = tuple[x509.Certificate, ec.EllipticCurvePrivateKey]

@@ -22,7 +22,7 @@ from taskgate.identity.kept_logins import KeptLogins, Login
 from taskgate.identity.server_tokens import ServerTokens, TokenDeps
 from taskgate.identity.token_settings import ClientCredentials, StoredLogin
 from taskgate.inbound.gateway_secrets import gateway_secret
-from taskgate.ports.credentials import LoginNeeded
+from taskgate.ports.upstream_credentials import LoginNeeded
 
 
 class TokenIssuer:
@@ -171,7 +171,7 @@ async def test_an_issuer_that_gives_nothing_is_said_and_not_asked_in_a_loop() ->
             caller = await gate.caller("2025")
             before = len(tokens.forms)
             reply = await caller.call("notes__read")
-            assert "The server notes wants a login" in reply.last["error"]["message"]
+            assert "The server notes requires a login" in reply.last["error"]["message"]
             assert reply.last["error"]["data"]["executed"] == "no"
             assert len(tokens.forms) - before <= 3
             tokens.refuses = False

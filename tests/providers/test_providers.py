@@ -29,7 +29,8 @@ from taskgate.core.sampling.request import (
     ToolUse,
 )
 from taskgate.ports.model_provider import ModelProvider
-from taskgate.providers import AnthropicProvider, OpenAiProvider
+from taskgate.providers.anthropic import AnthropicProvider
+from taskgate.providers.openai import OpenAiProvider
 
 VENDORS = Path(__file__).parent.parent / "peers" / "model_vendors.py"
 HELLO = SamplingRequest((SamplingMessage("user", (Text("hello"),)),), max_tokens=100)
@@ -166,7 +167,7 @@ async def test_what_one_vendor_cannot_take_is_refused_before_it_is_sent(client: 
     with pytest.raises(SamplingError, match="at most 4 stop sequences"):
         await asked.create_message(replace(HELLO, stop_sequences=tuple("abcde")), model("echo"))
     misplaced = replace(HELLO, messages=(SamplingMessage("user", (ToolUse("u", "t", {}),)),))
-    with pytest.raises(SamplingError, match="may not hold a tool use"):
+    with pytest.raises(SamplingError, match="tool use"):
         await asked.create_message(misplaced, model("echo"))
 
 

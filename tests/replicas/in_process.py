@@ -26,9 +26,9 @@ from tests.harness.postgres import fresh_url
 from tests.harness.programs import free_port
 from tests.harness.raw_client import RawClient
 
-from taskgate import lifecycle
 from taskgate.assembly.open_app import open_app
 from taskgate.config.load import load
+from taskgate.lifecycle import lifecycle
 from taskgate.local_gateway import NoSide
 from taskgate.store.postgres.store import PostgresStore
 

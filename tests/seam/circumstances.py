@@ -24,8 +24,9 @@ from tests.seam.loop import PROCESS, VirtualLoop
 from tests.seam.processes import ChildOfGateway, ModuleOf, RunningProgram
 from tests.seam.seeds import seeded
 
-from taskgate import clock, lifecycle
+from taskgate import clock
 from taskgate.core.repeated_lines import RepeatedLines
+from taskgate.lifecycle import lifecycle
 from taskgate.mcp.stdio import child as child_module
 from taskgate.mcp.stdio import process as process_module
 from taskgate.mcp.stdio.reaper import Reaper
@@ -173,7 +174,7 @@ def circumstances(seed: int = 1) -> Iterator[Callable[[], VirtualLoop]]:
             (os, "killpg", _send(os.killpg)),
         ):
             stack.enter_context(patch.object(where, name, stands_in))
-        stack.enter_context(patch("taskgate.lifecycle.changed_files", _no_changes))
+        stack.enter_context(patch("taskgate.lifecycle.reloading.changed_files", _no_changes))
         yield new_loop
 
 

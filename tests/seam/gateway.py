@@ -24,8 +24,8 @@ from tests.seam.processes import abandon_store, new_life
 from tests.seam.upstream import Upstream
 from tests.seam.waiting import the_loop, within
 
-from taskgate import lifecycle
 from taskgate.config.load import load
+from taskgate.lifecycle import lifecycle
 
 HOST = "127.0.0.1"
 FIRST_PORT = 7467

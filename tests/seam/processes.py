@@ -28,9 +28,9 @@ from typing import IO, Any, Final
 
 from tests.seam.loop import PROCESS, Process, VirtualLoop
 
-from taskgate import lifecycle
 from taskgate.assembly.open_app import open_app
 from taskgate.config.load import LoadedConfig, load
+from taskgate.lifecycle import lifecycle
 from taskgate.local_gateway import NoSide
 from taskgate.store.sqlite.store import SqliteStore
 

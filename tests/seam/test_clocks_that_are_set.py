@@ -177,7 +177,7 @@ async def test_vote_in_last_moment_does_not_count_where_clock_is_set_back() -> N
         (waiting,) = (await gate.operator("GET", "/api/approvals")).json()
         set_clock(-HOUR)
         asked_at = the_loop().time()
-        gate.life.app.gateway.console.tasks.recovery._approvals_over = lambda: ()
+        gate.life.app.gateway.console.tasks.deadlines.approvals_over = lambda: ()
         await gate.advance(601)
         assert the_loop().time() - asked_at > 600
         assert (await gate.operator("POST", f"/api/approvals/{waiting['id']}/approve", {})).status == 410
@@ -210,7 +210,7 @@ async def test_unused_approval_is_not_sent_after_its_end() -> None:
         caller, task_id = await begun(gate, "notes__echo")
         (waiting,) = (await gate.operator("GET", "/api/approvals")).json()
         await gate.operator("POST", f"/api/approvals/{waiting['id']}/approve", {})
-        gate.life.app.gateway.console.tasks.recovery._approvals_over = lambda: ()
+        gate.life.app.gateway.console.tasks.deadlines.approvals_over = lambda: ()
         set_clock(-HOUR)
         await gate.advance(901)
         error = (await caller.request("tasks/result", {"taskId": task_id})).error

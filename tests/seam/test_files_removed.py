@@ -12,7 +12,7 @@ import pytest
 from tests.seam import Call, Gateway, Upstream, seam, the_loop
 
 from taskgate.held_folder import HeldFolder
-from taskgate.lifecycle import StateLost
+from taskgate.lifecycle.lost_files import StateLost
 
 END_S = 2.0
 

@@ -24,7 +24,7 @@ from taskgate.core.identity.caller import Caller
 from taskgate.core.identity.identity import NO_REQUIREMENT, Identity
 from taskgate.gateway.plan import Plan
 from taskgate.gateway.services.access import AccessServices
-from taskgate.ports.credentials import Credential, IssuerUnavailable
+from taskgate.ports.caller_credentials import Credential, IssuerUnavailable
 from taskgate.telemetry.logs import log
 
 MAX_FAILURES: Final = 60

@@ -17,7 +17,7 @@ from taskgate.core.identity.caller import OPERATOR
 from taskgate.core.identity.claims import TokenExpired, TokenRefused
 from taskgate.core.identity.identity import ANONYMOUS_IDENTITY, NO_REQUIREMENT, Identity, Requirement, principal_name
 from taskgate.core.identity.roles import OWNER_ROLES
-from taskgate.ports.credentials import Credential, CredentialRecords, CredentialVerifier
+from taskgate.ports.caller_credentials import Credential, CredentialRecords, CredentialVerifier
 
 NEVER: Final = float("inf")
 TEMPORARY_PREFIX: Final = b"tgs_"

@@ -14,7 +14,7 @@ from taskgate.access.credentials import CredentialRefused, Credentials
 from taskgate.core.identity.access import AccessRefusal
 from taskgate.core.identity.caller import ANONYMOUS, Caller
 from taskgate.core.identity.identity import Identity, tenant_of
-from taskgate.ports.credentials import Credential, LoginRefused
+from taskgate.ports.caller_credentials import Credential, LoginRefused
 
 Headers = Sequence[tuple[bytes, bytes]]
 

@@ -55,9 +55,10 @@ def build_features(root: GatewayFile, before: Features | None = None) -> Feature
 def _with_models(features: Features, root: GatewayFile, keys: dict[str, str]) -> Features:
     import httpx2
 
-    from taskgate.providers import ANTHROPIC_URL as ANTHROPIC
-    from taskgate.providers import OPENAI_URL as OPENAI
-    from taskgate.providers import AnthropicProvider, OpenAiProvider
+    from taskgate.providers.anthropic import ANTHROPIC_URL as ANTHROPIC
+    from taskgate.providers.anthropic import AnthropicProvider
+    from taskgate.providers.openai import OPENAI_URL as OPENAI
+    from taskgate.providers.openai import OpenAiProvider
 
     client = httpx2.AsyncClient(follow_redirects=False)
     sources = []

@@ -18,7 +18,7 @@ from taskgate.identity.signed_tokens import Issuer
 from taskgate.identity.signing_keys import SigningKeys
 from taskgate.identity.verifier import Verifier
 from taskgate.late_imports import SIGNING, load_now
-from taskgate.ports.credentials import CredentialRecords
+from taskgate.ports.caller_credentials import CredentialRecords
 
 
 def build_credentials(

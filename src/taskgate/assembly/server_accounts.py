@@ -20,7 +20,7 @@ from taskgate.identity.server_tokens import ServerTokens, TokenDeps
 from taskgate.identity.token_settings import ClientCredentials, ForwardedIdentity, Settings, StoredLogin, TokenExchange
 from taskgate.inbound.gateway_secrets import gateway_secret, operator_token
 from taskgate.late_imports import SIGNING, load_now
-from taskgate.ports.credentials import FIXED_HEADERS, ServerCredentials
+from taskgate.ports.upstream_credentials import FIXED_HEADERS, ServerCredentials
 
 
 class ServerAccounts:

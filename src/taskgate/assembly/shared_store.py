@@ -25,7 +25,7 @@ from taskgate.inbound.gateway_secrets import (
     stored_passphrase,
 )
 from taskgate.inbound.http.internal_listener import InternalSocket, bind_internal
-from taskgate.ports.credentials import AccountRows
+from taskgate.ports.account_connector import AccountRows
 from taskgate.ports.replicas import Replica
 from taskgate.ports.store import Store
 from taskgate.store.audit_anchor import AuditAnchor, audit_key

@@ -28,7 +28,7 @@ from taskgate.config.load import LoadedConfig, load_or_default
 from taskgate.config.problems import ConfigError
 from taskgate.core.errors import GatewayFault
 from taskgate.inbound.local_address import ON_DEMAND, AddressTaken, claim
-from taskgate.lifecycle import Lifecycle
+from taskgate.lifecycle.lifecycle import Lifecycle
 from taskgate.local_gateway import LocalGateway, OwnStreams, meeting_of, tell_starter
 from taskgate.telemetry import logs
 

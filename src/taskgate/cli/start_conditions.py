@@ -20,7 +20,7 @@ from taskgate.config.load import LoadedConfig
 from taskgate.config.problems import ConfigError
 from taskgate.core.errors import GatewayFault, TaskgateError
 from taskgate.inbound.local_address import SERVE, AddressTaken, claim
-from taskgate.lifecycle import StateLost
+from taskgate.lifecycle.lost_files import StateLost
 from taskgate.local_gateway import LocalGateway, NoSide, OpenSide, meeting_of
 from taskgate.telemetry import logs
 

@@ -38,7 +38,8 @@ from taskgate.cli.start_conditions import (
     state_folder_errors,
 )
 from taskgate.config.load import LoadedConfig
-from taskgate.lifecycle import Lifecycle, bind
+from taskgate.lifecycle.lifecycle import Lifecycle
+from taskgate.lifecycle.listening import bind
 from taskgate.telemetry import logs
 
 

@@ -239,15 +239,15 @@ class TaskHandle:
             return self._after_failure(error, task)
         self._patience.restored()
         self._accept_early_result()
-        look_again = self._watch_expiry()
+        expires_in = self._watch_expiry()
         if self._ended.is_set():
-            return look_again
+            return expires_in
         self._turns += 1
         if self._turns == LONG_LIVED_TURNS:
             self._following.long_lived(self)
         interval = self._task.poll_interval if self._task else None
         delay = next_delay(interval, self._following.options.default_poll_interval, pushed=self._pushed)
-        return delay if look_again is None else min(delay, max(look_again, 0.05))
+        return delay if expires_in is None else min(delay, max(expires_in, 0.05))
 
     def _after_failure(self, error: ClientError, task: Task) -> float | None:
         self._accept_early_result()

@@ -32,7 +32,7 @@ from taskgate.dashboard.routes import (
     post,
 )
 from taskgate.dashboard.web import Answer, WebRequest, json_answer, problem
-from taskgate.ports.credentials import AccountConnector, AccountLoginRefused, ConnectRequest
+from taskgate.ports.account_connector import AccountConnector, AccountLoginRefused, ConnectRequest
 
 CONNECT: Final = "/oauth/connect/"
 CALLBACK: Final = "/oauth/callback"

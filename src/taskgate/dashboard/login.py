@@ -24,7 +24,7 @@ from taskgate.core.audit.chain import AuditEntry
 from taskgate.core.governance.approver import Approver
 from taskgate.core.identity.identity import Identity, claim_at, tenant_of
 from taskgate.gateway.events import CredentialsChanged, EventHub
-from taskgate.ports.credentials import Credential, PendingLogin
+from taskgate.ports.caller_credentials import Credential, PendingLogin
 from taskgate.ports.identity_store import CONSOLE_SESSION, LOGIN_CODE, IdentityRecord, IdentityStore
 
 SESSION_S: Final = 12 * 3600

@@ -18,7 +18,7 @@ from taskgate.dashboard.login import LOGIN_COOKIE, Login, LoginFacts
 from taskgate.dashboard.passphrase import Passphrase
 from taskgate.dashboard.routes import Route, Visit, form_route, page_route
 from taskgate.dashboard.web import Answer, WebRequest, redirect
-from taskgate.ports.credentials import IssuerUnavailable, LoginRefused, PeopleLogin
+from taskgate.ports.caller_credentials import IssuerUnavailable, LoginRefused, PeopleLogin
 from taskgate.telemetry.logs import log
 
 START: Final = "/now"

@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from taskgate import clock
-from taskgate.ports.credentials import HeaderPairs, IssuerUnavailable
+from taskgate.ports.caller_credentials import IssuerUnavailable
+from taskgate.ports.upstream_credentials import HeaderPairs
 
 USUAL_LIFE_S: Final = 3600.0
 RENEW_BEFORE: Final = 0.2

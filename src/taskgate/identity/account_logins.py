@@ -27,7 +27,8 @@ from taskgate.identity.server_tokens import FetcherFactory
 from taskgate.identity.token_settings import StoredLogin
 from taskgate.mcp.oauth_challenge import Challenge
 from taskgate.mcp.oauth_discovery import AuthorizationServer
-from taskgate.ports.credentials import AccountLoginRefused, ConnectRequest, IssuerUnavailable
+from taskgate.ports.account_connector import AccountLoginRefused, ConnectRequest
+from taskgate.ports.caller_credentials import IssuerUnavailable
 
 PAGE_GOOD_FOR_S: Final = 86_400.0
 LOGIN_GOOD_FOR_S: Final = 600.0
@@ -285,8 +286,8 @@ class AccountLogins:
     async def disconnect(self, server: str, principal: str) -> bool:
         return await asyncio.to_thread(self._logins.forget, server, principal)
 
-    async def look_again(self) -> None:
-        await asyncio.to_thread(self._logins.look_again)
+    async def reload_accounts(self) -> None:
+        await asyncio.to_thread(self._logins.reload)
 
     def client_document(self) -> dict[str, Any]:
         return {

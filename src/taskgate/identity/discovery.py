@@ -20,7 +20,7 @@ from taskgate.mcp.oauth_discovery import (
     origin_of,
     strings,
 )
-from taskgate.ports.credentials import IssuerUnavailable
+from taskgate.ports.caller_credentials import IssuerUnavailable
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from taskgate.late_imports import load
 from taskgate.mcp.failures import HttpFailure
 from taskgate.mcp.http.client import HttpClient
 from taskgate.mcp.http.target import Target
-from taskgate.ports.credentials import IssuerUnavailable
+from taskgate.ports.caller_credentials import IssuerUnavailable
 
 if TYPE_CHECKING:
     import httpx2

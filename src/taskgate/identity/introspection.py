@@ -8,7 +8,7 @@ from typing import Final
 from taskgate import clock
 from taskgate.core.identity.claims import ClaimRules, TokenRefused, identity_in
 from taskgate.identity.documents import Documents
-from taskgate.ports.credentials import Credential
+from taskgate.ports.caller_credentials import Credential
 
 MAX_OPAQUE_BYTES: Final = 4096
 

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from taskgate import clock
-from taskgate.ports.credentials import AccountRows
+from taskgate.ports.account_connector import AccountRows
 from taskgate.telemetry.logs import log
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ class KeptLogins:
         self._drop({name})
         return gone
 
-    def look_again(self) -> None:
+    def reload(self) -> None:
         """Drop logins that another gateway has removed."""
         used = set(self._in_use)
         servers = {name.split(_MARK)[0] for name in used}

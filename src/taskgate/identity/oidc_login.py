@@ -20,7 +20,7 @@ from taskgate.core.identity.identity import Identity
 from taskgate.identity.discovery import issuer_metadata
 from taskgate.identity.documents import Documents, IssuerRefused, may_be_fetched
 from taskgate.identity.signed_tokens import Issuer, check_signature, parse_token
-from taskgate.ports.credentials import IssuerUnavailable, LoginRefused, PendingLogin
+from taskgate.ports.caller_credentials import IssuerUnavailable, LoginRefused, PendingLogin
 
 METADATA_GOOD_S: Final = 600.0
 LONGEST_CODE: Final = 4096

@@ -22,7 +22,8 @@ from taskgate.identity.kept_logins import KeptLogins, Login
 from taskgate.identity.token_settings import ClientCredentials, ForwardedIdentity, Settings, StoredLogin, TokenExchange
 from taskgate.mcp.oauth_challenge import Challenge
 from taskgate.mcp.oauth_discovery import origin_of
-from taskgate.ports.credentials import AccountNeeded, HeaderPairs, IssuerUnavailable, LoginNeeded
+from taskgate.ports.caller_credentials import IssuerUnavailable
+from taskgate.ports.upstream_credentials import AccountNeeded, HeaderPairs, LoginNeeded
 
 TRY_AGAIN_AFTER_S: Final = 5.0
 CLAIM_S: Final = 20.0

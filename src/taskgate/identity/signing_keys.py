@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from taskgate import clock
 from taskgate.identity.discovery import issuer_metadata
 from taskgate.identity.documents import Documents
-from taskgate.ports.credentials import IssuerUnavailable
+from taskgate.ports.caller_credentials import IssuerUnavailable
 from taskgate.telemetry.logs import log
 
 if TYPE_CHECKING:

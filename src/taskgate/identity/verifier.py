@@ -13,7 +13,7 @@ from taskgate.core.identity.claims import TokenExpired, TokenRefused, identity_i
 from taskgate.identity.documents import Documents
 from taskgate.identity.introspection import Introspection, introspect
 from taskgate.identity.signed_tokens import Issuer, check_signature, looks_signed, parse_token
-from taskgate.ports.credentials import Credential
+from taskgate.ports.caller_credentials import Credential
 
 MOST_REMEMBERED: Final = 20_000
 AT_ONCE: Final = 8

@@ -9,7 +9,7 @@ from taskgate.core.errors import Executed, TaskgateError
 from taskgate.core.evidence import Body, Evidence, Moment
 from taskgate.core.wire import MalformedJson
 from taskgate.ports.call_failure import CallFailed
-from taskgate.ports.credentials import HeaderPairs
+from taskgate.ports.upstream_credentials import HeaderPairs
 from taskgate.upstreams.secret_filter import SecretFilter
 
 

@@ -12,7 +12,7 @@ from taskgate.core.wire import Message
 from taskgate.mcp.failures import HttpFailure, Stage
 from taskgate.mcp.http.reader import HttpReply
 from taskgate.ports.call_failure import CallFailed
-from taskgate.ports.credentials import HeaderPairs
+from taskgate.ports.upstream_credentials import HeaderPairs
 from taskgate.upstreams.failures import (
     HttpRefusal,
     broke_protocol,

@@ -21,8 +21,8 @@ from taskgate.mcp.http.client import HttpClient
 from taskgate.mcp.http.reader import HttpReply
 from taskgate.mcp.http.target import Target
 from taskgate.ports.call_failure import CallFailed
-from taskgate.ports.credentials import HeaderPairs, UpstreamCredentials
 from taskgate.ports.upstream_call import StreamNotice
+from taskgate.ports.upstream_credentials import HeaderPairs, UpstreamCredentials
 from taskgate.reading import read_message
 from taskgate.telemetry.logs import log
 from taskgate.upstreams.awaited_response import AwaitedResponse

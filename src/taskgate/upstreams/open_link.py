@@ -19,8 +19,8 @@ from taskgate.mcp.stdio.process import ChildSpec
 from taskgate.mcp.stdio.reaper import Reaper
 from taskgate.ports.call_failure import CallFailed
 from taskgate.ports.client_profile import ClientProfile
-from taskgate.ports.credentials import AccountNeeded, LoginNeeded
 from taskgate.ports.link import LinkKey, Listener
+from taskgate.ports.upstream_credentials import AccountNeeded, LoginNeeded
 from taskgate.upstreams.failures import HandshakeRefused, HttpRefusal
 from taskgate.upstreams.flight import Wire
 from taskgate.upstreams.http_wire import HttpWire

@@ -17,7 +17,7 @@ from taskgate.core import wire
 from taskgate.core.redaction.sent_secrets import SentSecrets, header_secrets
 from taskgate.core.strict_scan import StrictScan
 from taskgate.core.wire import DEEPEST, Members, Message, Raw
-from taskgate.ports.credentials import HeaderPairs
+from taskgate.ports.upstream_credentials import HeaderPairs
 from taskgate.turns import LARGE_BYTES, let_others_run
 
 MAX_OWN: Final = 4

@@ -22,10 +22,10 @@ from taskgate.mcp.http.client import HttpClient
 from taskgate.mcp.stdio.reaper import Reaper
 from taskgate.ports.call_failure import never_sent
 from taskgate.ports.client_profile import LISTING_PROFILE, ClientProfile
-from taskgate.ports.credentials import AccountNeeded
 from taskgate.ports.link import LISTENER, Link, LinkKey, Listener
 from taskgate.ports.upstream import ServerState, ServerStatus
 from taskgate.ports.upstream_call import SendLog, UpstreamCall
+from taskgate.ports.upstream_credentials import AccountNeeded
 from taskgate.upstreams.failures import unreachable
 from taskgate.upstreams.health_watch import HealthWatch
 from taskgate.upstreams.intake import Intake

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from taskgate.core.generations.generation import Generation
-from taskgate.ports.credentials import FIXED_HEADERS, ServerCredentials
+from taskgate.ports.upstream_credentials import FIXED_HEADERS, ServerCredentials
 
 
 class Transport(Enum):

@@ -34,9 +34,9 @@ from taskgate.gateway.tasks.promotion import Promotion
 from taskgate.gateway.tasks.task_records import NewCall
 from taskgate.gateway.tasks.task_results import is_error
 from taskgate.mcp.param_headers import header_values
-from taskgate.ports.credentials import AccountNeeded
 from taskgate.ports.upstream import Upstream
 from taskgate.ports.upstream_call import UpstreamCall
+from taskgate.ports.upstream_credentials import AccountNeeded
 from taskgate.ports.upstream_replies import RelayedError
 from taskgate.turns import LARGE_BYTES
 

@@ -34,7 +34,7 @@ from taskgate.gateway.tasks.engine import TaskEngine
 from taskgate.gateway.tasks.task_records import NewCall
 from taskgate.mcp.param_headers import mismatch
 from taskgate.ports.approval_store import ApprovalRequest
-from taskgate.ports.credentials import AccountNeeded
+from taskgate.ports.upstream_credentials import AccountNeeded
 from taskgate.telemetry.logs import log
 
 TTL_META: Final = "taskgate/ttl"

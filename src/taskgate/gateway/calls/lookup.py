@@ -72,7 +72,7 @@ class Lookup:
         return await self._list_again(request, able)
 
     async def _list_again(self, request: Request, servers: tuple[str, ...] | list[str]) -> View | None:
-        return await self.view(request) if await self.catalogs.look_again(servers) else None
+        return await self.view(request) if await self.catalogs.refetch(servers) else None
 
     async def serving(self, request: Request, server: str) -> View:
         """The view, if the server is in it. Raises CallerError for a server outside the scope, as for an unknown one."""

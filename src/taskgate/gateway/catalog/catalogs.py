@@ -236,7 +236,7 @@ class Catalogs:
         if problem is not None:
             raise problem
 
-    async def look_again(self, servers: Iterable[str]) -> bool:
+    async def refetch(self, servers: Iterable[str]) -> bool:
         """Somebody named what is not listed: ask those servers, and wait for them a little longer than one who lists does, because
         a refusal would be wrong where a list would only be old. True if any was asked.
 

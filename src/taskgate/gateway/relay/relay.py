@@ -31,10 +31,10 @@ from taskgate.gateway.requests.large_results import edited
 from taskgate.gateway.requests.request import Request
 from taskgate.gateway.requests.request_state import RequestStateSigner, text_of
 from taskgate.ports.call_failure import CallFailed, never_sent
-from taskgate.ports.credentials import AccountNeeded
 from taskgate.ports.link import Link
 from taskgate.ports.upstream import Upstream
 from taskgate.ports.upstream_call import UpstreamCall
+from taskgate.ports.upstream_credentials import AccountNeeded
 from taskgate.ports.upstream_replies import ErrorReply, InputRequired, RelayedError, Reply, Result
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from taskgate.gateway.requests.admission import Admission
 from taskgate.gateway.requests.budgets import Budgets
 from taskgate.gateway.requests.session_table import SessionTable
 from taskgate.gateway.tasks.engine import TaskEngine
-from taskgate.ports.credentials import AccountConnector
+from taskgate.ports.account_connector import AccountConnector
 from taskgate.ports.upstream import Upstream
 
 

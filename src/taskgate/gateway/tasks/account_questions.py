@@ -21,7 +21,8 @@ from taskgate.gateway.requests.request import Request
 from taskgate.gateway.requests.request_state import RequestStateSigner
 from taskgate.gateway.tasks.deadlines import TaskDeadlines
 from taskgate.gateway.tasks.questions import TaskQuestions
-from taskgate.ports.credentials import AccountConnector, AccountNeeded
+from taskgate.ports.account_connector import AccountConnector
+from taskgate.ports.upstream_credentials import AccountNeeded
 
 MAX_ASKS_PER_RUN: Final = 2
 """How often one run asks its person. If a server refuses the connected account, asking again does not help."""

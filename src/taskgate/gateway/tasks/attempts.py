@@ -33,9 +33,9 @@ from taskgate.gateway.tasks.task_records import TaskRecords, sent_params
 from taskgate.gateway.tasks.task_results import TaskResults
 from taskgate.gateway.tasks.upstream_tasks import UpstreamTasks
 from taskgate.ports.call_failure import CallFailed, never_sent
-from taskgate.ports.credentials import AccountNeeded
 from taskgate.ports.link import Link
 from taskgate.ports.upstream import Upstream
+from taskgate.ports.upstream_credentials import AccountNeeded
 from taskgate.ports.upstream_replies import Result
 
 FIRST_PAUSE_S: Final = 0.5

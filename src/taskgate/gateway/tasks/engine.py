@@ -28,6 +28,7 @@ from taskgate.gateway.requests.large_results import edited
 from taskgate.gateway.requests.request import Request, yield_if_large
 from taskgate.gateway.tasks.account_questions import AccountQuestions
 from taskgate.gateway.tasks.conversation import Conversation, Conversations
+from taskgate.gateway.tasks.deadline_enforcement import DeadlineEnforcement
 from taskgate.gateway.tasks.followers import Followers
 from taskgate.gateway.tasks.held_replies import HeldReplies
 from taskgate.gateway.tasks.methods import LONGEST_RESULT_WAIT_S, TaskMethods
@@ -55,6 +56,7 @@ class TaskEngine:
     promotions: Promotions
     methods: TaskMethods
     recovery: Recovery
+    deadlines: DeadlineEnforcement
     followers: Followers
     presence: CallerPresence
     held_replies: HeldReplies

@@ -1,4 +1,4 @@
-"""Continue or end tasks after a restart or a takeover, and enforce deadlines.
+"""Continue or end tasks after a restart or a takeover.
 
 `core.tasks.endings` decides what to do with a task; this module does it. A call that may have reached its tool is sent again
 only if the class of the tool allows it.
@@ -7,16 +7,15 @@ only if the class of the tool allows it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Sequence
 from typing import Final, Literal, TypeAlias, assert_never
 
 from taskgate import clock
-from taskgate.core.errors import CallerError, GatewayFault
-from taskgate.core.tasks import endings
+from taskgate.core.errors import GatewayFault
 from taskgate.core.tasks.recovery import RecoveryAction, contact_lost, ends_at_once, next_action
-from taskgate.core.tasks.state import TaskState
 from taskgate.core.tasks.task import RunOn, Task
-from taskgate.core.tasks.transition import ApprovalExpired, InputSettled, TransitionEvent
+from taskgate.core.tasks.transition import InputSettled, TransitionEvent
+from taskgate.gateway.tasks.deadline_enforcement import DeadlineEnforcement
 from taskgate.gateway.tasks.deadlines import TaskDeadlines
 from taskgate.gateway.tasks.runs import Runs
 from taskgate.gateway.tasks.task_records import TaskRecords
@@ -25,7 +24,6 @@ from taskgate.ports.store_answers import Recovered
 from taskgate.telemetry.logs import log
 from taskgate.turns import let_others_run
 
-PAGE: Final = 500
 BATCH: Final = 200
 """This many tasks are continued together, so that their writes share a transaction."""
 STARTS_PER_TURN: Final = 50
@@ -50,17 +48,12 @@ class Recovery:
         records: TaskRecords,
         runs: Runs,
         deadlines: TaskDeadlines,
-        approval_due: Callable[[str], Awaitable[None]],
-        approvals_over: Callable[[], Iterable[str]],
+        enforcement: DeadlineEnforcement,
     ) -> None:
-        """`approval_due` handles the end of an approval's time; `approvals_over` are the approvals that ended by the monotonic
-        clock.
-        """
         self._records = records
         self._runs = runs
         self._deadlines = deadlines
-        self._approval_due = approval_due
-        self._approvals_over = approvals_over
+        self._enforcement = enforcement
         self._taken_over: list[str] = []
         self._check_claims_at: float | None = None
         """When to look for tasks whose claim was committed although its reply was lost."""
@@ -101,7 +94,7 @@ class Recovery:
         try:
             await self._continue_all(ids)
         except GatewayFault as fault:
-            log.warning("store in trouble; tasks that were taken over are tried again", why=fault.message)
+            log.warning("the store failed; tasks that were taken over are tried again", why=fault.message)
 
     async def take_over_dead(self) -> int:
         """While running: claim and continue the tasks of another gateway that has died."""
@@ -202,7 +195,7 @@ class Recovery:
     async def _end(self, task: Task, action: _EndingAction) -> None:
         match action:
             case RecoveryAction.EXPIRE_APPROVAL:
-                await self.expire(task)
+                await self._enforcement.expire(task)
             case RecoveryAction.WITHDRAW_THEN_REPORT_UNKNOWN | RecoveryAction.WITHDRAW_THEN_REPORT_FAILED:
                 await self._records.conclude(task.id, contact_lost(await self._withdraw_questions(task)))
             case RecoveryAction.LEAVE_TO_A_PERSON | RecoveryAction.REPORT_UNKNOWN | RecoveryAction.REPORT_FAILED:
@@ -217,37 +210,3 @@ class Recovery:
         if not task.question_keys:
             return task
         return await self._records.conclude(task.id, InputSettled(task.question_keys)) or task
-
-    async def expire(self, task: Task) -> None:
-        if task.approval_id is not None:
-            await self._approval_due(task.approval_id)
-            return
-        text = "Nobody approved this call in time. The tool was not run."
-        if task.state is TaskState.APPROVED:
-            text = "The approval of this call was not used in time. The tool was not run."
-        error = endings.by_error(task, CallerError("approval_expired", text)).error
-        await self._records.conclude(task.id, ApprovalExpired(error, text))
-
-    async def enforce_deadlines(self) -> None:
-        """End executions whose time is over by the monotonic clock, and approvals by whichever clock is first."""
-        due = await self._records.store.due(PAGE)
-        for approval_id in self._approvals_over():
-            await self._approval_due(approval_id)
-        for task_id in due.approvals:
-            task = await self._records.store.get(task_id)
-            if task is not None:
-                await self.expire(task)
-        for approval_id in due.holds:
-            await self._approval_due(approval_id)
-        for task_id in due.executions:
-            task = await self._records.store.get(task_id) if task_id not in self._deadlines else None
-            if task is not None:
-                self._deadlines.note(task)
-        ours = self._records.store.ownership.owner
-        for task_id in self._deadlines.expired():
-            task = await self._records.store.get(task_id)
-            if task is None or task.state.is_terminal or task.owner != ours:
-                self._deadlines.forget(task_id)
-                continue
-            ended = await self._records.advance(task_id, endings.past_deadline(task))
-            await self._runs.cancel(ended or task, CancelNote())

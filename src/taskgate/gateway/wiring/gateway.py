@@ -35,7 +35,7 @@ from taskgate.gateway.wiring.questions import wire_questions, wire_relay, wire_s
 from taskgate.gateway.wiring.shared import changed_elsewhere, shared_inbox, shared_sessions
 from taskgate.gateway.wiring.tasks import wire_runs, wire_task_engine, wire_task_metrics
 from taskgate.gateway.wiring.use_cases import use_cases
-from taskgate.ports.credentials import AccountConnector
+from taskgate.ports.account_connector import AccountConnector
 
 
 def wire_gateway(base: Foundation, servers: Servers, accounts: AccountConnector, *, local: bool) -> Gateway:

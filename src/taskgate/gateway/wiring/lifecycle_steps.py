@@ -64,7 +64,7 @@ class LifecycleSteps:
         return (
             self.task_metrics.refresh,
             self._refresh_presence,
-            self.tasks.recovery.enforce_deadlines,
+            self.tasks.deadlines.enforce_deadlines,
             self.tasks.recovery.resume_interrupted,
             self.temporary_scopes.end_expired,
         )

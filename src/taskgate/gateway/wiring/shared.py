@@ -15,7 +15,7 @@ from taskgate.gateway.questions.activity import Activity
 from taskgate.gateway.questions.shared_inbox import SharedInbox
 from taskgate.gateway.reload import Reload
 from taskgate.gateway.tasks.conversation_homes import ConversationHomes
-from taskgate.ports.credentials import AccountConnector
+from taskgate.ports.account_connector import AccountConnector
 from taskgate.ports.topics import GRANTS, PINS, SCOPES, SERVERS, TOKENS
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def changed_elsewhere(
     async def identity_records() -> None:
         await base.people.load()
         await base.separated.load()
-        await accounts.look_again()
+        await accounts.reload_accounts()
         await reload.drained_elsewhere()
 
     return {

@@ -11,6 +11,7 @@ from taskgate.gateway.governance.pre_send_recheck import PreSendRecheck
 from taskgate.gateway.tasks.account_questions import AccountQuestions
 from taskgate.gateway.tasks.attempts import Attempts
 from taskgate.gateway.tasks.conversation import Conversations
+from taskgate.gateway.tasks.deadline_enforcement import DeadlineEnforcement
 from taskgate.gateway.tasks.deadlines import TaskDeadlines
 from taskgate.gateway.tasks.engine import TaskEngine
 from taskgate.gateway.tasks.followers import Followers
@@ -33,8 +34,8 @@ from taskgate.gateway.tasks.upstream_listing import UpstreamListing
 from taskgate.gateway.tasks.upstream_tasks import UpstreamTasks
 from taskgate.gateway.wiring.foundation import Foundation
 from taskgate.gateway.wiring.groups import CatalogGroup, QuestionGroup, TaskGroup
+from taskgate.ports.account_connector import AccountConnector
 from taskgate.ports.approval_store import ApprovalRequest
-from taskgate.ports.credentials import AccountConnector
 
 
 def wire_runs(
@@ -102,6 +103,7 @@ def wire_task_engine(
     base: Foundation, running: TaskGroup, approvals: Approvals, recheck: PreSendRecheck, slow_tools: SlowTools
 ) -> TaskEngine:
     records, runs, questions, followers = running.records, running.runs, running.questions, running.followers
+    enforcement = DeadlineEnforcement(records, runs, running.deadlines, approvals.time_passed, approvals.expiries.over)
     upstream_listing = UpstreamListing(base.upstreams, base.state_signer, base.store, base.events)
 
     def audit_approval(approval: ApprovalRequest, task_id: str) -> AuditEntry:
@@ -137,7 +139,8 @@ def wire_task_engine(
             polls=running.polls,
             presence=running.presence,
         ),
-        recovery=Recovery(records, runs, running.deadlines, approvals.time_passed, approvals.expiries.over),
+        recovery=Recovery(records, runs, running.deadlines, enforcement),
+        deadlines=enforcement,
         followers=followers,
         presence=running.presence,
         held_replies=HeldReplies(),

@@ -1,7 +1,7 @@
-"""Start the gateway, run it, apply configuration changes, and shut down without losing an accepted request.
+"""Start the gateway, run it, and shut down without losing an accepted request.
 
-The HTTP server runs in this event loop. SIGTERM and SIGINT drain: no new connection, requests under way may end, then the
-upstreams are closed. SIGHUP and a changed file reload; a bad file changes nothing.
+The HTTP server runs in this event loop. SIGTERM and SIGINT drain: no new connections are accepted, requests in progress may finish,
+then the upstreams are closed. SIGHUP reloads the configuration (`reloading`).
 """
 
 from __future__ import annotations
@@ -10,10 +10,8 @@ import asyncio
 import signal
 import socket
 from collections.abc import Callable
-from contextlib import aclosing
 from functools import partial
 from pathlib import Path
-from typing import Final
 
 from taskgate import clock
 from taskgate.access.open_responses import ReplyInProgress
@@ -22,14 +20,9 @@ from taskgate.assembly.console_configuration import ConsoleConfiguration
 from taskgate.assembly.exposure import check_exposure, warn_of_exposure
 from taskgate.assembly.identity import ConfiguredLogin
 from taskgate.assembly.listener import listener_tls
-from taskgate.config.load import LoadedConfig, load
-from taskgate.config.problems import ConfigError
-from taskgate.config.truncation import refuse_truncated
-from taskgate.core.errors import Executed, GatewayFault, TaskgateError
 from taskgate.core.identity.caller import OPERATOR
 from taskgate.core.readiness import judge_readiness
 from taskgate.dashboard.site import Dashboard
-from taskgate.file_watching import changed_files
 from taskgate.garbage_collection import GarbageCollector
 from taskgate.gateway.retention import Retention
 from taskgate.inbound.gateway_secrets import passphrase_fits
@@ -41,23 +34,12 @@ from taskgate.inbound.http.mcp_endpoint import McpEndpoint
 from taskgate.inbound.http.open_connections import OpenConnections
 from taskgate.inbound.http.site import Site
 from taskgate.inbound.http.uvicorn_server import UvicornServer, server_settings
+from taskgate.lifecycle.housekeeping import HOUSEKEEPING_S, run_housekeeping
+from taskgate.lifecycle.listening import bind, local_url
+from taskgate.lifecycle.lost_files import StateLost, wait_until_lost
+from taskgate.lifecycle.reloading import Reloader, log_warnings
 from taskgate.local_gateway import OpenSide, Side
 from taskgate.telemetry.logs import log
-
-HOUSEKEEPING_S: Final = 1.0
-STATE_CHECK_S: Final = 0.5
-REAP_EVERY: Final = 30
-RETIRE_AFTER_S: Final = 30.0
-CHANGE_CHECKS: Final = 10
-CHANGE_CHECK_S: Final = 0.1
-
-
-class StateLost(GatewayFault):
-    """The files of this gateway were removed or replaced while it ran."""
-
-    def __init__(self, why: str) -> None:
-        text = f"The gateway ended because its files are gone: {why}. What was not answered may have been executed."
-        super().__init__("store_unavailable", text, executed=Executed.MAYBE)
 
 
 class Lifecycle:
@@ -70,11 +52,11 @@ class Lifecycle:
         *,
         when_lost: Callable[[], None],
     ) -> None:
-        """`host` is the address that will be listened on; `open_side` makes the transport that there is besides HTTP; `workers` is
-        the private folder of several gateways that accept connections from one socket; `when_lost` is called when the gateway
-        must end because its files are gone.
+        """`host` is the address to listen on; `open_side` creates the transport besides HTTP; `workers` is the private folder of
+        several gateways that accept connections from one socket; `when_lost` is called when the gateway must end because its files
+        are gone.
 
-        Raises ConfigError where strangers would be served unasked.
+        Raises ConfigError if the gateway would be reachable from other machines without authentication.
         """
         check_exposure(app.loaded.root, host)
         self._host = host
@@ -97,18 +79,16 @@ class Lifecycle:
         self._when_lost = when_lost
         self._lost: str | None = None
         """Why the gateway must end at once; None while its files exist."""
-        self._reload_wanted = asyncio.Event()
-        self._watch_anew = asyncio.Event()
-        self._watching: tuple[frozenset[str], frozenset[str]] | None = None
-        report(app.loaded)
+        self._reloader = Reloader(app, host)
+        log_warnings(app.loaded)
         self._server: UvicornServer | None = None
         self._collector: GarbageCollector | None = None
         self._side: Side = open_side(app, self.stop)
 
     async def serve(self, port: int | socket.socket, announce: Callable[[str, int], None]) -> None:
-        """Serve until told to stop, on this port or on a socket that is bound already.
+        """Serve until `stop` is called, on this port or on a bound socket.
 
-        `announce` is called once, with the address, when callers may come.
+        `announce` is called once, with the address, when the gateway accepts connections.
         """
         host = self._host
         warn_of_exposure(self.app.loaded.root, host)
@@ -121,7 +101,7 @@ class Lifecycle:
         self._catch_signals()
         work = (
             self._housekeeping(),
-            self._watch_files(),
+            self._reloader.run(),
             self._run_retention(),
             self._watch_state(),
             self.app.responses.run(self._replies_in_progress),
@@ -142,7 +122,7 @@ class Lifecycle:
                 self._workers.open(self._server.adopt)
             self._collector = GarbageCollector()
             self.ready = True
-            self._side.open(_address(host, listening.getsockname()[1], self._tls is not None))
+            self._side.open(local_url(host, listening.getsockname()[1], self._tls is not None))
             announce(host, listening.getsockname()[1])
             stopped = asyncio.create_task(self._stop.wait())
             await asyncio.wait({serving, stopped}, return_when=asyncio.FIRST_COMPLETED)
@@ -171,14 +151,14 @@ class Lifecycle:
         return [*public, *internal, *self.dashboard.api.calls.in_progress]
 
     def _connection(self) -> Callable[..., CallerConnection]:
-        """Makes the protocol object of each new connection."""
+        """Return the factory of the protocol objects of new connections."""
         endpoint = self.endpoint
         return partial(
             CallerConnection, endpoint.posts.answer, endpoint.gateway.plan, endpoint.arrive, OpenConnections()
         )
 
     def _dashboard(self, host: str, port: int) -> Dashboard:
-        self.app.gateway.lifecycle.address.listening_at(_address(host, port, self._tls is not None))
+        self.app.gateway.lifecycle.address.listening_at(local_url(host, port, self._tls is not None))
         self.dashboard = Dashboard(
             self.app.gateway.console,
             self.app.keys.secret,
@@ -189,6 +169,10 @@ class Lifecycle:
             configuration=ConsoleConfiguration(lambda: self.app, self.reload),
         )
         return self.dashboard
+
+    async def reload(self) -> str | None:
+        """Apply the changed configuration. Return the problem if the old one stays in force."""
+        return await self._reloader.reload()
 
     def login_url(self) -> str:
         """Return a single-use link that logs the operator into the console."""
@@ -253,7 +237,7 @@ class Lifecycle:
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGTERM, self.stop)
         loop.add_signal_handler(signal.SIGINT, self.stop)
-        loop.add_signal_handler(signal.SIGHUP, self._reload_wanted.set)
+        loop.add_signal_handler(signal.SIGHUP, self._reloader.request)
 
     def _state(self) -> dict[str, object]:
         servers = {name: server.status().state.value for name, server in self.app.servers.items()}
@@ -306,21 +290,7 @@ class Lifecycle:
 
     async def _watch_state(self) -> None:
         """End the gateway when its files are removed: its writes would be lost, and a second gateway could start."""
-        loop = asyncio.get_running_loop()
-        gone = loop.create_future()
-
-        # A timer alone: waking a task twice a second would keep an idle gateway twice as busy.
-        def look() -> None:
-            if gone.done():
-                return
-            self._lost = self._lost_files()
-            if self._lost is None:
-                loop.call_later(STATE_CHECK_S, look)
-            else:
-                gone.set_result(None)
-
-        loop.call_later(STATE_CHECK_S, look)
-        await gone  # Cancelled at the end of the gateway: then `look` does not go on.
+        self._lost = await wait_until_lost(self._lost_files)
         log.error("the files of this gateway were removed; it ends now", why=self._lost)
         self.ready = False
         self._when_lost()
@@ -331,103 +301,6 @@ class Lifecycle:
         state = self.app.state
         return self.app.store.lost or (state.lost() if state is not None else None) or self._side.lost()
 
-    async def _watch_files(self) -> None:
-        watching = asyncio.create_task(self._watch_for_changes())
-        try:
-            while True:
-                await self._reload_wanted.wait()
-                self._reload_wanted.clear()
-                await self.reload()
-        finally:
-            watching.cancel()
-            await asyncio.gather(watching, return_exceptions=True)
-
-    async def _watch_for_changes(self) -> None:
-        while True:
-            self._watch_anew.clear()
-            if self._watching is not None:
-                # For what was written before the new watch, which begins before the loop's next turn and so before the reload.
-                self._reload_wanted.set()
-            self._watching = wanted, folders = _watched(self.app.loaded)
-            if not folders:
-                await self._watch_anew.wait()
-                continue
-            async with aclosing(changed_files(folders, self._watch_anew)) as changes:
-                async for changed in changes:
-                    if any(path in wanted or str(Path(path).parent) in wanted for path in changed):
-                        self._reload_wanted.set()
-
-    async def _wait_until_written(self, path: Path) -> None:
-        """Wait until the file is unchanged between two checks, for one second at most."""
-        seen: tuple[int, int] | None = None
-        for _ in range(CHANGE_CHECKS):
-            try:
-                found = await asyncio.to_thread(path.stat)
-            except OSError:
-                return
-            if seen == (found.st_size, found.st_mtime_ns):
-                return
-            seen = (found.st_size, found.st_mtime_ns)
-            await clock.sleep(CHANGE_CHECK_S)
-
-    async def reload(self) -> str | None:
-        """Apply the changed configuration. Return the problem if the old one stays in force."""
-        path = self.app.loaded.path
-        if path is None:
-            return "There is no configuration file to read again."
-        hide = self.app.loaded.secret_values
-        try:
-            for file in (path, *map(Path, self.app.loaded.beside)):
-                await self._wait_until_written(file)
-            loaded = await asyncio.to_thread(load, path)
-            hide = loaded.secret_values
-            refuse_truncated(self.app.loaded, loaded)
-            check_exposure(loaded.root, self._host)
-            self.app.reload(loaded)
-        except (ConfigError, TaskgateError, ValueError) as error:
-            problems = hide.text(str(error))
-            log.error("configuration not reloaded; the old one stays in force", problems=problems)
-            return problems
-        log.info("configuration reloaded", revision=self.app.plan.revision, registry=self.app.plan.registry.revision)
-        report(loaded)
-        warn_of_exposure(loaded.root, self._host)
-        if _watched(loaded) != self._watching:
-            self._watch_anew.set()
-        asyncio.get_running_loop().call_later(RETIRE_AFTER_S, self._retire)
-        return None
-
-    def _retire(self) -> None:
-        self._retiring = asyncio.get_running_loop().create_task(self.app.close_retired())
-
-
-def report(loaded: LoadedConfig) -> None:
-    """Log the configuration's warnings and skipped servers."""
-    for warning in loaded.warnings:
-        log.warning("configuration", problem=str(warning))
-    for gone in loaded.left_out:
-        log.warning("server left out", server=gone.server, reason=gone.reason, detail=gone.detail)
-
-
-def _watched(loaded: LoadedConfig) -> tuple[frozenset[str], frozenset[str]]:
-    """The files and folders a configuration depends on, and the folders to watch for news of them."""
-    folders = {path if path.is_dir() else path.parent for path in loaded.watch}
-    return frozenset(map(str, loaded.watch)), frozenset(str(folder) for folder in folders if folder.is_dir())
-
-
-def _address(host: str, port: int, tls: bool) -> str:
-    """Return the URL of the listener for this machine."""
-    shown = "127.0.0.1" if host in ("0.0.0.0", "::") else f"[{host}]" if ":" in host else host
-    return f"{'https' if tls else 'http'}://{shown}:{port}"
-
-
-def bind(host: str, port: int) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listening = socket.socket(family, socket.SOCK_STREAM)
-    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    listening.bind((host, port))
-    listening.set_inheritable(True)
-    return listening
-
 
 async def _settle_tasks(app: App, left_s: float, hurry: asyncio.Event) -> None:
     """Wait for running tasks for the rest of the drain timeout, unless the operator stops the gateway again."""
@@ -437,17 +310,3 @@ async def _settle_tasks(app: App, left_s: float, hurry: asyncio.Event) -> None:
     for waited in (settling, hurried):
         waited.cancel()
     await asyncio.gather(settling, hurried, return_exceptions=True)
-
-
-async def run_housekeeping(app: App, rounds: int) -> None:
-    """Run one round of housekeeping. A failing store must not end the loop."""
-    gateway = app.gateway.lifecycle
-    try:
-        log.report_left_out()
-        gateway.flush_call_log()
-        await app.audit.tend()
-        await gateway.refresh()
-        if rounds % REAP_EVERY == 0:
-            await gateway.reap()
-    except Exception as fault:  # one round of a background loop: without the next ones tasks would never expire
-        log.error("housekeeping failed; it is retried", exc_info=fault)

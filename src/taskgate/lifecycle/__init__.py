@@ -1,0 +1,1 @@
+"""The process of a gateway: start, reload of the configuration, housekeeping, drain and end."""

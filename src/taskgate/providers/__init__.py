@@ -1,0 +1,1 @@
+"""Providers of models, for sampling: accounts, and one adapter for each interface."""
