@@ -18,6 +18,7 @@ from typing import Any
 import httpx2
 import pytest
 from tests.bridge.stage import WAIT_S, Client, alive, children, configuration, end, gone, mirror, stage
+from tests.harness.narrow import present
 from tests.harness.plain_http import NO_TLS
 from tests.harness.programs import free_port
 
@@ -100,7 +101,7 @@ async def test_every_request_of_burst_is_answered_when_gateway_is_killed_in_it(t
                     number, "ping" if number % 3 else "tools/call", name="a__mirror", arguments={"value": number}
                 )
                 if number % 200 == 199:
-                    await client.process.stdin.drain()  # type: ignore[union-attr]
+                    await present(client.process.stdin).drain()
 
         writing = asyncio.create_task(write())
         heard: dict[int, dict[str, Any]] = {}

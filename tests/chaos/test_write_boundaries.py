@@ -84,14 +84,16 @@ class Lives:
 
     async def judge(self, moment: Moment) -> None:
         """Compare what the next gateway made of it with the table and with the ledger."""
-        ended = await ending(self.stage, self.known[moment]) if moment in self.known else {"status": None}
+        ended: dict[str, Any] = {"status": None}
+        if moment in self.known:
+            ended = await ending(self.stage, self.known[moment])
         self.seen[moment] = ended
         runs = self.stage.ledger.count(str(moment))
         if (ended["status"], runs) != (moment.status, moment.executions):
             self.wrong.append(f"{moment}: {runs} executions, {ended}")
         elif moment.status == UNKNOWN:
-            honest = ended["message"].startswith("Outcome unknown. Taskgate sent")  # type: ignore[union-attr]
-            if not honest or ended["answer"]["error"]["data"]["executed"] != "maybe":  # type: ignore[index]
+            honest = ended["message"].startswith("Outcome unknown. Taskgate sent")
+            if not honest or ended["answer"]["error"]["data"]["executed"] != "maybe":
                 self.wrong.append(f"{moment}: not said to be unknown: {ended}")
 
     async def read_again(self) -> None:

@@ -33,7 +33,7 @@ def test_the_id_of_an_approval_is_not_broken(capsys: pytest.CaptureFixture[str])
         "rule": "rules[0] move_*",
     }
     approvals._table([row])
-    assert row["id"] in capsys.readouterr().out  # type: ignore[operator]
+    assert str(row["id"]) in capsys.readouterr().out
 
 
 def test_the_name_of_a_tool_is_not_broken(capsys: pytest.CaptureFixture[str]) -> None:

@@ -76,11 +76,11 @@ async def test_every_tool_call_of_a_model_gets_an_answer(liar: str) -> None:
                 {"type": "function_call", "call_id": "c9", "name": "echo", "arguments": '{"text": "flat"}'},
             ],
         )
-    texts = [answer.get("content") for answer in answers]
+    texts = [str(answer.get("content")) for answer in answers]
     assert texts[:2] == ["one", "two"]
-    assert texts[2].startswith("Error: ")  # type: ignore[union-attr]
-    assert "must be a JSON object" in texts[3]  # type: ignore[operator]
+    assert texts[2].startswith("Error: ")
+    assert "must be a JSON object" in texts[3]
     assert texts[4:6] == ["true result", "true result"]
-    assert json.loads(texts[6]) == {"n": 2**100 + 1, "f": 1.5}  # type: ignore[arg-type]
+    assert json.loads(texts[6]) == {"n": 2**100 + 1, "f": 1.5}
     assert answers[7] == {"type": "function_call_output", "call_id": "c9", "output": "flat"}
     assert all(answer["role"] == "tool" and answer["tool_call_id"] == "1" for answer in answers[:7])

@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
+from tests.harness.narrow import present
 
 from taskgate.client import (
     InvalidReply,
@@ -109,7 +110,7 @@ async def test_a_task_is_resumed_by_another_session(extension_server: Any) -> No
     async with connect(url) as first:
         task_id = (await first.call_tool_as_task(*tools["work"])).task_id
     async with connect(url) as second:
-        handle = await second.resume_task(task_id)  # type: ignore[arg-type]
+        handle = await second.resume_task(present(task_id))
         assert not (await handle.result(PATIENCE)).is_error
 
 

@@ -33,6 +33,8 @@ def test_constructed_defaults_equal_validated_ones(section: type[Section]) -> No
 
 def test_constructed_defaults_of_nested_sections_equal_explicit_ones() -> None:
     absent = GatewayFile.model_validate({})
-    sections = {name: {} for name, value in absent if isinstance(value, Section) and type(value) in OPTIONAL}
+    sections: dict[str, dict[str, object]] = {
+        name: {} for name, value in absent if isinstance(value, Section) and type(value) in OPTIONAL
+    }
     assert len(sections) > 10
     assert GatewayFile.model_validate(sections) == absent

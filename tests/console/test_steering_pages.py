@@ -16,6 +16,7 @@ import pytest_asyncio
 from tests.console.barriers import a_search_for_barriers
 from tests.console.stage import CONFIG, Console, a_console, settled
 from tests.harness.browser import Chromium
+from tests.harness.narrow import present
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.peers("browser"), pytest.mark.asyncio(loop_scope="module")]
 
@@ -203,16 +204,15 @@ async def test_the_gateway_on_standard_streams_has_the_same_console(console: Con
         stderr=asyncio.subprocess.PIPE,
         env={**os.environ, "TASKGATE_STATE_DIR": str(tmp_path / "state")},
     )
-    assert program.stdin is not None
-    assert program.stdout is not None
+    said, heard = present(program.stdin), present(program.stdout)
     assert program.stderr is not None
 
     def say(**message: Any) -> None:
-        program.stdin.write(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")  # type: ignore[union-attr]
+        said.write(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
 
     async def answer(number: int) -> dict[str, Any]:
         while True:
-            message: dict[str, Any] = json.loads(await program.stdout.readline())  # type: ignore[union-attr]
+            message: dict[str, Any] = json.loads(await heard.readline())
             if message.get("id") == number and "method" not in message:
                 return message
 
@@ -238,5 +238,5 @@ async def test_the_gateway_on_standard_streams_has_the_same_console(console: Con
             await browser.open("about:blank")
             assert "Deleted old.log" in json.dumps(await answer(2))
     finally:
-        program.stdin.close()
+        said.close()
         await program.communicate()

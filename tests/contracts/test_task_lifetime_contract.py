@@ -14,6 +14,7 @@ from taskgate.core.tasks import transition as h
 from taskgate.core.tasks.state import TaskState
 from taskgate.core.tasks.task import AttemptState
 from taskgate.core.tool_class import ToolClass
+from taskgate.ports.approval_store import HeldCall
 from taskgate.ports.store import Store
 from taskgate.ports.store_answers import (
     Change,
@@ -40,7 +41,8 @@ async def test_clocks_that_ran_out_are_found(adapter: StoreUnderTest) -> None:
     adapter.clock.turn(540_000)
     due = await store.due()
     assert due.approvals == (waiting.task.id,)
-    assert due.holds == (hold.approval.id,)  # type: ignore[union-attr]
+    assert isinstance(hold, HeldCall)
+    assert due.holds == (hold.approval.id,)
     await store.close()
 
 

@@ -11,6 +11,7 @@ import msgspec
 import pytest
 from tests.contracts.store_under_test import ANN, OPS, START, PostgresUnderTest, a_call, asking, until_it_listens
 from tests.contracts.task_steps import RESULT, accepted, dispatched
+from tests.harness.narrow import present
 from tests.harness.postgres import fresh_url
 from tests.harness.unchecked import just_go
 
@@ -214,7 +215,7 @@ async def test_the_tasks_of_a_gateway_that_died_are_claimed_by_one_of_the_others
     stale = StaleOwner(dead.ownership)
     assert await dead.advance(tasks[0].id, h.ResultReceived(RESULT)) == stale
     assert await dead.accept(a_call()) == stale
-    owners = {(await one.get(task.id)).owner for task in tasks}  # type: ignore[union-attr]
+    owners = {present(await one.get(task.id)).owner for task in tasks}
     assert owners <= {"one", "two"}
     for store in (dead, one, two):
         await store.close()
@@ -280,7 +281,7 @@ async def test_a_call_is_sent_when_the_lease_was_renewed_and_nobody_has_taken_it
     sends = TaskSends(records, recheck, task, {"name": wire.raw("x")})
     sending = asyncio.create_task(sends.sends_again())
     async with asyncio.timeout(DEADLINE_S):
-        while (await store.get(task.id)).revision < task.revision + 2:  # type: ignore[union-attr]
+        while present(await store.get(task.id)).revision < task.revision + 2:
             await asyncio.sleep(0.05)
     assert not sending.done()
     presence._renewed = clock.monotonic() + DEADLINE_S

@@ -16,11 +16,11 @@ async def given(name: str, url: str, stack: AsyncExitStack, known: dict[str, Any
         case "session":
             return await stack.enter_async_context(connect(url))
         case "handle":
-            session = known.get("session") or await stack.enter_async_context(connect(url))
-            return await session.call_tool_as_task("demo__slow_report", {"seconds": 0.2})  # type: ignore[union-attr]
+            session: Any = known.get("session") or await stack.enter_async_context(connect(url))
+            return await session.call_tool_as_task("demo__slow_report", {"seconds": 0.2})
         case "question_handle":
             session = await stack.enter_async_context(connect(url))
-            return await session.call_tool_as_task("demo__greet", {})  # type: ignore[union-attr]
+            return await session.call_tool_as_task("demo__greet", {})
         case "agrees" | "prompt" | "ask_my_model":
             return {"agrees": _agrees, "prompt": _prompt, "ask_my_model": _ask_my_model}[name]
         case "accept":

@@ -62,8 +62,9 @@ def link(name: str) -> str:
 
 
 def kind_of(schema: Schema) -> str:
-    kinds = schema.get("type", "any JSON value")
+    kinds: Any = schema.get("type", "any JSON value")
     first, *rest = kinds if isinstance(kinds, list) else [kinds]
+
     if first == "array":
         found = f"list of {kind_of(schema['items'])}"
     elif schema.get("format") == "date-time":
@@ -71,7 +72,7 @@ def kind_of(schema: Schema) -> str:
     elif first == "object" and shared_in(schema):
         found = link(shared_in(schema))
     else:
-        found = KINDS.get(first, first)
+        found = str(KINDS.get(first, first))
     return f"{found} or null" if rest else found
 
 

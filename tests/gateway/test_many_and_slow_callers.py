@@ -15,6 +15,7 @@ import pytest
 from tests.gateway.test_answers_on_other_streams import WANDERING
 from tests.gateway.test_lifecycle import http_server, mirror
 from tests.harness.gateway import Gateway, running_gateway
+from tests.harness.narrow import transport_of
 from tests.harness.programs import free_port, listening, running
 from tests.harness.raw_client import RawClient
 
@@ -107,7 +108,7 @@ async def test_readers_that_do_not_read_hold_up_nobody_and_get_everything_at_las
             peers = [await _asks_and_does_not_read(gateway, caller.headers, number) for number in range(SLOW_READERS)]
             await answers_soon(gateway)
             for reader, writer in peers:
-                writer.transport.resume_reading()  # type: ignore[attr-defined]
+                transport_of(writer).resume_reading()
                 async with asyncio.timeout(ANSWER_S):
                     received = await reader.readuntil(b"\r\n0\r\n\r\n")
                 assert received.count(b'"notifications/vendor/mirror"') == 1
@@ -127,7 +128,7 @@ async def _asks_and_does_not_read(
     await asyncio.get_running_loop().sock_connect(small, ("127.0.0.1", gateway.port))
     # The limit is what the reader keeps when it reads at last; until then it is not asked to.
     reader, writer = await asyncio.open_connection(sock=small, limit=64 * 1024 * 1024)
-    writer.transport.pause_reading()  # type: ignore[attr-defined]
+    transport_of(writer).pause_reading()
     params = {"name": "a__notify", "arguments": {"value": BIG}}
     body = json.dumps({"jsonrpc": "2.0", "id": f"slow-{number}", "method": "tools/call", "params": params}).encode()
     head = {**headers, "host": "localhost", "content-type": "application/json", "accept": "text/event-stream"}
@@ -175,7 +176,7 @@ async def test_who_does_not_read_its_sessions_stream_is_dropped_and_disturbs_nob
         for caller in (slow, prompt):
             await caller.call("far__plain", {})
         unread, slow_writer = await _listens(gateway, slow.headers, 64 * 1024)
-        slow_writer.transport.pause_reading()  # type: ignore[attr-defined]
+        transport_of(slow_writer).pause_reading()
         heard, prompt_writer = await _listens(gateway, prompt.headers, 4 * 1024 * 1024)
         for writer in (slow_writer, prompt_writer):
             stack.callback(writer.close)
@@ -184,7 +185,7 @@ async def test_who_does_not_read_its_sessions_stream_is_dropped_and_disturbs_nob
             await prompt.call("far__flood", {"count": notes, "bytes": size})
             await _hears(heard, notes)
         assert resident_mb(gateway.pid) - before < 24
-        slow_writer.transport.resume_reading()  # type: ignore[attr-defined]
+        transport_of(slow_writer).resume_reading()
         async with asyncio.timeout(ANSWER_S):
             received = await _everything(unread)
         # Dropped in the middle: no proper end that would look as if nothing were missing.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from pathlib import Path
+from typing import Any
 
 from tests.gateway.test_stdio_drain import Talk, talking
 
@@ -15,17 +16,17 @@ async def test_the_id_of_a_task_comes_before_news_of_it(tmp_path: Path) -> None:
         known: set[str] = set()
         for message in heard:
             if message.get("method") == "notifications/tasks/status":
-                assert message["params"]["taskId"] in known  # type: ignore[index]
-            elif "result" in message and "task" in message["result"]:  # type: ignore[operator]
-                known.add(message["result"]["task"]["taskId"])  # type: ignore[index]
+                assert message["params"]["taskId"] in known
+            elif "result" in message and "task" in message["result"]:
+                known.add(message["result"]["task"]["taskId"])
         assert len(known) == 5
 
 
-async def _made(talk: Talk, number: int) -> list[dict[str, object]]:
+async def _made(talk: Talk, number: int) -> list[dict[str, Any]]:
     """Everything that is said until a task is known and over."""
     arguments = {"value": number}
     talk.say(number, "tools/call", {"name": "a__mirror", "arguments": arguments, "task": {"ttl": 60000}})
-    heard: list[dict[str, object]] = []
+    heard: list[dict[str, Any]] = []
     assert talk.process.stdout is not None
     async with asyncio.timeout(60):
         while not any("completed" in json.dumps(message) for message in heard):

@@ -28,7 +28,12 @@ def error_type(reply: dict[str, Any]) -> str | None:
 async def test_no_member_that_nobody_judged_reaches_a_server_under_another_case(tmp_path: Path) -> None:
     async with a_stage(tmp_path, governance=GOVERNANCE) as stage:
         caller = await stage.stateful({"tasks": {}})
-        for member in ({"Name": "drop_it"}, {"argument\u017f": {}}, {"task": {"ttl": 60000}, "NAME": "drop_it"}):  # type: ignore[var-annotated]
+        members: tuple[dict[str, Any], ...] = (
+            {"Name": "drop_it"},
+            {"argument\u017f": {}},
+            {"task": {"ttl": 60000}, "NAME": "drop_it"},
+        )
+        for member in members:
             refused = await caller.ask("tools/call", name="s__harmless", arguments={}, **member)
             assert error_type(refused) == "invalid_params"
         ref = {"type": "ref/prompt", "name": "hello", "Name": "drop_prompt"}

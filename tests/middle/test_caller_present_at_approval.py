@@ -62,12 +62,12 @@ async def hung_up_while_it_waited(gate: Gateway, caller: Caller, task_id: str) -
 
 
 async def has_stream(gate: Gateway, caller: Caller, task_id: str) -> None:
-    await caller.listen()  # type: ignore[attr-defined]
+    await caller.listen()
     await gate.advance(60)
 
 
 async def had_stream(gate: Gateway, caller: Caller, task_id: str) -> None:
-    stream = await caller.listen()  # type: ignore[attr-defined]
+    stream = await caller.listen()
     await gate.advance(60)
     await stream.hang_up()
     await gate.advance(1)

@@ -173,7 +173,7 @@ async def test_sessions_of_a_tenant_are_counted_together() -> None:
                      "accept": "application/json, text/event-stream"},
         )  # fmt: skip
         assert b"Your tenant has too many sessions" in (await third.done()).body
-        await bob.close()  # type: ignore[attr-defined]
+        await bob.close()
         assert (await (await gate.caller("2025", token=secret("ann"))).call("s__quick")).text == "done"
 
 

@@ -110,7 +110,7 @@ async def test_beyond_the_limit_processes_are_shared_again_and_kept() -> None:
         assert shared not in pids[:2]
         assert pids[0] != pids[1]
         assert pids[2:] == [shared, shared]
-        await others[0].close()  # type: ignore[attr-defined]
+        await others[0].close()
         await gate.advance(1)
         assert await process_of(others[2]) == shared
         assert await process_of(await session(gate)) not in (shared, pids[1])
@@ -123,7 +123,7 @@ async def test_process_ends_with_its_session_and_shared_one_stays() -> None:
         three = await session(gate)
         await process_of(three)
         assert running(gate) == 2
-        await three.close()  # type: ignore[attr-defined]
+        await three.close()
         await gate.advance(5)
         assert running(gate) == 1
         assert await process_of(one)

@@ -121,15 +121,15 @@ async def test_looking_for_answers_of_other_gateways_never_refuses_a_question() 
                 await keep_answers(records, task_id, {open_now[0].key: answer})
             return found
 
-        store.advance = looked_at_before_it_is_stored  # type: ignore[method-assign]
+        store.advance = looked_at_before_it_is_stored
         caller = await gate.caller("2025", capabilities={"elicitation": {}})
         task_id = (await caller.call("notes__paint", task={"ttl": 600_000})).result["task"]["taskId"]
         await until(lambda: seen == ["before"])
         await gate.advance(1)
-        store.questions = answered_after_the_first_read  # type: ignore[method-assign]
+        store.questions = answered_after_the_first_read
         await questions.check_stored_answers(task_id)
         assert seen == ["before", "between"]
-        store.questions = read  # type: ignore[method-assign]
+        store.questions = read
         result = await caller.request("tasks/result", {"taskId": task_id})
         assert result.text == "painted blue"
 

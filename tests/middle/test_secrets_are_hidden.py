@@ -145,7 +145,7 @@ async def test_the_console_and_its_api_show_nothing_of_them(tmp_path: Path, caps
     assert_hidden(logged)
 
 
-REFUSED = {
+REFUSED: dict[str, dict[str, Any]] = {
     "store": {"store": {"url": "postgresql://u:${env:TASKGATE_TEST_SECRET}@127.0.0.1:9/${env:TASKGATE_TEST_SECRET}"}},
     "listen": {"listen": {"host": "${env:TASKGATE_TEST_SECRET}"}, "auth": "none"},
 }
@@ -164,7 +164,7 @@ def test_what_fails_after_loading_is_said_without_them(
     tmp_path: Path, given: str, words: tuple[str, ...], says: str
 ) -> None:
     file = tmp_path / "taskgate.yaml"
-    file.write_text(json.dumps({**REFUSED[given], "servers": {"s": {"url": "http://127.0.0.1:9/mcp"}}}))  # type: ignore[dict-item]
+    file.write_text(json.dumps({**REFUSED[given], "servers": {"s": {"url": "http://127.0.0.1:9/mcp"}}}))
     command = [sys.executable, "-m", "taskgate", *words, "-c", str(file)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, stdin=subprocess.DEVNULL)
     assert done.returncode != 0, done.stdout

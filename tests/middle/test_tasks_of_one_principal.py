@@ -52,7 +52,7 @@ async def test_a_new_session_lists_what_the_server_keeps_for_its_principal() -> 
         first = await session_of(gate, "ann")
         await first.call("far__echo")
         (alias,) = await rows(first)
-        await first.close()  # type: ignore[attr-defined]
+        await first.close()
         fresh = await session_of(gate, "ann")
         assert await rows(fresh) == [alias]
         assert (await fresh.request("tasks/get", {"taskId": alias})).result["status"] == "working"

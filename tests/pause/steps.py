@@ -258,7 +258,8 @@ def a_header_schema(size: int) -> Step:
 
 
 def imitated_arguments(size: int) -> Step:
-    arguments, schema = {f"a{n}": 1 for n in range(size)}, {"properties": {f"p{n}": {} for n in range(size)}}  # type: ignore[var-annotated]
+    arguments = {f"a{n}": 1 for n in range(size)}
+    schema: dict[str, Any] = {"properties": {f"p{n}": {} for n in range(size)}}
     return lambda: imitated_property(arguments, schema)
 
 

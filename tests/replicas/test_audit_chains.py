@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -54,7 +55,7 @@ class Log:
             await self.stop(started)
         return names[0], names[1]
 
-    def verify(self, *more: str) -> tuple[int, dict[str, object]]:
+    def verify(self, *more: str) -> tuple[int, dict[str, Any]]:
         said = CliRunner().invoke(build_app(), ["audit", "verify", "-c", str(self.config), "--json", *more])
         return said.exit_code, json.loads(said.stdout) if said.stdout.startswith("{") else {"said": said.output}
 
@@ -103,8 +104,8 @@ async def test_what_was_tampered_with_is_found_without_the_files_of_its_gateway(
     log.change(statement, first)
     code, found = log.verify()
     assert code != 0
-    (problem,) = found["problems"]  # type: ignore[misc]
-    assert (problem["chain"], problem["row"]) == (first, row)  # type: ignore[has-type]
+    (problem,) = found["problems"]
+    assert (problem["chain"], problem["row"]) == (first, row)
 
 
 async def test_the_tail_of_the_last_chain_is_vouched_for_by_the_file_of_its_gateway(log: Log) -> None:
@@ -112,7 +113,7 @@ async def test_the_tail_of_the_last_chain_is_vouched_for_by_the_file_of_its_gate
     log.change("DELETE FROM audit WHERE chain = %s AND number = 4", second)
     code, found = log.verify()
     assert code != 0
-    assert [problem["chain"] for problem in found["problems"]] == [second]  # type: ignore[attr-defined]
+    assert [problem["chain"] for problem in found["problems"]] == [second]
 
 
 async def test_old_rows_of_all_chains_are_forgotten_and_the_rest_is_still_whole(log: Log) -> None:

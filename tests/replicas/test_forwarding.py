@@ -72,8 +72,8 @@ async def test_a_session_works_whichever_gateway_is_asked(tmp_path: Path, intern
                 client.url = gateway.url
                 assert (await client.request("ping")).status == 404
         for gateway in replicas.gateways:
-            answer = await ask_and_answer(replicas.url, f"w{gateway.port}", gateway.url)  # type: ignore[assignment]
-            assert f"w{gateway.port}" in json.dumps(answer["result"]), answer  # type: ignore[index]
+            answered = await ask_and_answer(replicas.url, f"w{gateway.port}", gateway.url)
+            assert f"w{gateway.port}" in json.dumps(answered["result"]), answered
 
 
 async def another_session_is_not_found(replicas: Replicas) -> None:

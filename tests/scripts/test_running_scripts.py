@@ -27,7 +27,7 @@ def shop(*, slow_s: float = 0.0) -> Upstream:
 
 
 def structured(result: dict[str, Any]) -> dict[str, Any]:
-    return result["structuredContent"]  # type: ignore[no-any-return]
+    return result["structuredContent"]
 
 
 @seam

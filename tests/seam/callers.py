@@ -185,6 +185,14 @@ class Caller:
         self._answering.add(answering)
         answering.add_done_callback(self._answering.discard)
 
+    async def listen(self, *args: Any, **notifications: Any) -> Exchange:
+        """The stream of what happens; open when this returns."""
+        raise NotImplementedError
+
+    async def close(self) -> Reply:
+        """End the session. Only a caller of 2025 has one."""
+        raise NotImplementedError
+
 
 class Caller2025(Caller):
     """A caller with a session."""

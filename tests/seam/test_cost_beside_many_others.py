@@ -87,7 +87,7 @@ async def beside_listens(others: int) -> int:
         ann = await caller_of(gate, "ann", "2025")
         for _ in range(others):
             eve = await caller_of(gate, "eve", "2026")
-            await (await eve.listen()).message(0)  # type: ignore[attr-defined]
+            await (await eve.listen()).message(0)
         return await steps_in(lambda: one_task(ann))
 
 
@@ -107,14 +107,14 @@ async def update_beside(others: int, generation: str) -> int:
     upstream = told_server()
     async with Gateway(CONFIG, {"s": upstream}) as gate:
         ann = await caller_of(gate, "ann", "2025")
-        stream = await ann.listen()  # type: ignore[attr-defined]
+        stream = await ann.listen()
         assert (await ann.request("resources/subscribe", {"uri": "note://a"})).result == {}
         for _ in range(others):
             eve = await caller_of(gate, "eve", generation)
             if generation == "2025":
                 assert (await eve.request("resources/subscribe", {"uri": "note://b"})).result == {}
             else:
-                await (await eve.listen(resourceSubscriptions=["note://b"])).message(0)  # type: ignore[attr-defined]
+                await (await eve.listen(resourceSubscriptions=["note://b"])).message(0)
         await gate.advance(1)
 
         async def updated() -> None:

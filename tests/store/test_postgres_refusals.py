@@ -102,7 +102,7 @@ def test_a_check_names_tables_that_may_be_written_but_not_changed() -> None:
     with somebody(url, may="USAGE, CREATE") as other:
         name = conninfo.conninfo_to_dict(other)["user"]
         with psycopg.connect(url, autocommit=True) as connection:
-            schema = conninfo.conninfo_to_dict(url)["options"].partition("search_path=")[2]  # type: ignore[union-attr]
+            schema = str(conninfo.conninfo_to_dict(url)["options"]).partition("search_path=")[2]
             connection.execute(f"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA {schema} TO {name}")
             connection.execute(f"REVOKE UPDATE, DELETE ON tasks FROM {name}")
             connection.execute(f"REVOKE DELETE ON events FROM {name}")

@@ -105,7 +105,8 @@ def test_every_notice_is_valid_and_objects_stay_objects(schema: Any) -> None:
 def test_only_notices_pass_where_the_tool_allows_nothing() -> None:
     nothing = with_notice({"not": {}})
     assert all(fits(nothing, notice) for notice in NOTICES)
-    for other in ({}, {NOTICE: {}}, {NOTICE: {"kind": "task"}}, {**NOTICES[0], "more": 1}, [], "x", None):  # type: ignore[var-annotated]
+    others: tuple[Any, ...] = ({}, {NOTICE: {}}, {NOTICE: {"kind": "task"}}, {**NOTICES[0], "more": 1}, [], "x", None)
+    for other in others:
         assert not fits(nothing, other)
 
 

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
+from taskgate.core.catalog.own_tool_names import OwnToolName
 from taskgate.core.catalog.own_tools import ArgumentKind, Parameter, ToolFace, wait_parameter
 from taskgate.core.catalog.rendering import Audience
 from taskgate.core.errors import CallerError
 from taskgate.core.generations.generation import Generation
 
 FACE = ToolFace(
-    "do_it",  # type: ignore[arg-type]
+    cast("OwnToolName", "do_it"),
     "Does it.",
     (
         Parameter("text", ArgumentKind.TEXT, "Some text.", required=True),
@@ -84,7 +85,7 @@ def test_a_time_to_wait_is_any_number(given: float, read: int) -> None:
 
 def test_a_tool_without_parameters_says_so() -> None:
     with pytest.raises(CallerError) as refusal:
-        ToolFace("ping", "Pings.").read({"a": 1})  # type: ignore[arg-type]
+        ToolFace(cast("OwnToolName", "ping"), "Pings.").read({"a": 1})
     assert "it takes nothing" in refusal.value.message
 
 
@@ -107,7 +108,7 @@ def test_the_listed_schema_says_the_same() -> None:
 
 
 def test_the_stateless_generation_has_no_execution_key() -> None:
-    shown = json.loads(ToolFace("ping", "Pings.").rendered(Audience(Generation.STATELESS)))  # type: ignore[arg-type]
+    shown = json.loads(ToolFace(cast("OwnToolName", "ping"), "Pings.").rendered(Audience(Generation.STATELESS)))
     assert "execution" not in shown
     assert "required" not in shown["inputSchema"]
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from typing import cast
 
 import pytest
 
 from taskgate.core.catalog.apps import ui_addresses
+from taskgate.core.catalog.own_tool_names import OwnToolName
 from taskgate.core.catalog.own_tools import ToolFace
 from taskgate.core.catalog.rendering import Audience
 from taskgate.core.catalog.task_card import CARD_URI, TaskCard, has_card
@@ -45,7 +47,7 @@ def test_the_setting_the_caller_and_the_tool_decide(
 
 @pytest.mark.parametrize("audience", [HOST, STATELESS])
 def test_a_tool_of_ours_declares_its_interface_and_whom_it_is_for(audience: Audience) -> None:
-    face = ToolFace("show", "Shows.")  # type: ignore[arg-type]
+    face = ToolFace(cast("OwnToolName", "show"), "Shows.")
     assert "_meta" not in json.loads(face.rendered(audience))
     assert ui_addresses(json.loads(face.rendered(audience, interface=CARD_URI))) == (CARD_URI,)
     assert json.loads(face.rendered(audience, only_for_apps=True))["_meta"] == {"ui": {"visibility": ["app"]}}

@@ -283,8 +283,13 @@ def test_development_forwards_and_says_what_production_would_have_done() -> None
     assert decide(made, TOOL, "files", "delete_x") == Forward("rules[1] delete_*", Note.WOULD_HOLD, "workflow ops")
     assert decide(made, TOOL, "files", "read_x") == Forward("defaults")
     assert isinstance(decide(made, TOOL, "files", "hid"), Denied)
-    assert conclude(made, ASKED, PolicyAnswer(PolicyVerdict.REJECT, "no")).note is Note.WOULD_DENY  # type: ignore[union-attr]
-    assert conclude(made, ASKED, PolicyAnswer(PolicyVerdict.APPROVE, "p")).note is Note.WOULD_HOLD  # type: ignore[union-attr]
+    for answer, note in (
+        (PolicyAnswer(PolicyVerdict.REJECT, "no"), Note.WOULD_DENY),
+        (PolicyAnswer(PolicyVerdict.APPROVE, "p"), Note.WOULD_HOLD),
+    ):
+        concluded = conclude(made, ASKED, answer)
+        assert isinstance(concluded, Forward)
+        assert concluded.note is note
     assert conclude(made, ASKED, PolicyAnswer(PolicyVerdict.FORWARD, "p")) == Forward(ASKED.rule, reason="p")
 
 

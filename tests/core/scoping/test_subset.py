@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -219,13 +220,13 @@ _SETS = [PatternSet.of(chance.sample(GLOBS, chance.choice((0, 1, 1, 2, 3, 4)))) 
 _SERVERS = [("*",), *(tuple(chance.choices([*SERVERS, "*", "[ab]", "gone"], k=k)) for k in (0, 1, 1, 1, 2, 2, 2, 3, 3))]
 
 
-def _some(*choices: object) -> object:
+def _some(*choices: Any) -> Any:
     """One of these; a list among them stands for any of its members."""
     chosen = chance.choice(choices)
     return chance.choice(chosen) if isinstance(chosen, list) else chosen
 
 
-def _mostly(usual: object, rare: object) -> object:
+def _mostly(usual: Any, rare: Any) -> Any:
     """Too many things switched off would leave nothing to see, and then no mistake could show."""
     return chance.choice([usual] * 7 + [rare])
 
@@ -233,25 +234,25 @@ def _mostly(usual: object, rare: object) -> object:
 def _a_record() -> RegistryRecord:
     return RegistryRecord(
         "x",
-        allowed_tools=_some(ALL_TOOLS, _SETS),  # type: ignore[arg-type]
-        denied_tools=_some(NO_PATTERNS, _SETS),  # type: ignore[arg-type]
+        allowed_tools=_some(ALL_TOOLS, _SETS),
+        denied_tools=_some(NO_PATTERNS, _SETS),
         tags=frozenset(chance.sample(["t", "u"], chance.randint(0, 2))),
-        enabled=_mostly(True, False),  # type: ignore[arg-type]
-        left_out=_mostly(None, SkipReason.ENV_MISSING),  # type: ignore[arg-type]
+        enabled=_mostly(True, False),
+        left_out=_mostly(None, SkipReason.ENV_MISSING),
     )
 
 
 def _a_profile() -> ResolvedProfile:
     lists = _some((), [(one,) for one in _SETS])
     servers, without = _some(("*",), _SERVERS), _some((), _SERVERS)
-    return ResolvedProfile("p", servers, ("t",), (), without, lists, _some(NO_PATTERNS, _SETS))  # type: ignore[arg-type]
+    return ResolvedProfile("p", servers, ("t",), (), without, lists, _some(NO_PATTERNS, _SETS))
 
 
 def _a_scope() -> ScopePolicy:
     profile = _some(None, [_a_profile()])
     defaults, allowed = _some(("*",), _SERVERS), _some(None, _SERVERS)
     tags, allow, deny = _some((), ("u",)), _some(None, _SETS), _some(NO_PATTERNS, _SETS)
-    return ScopePolicy("s", defaults, allowed, allow, deny, profile, tags, enabled=_mostly(True, False))  # type: ignore[arg-type]
+    return ScopePolicy("s", defaults, allowed, allow, deny, profile, tags, enabled=_mostly(True, False))
 
 
 def _a_registry() -> Registry:
@@ -260,7 +261,7 @@ def _a_registry() -> Registry:
 
 def _a_request() -> SessionRequest:
     asked, allowed = _some((), (("a", "b"),), (("*",),)), _some((), [(one,) for one in _SETS])
-    return SessionRequest(asked, allowed, _some(NO_PATTERNS, _SETS))  # type: ignore[arg-type]
+    return SessionRequest(asked, allowed, _some(NO_PATTERNS, _SETS))
 
 
 _sets, _servers = st.sampled_from(_SETS), st.sampled_from(_SERVERS)

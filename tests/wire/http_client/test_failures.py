@@ -9,6 +9,7 @@ import ssl
 from dataclasses import dataclass
 
 import pytest
+from tests.harness.narrow import transport_of
 from tests.wire.http_client.raw_server import (
     HEAD,
     OK,
@@ -51,7 +52,7 @@ async def half_close_after_some(reader: asyncio.StreamReader, writer: asyncio.St
 
 
 async def read_nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    writer.transport.pause_reading()  # type: ignore[attr-defined]
+    transport_of(writer).pause_reading()
     await asyncio.sleep(3)
 
 

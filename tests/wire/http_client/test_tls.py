@@ -13,6 +13,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
+from tests.harness.narrow import transport_of
 from tests.wire.http_client.raw_server import HEAD, OK, answering, read_request, serving
 
 from taskgate.mcp.http import HttpClient, HttpFailure, Stage, Target
@@ -66,7 +67,7 @@ async def test_large_request_and_unsent_request_are_reported_correctly(tmp_path:
     client = HttpClient(ssl_context=client_context)
 
     async def read_nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.transport.pause_reading()  # type: ignore[attr-defined]
+        transport_of(writer).pause_reading()
         await asyncio.sleep(2)
 
     body = b"x" * (24 * 1024 * 1024)
