@@ -25,7 +25,7 @@ TOOLS = (ScriptTool("files", "read_file", "files__read_file"), ScriptTool("files
 
 
 def interpreter(**settings: Any) -> MontyInterpreter:
-    made = MontyInterpreter(memory_bytes=LIMITS.memory_bytes, **settings)
+    made = MontyInterpreter(**settings)
     assert made.availability().available, "pydantic-monty is part of the test environment: run make .venv/.installed"
     return made
 

@@ -38,6 +38,10 @@ def exists(pid: int) -> bool:
         return False
 
 
+def cpu_ticks(pid: int) -> int:
+    return sum(map(int, Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13]))
+
+
 def children(pid: int) -> list[int]:
     return [
         int(child) for task in Path(f"/proc/{pid}/task").iterdir() for child in (task / "children").read_text().split()
@@ -105,6 +109,8 @@ async def test_killed_interpreter_process_fails_its_step_only() -> None:
     [worker] = run.pool.worker_pids
     endless = asyncio.create_task(start(run, ENDLESS, PATIENT))
     [child] = children(worker)
+    before = cpu_ticks(child)
+    await until(lambda: cpu_ticks(child) > before + 10)
     os.kill(child, signal.SIGKILL)
     step = await endless
     assert isinstance(step, Failed)
@@ -230,7 +236,7 @@ import asyncio, sys
 from taskgate.ports.script_interpreter import *
 from taskgate.scripts.monty_interpreter import MontyInterpreter
 async def main():
-    run = MontyInterpreter(memory_bytes=32 << 20)
+    run = MontyInterpreter()
     assert run.availability().available
     step = await run.start(ScriptProgram("1"), ScriptLimits(), StepFacts(0.0, bytes(32)))
     assert isinstance(step, Finished), step
@@ -248,7 +254,7 @@ async def test_without_the_extra_it_reports_what_to_install(monkeypatch: pytest.
         raise metadata.PackageNotFoundError(name)
 
     monkeypatch.setattr(metadata, "version", missing)
-    run = MontyInterpreter(memory_bytes=1)
+    run = MontyInterpreter()
     assert not run.availability().available
     assert "taskgate[scripts]" in run.availability().reason
     assert run.version == ""

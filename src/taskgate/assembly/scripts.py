@@ -1,42 +1,11 @@
-"""The interpreter of scripts, if it is installed."""
+"""The interpreter of scripts. Creating it starts and imports nothing; it may not be installed (`availability`)."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from taskgate.ports.script_interpreter import (
-    Availability,
-    CallOutcome,
-    Failed,
-    FailureReason,
-    ScriptInterpreter,
-    ScriptLimits,
-    ScriptProgram,
-    Step,
-    StepFacts,
-    StepOutput,
-)
-
-_MISSING = "Scripts need the interpreter: pip install 'taskgate[scripts]'."
-
-
-class NotInstalled:
-    version = ""
-
-    def availability(self) -> Availability:
-        return Availability(False, _MISSING)
-
-    async def start(self, program: ScriptProgram, limits: ScriptLimits, facts: StepFacts) -> Step:
-        return Failed(FailureReason.INTERPRETER, "not_installed", _MISSING, 0, StepOutput())
-
-    async def resume(
-        self, snapshot: bytes, outcomes: Mapping[int, CallOutcome], limits: ScriptLimits, facts: StepFacts
-    ) -> Step:
-        return Failed(FailureReason.INTERPRETER, "not_installed", _MISSING, 0, StepOutput())
-
-    async def aclose(self) -> None:
-        pass
+from taskgate.ports.script_interpreter import ScriptInterpreter
+from taskgate.scripts.monty_interpreter import MontyInterpreter
 
 
 def interpreter() -> ScriptInterpreter:
-    return NotInstalled()
+    """Return the interpreter with a pool of its own."""
+    return MontyInterpreter()

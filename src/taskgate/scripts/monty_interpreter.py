@@ -9,7 +9,6 @@ import itertools
 import os
 from collections.abc import Mapping
 from functools import cached_property
-from importlib import metadata, util
 from pathlib import Path
 from typing import Final
 
@@ -45,20 +44,18 @@ _GRACE_S: Final = 15.0
 class MontyInterpreter:
     """Implements `ScriptInterpreter`."""
 
-    def __init__(
-        self, *, memory_bytes: int, most_workers: int | None = None, idle_s: float = _IDLE_S, grace_s: float = _GRACE_S
-    ) -> None:
-        """`memory_bytes` is the largest that any script gets, `most_workers` is one per core if not given. A worker is ended
-        `grace_s` after twice the time that a step may compute.
-        """
+    def __init__(self, *, most_workers: int | None = None, idle_s: float = _IDLE_S, grace_s: float = _GRACE_S) -> None:
+        """`most_workers` is one per core if not given. A worker is ended `grace_s` after twice the time that a step may compute."""
         self._grace_s = grace_s
-        self._memory_bytes = memory_bytes
+        self._memory_bytes = 0
         self._numbers = itertools.count(1)
         self.pool = WorkerPool(self._command, most=most_workers or _cores(), idle_s=idle_s)
 
     @cached_property
     def _installed(self) -> tuple[str, str, str] | None:
         """The version, the folder of the package and the interpreter's program."""
+        from importlib import metadata, util  # on use: gateways without scripts start sooner
+
         try:
             version = metadata.version("pydantic-monty-client")
             runtime = metadata.distribution("pydantic-monty-runtime")
@@ -100,6 +97,7 @@ class MontyInterpreter:
         return await self._step(number, resume_request(number, snapshot, outcomes, limits, facts), limits)
 
     async def _step(self, number: int, request: bytes, limits: ScriptLimits) -> Step:
+        self._memory_bytes = max(self._memory_bytes, limits.memory_bytes)
         try:
             body, snapshot = await self.pool.run(_exchange(request, limits, self._grace_s))
             return read_reply(number, body, snapshot)
