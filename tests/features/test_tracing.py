@@ -17,8 +17,10 @@ import pytest
 from google.protobuf.json_format import MessageToDict
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from tests.features.wire_client import config, refused, session, stateless
 from tests.harness.gateway import Gateway, running_gateway
+from tests.harness.plain_http import NO_TLS
 from tests.harness.programs import free_port, listening, run_to_end, running
 
 from taskgate.assembly import tracing
@@ -92,10 +94,10 @@ def collecting() -> Iterator[tuple[Collector, str]]:
 
 async def test_a_call_is_two_spans_in_the_callers_trace_and_two_durations() -> None:
     with collecting() as (collector, endpoint):
-        settings = config(telemetry={"otel": {"enabled": True, "endpoint": endpoint}})
+        settings = config(telemetry={"otel": {"enabled": True, "endpoint": endpoint, "baggage": ["who"]}})
         async with running_gateway(settings) as running:
             async with session(running) as caller:
-                told = await caller.told("echo", {"x": 1}, _meta={"traceparent": PARENT, "baggage": "who=ann"})
+                told = await caller.told("echo", {"x": 1}, _meta={"traceparent": PARENT, "baggage": "who=ann,key=x"})
             async with stateless(running, headers={"traceparent": PARENT}) as modern:
                 await modern.exchange("tools/call", {"name": "no such tool", "arguments": {}})
             await asyncio.to_thread(lambda: None)
@@ -107,6 +109,9 @@ async def test_a_call_is_two_spans_in_the_callers_trace_and_two_durations() -> N
     assert served["attributes"]["mcp.method.name"] == "tools/call"
     assert served["attributes"]["gen_ai.tool.name"] == "echo"
     assert served["attributes"]["mcp.protocol.version"] == "2025-11-25"
+    assert (
+        served["attributes"]["gen_ai.operation.name"] == called["attributes"]["gen_ai.operation.name"] == "execute_tool"
+    )
     assert told["_meta"]["traceparent"] == f"00-{TRACE}-{called['spanId']}-01"
     assert told["_meta"]["baggage"] == "who=ann"
     failed = spans["tools/call no such tool", 2]
@@ -114,8 +119,68 @@ async def test_a_call_is_two_spans_in_the_callers_trace_and_two_durations() -> N
     assert failed["status"]["code"] == 2
     measured = collector.metrics()
     assert {"mcp.server.operation.duration", "mcp.client.operation.duration"} <= set(measured)
-    names = [flat(point["attributes"]).get("gen_ai.tool.name") for point in measured["mcp.server.operation.duration"]]
-    assert "echo" in names
+    points = [flat(point["attributes"]) for point in measured["mcp.server.operation.duration"]]
+    (echo,) = [point for point in points if point.get("gen_ai.tool.name") == "echo"]
+    assert echo == {
+        "mcp.method.name": "tools/call",
+        "mcp.protocol.version": "2025-11-25",
+        "gen_ai.operation.name": "execute_tool",
+        "gen_ai.tool.name": "echo",
+    }
+
+
+@pytest.mark.parametrize("allowed, passed", [([], ""), (["tenant", "app.*"], "tenant=acme,app.region=eu")])
+@pytest.mark.parametrize("server", ["old", "new"])
+async def test_only_listed_baggage_reaches_servers(server: str, allowed: list[str], passed: str) -> None:
+    """In `_meta` and in headers, from callers of both generations."""
+    baggage = {"traceparent": PARENT, "baggage": "tenant=acme,user=ann,app.region=eu"}
+    with collecting() as (_, endpoint):
+        otel = {"enabled": True, "endpoint": endpoint, "baggage": allowed}
+        async with mirrors(telemetry={"otel": otel}) as running:
+            async with session(running) as caller:
+                first = await caller.call(f"{server}__headers", {}, _meta=baggage)
+            async with stateless(running, headers=baggage) as modern:
+                name = f"{server}__headers"
+                second = (await modern.exchange("tools/call", {"name": name, "arguments": {}}))["result"]
+    for result in (first, second):
+        assert result["structuredContent"]["value"].get("baggage", "") == passed
+        assert result["seen"]["_meta"].get("baggage", "") == passed
+        assert "user=ann" not in str(result)
+
+
+async def test_latencies_refer_to_traces_in_openmetrics() -> None:
+    with collecting() as (_, endpoint):
+        settings = config(telemetry={"otel": {"enabled": True, "endpoint": endpoint}})
+        async with running_gateway(settings) as running, httpx2.AsyncClient(verify=NO_TLS) as http:
+            async with session(running) as caller:
+                await caller.told("echo", {"x": 1}, _meta={"traceparent": PARENT})
+            accepted = {"accept": "application/openmetrics-text;version=1.0.0,text/plain;q=0.5"}
+            openmetrics = await http.get(f"{running.base}/metrics", headers=accepted)
+            plain = await http.get(f"{running.base}/metrics")
+    assert openmetrics.headers["content-type"].startswith("application/openmetrics-text")
+    samples = [
+        sample
+        for family in text_string_to_metric_families(openmetrics.text)
+        if family.name == "taskgate_request_seconds"
+        for sample in family.samples
+        if sample.exemplar is not None and sample.labels["method"] == "tools/call"
+    ]
+    (sample,) = samples
+    assert sample.exemplar.labels["trace_id"] == TRACE
+    assert sample.exemplar.value <= float(sample.labels["le"])
+    assert plain.headers["content-type"].startswith("text/plain")
+    assert TRACE not in plain.text
+
+
+async def test_without_sampling_latencies_refer_to_no_trace() -> None:
+    with collecting() as (_, endpoint):
+        settings = config(telemetry={"otel": {"enabled": True, "endpoint": endpoint, "sample_ratio": 0.0}})
+        async with running_gateway(settings) as running, httpx2.AsyncClient(verify=NO_TLS) as http:
+            async with session(running) as caller:
+                await caller.told("echo", {"x": 1})
+            text = (await http.get(f"{running.base}/metrics", headers={"accept": "application/openmetrics-text"})).text
+    assert "trace_id" not in text
+    assert text.endswith("# EOF\n")
 
 
 @asynccontextmanager

@@ -58,7 +58,8 @@ def build(
     verifier = build_verifier(loaded.root, outbound)
     plan = build_plan(loaded)
     http = HttpClient(max_response_bytes=plan.limits.result_bytes, max_event_bytes=plan.limits.result_bytes)
-    reaper, metrics, intake = Reaper(), Metrics(), intake_within(plan.limits)
+    reaper, intake = Reaper(), intake_within(plan.limits)
+    metrics = Metrics(tracing.current_trace if tracing is not None else None)
     owner = local_principal(os.geteuid()) if local else ANONYMOUS
     address = PublicAddress(Live(plan))
     accounts = ServerAccounts(outbound, loaded, keys.secret, address.base)

@@ -14,6 +14,7 @@ from taskgate import __version__, clock
 from taskgate.config.model.gateway_file import GatewayFile
 from taskgate.config.model.telemetry import Otel
 from taskgate.config.problems import ConfigError, Problem
+from taskgate.core.globs import AnyOf, Glob
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -84,6 +85,7 @@ def _build(otel: Otel) -> Tracing:
         traces.get_tracer("taskgate", __version__),
         meters.get_meter("taskgate", __version__),
         CompositePropagator([TraceContextTextMapPropagator(), W3CBaggagePropagator()]),
+        AnyOf.of(map(Glob.compile, otel.baggage)),
         shut_down,
     )
 

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
+
+from taskgate import clock
 
 BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 
@@ -34,10 +36,25 @@ class Gauge:
         self.name, self.text, self.labels, self.read = name, text, labels, read
 
 
+class TraceOfValue(NamedTuple):
+    """The trace of the last value in a bucket: an OpenMetrics exemplar."""
+
+    trace_id: str
+    span_id: str
+    value: float
+    at: float
+
+
+CurrentTrace = Callable[[], tuple[str, str] | None]
+"""Returns trace id and span id of the running request; None if it is not sampled."""
+
+
 class Histogram:
-    def __init__(self, name: str, text: str, labels: Labels = ()) -> None:
+    def __init__(self, name: str, text: str, labels: Labels = (), current_trace: CurrentTrace | None = None) -> None:
         self.name, self.text, self.labels = name, text, labels
         self.values: dict[Labels, list[float]] = {}
+        self.traces: dict[tuple[Labels, int], TraceOfValue] = {}
+        self._current_trace = current_trace
 
     def observe(self, seconds: float, *labels: str) -> None:
         row = self.values.get(labels)
@@ -48,12 +65,14 @@ class Histogram:
             row[place] += 1
         row[-2] += 1
         row[-1] += seconds
+        if self._current_trace is not None and (trace := self._current_trace()) is not None:
+            self.traces[labels, place] = TraceOfValue(*trace, seconds, clock.wall())
 
 
 class Metrics:
     """The metrics of one gateway."""
 
-    def __init__(self) -> None:
+    def __init__(self, current_trace: CurrentTrace | None = None) -> None:
         self.requests = Counter("taskgate_requests", "Requests answered, by method and outcome.", ("method", "outcome"))
         self.denied = Counter("taskgate_denied", "Requests refused by a gate, by reason.", ("reason",))
         self.validation_errors = Counter(
@@ -75,7 +94,9 @@ class Metrics:
         self.list_latency = Histogram(
             "taskgate_mcp_list_tools_latency_seconds", "Time to fetch a server's lists.", ("server_id",)
         )
-        self.request_seconds = Histogram("taskgate_request_seconds", "Time to answer a request.", ("method",))
+        self.request_seconds = Histogram(
+            "taskgate_request_seconds", "Time to answer a request.", ("method",), current_trace
+        )
         self.usage_calls = Counter("taskgate_usage_calls", "Calls that reached a server, by server.", ("server",))
         self.usage_errors = Counter("taskgate_usage_errors", "Those of them that failed.", ("server",))
         self.usage_seconds = Counter("taskgate_usage_seconds", "How long they took, added up.", ("server",))
@@ -96,42 +117,63 @@ class Metrics:
         """Add gauges, which are read when metrics are scraped."""
         self.gauges.extend(gauges)
 
-    def exposition(self) -> bytes:
-        """Return the Prometheus text format. The library is imported when it is first needed."""
+    def exposition(self, *, openmetrics: bool = False) -> bytes:
+        """Return the Prometheus text format, or OpenMetrics, which also has exemplars. The library is imported on first use."""
         from prometheus_client import generate_latest
-        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+        from prometheus_client.openmetrics.exposition import generate_latest as generate_openmetrics
         from prometheus_client.registry import CollectorRegistry
 
-        registry = CollectorRegistry()
-        metrics = self
+        registry, metrics = CollectorRegistry(), self
 
         class Collector:
             def collect(self) -> Iterable[Any]:
-                for item in vars(metrics).values():
-                    if isinstance(item, Counter):
-                        family = CounterMetricFamily(item.name, item.text, labels=item.labels)
-                        for labels, value in item.values.items():
-                            family.add_metric(labels, value)
-                        yield family
-                    elif isinstance(item, Histogram):
-                        histogram = HistogramMetricFamily(item.name, item.text, labels=item.labels)
-                        for labels, row in item.values.items():
-                            histogram.add_metric(labels, buckets(row), sum_value=row[-1])
-                        yield histogram
-                for gauge in metrics.gauges:
-                    shown = GaugeMetricFamily(gauge.name, gauge.text, labels=gauge.labels)
-                    for labels, value in gauge.read():
-                        shown.add_metric(labels, value)
-                    yield shown
+                yield from metrics._families(openmetrics)
 
         registry.register(Collector())
-        return generate_latest(registry)
+        render: Callable[[CollectorRegistry], bytes] = generate_openmetrics if openmetrics else generate_latest
+        return render(registry)
+
+    def _families(self, openmetrics: bool) -> Iterable[Any]:
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+
+        for item in vars(self).values():
+            if isinstance(item, Counter):
+                family = CounterMetricFamily(item.name, item.text, labels=item.labels)
+                for labels, value in item.values.items():
+                    family.add_metric(labels, value)
+                yield family
+            elif isinstance(item, Histogram):
+                histogram = HistogramMetricFamily(item.name, item.text, labels=item.labels)
+                for labels, row in item.values.items():
+                    shown = with_exemplars(buckets(row), item.traces, labels) if openmetrics else buckets(row)
+                    histogram.add_metric(labels, shown, sum_value=row[-1])
+                yield histogram
+        for gauge in self.gauges:
+            rows = GaugeMetricFamily(gauge.name, gauge.text, labels=gauge.labels)
+            for labels, value in gauge.read():
+                rows.add_metric(labels, value)
+            yield rows
 
 
-def buckets(row: list[float]) -> list[tuple[str, float]]:
+def with_exemplars(
+    shown: list[tuple[Any, ...]], traces: Mapping[tuple[Labels, int], TraceOfValue], labels: Labels
+) -> list[tuple[Any, ...]]:
+    """Add the trace of the last value to each bucket that has one."""
+    from prometheus_client.samples import Exemplar
+
+    found = [traces.get((labels, place)) for place in range(len(shown))]
+    return [
+        (*bucket, Exemplar({"trace_id": trace.trace_id, "span_id": trace.span_id}, trace.value, trace.at))
+        if trace is not None
+        else (*bucket, None)
+        for bucket, trace in zip(shown, found, strict=True)
+    ]
+
+
+def buckets(row: list[float]) -> list[tuple[Any, ...]]:
     """Return cumulative buckets, as Prometheus expects them."""
     total = 0.0
-    made: list[tuple[str, float]] = []
+    made: list[tuple[Any, ...]] = []
     for index, bound in enumerate(BUCKETS):
         total += row[index]
         made.append((str(bound), total))

@@ -14,9 +14,19 @@ from typing import Any, Final
 from opentelemetry import context as contexts
 from opentelemetry.metrics import Meter
 from opentelemetry.propagators.textmap import TextMapPropagator
-from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer, get_current_span
+from opentelemetry.trace import (
+    Span,
+    SpanKind,
+    Status,
+    StatusCode,
+    Tracer,
+    format_span_id,
+    format_trace_id,
+    get_current_span,
+)
 
 from taskgate import clock
+from taskgate.core.baggage import allowed_baggage
 
 SERVER_DURATION: Final = "mcp.server.operation.duration"
 CLIENT_DURATION: Final = "mcp.client.operation.duration"
@@ -30,6 +40,8 @@ _TARGETS: Final = {
     "resources/unsubscribe": "mcp.resource.uri",
 }
 _UNKNOWN_NAMES: Final = ("unknown_tool", "unknown_prompt", "unknown_resource", "method_not_found")
+_MEASURED: Final = frozenset({"mcp.method.name", "mcp.protocol.version", "gen_ai.operation.name", "gen_ai.tool.name"})
+"""Attributes of the histograms: each has few values."""
 _IN_SPAN_NAME: Final = ("tools/call", "prompts/get")
 
 
@@ -49,10 +61,16 @@ class SpanOutcome:
 
 class Tracing:
     def __init__(
-        self, tracer: Tracer, meter: Meter, propagator: TextMapPropagator, shut_down: Callable[[], None]
+        self,
+        tracer: Tracer,
+        meter: Meter,
+        propagator: TextMapPropagator,
+        is_allowed_baggage: Callable[[str], bool],
+        shut_down: Callable[[], None],
     ) -> None:
         self._tracer = tracer
         self._propagator = propagator
+        self._is_allowed_baggage = is_allowed_baggage
         self._shut_down = shut_down
         self._served = meter.create_histogram(
             SERVER_DURATION,
@@ -75,7 +93,7 @@ class Tracing:
         carrier = _in_meta(meta)
         if "traceparent" not in carrier:
             carrier = {k: v.decode("latin-1") for k in CONTEXT_KEYS if (v := headers.get(k.encode())) is not None}
-        parent = self._propagator.extract(carrier)
+        parent = self._extract(carrier)
         with self._operation(SpanKind.SERVER, method, target, more, parent, histogram=self._served) as (outcome, _):
             yield outcome
 
@@ -94,9 +112,15 @@ class Tracing:
             self._propagator.inject(carrier)
             yield outcome, carrier
 
+    def _extract(self, carrier: dict[str, str], into: contexts.Context | None = None) -> contexts.Context:
+        """Return the context of a request. What is extracted is passed on, so only allowed baggage is."""
+        if "baggage" in carrier:
+            carrier["baggage"] = allowed_baggage(carrier["baggage"], self._is_allowed_baggage)
+        return self._propagator.extract(carrier, into)
+
     def _other_trace(self, kept: Mapping[str, Any]) -> contexts.Context | None:
         """Return the context stored with a call, unless the current span belongs to the same trace."""
-        context = self._propagator.extract(_in_meta(kept), contexts.Context())
+        context = self._extract(_in_meta(kept), contexts.Context())
         began = get_current_span(context).get_span_context()
         now = get_current_span().get_span_context()
         return context if began.is_valid and began.trace_id != now.trace_id else None
@@ -114,14 +138,19 @@ class Tracing:
     ) -> Iterator[tuple[SpanOutcome, Span]]:
         outcome, began = SpanOutcome(), clock.monotonic()
         attributes: dict[str, str] = {"mcp.method.name": method, **more}
+        if method == "tools/call":
+            attributes["gen_ai.operation.name"] = "execute_tool"
         key = _TARGETS.get(method)
         if key is not None and target:
             attributes[key] = target
         name = f"{method} {target}" if target and method in _IN_SPAN_NAME else method
-        measured = {k: v for k, v in attributes.items() if k in ("mcp.method.name", "gen_ai.tool.name")}
-        with self._tracer.start_as_current_span(
-            name, parent, kind, attributes, record_exception=False, set_status_on_exception=False
-        ) as span:
+        measured = {k: v for k, v in attributes.items() if k in _MEASURED}
+        with (
+            _current(parent),
+            self._tracer.start_as_current_span(
+                name, None, kind, attributes, record_exception=False, set_status_on_exception=False
+            ) as span,
+        ):
             try:
                 yield outcome, span
             except BaseException as problem:
@@ -141,9 +170,29 @@ class Tracing:
                     span.set_attribute("rpc.response.status_code", outcome.status_code)
                 histogram.record(clock.monotonic() - began, measured)
 
+    def current_trace(self) -> tuple[str, str] | None:
+        """Return trace id and span id of the running request in hexadecimal; None if it is not sampled."""
+        context = get_current_span().get_span_context()
+        if not (context.is_valid and context.trace_flags.sampled):
+            return None
+        return format_trace_id(context.trace_id), format_span_id(context.span_id)
+
     def close(self) -> None:
         """Export what is still buffered. Blocks for at most the export timeout."""
         self._shut_down()
+
+
+@contextmanager
+def _current(context: contexts.Context | None) -> Iterator[None]:
+    """Make a context the current one: a span started with it as its parent would not inherit its baggage."""
+    if context is None:
+        yield
+        return
+    token = contexts.attach(context)
+    try:
+        yield
+    finally:
+        contexts.detach(token)
 
 
 def _in_meta(meta: Mapping[str, Any]) -> dict[str, str]:

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from taskgate.config.model.values import Duration, HeaderMap, HttpUrl, Section
+from taskgate.config.model.values import Duration, HeaderMap, HttpUrl, Patterns, Section
 
 
 class Otel(Section):
@@ -23,6 +23,11 @@ class Otel(Section):
     sample_ratio: Annotated[float, Field(ge=0.0, le=1.0)] = Field(
         default=1.0,
         description="Fraction of traces that is exported, 0 to 1.",
+    )
+    baggage: Patterns = Field(
+        default=(),
+        description="Names (globs) of W3C baggage entries that are passed on to servers, for example `[tenant]`. Others are "
+        "removed.",
     )
     export_timeout: Duration = Field(default=timedelta(seconds=10), description="Timeout of one export.")
 

@@ -33,6 +33,7 @@ class HasErrorType(Protocol):
 
 Answered = TypeVar("Answered", bound=HasErrorType)
 Headers = tuple[tuple[bytes, bytes], ...]
+_CONTEXT_KEYS = ("traceparent", "tracestate", "baggage")
 
 
 async def answer_traced(
@@ -100,7 +101,8 @@ async def run_traced(
 
 
 def _with_trace_context(params: Members, context: Mapping[str, str]) -> Members:
-    return with_meta(params, {key: wire.raw(value) for key, value in context.items()})
+    """Replace the context of the caller by that of the span. Baggage that is not passed on is removed."""
+    return with_meta(params, {key: wire.raw(value) for key, value in context.items()}, drop=_CONTEXT_KEYS)
 
 
 def _trace_headers(context: Mapping[str, str]) -> Headers:

@@ -26,6 +26,14 @@ class Pages(Protocol):
 _REFUSED: Final = b'{"error":"This Host or Origin is not allowed. See allowed_hosts in the configuration."}'
 _ANY_ORIGIN: Final = (b"access-control-allow-origin", b"*")
 _TEXT: Final = (b"content-type", b"text/plain; version=0.0.4; charset=utf-8")
+_OPENMETRICS_TYPE: Final = b"application/openmetrics-text"
+_OPENMETRICS: Final = (b"content-type", _OPENMETRICS_TYPE + b"; version=1.0.0; charset=utf-8")
+
+
+class Exposition(Protocol):
+    """Renders all metrics."""
+
+    def __call__(self, *, openmetrics: bool) -> bytes: ...
 
 
 def _public(path: str, kind: RouteKind, summary: str) -> DeclaredRoute:
@@ -61,7 +69,7 @@ class Site:
         self,
         mcp: McpEndpoint,
         ready: Callable[[], dict[str, object]],
-        metrics: Callable[[], bytes] | None,
+        metrics: Exposition | None,
         pages: Pages | None = None,
     ) -> None:
         self.mcp = mcp
@@ -92,7 +100,8 @@ class Site:
             await respond_json(send, 200, document, [_ANY_ORIGIN])
         elif path == "/metrics" and self._metrics is not None:
             await load(*METRICS)
-            await respond(send, 200, self._metrics(), [_TEXT])
+            openmetrics = _OPENMETRICS_TYPE in dict(scope["headers"]).get(b"accept", b"")
+            await respond(send, 200, self._metrics(openmetrics=openmetrics), [_OPENMETRICS if openmetrics else _TEXT])
         elif self._pages is not None:
             await self._pages(scope, receive, send)
         else:
