@@ -27,7 +27,7 @@ def loaded(folder: Path) -> LoadedConfig:
 
 def test_it_loads_without_a_warning_and_leaves_nothing_out(loaded: LoadedConfig) -> None:
     assert loaded.warnings == ()
-    assert loaded.left_out == ()
+    assert loaded.skipped == ()
 
 
 def test_its_servers_are_read(loaded: LoadedConfig) -> None:

@@ -54,9 +54,7 @@ def test_vs_code_servers_with_a_type_are_read() -> None:
     """
     loaded = _load(text)
     assert {name: s.transport for name, s in loaded.root.servers.items()} == {"x": "stdio", "y": "http"}
-    assert [(item.server, item.reason, item.detail) for item in loaded.left_out] == [
-        ("z", "env_missing", "input:token")
-    ]
+    assert [(item.server, item.reason, item.detail) for item in loaded.skipped] == [("z", "env_missing", "input:token")]
     assert [w.key for w in loaded.warnings] == ["servers.x.gallery", "inputs"]
 
 

@@ -136,9 +136,9 @@ def test_an_unset_variable_inside_a_server_takes_out_that_server_only() -> None:
     text = "servers:\n  a: {command: x, env: {T: '${TOKEN}', U: '${OTHER}', V: '${TOKEN}'}}\n  b: {command: y}\n"
     loaded = load_text(text, "t.yaml", environment={})
     assert list(loaded.root.servers) == ["b"]
-    (left_out,) = loaded.left_out
-    assert (left_out.server, left_out.reason, left_out.detail) == ("a", "env_missing", "TOKEN, OTHER")
-    assert left_out.mark.line == 2
+    (skipped,) = loaded.skipped
+    assert (skipped.server, skipped.reason, skipped.detail) == ("a", "env_missing", "TOKEN, OTHER")
+    assert skipped.mark.line == 2
 
 
 def test_a_server_left_out_may_still_be_named_by_rules_and_scopes() -> None:
@@ -146,13 +146,13 @@ def test_a_server_left_out_may_still_be_named_by_rules_and_scopes() -> None:
         "servers: {a: {command: '${NOT_SET}'}}\nscopes: {default: {default_servers: [a]}}\n"
         "governance: {rules: [{match: 'x', server: a, action: deny}]}\n"
     )
-    assert load_text(text, environment={}).left_out[0].server == "a"
+    assert load_text(text, environment={}).skipped[0].server == "a"
 
 
 def test_a_disabled_server_is_left_out_as_disabled_whatever_its_variables() -> None:
     text = "servers: {a: {command: '${NOT_SET}', enabled: no}, b: {command: x, enabled: false}}"
     loaded = load_text(text, environment={})
-    assert [(item.server, item.reason) for item in loaded.left_out] == [("a", "disabled"), ("b", "disabled")]
+    assert [(item.server, item.reason) for item in loaded.skipped] == [("a", "disabled"), ("b", "disabled")]
 
 
 @pytest.mark.parametrize("word", ["off", "Off", "false", "no", "'off'"])

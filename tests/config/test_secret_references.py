@@ -187,7 +187,7 @@ def test_a_failing_reference_takes_out_its_server_only(failing: Path) -> None:
     assert list(loaded.root.servers) == ["b"]
     assert loaded.root.servers["b"].env == {"T": "from-file"}
     why = "${file:none} cannot be opened (No such file or directory)"
-    assert [(gone.server, gone.reason, gone.detail) for gone in loaded.left_out] == [
+    assert [(gone.server, gone.reason, gone.detail) for gone in loaded.skipped] == [
         ("a", "secret_missing", f"{why}, ${{UNSET}} is not set"),
         ("c", "secret_missing", why),
     ]

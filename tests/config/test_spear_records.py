@@ -94,7 +94,7 @@ def test_a_server_is_left_out_when_its_credential_cannot_be_found(tmp_path: Path
     without = {name: value for name, value in ENVIRONMENT.items() if name != "SEARCH_TOKEN"}
     found = loaded(tmp_path, without, http)
     assert "search" not in found.root.servers
-    (gone,) = [gone for gone in found.left_out if gone.server == "search"]
+    (gone,) = [gone for gone in found.skipped if gone.server == "search"]
     assert gone.reason == "env_missing"
     assert ("SEARCH_TOKEN" if "SEARCH" in reference else "vault://team/search") in gone.detail
 

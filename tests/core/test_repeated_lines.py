@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from taskgate.core import repeated_lines
-from taskgate.core.repeated_lines import BURST, MOST_SOURCES, RepeatedLines, SuppressedLines
+from taskgate.core.repeated_lines import BURST, MAX_SOURCES, RepeatedLines, SuppressedLines
 
 
 def test_first_lines_pass_then_one_a_second_which_says_how_many_were_left_out() -> None:
@@ -43,8 +43,8 @@ def test_table_of_sources_has_a_limit() -> None:
     lines = RepeatedLines()
     for _ in range(BURST + 1):
         lines.passes(0, "error", "broken", 0.0)
-    for source in range(1, MOST_SOURCES + 1):
+    for source in range(1, MAX_SOURCES + 1):
         assert lines.passes(source, "info", "fine", 0.0) == 0
-    assert len(lines._levels) == repeated_lines.MOST_SOURCES
+    assert len(lines._levels) == repeated_lines.MAX_SOURCES
     # The oldest was forgotten, with what it left out.
     assert lines.all_reports() == []

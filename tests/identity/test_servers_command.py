@@ -18,7 +18,7 @@ from tests.harness.gateway import running_gateway
 from tests.harness.programs import run_to_end
 
 from taskgate.identity.account_file import FileRows
-from taskgate.identity.kept_logins import KeptLogins
+from taskgate.identity.login_store import LoginStore
 from taskgate.inbound.gateway_secrets import gateway_secret
 
 BROWSER = f"{sys.executable} -c 'import sys, urllib.request; urllib.request.urlopen(sys.argv[1]).read()' %s"
@@ -127,7 +127,7 @@ async def test_a_login_is_made_once_kept_encrypted_and_forgotten(tmp_path: Path)
         assert authority.exchanged["resource"] == [f"{authority.url}/mcp"]
         assert authority.challenge, "the code was bound to its verifier"
         state = tmp_path / "state"
-        logins = KeptLogins(FileRows(state / "server-logins"), gateway_secret(state))
+        logins = LoginStore(FileRows(state / "server-logins"), gateway_secret(state))
         kept = logins.load("notes")
         assert kept is not None
         assert (kept.access_token, kept.refresh_token, kept.client_id) == ("a-1", "r-1", "gate")

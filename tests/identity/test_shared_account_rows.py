@@ -27,7 +27,7 @@ from taskgate.core.errors import GatewayFault
 from taskgate.identity.account_file import FileRows
 from taskgate.identity.assertions import Assertions
 from taskgate.identity.documents import Documents
-from taskgate.identity.kept_logins import KeptLogins, Login
+from taskgate.identity.login_store import Login, LoginStore
 from taskgate.identity.server_tokens import ServerTokens, TokenDeps
 from taskgate.identity.token_settings import StoredLogin
 from taskgate.inbound.gateway_secrets import PASSPHRASE_FILE, passphrase_fits, set_passphrase
@@ -69,7 +69,7 @@ def test_what_ends_is_ended_by_the_databases_clock_and_not_by_a_gateways(monkeyp
     assert (rows.get("note"), rows.get("ahead"), rows.get("over")) == (b"1", b"2", None)
 
 
-class _DisconnectedMeanwhile(KeptLogins):
+class _DisconnectedMeanwhile(LoginStore):
     """Somebody disconnects the account while a gateway is about to renew it."""
 
     def claim(self, server: str, principal: str, owner: str, seconds: float) -> bool:
@@ -112,13 +112,13 @@ async def test_fifty_callers_at_two_gateways_with_an_ended_token_cause_one_refre
         settings = StoredLogin("notes", "http://127.0.0.1:1/mcp", issuer.url, "gate")
 
         def gateway() -> ServerTokens:
-            kept = KeptLogins(PostgresAccountRows(url), b"k" * 32)
+            kept = LoginStore(PostgresAccountRows(url), b"k" * 32)
             documents: Callable[..., Documents] = lambda *_: Documents(lambda: client)  # noqa: E731
             return ServerTokens(
                 settings, TokenDeps(documents, kept, Assertions(b"k" * 32, lambda: "https://gate.example"))
             )
 
-        KeptLogins(PostgresAccountRows(url), b"k" * 32).keep("notes", Login(issuer.url, "gate", "ended", "refresh-0"))
+        LoginStore(PostgresAccountRows(url), b"k" * 32).keep("notes", Login(issuer.url, "gate", "ended", "refresh-0"))
         gateways = [gateway(), gateway()]
         await asyncio.gather(*(one.ready() for one in gateways))
         refused = [one.headers for one in gateways]
@@ -185,7 +185,7 @@ async def read_a_note(gateway: Gateway) -> str:
 @contextlib.asynccontextmanager
 async def two_programs_with_one_login(
     folder: Path, behind: GuardedServer, issuer: Issuer
-) -> AsyncIterator[tuple[Gateway, Gateway, KeptLogins]]:
+) -> AsyncIterator[tuple[Gateway, Gateway, LoginStore]]:
     """Two gateways on one store, before a server that all callers share one login to."""
     url, listening = fresh_url(), await asyncio.start_server(behind.connection, "127.0.0.1", 0)
     port = listening.sockets[0].getsockname()[1]
@@ -194,7 +194,7 @@ async def two_programs_with_one_login(
     config["servers"] = {"notes": {"url": f"http://127.0.0.1:{port}/mcp", "auth": login}}
     migrate_url(url)
     secret = share_secrets(url, {"gateway_secret": b"s" * 32}, Sealing(()))["gateway_secret"]
-    kept = KeptLogins(PostgresAccountRows(url), secret)
+    kept = LoginStore(PostgresAccountRows(url), secret)
     kept.keep("notes", Login(issuer.url, "gate", "first", "refresh-0"))
     async with running_gateway(config, folder / "a") as a, running_gateway(config, folder / "b") as b:
         yield a, b, kept

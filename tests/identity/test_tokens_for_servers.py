@@ -18,7 +18,7 @@ from taskgate.identity import server_tokens
 from taskgate.identity.account_file import FileRows
 from taskgate.identity.assertions import Assertions
 from taskgate.identity.documents import Documents
-from taskgate.identity.kept_logins import KeptLogins, Login
+from taskgate.identity.login_store import Login, LoginStore
 from taskgate.identity.server_tokens import ServerTokens, TokenDeps
 from taskgate.identity.token_settings import ClientCredentials, StoredLogin
 from taskgate.inbound.gateway_secrets import gateway_secret
@@ -102,7 +102,7 @@ async def test_a_refusal_that_comes_late_does_not_cost_another_token() -> None:
     async with an_issuer() as issuer, httpx2.AsyncClient(trust_env=False) as client:
         tokens = TokenIssuer(issuer)
         settings = ClientCredentials("notes", "http://127.0.0.1:1/mcp", "gate", "secret", issuer.url)
-        kept = KeptLogins(FileRows(Path("/nonexistent")), b"k" * 32)
+        kept = LoginStore(FileRows(Path("/nonexistent")), b"k" * 32)
         assertions = Assertions(b"k" * 32, lambda: "https://gate.example")
         mine = ServerTokens(settings, TokenDeps(lambda *_: Documents(lambda: client), kept, assertions))
         await mine.ready()
@@ -191,7 +191,7 @@ async def test_a_kept_login_is_used_renewed_and_kept_again(tmp_path: Path) -> No
             reply = await caller.call("notes__read")
             assert "taskgate servers login notes" in reply.last["error"]["message"]
             state = gate.life.app.loaded.state_dir
-            logins = KeptLogins(FileRows(state / "server-logins"), gateway_secret(state))
+            logins = LoginStore(FileRows(state / "server-logins"), gateway_secret(state))
             logins.keep("notes", Login(issuer.url, "gate", "from-the-browser", "refresh-0"))
             assert b"from-the-browser" not in (state / "server-logins").read_bytes()
             await gate.advance(60)
@@ -207,12 +207,12 @@ async def test_a_kept_login_is_used_renewed_and_kept_again(tmp_path: Path) -> No
 
 def test_logins_of_another_installation_are_none(tmp_path: Path) -> None:
     file = tmp_path / "logins"
-    KeptLogins(FileRows(file), b"a" * 32).keep("notes", Login("https://i.example", "gate", "t", None))
-    assert KeptLogins(FileRows(file), b"a" * 32).load("notes") is not None
-    assert KeptLogins(FileRows(file), b"b" * 32).load("notes") is None
+    LoginStore(FileRows(file), b"a" * 32).keep("notes", Login("https://i.example", "gate", "t", None))
+    assert LoginStore(FileRows(file), b"a" * 32).load("notes") is not None
+    assert LoginStore(FileRows(file), b"b" * 32).load("notes") is None
     assert file.stat().st_mode & 0o077 == 0
-    assert KeptLogins(FileRows(file), b"a" * 32).forget("notes")
-    assert KeptLogins(FileRows(file), b"a" * 32).load("notes") is None
+    assert LoginStore(FileRows(file), b"a" * 32).forget("notes")
+    assert LoginStore(FileRows(file), b"a" * 32).load("notes") is None
 
 
 @seam
@@ -229,7 +229,7 @@ async def test_a_server_that_wants_no_login_after_all_is_used_without_one() -> N
         assert (await caller.call("notes__read")).text == "a note"
 
 
-class _ConnectedMeanwhile(KeptLogins):
+class _ConnectedMeanwhile(LoginStore):
     """Somebody connects the account that all share while a gateway, not having found one, looks for another to borrow."""
 
     def of_server(self, server: str) -> dict[str, Login]:
@@ -245,7 +245,7 @@ async def test_the_shared_account_may_be_connected_while_another_one_is_looked_f
     assert mine.headers == ((b"authorization", b"Bearer just-connected"),)
 
 
-class _HeldByAnother(KeptLogins):
+class _HeldByAnother(LoginStore):
     """Another process has stopped while it had the file to itself."""
 
     def __init__(self, rows: FileRows) -> None:
@@ -275,7 +275,7 @@ async def test_logins_that_cannot_be_read_are_not_waited_for_for_ever(
     assert mine.headers == ((b"authorization", b"Bearer there-now"),)
 
 
-def _means(kept: KeptLogins) -> TokenDeps:
+def _means(kept: LoginStore) -> TokenDeps:
     """Where no issuer is asked."""
     return TokenDeps(
         lambda *_: Documents(httpx2.AsyncClient), kept, Assertions(b"k" * 32, lambda: "https://gate.example")

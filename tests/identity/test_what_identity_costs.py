@@ -14,7 +14,7 @@ from tests.identity.issuer import an_issuer
 from tests.seam import Gateway, seam
 
 from taskgate import clock
-from taskgate.identity.verifier import MOST_REMEMBERED, Verifier
+from taskgate.identity.verifier import MAX_REMEMBERED, Verifier
 
 DEARER = 1.05
 MANY = 10_000
@@ -99,7 +99,7 @@ async def test_remembered_tokens_are_bounded() -> None:
             await (await gate.caller("2026", token=issuer.token())).call("s__echo", {"text": "hi"})
             remembered = verifier_of(gate)._remembered
             (known,) = remembered.values()
-            for number in range(MOST_REMEMBERED - 1):
+            for number in range(MAX_REMEMBERED - 1):
                 remembered[number.to_bytes(32)] = known
             await (await gate.caller("2026", token=issuer.token(sub="bob"))).call("s__echo", {"text": "hi"})
-            assert len(remembered) == MOST_REMEMBERED
+            assert len(remembered) == MAX_REMEMBERED

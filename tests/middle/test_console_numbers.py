@@ -19,7 +19,7 @@ from tests.seam import Gateway, seam
 
 from taskgate.ports.store_answers import Change
 
-MOST_BYTES = 80_000
+MAX_BYTES = 80_000
 PAGES: tuple[str, ...] = (
     "/now",
     "/tasks",
@@ -73,7 +73,7 @@ async def test_every_page_is_below_80_kb_with_its_script_and_style() -> None:
         assert 5_000 < assets < 20_000
         for path in PAGES:
             size = len((await boss.text(path)).encode())
-            assert size + assets <= MOST_BYTES, (path, size, assets)
+            assert size + assets <= MAX_BYTES, (path, size, assets)
         assert '<p class="more">' in await boss.text("/inbox")
 
 

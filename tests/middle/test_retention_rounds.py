@@ -9,7 +9,7 @@ import pytest
 from tests.seam import Call, Gateway, Upstream, seam
 
 from taskgate import clock
-from taskgate.gateway.retention import LEFTOVERS_EVERY_S, MOST_TOGETHER, PORTION_EVERY_S, SHORTEST_PAUSE_S, Retention
+from taskgate.gateway.retention import LEFTOVERS_EVERY_S, MAX_PORTIONS, PORTION_EVERY_S, SHORTEST_PAUSE_S, Retention
 
 pytestmark = pytest.mark.virtual_time
 
@@ -69,7 +69,7 @@ async def test_a_slow_store_gets_several_at_once_so_that_the_pace_is_kept() -> N
     began = clock.monotonic()
     await Retention((backlog,), Leftovers(), lambda: EVERY_S).catch_up()
     assert clock.monotonic() - began < 900 * PORTION_EVERY_S * 1.3
-    assert max(count for _, count in backlog.asked) <= MOST_TOGETHER
+    assert max(count for _, count in backlog.asked) <= MAX_PORTIONS
     assert min(after - before for before, after in pairwise(backlog.times)) >= 0.15 + 0.99 * SHORTEST_PAUSE_S
 
 

@@ -24,7 +24,7 @@ def test_flood_of_one_statement_is_cut_whatever_its_text(capsys: pytest.CaptureF
     for number in range(1_000):
         getattr(log, level)(f"tool {number} is broken", tool=number)
     log.info("another statement")
-    log.report_left_out(last=True)
+    log.report_suppressed(last=True)
     *flood, other, report = _lines(capsys)
     assert BURST <= len(flood) < BURST + 60
     assert other["event"] == "another statement"
@@ -53,7 +53,7 @@ def test_lines_below_the_level_are_not_counted(capsys: pytest.CaptureFixture[str
     log.least = LEVELS["error"]
     for _ in range(500):
         log.info("detail")
-    log.report_left_out(last=True)
+    log.report_suppressed(last=True)
     assert _lines(capsys) == []
 
 

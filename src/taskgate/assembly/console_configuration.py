@@ -16,7 +16,7 @@ from taskgate.config.problems import ConfigError
 from taskgate.dashboard.configuration import ShownConfiguration
 from taskgate.gateway.plan import Plan
 
-MOST_TEXT: Final = 200_000
+MAX_TEXT: Final = 200_000
 
 
 @dataclass(slots=True, eq=False)
@@ -30,7 +30,7 @@ class ConsoleConfiguration:
         loaded = self._app().loaded
         root = loaded.root.model_dump(mode="python", exclude_unset=True)
         problems = [str(problem) for problem in loaded.warnings]
-        problems += [f"{gone.server} is left out: {gone.reason} ({gone.detail})" for gone in loaded.left_out]
+        problems += [f"{gone.server} is left out: {gone.reason} ({gone.detail})" for gone in loaded.skipped]
         hide = loaded.secret_values
         return ShownConfiguration(str(loaded.path or ""), _yaml(hide.shown(root)), tuple(map(hide.text, problems)))
 
@@ -42,8 +42,8 @@ class ConsoleConfiguration:
         return _yaml(loaded.secret_values.shown(loaded.root.governance.model_dump(mode="python", exclude_unset=True)))
 
     def plan_with(self, governance: str) -> Plan:
-        if len(governance) > MOST_TEXT:
-            raise ValueError(f"it is longer than {MOST_TEXT} characters")
+        if len(governance) > MAX_TEXT:
+            raise ValueError(f"it is longer than {MAX_TEXT} characters")
         app = self._app()
         try:
             read_document(governance, "rules")  # refuses in a moment what would be nested or repeated for seconds

@@ -28,7 +28,7 @@ from taskgate.assembly.app import App
 from taskgate.assembly.build import build
 from taskgate.assembly.keys import Keys, keys_in
 
-MOST_STDIO_STORES = 64
+MAX_STDIO_STORES = 64
 
 
 def open_app(loaded: LoadedConfig, *, local: bool = False, start: Start = AS_CONFIGURED) -> App:
@@ -49,7 +49,7 @@ def open_stdio_app(loaded: LoadedConfig) -> App:
     """The same for a gateway that a client starts: several may run at once, so each takes the first store that is free."""
     if loaded.root.store is not None:
         return open_app(loaded, local=True)
-    for number in range(1, MOST_STDIO_STORES + 1):
+    for number in range(1, MAX_STDIO_STORES + 1):
         file = loaded.state_dir / f"stdio-{number}.db"
         try:
             store = open_store(file)
@@ -57,9 +57,7 @@ def open_stdio_app(loaded: LoadedConfig) -> App:
             continue
         keys, tracing, state = keys_in(loaded.state_dir), build_tracing(loaded.root), HeldFolder(loaded.state_dir)
         return build(loaded, store, keys, tracing=tracing, local=True, store_file=file, state=state)
-    raise GatewayFault(
-        "store_unavailable", f"{MOST_STDIO_STORES} gateways of this kind are running already; stop some."
-    )
+    raise GatewayFault("store_unavailable", f"{MAX_STDIO_STORES} gateways of this kind are running already; stop some.")
 
 
 def build_for_check(loaded: LoadedConfig) -> int:

@@ -25,7 +25,7 @@ from taskgate.telemetry.logs import log
 from taskgate.upstreams.failures import unreachable
 from taskgate.upstreams.spec import ServerSpec, Transport
 
-MOST_PLACES: Final = 500
+MAX_PLACES: Final = 500
 _NAMES: Final = re.compile(r"\$\{(?:env:)?([A-Za-z_][A-Za-z0-9_]*)")
 SpecsOf = Callable[[LoadedConfig], Mapping[str, ServerSpec]]
 
@@ -66,7 +66,7 @@ class Places:
             same = self._same_variables(environment)
             specs = self._own if same else await asyncio.to_thread(self._reread, environment)
             self._warn_of_differences(specs)
-            if len(self._places) >= MOST_PLACES:
+            if len(self._places) >= MAX_PLACES:
                 del self._places[next(iter(self._places))]
             self._places[key] = Place(folder, dict(environment), _placed(specs, folder, environment))
         return key
@@ -89,7 +89,7 @@ class Places:
     def gained(self, environment: Mapping[str, str]) -> dict[str, str]:
         """Variables without which servers were left out so far, and that this client has."""
         wanted = {
-            name for gone in self._loaded.left_out if gone.reason == "env_missing" for name in gone.detail.split(", ")
+            name for gone in self._loaded.skipped if gone.reason == "env_missing" for name in gone.detail.split(", ")
         }
         return {name: environment[name] for name in wanted if name in environment}
 

@@ -86,10 +86,10 @@ def _left_out(loaded: LoadedConfig) -> list[RegistryRecord]:
     return [
         RegistryRecord(
             gone.server,
-            left_out=SkipReason(gone.reason),
+            skipped=SkipReason(gone.reason),
             skip_detail=f"{gone.detail} is not set" if gone.reason == "env_missing" else gone.detail,
         )
-        for gone in loaded.left_out
+        for gone in loaded.skipped
         if gone.reason in ("env_missing", "secret_missing") and gone.server not in known
     ]
 

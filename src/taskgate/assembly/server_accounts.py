@@ -15,7 +15,7 @@ from taskgate.identity.account_file import FileRows
 from taskgate.identity.account_logins import AccountLogins
 from taskgate.identity.assertions import Assertions
 from taskgate.identity.documents import Documents, GuardedDocuments
-from taskgate.identity.kept_logins import KeptLogins
+from taskgate.identity.login_store import LoginStore
 from taskgate.identity.server_tokens import ServerTokens, TokenDeps
 from taskgate.identity.token_settings import ClientCredentials, ForwardedIdentity, Settings, StoredLogin, TokenExchange
 from taskgate.inbound.gateway_secrets import gateway_secret, operator_token
@@ -27,7 +27,7 @@ class ServerAccounts:
     """The credentials of each server that wants some, all over one HTTP client and one place where logins are kept."""
 
     def __init__(self, outbound: Outbound, loaded: LoadedConfig, secret: bytes, base: Callable[[], str]) -> None:
-        assertions, logins = Assertions(secret, base), kept_logins(loaded, secret)
+        assertions, logins = Assertions(secret, base), open_login_store(loaded, secret)
         self._outbound = outbound
         self._means = TokenDeps(self._documents, logins, assertions)
         self.connector = AccountLogins(logins, self._documents, assertions, base)
@@ -73,10 +73,10 @@ def server_settings(name: str, server: ServerConfig) -> Settings | None:
             assert_never(auth.type)
 
 
-def kept_logins(loaded: LoadedConfig, secret: bytes) -> KeptLogins:
+def open_login_store(loaded: LoadedConfig, secret: bytes) -> LoginStore:
     """In the database that gateways share, else in a file of this installation."""
     url = shared_url(loaded)
-    return KeptLogins(FileRows(loaded.state_dir / "server-logins") if url is None else shared_account_rows(url), secret)
+    return LoginStore(FileRows(loaded.state_dir / "server-logins") if url is None else shared_account_rows(url), secret)
 
 
 def accounts_of(loaded: LoadedConfig, outbound: Outbound) -> ServerAccounts:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from taskgate.cli.command_line import Commands, Exit, echo
-from taskgate.cli.configuration import ConfigOption, loaded_or_exit, why_left_out
+from taskgate.cli.configuration import ConfigOption, loaded_or_exit, skip_reason
 from taskgate.cli.exit_codes import ExitCode
 from taskgate.cli.listen_errors import listen_problem
 
@@ -35,8 +35,8 @@ def check(config: ConfigOption = None) -> None:
         raise _wrong(loaded.secret_values.text(problem.message)) from None
     for warning in loaded.warnings:
         echo(f"warning: {warning}", err=True)
-    for left_out in loaded.left_out:
-        echo(f"{left_out.server} skipped: {why_left_out(left_out)}", err=True)
+    for skipped in loaded.skipped:
+        echo(f"{skipped.server} skipped: {skip_reason(skipped)}", err=True)
     if count == 0:
         raise _wrong(NO_SERVERS)
     _note_missing_programs(loaded)

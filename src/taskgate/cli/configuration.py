@@ -8,7 +8,7 @@ from taskgate.cli.command_line import Exit, Option, echo
 from taskgate.cli.exit_codes import ExitCode
 
 if TYPE_CHECKING:
-    from taskgate.config.load import LeftOut, LoadedConfig
+    from taskgate.config.load import LoadedConfig, SkippedServer
 
 
 ConfigOption = Annotated[
@@ -17,11 +17,11 @@ ConfigOption = Annotated[
 ]
 
 
-def why_left_out(left_out: LeftOut) -> str:
+def skip_reason(skipped: SkippedServer) -> str:
     """Return why a server is skipped."""
-    if left_out.reason == "env_missing":
-        return f"{left_out.detail} {'are' if ',' in left_out.detail else 'is'} not set"
-    return left_out.detail or left_out.reason
+    if skipped.reason == "env_missing":
+        return f"{skipped.detail} {'are' if ',' in skipped.detail else 'is'} not set"
+    return skipped.detail or skipped.reason
 
 
 def loaded_or_exit(config: str | None) -> LoadedConfig:

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 from taskgate import __version__
 from taskgate.cli.command_line import Commands, Exit, Option
-from taskgate.cli.configuration import ConfigOption, why_left_out
+from taskgate.cli.configuration import ConfigOption, skip_reason
 from taskgate.cli.doctor_servers import server_findings
 from taskgate.cli.exit_codes import ExitCode
 from taskgate.cli.findings import Finding
@@ -111,15 +111,15 @@ def _versions() -> Iterator[Finding]:
 def _warnings(loaded: LoadedConfig) -> Iterator[Finding]:
     for warning in loaded.warnings:
         yield Finding("note", "configuration", str(warning))
-    for left_out in loaded.left_out:
+    for skipped in loaded.skipped:
         fix = (
-            f"Set {left_out.detail}, or give a default, for example ${{{left_out.detail.split(',')[0]}:-default}}."
-            if left_out.reason == "env_missing"
+            f"Set {skipped.detail}, or give a default, for example ${{{skipped.detail.split(',')[0]}:-default}}."
+            if skipped.reason == "env_missing"
             else ""
         )
-        fix = "Store the secret at the place that the reference names." if left_out.reason == "secret_missing" else fix
-        verdict = "bad" if left_out.reason == "env_missing" else "note"
-        yield Finding(verdict, f"server {left_out.server}", f"skipped: {why_left_out(left_out)}", fix)
+        fix = "Store the secret at the place that the reference names." if skipped.reason == "secret_missing" else fix
+        verdict = "bad" if skipped.reason == "env_missing" else "note"
+        yield Finding(verdict, f"server {skipped.server}", f"skipped: {skip_reason(skipped)}", fix)
 
 
 def _store(loaded: LoadedConfig) -> Finding:

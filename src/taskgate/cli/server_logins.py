@@ -15,7 +15,7 @@ from taskgate.cli.target import Json
 if TYPE_CHECKING:
     from taskgate.config.load import LoadedConfig
     from taskgate.config.model.servers import Server
-    from taskgate.identity.kept_logins import KeptLogins, Login
+    from taskgate.identity.login_store import Login, LoginStore
 
 
 Name = Annotated[str, Argument(metavar="NAME", help="Server id in the configuration.")]
@@ -120,15 +120,15 @@ def _wanted(name: str, config: str | None) -> tuple[LoadedConfig, Server]:
     return loaded, server
 
 
-def _logins(loaded: LoadedConfig) -> KeptLogins:
-    from taskgate.assembly.server_accounts import installation_secret, kept_logins
+def _logins(loaded: LoadedConfig) -> LoginStore:
+    from taskgate.assembly.server_accounts import installation_secret, open_login_store
 
-    return kept_logins(loaded, installation_secret(loaded))
+    return open_login_store(loaded, installation_secret(loaded))
 
 
 async def _log_in(url: str, server: Server, scope: str | None) -> Login:
     from taskgate.client.oauth import browser_login
-    from taskgate.identity.kept_logins import Login
+    from taskgate.identity.login_store import Login
 
     assert server.auth is not None
     storage: dict[str, Any] = {}

@@ -18,7 +18,7 @@ from taskgate.client.questions import Answering
 from taskgate.client.results import Progress, Task, TaskStatus, TaskUpdate
 from taskgate.client.task_handle import LONG_INTERVAL_MS, TaskHandle
 
-MOST_EARLY = 64
+MAX_EARLY = 64
 
 
 class Following:
@@ -173,7 +173,7 @@ class Following:
         handle = self.handles.get(task_id)
         if handle is None:
             self._early[task_id] = params
-            if len(self._early) > MOST_EARLY:
+            if len(self._early) > MAX_EARLY:
                 del self._early[next(iter(self._early))]
             return
         try:

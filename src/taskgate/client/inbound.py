@@ -1,7 +1,7 @@
 """Dispatch what a server sends on its own account: notifications to listeners, requests to callbacks.
 
 Transports pass each message to `deliver`, which never raises and never blocks. Requests are answered by asyncio tasks that
-this object owns, at most `MOST_AT_ONCE` at a time; they are cancelled on `notifications/cancelled` and when the session
+this object owns, at most `MAX_CONCURRENT` at a time; they are cancelled on `notifications/cancelled` and when the session
 closes.
 """
 
@@ -20,7 +20,7 @@ from taskgate.client.options import Options
 from taskgate.client.questions import ELICITATION, ROOTS, SAMPLING, Answering
 from taskgate.client.results import RELATED_TASK
 
-MOST_AT_ONCE = 100
+MAX_CONCURRENT = 100
 _TASK_METHODS = ("tasks/get", "tasks/result", "tasks/list", "tasks/cancel")
 _log = logging.getLogger("taskgate.client")
 Listener = Callable[[Mapping[str, Any]], Any]
@@ -81,8 +81,8 @@ class Inbound:
         key = repr(request_id)  # 1 and "1" are different ids
         if key in self._requests:
             return  # a resumed stream may repeat a request
-        if len(self._requests) >= MOST_AT_ONCE:
-            if len(self._tasks) < 2 * MOST_AT_ONCE:
+        if len(self._requests) >= MAX_CONCURRENT:
+            if len(self._tasks) < 2 * MAX_CONCURRENT:
                 self.spawn(self._reply_error(request_id, ServerError(-32603, "this client is busy"), params))
             return
         task = self.spawn(self._serve(request_id, method, params))

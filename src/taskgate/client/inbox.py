@@ -21,7 +21,7 @@ from taskgate.client.results import Task, ToolResult
 from taskgate.client.stateless import GATEWAY
 
 LOOK_SECONDS = 2.0
-MOST_ANSWERED = 1000
+MAX_ANSWERED = 1000
 REFUSED = -32602
 """The error code for a refused call of the gateway's own tools."""
 # For each kind of question: the tool that lists them, and the key of the list.
@@ -90,7 +90,7 @@ class GatewayInbox:
             # Questions that are tied to a call or a task arrive there.
             if row.get("undecided") is True and row["request_id"] not in self._answered:
                 self._answered[row["request_id"]] = None
-                if len(self._answered) > MOST_ANSWERED:
+                if len(self._answered) > MAX_ANSWERED:
                     del self._answered[next(iter(self._answered))]
                 self._conversation.spawn(self._answer(Question(row["request_id"], method, row["params"])))
 

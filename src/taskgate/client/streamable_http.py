@@ -29,8 +29,8 @@ STREAM_SECONDS = 3600.0
 # Time that a new session waits for its standalone stream; some servers send its head only with the first event.
 LISTENER_SECONDS = 1.0
 # Logins per request: one for a token, and one more for a wider scope.
-MOST_LOGINS = 2
-MOST_WAITING = 65_536
+MAX_LOGINS = 2
+MAX_WAITING = 65_536
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0
 _REDIRECTS = (307, 308)
 _FIXED: tuple[Header, ...] = (
@@ -57,7 +57,7 @@ class StreamableHttp:
         self._target = _target(url, headers)
         self._calls = _client(options, tls, options.max_connections, keep=options.max_connections)
         # Separate pool, so that streams that stay open for hours do not use up the connections of calls.
-        self._streams = _client(options, tls, MOST_WAITING, keep=0)
+        self._streams = _client(options, tls, MAX_WAITING, keep=0)
         self._stateful = False
         self._version: str | None = None
         self._listener: asyncio.Task[None] | None = None
@@ -144,7 +144,7 @@ class StreamableHttp:
         reply = await self._send(client, b"POST", headers, body, stream, timeout=timeout)
         if reply is not None and reply.status in _REDIRECTS and self._follow(reply):
             reply = await self._send(client, b"POST", headers, body, stream, timeout=timeout)
-        for _ in range(MOST_LOGINS):
+        for _ in range(MAX_LOGINS):
             if reply is None or reply.status not in (401, 403) or not await self._log_in(reply):
                 break
             reply = await self._send(client, b"POST", headers, body, stream, timeout=timeout)
@@ -269,7 +269,7 @@ def _client(options: Options, tls: ssl.SSLContext | None, most: int, keep: int) 
         connect_timeout_s=options.connect_timeout,
         max_idle_per_origin=keep,
         max_connections_per_origin=most,
-        max_waiting_per_origin=MOST_WAITING,
+        max_waiting_per_origin=MAX_WAITING,
         max_response_bytes=options.max_reply_bytes,
         max_event_bytes=options.max_reply_bytes,
         ssl_context=tls,

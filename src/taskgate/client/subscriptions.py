@@ -16,7 +16,7 @@ from taskgate import clock
 from taskgate.client.errors import ClientError, HttpRefusal, ServerError
 
 # Further tasks are polled.
-MOST_TASKS = 100
+MAX_TASKS = 100
 GATHER_SECONDS = 0.05
 STREAM_SECONDS = 3600.0
 LONGEST_PAUSE = 30.0
@@ -46,7 +46,7 @@ class Subscriptions:
             self._reopen()
 
     def want_task(self, task_id: str) -> None:
-        if len(self._tasks) < MOST_TASKS:
+        if len(self._tasks) < MAX_TASKS:
             self._change(self._tasks, {task_id})
 
     def drop_task(self, task_id: str) -> None:

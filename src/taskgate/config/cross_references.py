@@ -127,7 +127,7 @@ def _check_governance(found: References) -> None:
             _check_workflow(found, server.value.map("approval_policy"), f"servers.{server.key}.approval_policy")
 
 
-MOST_COMPARED = 500
+MAX_COMPARED = 500
 """Number of rules that are compared with each other; in longer lists only the first ones are."""
 
 
@@ -135,7 +135,7 @@ def _check_order_of_rules(found: References, rules: tuple[Node, ...]) -> None:
     """Warn about rules that never apply because an earlier rule matches the same calls."""
     marks: dict[int, Mark] = {}
     numbered: list[tuple[int, Pattern, str | None]] = []
-    for position, rule in enumerate(rules[:MOST_COMPARED]):
+    for position, rule in enumerate(rules[:MAX_COMPARED]):
         text = rule.text("match") if isinstance(rule, Mapping) else None
         if not isinstance(rule, Mapping) or text is None:
             continue

@@ -49,7 +49,7 @@ _OFF, _ON = {"false", "no", "off"}, {"true", "yes", "on"}
 
 
 @dataclass(frozen=True, slots=True)
-class LeftOut:
+class SkippedServer:
     """A configured server that is skipped.
 
     `reason` is `env_missing` (`detail` lists the variables), `secret_missing` (`detail` lists the references and why each
@@ -69,7 +69,7 @@ class LoadedConfig:
     root: GatewayFile
     path: Path | None = None
     environment: str | None = None
-    left_out: tuple[LeftOut, ...] = ()
+    skipped: tuple[SkippedServer, ...] = ()
     warnings: tuple[Problem, ...] = ()
     watch: tuple[Path, ...] = ()
     state_dir: Path = field(default_factory=lambda: state_directory(os.environ))
@@ -83,9 +83,7 @@ class LoadedConfig:
     """The values of references. Everything that is printed or logged about this configuration is redacted with it."""
 
     def __repr__(self) -> str:
-        text = (
-            f"LoadedConfig({self.root!r}, path={self.path!r}, left_out={self.left_out!r}, warnings={self.warnings!r})"
-        )
+        text = f"LoadedConfig({self.root!r}, path={self.path!r}, skipped={self.skipped!r}, warnings={self.warnings!r})"
         return self.secret_values.text(text)
 
 
@@ -150,9 +148,9 @@ def _loaded(document: Mapping, sources: ValueSources, path: Path | None) -> Load
     registry = _registry(reading.tree, base, reading.servers, sources)
     root = _validated_root(reading, registry, base)
     entries = {**registry.entries, **reading.servers}
-    left_out = [_missing(name, entries[name], missing) for name, missing in registry.missing.items()]
-    left_out += [
-        LeftOut(name, "disabled", "", entries[name].key_mark)
+    skipped = [_missing(name, entries[name], missing) for name, missing in registry.missing.items()]
+    skipped += [
+        SkippedServer(name, "disabled", "", entries[name].key_mark)
         for name, server in root.servers.items()
         if not server.enabled
     ]
@@ -161,7 +159,7 @@ def _loaded(document: Mapping, sources: ValueSources, path: Path | None) -> Load
         root,
         path,
         reading.environment,
-        (*reading.left_out, *left_out),
+        (*reading.skipped, *skipped),
         tuple(_without_secrets(warning, secret_values) for warning in (*reading.warnings, *sources.warnings, *former)),
         (*_watched(root, path), *dict.fromkeys(sources.files)),
         state_directory(sources.environment),
@@ -179,7 +177,7 @@ class _Reading:
     environment: str | None
     servers: dict[str, Entry]
     served: dict[str, Entry]
-    left_out: list[LeftOut]
+    skipped: list[SkippedServer]
     problems: list[Problem]
     unset: list[Problem]
     warnings: list[Problem]
@@ -198,9 +196,9 @@ def _read_tree(tree: Mapping, sources: ValueSources) -> _Reading:
     tree, governance_problems = normalize_governance(tree)
     tree, scope_problems = normalize_scopes(tree)
     problems += [*block.problems, *governance_problems, *scope_problems]
-    left_out: list[LeftOut] = []
-    served = _served(block.servers, sources, left_out)
-    return _Reading(tree, chosen, block.servers, served, left_out, problems, unset, block.warnings)
+    skipped: list[SkippedServer] = []
+    served = _served(block.servers, sources, skipped)
+    return _Reading(tree, chosen, block.servers, served, skipped, problems, unset, block.warnings)
 
 
 def _validated_root(reading: _Reading, registry: ServerRecords, base: Path) -> GatewayFile:
@@ -242,26 +240,26 @@ def _unset_problem(item: Unset) -> Problem:
     return problem_at(item.mark, key, f"the environment variable {item.variable} is not set", hint)
 
 
-def _served(servers: dict[str, Entry], sources: ValueSources, left_out: list[LeftOut]) -> dict[str, Entry]:
-    """Return the servers whose variables are all set, and add the others to `left_out`."""
+def _served(servers: dict[str, Entry], sources: ValueSources, skipped: list[SkippedServer]) -> dict[str, Entry]:
+    """Return the servers whose variables are all set, and add the others to `skipped`."""
     served: dict[str, Entry] = {}
     for name, entry in servers.items():
         value, missing = expand(entry.value, sources)
         if not missing:
             served[name] = Entry(name, entry.key_mark, value)
         elif isinstance(value, Mapping) and (value.text("enabled") or "").lower() in _OFF:
-            left_out.append(LeftOut(name, "disabled", "", entry.key_mark))
+            skipped.append(SkippedServer(name, "disabled", "", entry.key_mark))
         else:
-            left_out.append(_missing(name, entry, missing))
+            skipped.append(_missing(name, entry, missing))
     return served
 
 
-def _missing(name: str, entry: Entry, missing: list[Unset]) -> LeftOut:
+def _missing(name: str, entry: Entry, missing: list[Unset]) -> SkippedServer:
     if any(item.failed for item in missing):
         details = (f"${{{item.variable[:200]}}} {item.failed.why if item.failed else 'is not set'}" for item in missing)
-        return LeftOut(name, "secret_missing", ", ".join(dict.fromkeys(details)), missing[0].mark)
+        return SkippedServer(name, "secret_missing", ", ".join(dict.fromkeys(details)), missing[0].mark)
     variables = ", ".join(dict.fromkeys(item.variable for item in missing))
-    return LeftOut(name, "env_missing", variables, missing[0].mark if missing else entry.key_mark)
+    return SkippedServer(name, "env_missing", variables, missing[0].mark if missing else entry.key_mark)
 
 
 def _registry(tree: Mapping, base: Path, servers: dict[str, Entry], sources: ValueSources) -> ServerRecords:

@@ -26,7 +26,7 @@ from taskgate.core.wire import BeyondLimits, MalformedJson, Message, Raw
 
 SLICE_BYTES: Final = 32 * 1024
 SLICE_TOKENS: Final = 1_000
-_MOST_DIGITS: Final = 4_300
+_MAX_DIGITS: Final = 4_300
 """The parser for small messages rejects integers with more digits as well."""
 
 _WORD_DIGITS: Final = 18
@@ -377,7 +377,7 @@ class StrictScan:
         whole, fraction, exponent = found.groups()
         if whole is not None and len(whole) > _WORD_DIGITS:
             self._has_long_numbers = True
-            if fraction is None and exponent is None and len(whole.lstrip(b"-")) > _MOST_DIGITS:
+            if fraction is None and exponent is None and len(whole.lstrip(b"-")) > _MAX_DIGITS:
                 raise MalformedJson("a number has too many digits")
         self._at = found.end()
         self._value_ended()

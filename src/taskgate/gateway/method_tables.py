@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from taskgate.core.errors import CallerError
-from taskgate.core.generations.stateful import speaks_tasks
+from taskgate.core.generations.stateful import supports_tasks
 from taskgate.core.scoping.scope import ScopeMode
 from taskgate.gateway.calls.call_tool import ToolCalls
 from taskgate.gateway.calls.durable_calls import DurableCalls
@@ -166,7 +166,7 @@ def _if_tasks_exist(use_case: UseCase) -> UseCase:
     """Older stateful revisions have no tasks, so these methods do not exist there."""
 
     def answer(request: Request) -> Awaitable[bytes]:
-        if request.session is not None and not speaks_tasks(request.session.version):
+        if request.session is not None and not supports_tasks(request.session.version):
             raise unknown_method(request.message.method)
         return use_case(request)
 

@@ -3,7 +3,7 @@
 A portion is one short write that shares its commit with the calls of that moment. Portions have a pace: one each
 `PORTION_EVERY_S` for each kind of row. On a gateway that has little to do they follow each other with pauses in between. Where
 commits take long, because the store or the machine is busy, several go together, so that retention does not fall behind for
-having waited in line; but never more than `MOST_TOGETHER`. While rows become old as fast as new ones are written, it simply
+having waited in line; but never more than `MAX_PORTIONS`. While rows become old as fast as new ones are written, it simply
 does not stop. Otherwise it looks again every `tasks.sweep_interval_ms`.
 """
 
@@ -18,7 +18,7 @@ from taskgate.telemetry.logs import log
 
 PORTION_EVERY_S: Final = 0.016
 SHORTEST_PAUSE_S: Final = 0.005
-MOST_TOGETHER: Final = 16
+MAX_PORTIONS: Final = 16
 LEFTOVERS_EVERY_S: Final = 3_600.0
 
 Portions = Callable[[int], Awaitable[bool]]
@@ -61,7 +61,7 @@ async def _until_none_is_left(kind: Portions) -> None:
         took = clock.monotonic() - began
         await clock.sleep(max(SHORTEST_PAUSE_S, count * PORTION_EVERY_S - took))
         now = clock.monotonic()
-        count, began = min(max(1, int((now - began) / PORTION_EVERY_S)), MOST_TOGETHER), now
+        count, began = min(max(1, int((now - began) / PORTION_EVERY_S)), MAX_PORTIONS), now
 
 
 async def _guarded(work: Awaitable[object]) -> None:

@@ -22,7 +22,7 @@ from taskgate import clock
 from taskgate.identity.assertions import Assertions
 from taskgate.identity.discovery import ProtectedResource, authority_of, joined_scopes, protected_resource
 from taskgate.identity.documents import Documents, IssuerRefused
-from taskgate.identity.kept_logins import KeptLogins, Login, client_proof
+from taskgate.identity.login_store import Login, LoginStore, client_proof
 from taskgate.identity.server_tokens import FetcherFactory
 from taskgate.identity.token_settings import StoredLogin
 from taskgate.mcp.oauth_challenge import Challenge
@@ -33,7 +33,7 @@ from taskgate.ports.caller_credentials import IssuerUnavailable
 PAGE_GOOD_FOR_S: Final = 86_400.0
 LOGIN_GOOD_FOR_S: Final = 600.0
 LOOK_EVERY_S: Final = 2.0
-MOST_PAGES: Final = 10_000
+MAX_PAGES: Final = 10_000
 CALLBACK: Final = "/oauth/callback"
 CLIENT_DOCUMENT: Final = "/oauth/client.json"
 
@@ -71,7 +71,7 @@ class AccountLogins:
 
     def __init__(
         self,
-        logins: KeptLogins,
+        logins: LoginStore,
         documents: FetcherFactory,
         assertions: Assertions,
         base: Callable[[], str],
@@ -95,7 +95,7 @@ class AccountLogins:
             ticket = secrets.token_urlsafe(24)
             asked = {"server": server, "principal": principal, "scope": scope}
             await asyncio.to_thread(self._logins.keep_note, _digest("page", ticket), asked, PAGE_GOOD_FOR_S)
-            if len(self._pages) >= MOST_PAGES:
+            if len(self._pages) >= MAX_PAGES:
                 self._pages = {key: page for key, page in self._pages.items() if page[1] > now}
             # A link is reused for half its lifetime, so the person has time to open it.
             known = self._pages[server, principal, scope] = (ticket, now + PAGE_GOOD_FOR_S / 2)

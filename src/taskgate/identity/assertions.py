@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _ASSERTIONS_PURPOSE: Final = b"taskgate statements about callers, version 1"
 GOOD_FOR_S: Final = 60
 RENEW_AFTER_S: Final = 30.0
-MOST_REMEMBERED: Final = 10_000
+MAX_REMEMBERED: Final = 10_000
 GATEWAY_SUBJECT: Final = "taskgate"
 
 
@@ -44,7 +44,7 @@ class Assertions:
         text = self._signed(principal, audience)
         self._known[principal, audience] = (text, now + RENEW_AFTER_S)
         self._known.move_to_end((principal, audience))
-        if len(self._known) > MOST_REMEMBERED:
+        if len(self._known) > MAX_REMEMBERED:
             self._known.popitem(last=False)
         return text
 

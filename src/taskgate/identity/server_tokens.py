@@ -18,7 +18,7 @@ from taskgate.identity.access_token import USUAL_LIFE_S, AccessToken, bearer_hea
 from taskgate.identity.assertions import Assertions
 from taskgate.identity.discovery import joined_scopes, protected_resource, token_endpoint
 from taskgate.identity.documents import Documents, IssuerRefused
-from taskgate.identity.kept_logins import KeptLogins, Login
+from taskgate.identity.login_store import Login, LoginStore
 from taskgate.identity.token_settings import ClientCredentials, ForwardedIdentity, Settings, StoredLogin, TokenExchange
 from taskgate.mcp.oauth_challenge import Challenge
 from taskgate.mcp.oauth_discovery import origin_of
@@ -29,7 +29,7 @@ TRY_AGAIN_AFTER_S: Final = 5.0
 CLAIM_S: Final = 20.0
 FETCH_S: Final = 90.0  # A safeguard: each step has its own, shorter timeout.
 LOOK_EVERY_S: Final = 0.25
-MOST_PRINCIPALS: Final = 10_000
+MAX_PRINCIPALS: Final = 10_000
 _EXCHANGE: Final = "urn:ietf:params:oauth:grant-type:token-exchange"
 _JWT: Final = "urn:ietf:params:oauth:token-type:jwt"
 
@@ -45,7 +45,7 @@ class TokenDeps:
     """Dependencies that the tokens of all servers share."""
 
     documents: FetcherFactory
-    logins: KeptLogins
+    logins: LoginStore
     assertions: Assertions
 
 
@@ -82,7 +82,7 @@ class ServerTokens:
         found = self._others.get(principal)
         if found is None:
             found = self._others[principal] = ServerTokens(self._settings, self._deps, principal)
-            if len(self._others) > MOST_PRINCIPALS:
+            if len(self._others) > MAX_PRINCIPALS:
                 self._others.popitem(last=False)
         return found
 

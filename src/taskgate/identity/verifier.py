@@ -15,7 +15,7 @@ from taskgate.identity.introspection import Introspection, introspect
 from taskgate.identity.signed_tokens import Issuer, check_signature, looks_signed, parse_token
 from taskgate.ports.caller_credentials import Credential
 
-MOST_REMEMBERED: Final = 20_000
+MAX_REMEMBERED: Final = 20_000
 AT_ONCE: Final = 8
 
 
@@ -53,7 +53,7 @@ class Verifier:
         """Remember it as expired, even if the wall clock is set back."""
         del self._remembered[digest]
         self._expired[digest] = None
-        if len(self._expired) > MOST_REMEMBERED:
+        if len(self._expired) > MAX_REMEMBERED:
             self._expired.popitem(last=False)
 
     async def verify(self, credential: bytes) -> Credential:
@@ -83,7 +83,7 @@ class Verifier:
         async with self._slots:
             verified = await self._verified(credential)
         self._remembered[digest] = verified
-        if len(self._remembered) > MOST_REMEMBERED:
+        if len(self._remembered) > MAX_REMEMBERED:
             self._remembered.popitem(last=False)
         return verified
 

@@ -15,7 +15,7 @@ async def run_housekeeping(app: App, rounds: int) -> None:
     """Run one round of housekeeping. A failing store must not end the loop."""
     gateway = app.gateway.lifecycle
     try:
-        log.report_left_out()
+        log.report_suppressed()
         gateway.flush_call_log()
         await app.audit.tend()
         await gateway.refresh()

@@ -230,7 +230,7 @@ class Lifecycle:
         await self.app.outbound.close()
         await self.app.reaper.close()
         await self.app.close_store()
-        log.report_left_out(last=True)
+        log.report_suppressed(last=True)
         self._side.release()
 
     def _catch_signals(self) -> None:

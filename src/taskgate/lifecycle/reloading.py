@@ -110,7 +110,7 @@ def log_warnings(loaded: LoadedConfig) -> None:
     """Log the configuration's warnings and skipped servers."""
     for warning in loaded.warnings:
         log.warning("configuration", problem=str(warning))
-    for skipped in loaded.left_out:
+    for skipped in loaded.skipped:
         log.warning("server skipped", server=skipped.server, reason=skipped.reason, detail=skipped.detail)
 
 

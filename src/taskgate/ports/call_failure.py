@@ -60,13 +60,13 @@ class CallFailed(UpstreamError):
         return CallFailed(self.error_type, self.server, self.why, evidence, detail=self.detail)
 
 
-MOST_DETAIL: Final = 300
+MAX_DETAIL: Final = 300
 
 
 def for_operators(problem: TaskgateError) -> str:
     """Return the message with the details that callers do not get."""
     detail = problem.detail if isinstance(problem, CallFailed) else ""
-    return f"{problem.message} ({visible(detail[:MOST_DETAIL])})" if detail else problem.message
+    return f"{problem.message} ({visible(detail[:MAX_DETAIL])})" if detail else problem.message
 
 
 def never_sent(server: str, problem: UpstreamError) -> CallFailed:

@@ -66,12 +66,12 @@ class Log:
     def error(self, event: str, exc_info: BaseException | None = None, **facts: Any) -> None:
         self._write_limited("error", event, facts, exc_info)
 
-    def report_left_out(self, *, last: bool = False) -> None:
+    def report_suppressed(self, *, last: bool = False) -> None:
         """Write how many lines were left out by statements that write no more. Called once a second, and at the end."""
         with self._counting:
             reports = self.repeated.all_reports() if last else self.repeated.reports(clock.monotonic())
-        for left_out in reports:
-            self._write(left_out.level, "lines were not logged", _report(left_out))
+        for suppressed in reports:
+            self._write(suppressed.level, "lines were not logged", _report(suppressed))
 
     def passes(self, source: Hashable, level: str, event: str) -> int | None:
         """Return how many lines of this source were omitted before this one; None if this one is omitted too."""
@@ -113,8 +113,8 @@ def _statement(frame: FrameType) -> tuple[Hashable, ...]:
     return frame.f_code, frame.f_lineno
 
 
-def _report(left_out: SuppressedLines) -> dict[str, Any]:
-    return {"line": left_out.event, "not_logged": left_out.lines}
+def _report(suppressed: SuppressedLines) -> dict[str, Any]:
+    return {"line": suppressed.event, "not_logged": suppressed.lines}
 
 
 def _without_secrets(fact: Any, hidden: Callable[[str], str]) -> Any:

@@ -141,7 +141,7 @@ def test_where_a_notice_may_come_the_output_schema_allows_it() -> None:
 def test_a_revision_without_tasks_is_told_nothing_about_them() -> None:
     raw = b'[{"name":"t","execution":{"taskSupport":"required"},"annotations":{"taskSupport":"required","title":"T"}}]'
     (entry,) = read_entries(EntryKind.TOOL, "s", msgspec.Raw(raw))
-    old = Audience(Generation.STATEFUL, speaks_tasks=False)
+    old = Audience(Generation.STATEFUL, supports_tasks=False)
     assert json.loads(render(entry, "t", TaskSupport.OPTIONAL, old)) == {"name": "t", "annotations": {"title": "T"}}
 
 
@@ -174,7 +174,7 @@ def test_an_output_schema_that_cannot_be_joined_with_a_notice_is_left_out() -> N
 def test_annotations_that_say_nothing_of_tasks_are_left_as_they_are() -> None:
     raw = b'{"name":"t","annotations":{"title":"T"}}'
     (entry,) = read(b"[" + raw + b"]")
-    assert render(entry, "t", TaskSupport.OPTIONAL, Audience(Generation.STATEFUL, speaks_tasks=False)) == raw
+    assert render(entry, "t", TaskSupport.OPTIONAL, Audience(Generation.STATEFUL, supports_tasks=False)) == raw
 
 
 def test_arguments_that_are_sent_as_headers_are_read_once() -> None:

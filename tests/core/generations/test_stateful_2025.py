@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from taskgate.core.errors import CallerError
-from taskgate.core.generations.stateful import declares_tasks, read_initialize, speaks_tasks
+from taskgate.core.generations.stateful import declares_tasks, read_initialize, supports_tasks
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,7 @@ def test_an_opening_without_a_revision_is_refused(params: Any) -> None:
 
 
 def test_tasks_exist_in_the_newest_revision_only() -> None:
-    assert speaks_tasks("2025-11-25")
-    assert not speaks_tasks("2025-06-18")
+    assert supports_tasks("2025-11-25")
+    assert not supports_tasks("2025-06-18")
     assert declares_tasks({"tasks": {}})
     assert not declares_tasks({"tasks": True})

@@ -86,9 +86,9 @@ def test_a_server_that_the_scope_names_but_the_registry_lacks_is_no_fault_of_the
     [
         (replace(FILES, allowed_tools=NO_PATTERNS), Reason.DENY_ALL),
         (replace(FILES, enabled=False), Reason.DISABLED),
-        (replace(FILES, left_out=SkipReason.ENV_MISSING, skip_detail="TOKEN is not set"), Reason.ENV_MISSING),
-        (replace(FILES, left_out=SkipReason.SECRET_MISSING, skip_detail="${file:x} is gone"), Reason.SECRET_MISSING),
-        (replace(FILES, left_out=SkipReason.BAD_RECORD), Reason.BAD_RECORD),
+        (replace(FILES, skipped=SkipReason.ENV_MISSING, skip_detail="TOKEN is not set"), Reason.ENV_MISSING),
+        (replace(FILES, skipped=SkipReason.SECRET_MISSING, skip_detail="${file:x} is gone"), Reason.SECRET_MISSING),
+        (replace(FILES, skipped=SkipReason.BAD_RECORD), Reason.BAD_RECORD),
     ],
 )
 def test_a_server_in_trouble_falls_out_alone(record: RegistryRecord, reason: Reason) -> None:
@@ -238,7 +238,7 @@ def _a_record() -> RegistryRecord:
         denied_tools=_some(NO_PATTERNS, _SETS),
         tags=frozenset(chance.sample(["t", "u"], chance.randint(0, 2))),
         enabled=_mostly(True, False),
-        left_out=_mostly(None, SkipReason.ENV_MISSING),
+        skipped=_mostly(None, SkipReason.ENV_MISSING),
     )
 
 
@@ -283,7 +283,7 @@ def test_a_constraint_in_the_registry_never_adds_a_tool(
     record = registry.records[server]
     constraints = {
         "disable": replace(record, enabled=False),
-        "left_out": replace(record, left_out=SkipReason.ENV_MISSING),
+        "skipped": replace(record, skipped=SkipReason.ENV_MISSING),
         "deny": replace(record, denied_tools=record.denied_tools | more),
         "shorten": replace(record, allowed_tools=PatternSet(record.allowed_tools.patterns[1:])),
         "empty": replace(record, allowed_tools=NO_PATTERNS),

@@ -20,7 +20,7 @@ from taskgate.mcp.http.reader import HttpReply
 from taskgate.mcp.http.target import Target
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
-SECONDS, MOST_BYTES = 10.0, 1_048_576
+SECONDS, MAX_BYTES = 10.0, 1_048_576
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class Fetcher:
             target = Target.parse(url, {"accept": "application/json", **headers})
         except ValueError as error:
             raise LoginFailed(f"{url!r} is not a valid URL: {error}") from error
-        client = HttpClient(connect_timeout_s=SECONDS, max_response_bytes=MOST_BYTES, ssl_context=self.tls)
+        client = HttpClient(connect_timeout_s=SECONDS, max_response_bytes=MAX_BYTES, ssl_context=self.tls)
         try:
             return await client.exchange(target, verb, (), body, deadline_s=SECONDS)
         except HttpFailure as failure:

@@ -185,7 +185,7 @@ class ToolFace:
             schema["required"] = required
         hints: dict[str, Any] = {"readOnlyHint": self.reads_only, "openWorldHint": False}
         entry: dict[str, Any] = {"name": self.name, "description": self.about, "inputSchema": schema}
-        if audience.generation is Generation.STATEFUL and audience.speaks_tasks:
+        if audience.generation is Generation.STATEFUL and audience.supports_tasks:
             support = "optional" if self.as_task else "forbidden"
             entry["annotations"] = {**hints, "taskSupport": support}
             entry["execution"] = {"taskSupport": support}

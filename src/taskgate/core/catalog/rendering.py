@@ -19,7 +19,7 @@ class Audience(NamedTuple):
     """The properties of a caller that lists depend on."""
 
     generation: Generation
-    speaks_tasks: bool = True
+    supports_tasks: bool = True
     """Whether its revision has tasks: before 2025-11-25 lists must not mention them."""
     task_aware: bool = False
     """Whether it declared tasks. Fixed for a session."""
@@ -70,7 +70,7 @@ def _readdressed(entry: CatalogEntry, shown: str) -> bytes:
 def _set_task_support(members: Members, support: TaskSupport | None, audience: Audience) -> None:
     if audience.generation is Generation.STATELESS:
         members.pop("execution", None)
-    elif not audience.speaks_tasks:
+    elif not audience.supports_tasks:
         members.pop("execution", None)
         annotations = members.get("annotations")
         if annotations is not None and b'"taskSupport"' in bytes(annotations):

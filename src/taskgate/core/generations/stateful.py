@@ -33,7 +33,7 @@ def read_initialize(params: Any, old_stdio: bool = False) -> InitializeParams:
     )
 
 
-def speaks_tasks(version: str) -> bool:
+def supports_tasks(version: str) -> bool:
     """Whether the revision has tasks, URL elicitation and sampling tools: only the newest of this generation does."""
     return version == NEWEST_STATEFUL
 

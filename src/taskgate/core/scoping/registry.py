@@ -82,7 +82,7 @@ class RegistryRecord:
     tags: frozenset[str] = frozenset()
     namespace: str = ""
     enabled: bool = True
-    left_out: SkipReason | None = None
+    skipped: SkipReason | None = None
     skip_detail: str = ""
 
 

@@ -226,8 +226,8 @@ def _exclusion(
         return Exclusion(server, Reason.NOT_SELECTED, f"allowed, but not a default server of scope {scope.name!r}")
     if not wish.asks_for(server):
         return Exclusion(server, Reason.NOT_REQUESTED, "the session asked for other servers")
-    if record.left_out is not None:
-        return Exclusion(server, Reason(record.left_out.value), record.skip_detail)
+    if record.skipped is not None:
+        return Exclusion(server, Reason(record.skipped.value), record.skip_detail)
     if not record.enabled:
         return Exclusion(server, Reason.DISABLED, "this server is switched off")
     return None

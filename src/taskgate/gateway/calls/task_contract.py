@@ -8,7 +8,7 @@ from typing import Final
 
 from taskgate.core.catalog.task_support import TaskSupport
 from taskgate.core.errors import CallerError
-from taskgate.core.generations.stateful import speaks_tasks
+from taskgate.core.generations.stateful import supports_tasks
 from taskgate.core.generations.stateless import TASKS_EXTENSION, missing_capability
 from taskgate.core.governance.task_annotation import TaskCheck, check_task
 from taskgate.core.meta import meta_of
@@ -37,7 +37,7 @@ class TaskContract:
         if session is None and not request.inner and (tool.forced or wants_handle(request)):
             _require_tasks_extension(request)
             return TaskCheck.TASK
-        if session is None or request.inner or not speaks_tasks(session.version):
+        if session is None or request.inner or not supports_tasks(session.version):
             return TaskCheck.SYNC
         present = "task" in request.params
         shown = self.lookup.view_of(request).shown(tool, session.task_aware or present) or TaskSupport.FORBIDDEN

@@ -13,7 +13,7 @@ from taskgate.ports.catalog_store import CatalogStore, KeptCatalog
 from taskgate.ports.upstream import Upstream
 from taskgate.telemetry.logs import log
 
-MOST_BYTES: Final = 16 * 1024 * 1024
+MAX_BYTES: Final = 16 * 1024 * 1024
 
 
 class CatalogMemory:
@@ -46,7 +46,7 @@ class CatalogMemory:
     def keep(self, upstream: Upstream, offer: Offer) -> None:
         """Store lists in the background. A failure is tolerated: the lists are shown anyway."""
         body = to_bytes(offer)
-        if len(body) > MOST_BYTES:
+        if len(body) > MAX_BYTES:
             return
         try:
             if self._stored.get(upstream.id) == (upstream.fingerprint, body):

@@ -29,7 +29,7 @@ from taskgate.turns import PORTION, let_others_run
 PUBLISH_AFTER_S: Final = 1.0
 PORTION_BYTES: Final = 128 * 1024
 """Bytes of definitions that are parsed without yielding."""
-MOST_FAULTS: Final = 10
+MAX_FAULTS: Final = 10
 """Invalid entries per page that are logged by name."""
 LONGEST_NAME_BYTES: Final = 8_192
 NAMED_IN_NOTES: Final = 20
@@ -171,7 +171,7 @@ class _Fetch:
                 continue
             if entry is not None:
                 found.append(entry)
-            elif kind is EntryKind.SKILL and faults < MOST_FAULTS:
+            elif kind is EntryKind.SKILL and faults < MAX_FAULTS:
                 faults += 1
                 omitted.note(f"A skill of {server} is left out: {skill_fault(raw)}")
             read_bytes += len(raw)

@@ -15,7 +15,7 @@ from taskgate.core.catalog.skills import SkillFile
 from taskgate.core.resource_uri import normal_form
 from taskgate.gateway.catalog.catalogs import Catalogs, Offer
 
-MOST_FETCHED: Final = 2_000
+MAX_FETCHED: Final = 2_000
 
 
 class PlaceInSkill(NamedTuple):
@@ -65,7 +65,7 @@ class KnownSkills:
         self._fetched[entry.server, entry.name] = _Fetched(entry, self._catalogs.offer(entry.server))
         self._fetched.move_to_end((entry.server, entry.name))
         self._indexes.pop(entry.server, None)
-        while len(self._fetched) > MOST_FETCHED:
+        while len(self._fetched) > MAX_FETCHED:
             (server, _), _ = self._fetched.popitem(last=False)
             self._indexes.pop(server, None)
 

@@ -23,7 +23,7 @@ from taskgate.gateway.catalog.view import View
 from taskgate.gateway.catalog.views import Views
 from taskgate.gateway.plan import Live, Plan
 
-MOST_PREFIXED: Final = 1_000
+MAX_PREFIXED: Final = 1_000
 """Maximum number of prefixed names in an index; takes a few milliseconds."""
 
 
@@ -101,7 +101,7 @@ def _indexed(view: View, catalogs: Catalogs, kind: PatternKind) -> dict[str, tup
         index = view.unseen[kind] = {}
         prefixed = kind is not PatternKind.RESOURCE and view.scope.names is NameStyle.PREFIXED
         pairs = _unseen_pairs(view, catalogs, kind)
-        for pair in islice(pairs, MOST_PREFIXED) if prefixed else pairs:
+        for pair in islice(pairs, MAX_PREFIXED) if prefixed else pairs:
             name = wire_name(view.plan.prefixes.get(pair[0], pair[0]), pair[1]) if prefixed else pair[1]
             index.setdefault(name, pair)
     return index

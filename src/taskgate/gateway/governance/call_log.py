@@ -17,7 +17,7 @@ from taskgate.core.governance.decision import Forward
 from taskgate.core.identity.caller import Caller
 from taskgate.core.wire import Raw
 from taskgate.gateway.catalog.views import ToolRef
-from taskgate.gateway.governance.call_recorder import MOST_BYTES, CallRecorder
+from taskgate.gateway.governance.call_recorder import MAX_BYTES, CallRecorder
 from taskgate.gateway.governance.usage_counter import BYTES_IN, BYTES_OUT, CALLS, ERRORS, SECONDS, UsageCounter
 from taskgate.gateway.plan import Live, Plan
 from taskgate.gateway.requests.request import Request
@@ -110,7 +110,7 @@ class CallLog:
         """Record a call that becomes a task, unless the gate already did. Its end is not reported here."""
         if self._recorder.on and type(tool.decision) is Forward and tool.decision.note is None:
             arguments = request.members().get("arguments", _NO_ARGUMENTS)
-            short = bytes(arguments) if memoryview(arguments).nbytes <= MOST_BYTES else None
+            short = bytes(arguments) if memoryview(arguments).nbytes <= MAX_BYTES else None
             self._recorder.plain(request.caller, tool, short, bool(request.narrowing.server_lists))
 
     def flush(self, policy_revision: str, *, last: bool) -> None:

@@ -25,8 +25,8 @@ from taskgate.gateway.plan import Live, Plan
 from taskgate.ports.usage_store import UsageStore
 from taskgate.telemetry.logs import log
 
-MOST_A_ROUND: Final = 200
-MOST_BYTES: Final = 16 * 1024
+MAX_PER_ROUND: Final = 200
+MAX_BYTES: Final = 16 * 1024
 """Maximum size of the arguments of one call; longer ones are not recorded."""
 COUNT_EVERY: Final = 60
 """Rounds after which the number of unrecorded calls is stored."""
@@ -92,12 +92,12 @@ class CallRecorder:
         if settings is None:
             return
         self._due += settings.sample
-        if self._due < 1 or len(self._seen) >= MOST_A_ROUND:
+        if self._due < 1 or len(self._seen) >= MAX_PER_ROUND:
             self._due = min(self._due, 1.0)
             self._skipped += 1
             return
         self._due -= 1
-        too_long = too_long or len(asked.arguments) > MOST_BYTES
+        too_long = too_long or len(asked.arguments) > MAX_BYTES
         kept = replace(asked, arguments=b"") if too_long else asked
         self._seen.append(_Seen(kept, before, rule, listed, asked_servers, too_long))
 
@@ -163,7 +163,7 @@ def _recorded(plan: Plan, settings: RecordSettings, seen: _Seen) -> RecordedCall
         temporary=asked.scope in plan.temporary_scopes,
     )
     if seen.too_long:
-        return msgspec.structs.replace(call, unread=f"longer than {MOST_BYTES} bytes")
+        return msgspec.structs.replace(call, unread=f"longer than {MAX_BYTES} bytes")
     try:
         value = read_arguments(asked)
     except CallerError as problem:

@@ -18,7 +18,7 @@ from taskgate.ports.store import Store
 from taskgate.telemetry.metrics import Metrics
 
 FLUSH_EVERY: Final = 10
-MOST_OPEN: Final = 5_000
+MAX_OPEN: Final = 5_000
 CALLS, ERRORS, SECONDS, BYTES_IN, BYTES_OUT, COST = range(6)
 
 
@@ -46,7 +46,7 @@ class UsageCounter:
 
     def begin(self, caller: Caller, tool: ToolRef) -> Used:
         """Add a row for the first plain call of this caller and tool since the last flush."""
-        if len(self.open) + len(self._named) >= MOST_OPEN:
+        if len(self.open) + len(self._named) >= MAX_OPEN:
             return self._row(OTHERS, OTHERS, OTHERS)
         used = self.open[id(caller), id(tool)] = Used(caller.principal, tool.server, tool.name, [0.0] * 6, caller, tool)
         return used
@@ -61,7 +61,7 @@ class UsageCounter:
         key = (principal, server, name)
         found = self._named.get(key)
         if found is None:
-            if len(self.open) + len(self._named) >= MOST_OPEN:
+            if len(self.open) + len(self._named) >= MAX_OPEN:
                 key = (OTHERS, OTHERS, OTHERS)
             found = self._named.get(key) or Used(*key, [0.0] * 6)
             self._named[key] = found

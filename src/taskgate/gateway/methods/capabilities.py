@@ -9,7 +9,7 @@ from taskgate import __version__
 from taskgate.core.catalog.apps import UI_EXTENSION
 from taskgate.core.catalog.skills import SKILLS_EXTENSION, declares_skills
 from taskgate.core.catalog.task_support import sends_task_status
-from taskgate.core.generations.stateful import speaks_tasks
+from taskgate.core.generations.stateful import supports_tasks
 from taskgate.core.generations.stateless import TASKS_EXTENSION
 
 SERVER: Final = {"name": "taskgate", "title": "Taskgate", "version": __version__}
@@ -37,7 +37,7 @@ def stateful_capabilities(upstreams: list[Mapping[str, Any]], version: str) -> d
     capabilities = merged(upstreams)
     _add_own_capabilities(capabilities)
     capabilities["extensions"] = {UI_EXTENSION: {}, **_skills(upstreams)}
-    if speaks_tasks(version):
+    if supports_tasks(version):
         capabilities["tasks"] = {"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}, "tools/call": True}}
         if any(sends_task_status(upstream) for upstream in upstreams):
             capabilities["notifications"] = {"tasks": {"status": True}}

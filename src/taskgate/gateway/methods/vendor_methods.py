@@ -18,7 +18,7 @@ from taskgate import clock
 from taskgate.core import wire
 from taskgate.core.delivery import KEY_META
 from taskgate.core.errors import CallerError, GatewayFault
-from taskgate.core.generations.stateful import speaks_tasks
+from taskgate.core.generations.stateful import supports_tasks
 from taskgate.core.ids import is_task_id
 from taskgate.core.tasks.projections_vendor import vendor_cancelled, vendor_created, vendor_result, vendor_task
 from taskgate.core.tasks.proof import about
@@ -52,7 +52,7 @@ class VendorMethods:
     async def _create_task(self, request: Request) -> bytes:
         params, session = request.params, request.session
         assert session is not None
-        if not speaks_tasks(session.version):
+        if not supports_tasks(session.version):
             raise CallerError("method_not_found", "This revision has no tasks.")
         action, arguments, requested_id = params.get("action"), params.get("arguments", {}), params.get("id")
         if type(action) is not str or type(arguments) is not dict:

@@ -37,7 +37,7 @@ from taskgate.gateway.requests.heartbeat import Heartbeat
 from taskgate.gateway.requests.request import Request
 
 DEFAULT_MS: Final = 30_000
-MOST_TASKS: Final = 50
+MAX_TASKS: Final = 50
 LAST_EVENTS_MS: Final = 1_000
 """How long to wait for the final events of ended tasks."""
 
@@ -124,8 +124,8 @@ NO_EVENTS: Final = (
 
 async def _followed(parts: TaskParts, request: Request, task_ids: Sequence[str]) -> Followed:
     wanted = list(dict.fromkeys(task_ids))
-    if len(wanted) > MOST_TASKS:
-        raise CallerError("invalid_params", f'"task_ids" may name at most {MOST_TASKS} tasks.')
+    if len(wanted) > MAX_TASKS:
+        raise CallerError("invalid_params", f'"task_ids" may name at most {MAX_TASKS} tasks.')
     tasks = [await find(parts, request, task_id) for task_id in wanted]
     feeds = {request.conversation_key: await parts.activity.feed(request)}
     for task in tasks:
@@ -212,7 +212,7 @@ WAITING_TOOLS: Final = (
                 Parameter(
                     "task_ids",
                     ArgumentKind.TEXTS,
-                    f"Also follow these tasks, by the ids that replies named (at most {MOST_TASKS}). Returns their state.",
+                    f"Also follow these tasks, by the ids that replies named (at most {MAX_TASKS}). Returns their state.",
                 ),
             ),
             Family.HELPER,

@@ -23,8 +23,8 @@ from taskgate.gateway.own_tools.tool import SERVER, OwnTool, ToolReply, text_rep
 from taskgate.gateway.questions.activity import Activity
 from taskgate.gateway.requests.request import Request
 
-MOST_LISTED: Final = 100
-MOST_FILES: Final = 100
+MAX_LISTED: Final = 100
+MAX_FILES: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,21 +46,21 @@ async def list_skills(parts: SkillParts, request: Request, given: dict[str, Any]
             "uri": entry.name,
             "files": _files(entry),
         }
-        for entry in found[:MOST_LISTED]
+        for entry in found[:MAX_LISTED]
     ]
     reply: dict[str, Any] = {
         "skills": rows,
         "note": "Read the uri of a skill with read_skill, then the files that it refers to.",
     }
-    if len(found) > MOST_LISTED:
-        reply["left_out"] = len(found) - MOST_LISTED
+    if len(found) > MAX_LISTED:
+        reply["left_out"] = len(found) - MAX_LISTED
     return text_reply(reply)
 
 
 def _found(view: View, query: str | None) -> list[CatalogEntry]:
     if not query:
         return list(view.skills.values())
-    hits = SearchIndex.build(_documents(view)).search(query[:MAX_QUERY], MOST_LISTED)
+    hits = SearchIndex.build(_documents(view)).search(query[:MAX_QUERY], MAX_LISTED)
     return [view.skills[hit.key] for hit in hits]
 
 
@@ -74,7 +74,7 @@ def _files(entry: CatalogEntry) -> Any:
     if skill.files is None:
         return DYNAMIC
     names = [file.uri.removeprefix(f"{skill.root}/") for file in skill.files if file.uri != skill.uri]
-    return names if len(names) <= MOST_FILES else [*names[:MOST_FILES], f"({len(names) - MOST_FILES} more)"]
+    return names if len(names) <= MAX_FILES else [*names[:MAX_FILES], f"({len(names) - MAX_FILES} more)"]
 
 
 async def read_skill(parts: SkillParts, request: Request, given: dict[str, Any]) -> ToolReply | bytes:

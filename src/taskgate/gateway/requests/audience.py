@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from taskgate.core.catalog.rendering import STATELESS_AUDIENCE, Audience
 from taskgate.core.generations.generation import Generation
-from taskgate.core.generations.stateful import speaks_tasks
+from taskgate.core.generations.stateful import supports_tasks
 from taskgate.gateway.requests.request import Request
 
 
@@ -12,4 +12,4 @@ def audience_of(request: Request) -> Audience:
     session = request.session
     if session is None:
         return STATELESS_AUDIENCE
-    return Audience(Generation.STATEFUL, speaks_tasks(session.version), session.task_aware, session.renders_apps)
+    return Audience(Generation.STATEFUL, supports_tasks(session.version), session.task_aware, session.renders_apps)

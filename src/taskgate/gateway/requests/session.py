@@ -19,7 +19,7 @@ from taskgate.core import wire
 from taskgate.core.catalog.apps import supports_apps
 from taskgate.core.errors import CallerError, GatewayFault
 from taskgate.core.generations.generation import Generation
-from taskgate.core.generations.stateful import InitializeParams, declares_tasks, speaks_tasks
+from taskgate.core.generations.stateful import InitializeParams, declares_tasks, supports_tasks
 from taskgate.core.identity.caller import Caller
 from taskgate.core.identity.conversation import SESSION, ConversationKey
 from taskgate.core.questions.question import Answer
@@ -55,7 +55,7 @@ class Session:
         self.capabilities: Mapping[str, Any] = opening.capabilities
         self.client_info: Mapping[str, Any] = opening.client_info
         self.narrowing = narrowing
-        self.task_aware = speaks_tasks(opening.version) and declares_tasks(opening.capabilities)
+        self.task_aware = supports_tasks(opening.version) and declares_tasks(opening.capabilities)
         self.renders_apps = supports_apps(opening.capabilities)
         self.used_tasks = False
         """Whether the caller has called a tool as a task: then it gets task notifications although it did not declare them."""

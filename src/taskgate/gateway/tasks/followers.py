@@ -15,7 +15,7 @@ from typing import Any, Final, Protocol
 from taskgate import clock
 from taskgate.core import wire
 from taskgate.core.generations.generation import PROGRESS_TOKEN, RELATED_TASK
-from taskgate.core.generations.stateful import speaks_tasks
+from taskgate.core.generations.stateful import supports_tasks
 from taskgate.core.identity.caller import ANONYMOUS
 from taskgate.core.identity.conversation import SESSION
 from taskgate.core.meta import with_meta
@@ -184,7 +184,7 @@ class Followers:
             ended[1].end()
         params = None
         for session in self._sessions_of(task):
-            if speaks_tasks(session.version) and (session.task_aware or session.used_tasks):
+            if supports_tasks(session.version) and (session.task_aware or session.used_tasks):
                 params = params or wire.encode(stateful_task(task, self._records.poll_ms(task)))
                 session.notify("notifications/tasks/status", params)
         if self.has_listen(task.id):

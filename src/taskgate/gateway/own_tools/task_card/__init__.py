@@ -31,9 +31,9 @@ from taskgate.gateway.public_address import PublicAddress
 from taskgate.gateway.requests.large_results import first_text
 from taskgate.gateway.requests.request import Request
 
-MOST_SHOWN: Final = 20
-MOST_RESULT: Final = 2_000
-MOST_QUESTION: Final = 1_000
+MAX_SHOWN: Final = 20
+MAX_RESULT: Final = 2_000
+MAX_QUESTION: Final = 1_000
 _SETTINGS: Final[dict[str, Any]] = {
     "csp": {"connectDomains": [], "resourceDomains": [], "frameDomains": [], "baseUriDomains": []},
     "prefersBorder": True,
@@ -76,9 +76,9 @@ async def show_tasks(parts: CardParts, request: Request, given: dict[str, Any]) 
     wanted: list[str] | None = given.get("task_ids")
     if wanted is None:
         latest = await tasks_of(parts.following, request, None, None)
-        rows = [await _row(parts, request, task) for task in latest[:MOST_SHOWN]]
+        rows = [await _row(parts, request, task) for task in latest[:MAX_SHOWN]]
     else:
-        rows = [await _named(parts, request, task_id) for task_id in dict.fromkeys(wanted[:MOST_SHOWN])]
+        rows = [await _named(parts, request, task_id) for task_id in dict.fromkeys(wanted[:MAX_SHOWN])]
     short: dict[str, Any] = {"tasks": [{key: row[key] for key in _SHORT if key in row} for row in rows]}
     if wanted is None and request.caller_key.startswith(NO_CONVERSATION):
         short["note"] = NO_LIST
@@ -109,7 +109,7 @@ async def _row(parts: CardParts, request: Request, task: Task) -> dict[str, Any]
         body = await tasks.records.result_bytes(task)
         text = await first_text(body) if body is not None else None
         if text:
-            row["result"] = text[:MOST_RESULT]
+            row["result"] = text[:MAX_RESULT]
     return row
 
 
@@ -119,7 +119,7 @@ def _question(shown: dict[str, Any]) -> dict[str, Any]:
     schema = params.get("requestedSchema")
     fields = schema.get("properties") if isinstance(schema, dict) else None
     return {
-        "message": str(params.get("message", ""))[:MOST_QUESTION],
+        "message": str(params.get("message", ""))[:MAX_QUESTION],
         "fields": [str(name)[:80] for name in list(fields)[:20]] if isinstance(fields, dict) else [],
     }
 

@@ -52,7 +52,7 @@ def client_proof(
     return None
 
 
-class KeptLogins:
+class LoginStore:
     """`secret` is that of the installation, or of all gateways on a store; the encryption key is derived from it."""
 
     def __init__(self, rows: AccountRows, secret: bytes) -> None:
