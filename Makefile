@@ -36,6 +36,7 @@ Check
 Measure
   make gate                  fail if the usual calls cost over a tenth more than the stored baseline
   make bench                 a call, compared with a direct connection and other proxies
+  make bench-floor           CPU time and instructions of a call, compared with a bare relay of the same bytes
   make bench-start           CPU seconds of commands and of the gateway until they answer, compared with bare Python
   make bench-tasks           durable tasks, alone and under a mixed load, compared with a bare SQLite file
   make bench-console         every page with 10,000 tasks, and open consoles
@@ -189,6 +190,11 @@ container:
 
 bench: $(STAMP) peers
 	$(BIN)/python -m tests.benchmarks.relay
+
+# FLOOR=--callgrind counts instructions on a machine without a counter; it takes minutes.
+.PHONY: bench-floor
+bench-floor: $(STAMP)
+	$(BIN)/python -m tests.benchmarks.floor $(FLOOR)
 
 .PHONY: bench-start
 bench-start: $(STAMP)

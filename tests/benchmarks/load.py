@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import itertools
 import json
+import sys
 import time
 import urllib.parse
 from typing import Any
@@ -166,12 +168,18 @@ async def drive(chosen: argparse.Namespace) -> dict[str, Any]:
         await asyncio.gather(*(worker.call() for worker in workers))
     latencies: list[float] = []
     errors: list[str] = []
+    if chosen.wait:
+        print("ready", flush=True)
+        sys.stdin.readline()
     started = time.perf_counter()
-    end = started + chosen.seconds
+    end, share = started + chosen.seconds, chosen.calls // chosen.concurrency
     print("started", flush=True)
 
     async def run(worker: Worker) -> None:
-        while (begin := time.perf_counter()) < end and len(errors) < ENOUGH_ERRORS:
+        for _ in range(share) if share else itertools.count():
+            begin = time.perf_counter()
+            if (not share and begin >= end) or len(errors) >= ENOUGH_ERRORS:
+                return
             try:
                 right, body = await worker.call()
             except (OSError, TimeoutError) as error:
@@ -208,6 +216,8 @@ def main() -> None:
     parser.add_argument("url")
     parser.add_argument("--concurrency", type=int, default=16)
     parser.add_argument("--seconds", type=float, default=3)
+    parser.add_argument("--calls", type=int, default=0, help="end after this many calls instead")
+    parser.add_argument("--wait", action="store_true", help="begin when a line arrives on standard input")
     parser.add_argument("--generation", choices=sorted(VERSIONS), default="2025")
     parser.add_argument("--tool", default="echo")
     parser.add_argument("--fill", type=int, default=0, help="extra bytes in each result")

@@ -39,7 +39,7 @@ async def echo_server(*options: str) -> AsyncIterator[str]:
 
 
 @asynccontextmanager
-async def taskgate(upstream: str) -> AsyncIterator[Target]:
+async def taskgate(upstream: str, launcher: tuple[str, ...] = ("-m", "taskgate")) -> AsyncIterator[Target]:
     """One worker on the governed path: a scope and a rule are looked up for every call."""
     config: dict[str, Any] = {
         "schema": 1,
@@ -48,7 +48,7 @@ async def taskgate(upstream: str) -> AsyncIterator[Target]:
         "scopes": {"default": {"default_servers": ["*"]}},
         "telemetry": {"log_level": "warning"},
     }
-    async with running_gateway(config) as gateway:
+    async with running_gateway(config, launcher=launcher) as gateway:
         yield Target("taskgate", gateway.url, gateway.pid, "up__")
 
 

@@ -1,0 +1,144 @@
+"""`make bench-floor`: a governed call beside a bare relay of the same bytes (`bare_relay.py`), as ratios from one run.
+
+The two are driven in turn, so that other load on the machine meets both. Printed for each generation: CPU time, user instructions where
+they can be counted, their ratios, and the Python build, which moves all of them.
+
+    python -m tests.benchmarks.floor [--rounds 5] [--calls 4000] [--callgrind] [--json FILE]
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import statistics
+import sys
+import sysconfig
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from tests.benchmarks.instructions import Count, callgrind_counts, counted, kernel_counts
+from tests.benchmarks.targets import HERE, Target, echo_server, taskgate
+from tests.harness.programs import free_port, listening, running
+
+UNDER_CALLGRIND = (str(HERE / "instructions.py"),)
+GENERATIONS = ("2025", "2026")
+SHAPES = {"small result": 0, "64 KiB result": 65_536}
+GOALS = {
+    "small result": {"instructions": 4.0, "cpu_us": 3.0},
+    "64 KiB result": {"instructions": 2.5, "cpu_us": 2.5},
+}
+ROUND_DEADLINE = 600.0
+
+
+def python_build() -> str:
+    """The version of Python and what its speed depends on most."""
+    options = sysconfig.get_config_var("CONFIG_ARGS") or ""
+    flags = sysconfig.get_config_var("PY_CORE_CFLAGS") or ""
+    optimized = "with" if "enable-optimizations" in options or "-fprofile-use" in flags else "without"
+    return f"{sys.implementation.name} {sys.version.split()[0]} built {optimized} PGO, {sysconfig.get_platform()}"
+
+
+@asynccontextmanager
+async def bare_relay(upstream: str, launcher: tuple[str, ...] = ()) -> AsyncIterator[Target]:
+    port, upstream_port = free_port(), urlsplit(upstream).port
+    command = [sys.executable, *launcher, HERE / "bare_relay.py", str(port), str(upstream_port)]
+    async with running(command, listening(port)) as program:
+        yield Target("bare relay", f"http://127.0.0.1:{port}/mcp", program.pid)
+
+
+def cpu_seconds(pid: int) -> float:
+    """The CPU time of all threads, from the scheduler, which counts nanoseconds."""
+    threads = Path(f"/proc/{pid}/task").iterdir()
+    return sum(int((thread / "schedstat").read_text().split()[0]) for thread in threads) / 1e9
+
+
+async def one_round(target: Target, generation: str, calls: int, fill: int, counter: str | None) -> dict[str, float]:
+    """The cost of one call, from a fixed number of them after a warm-up."""
+    assert target.pid is not None
+    command = [sys.executable, str(HERE / "load.py"), target.url, "--generation", generation, "--wait"]
+    command += ["--tool", f"{target.prefix}echo", "--calls", str(calls), "--fill", str(fill)]
+    load = await asyncio.create_subprocess_exec(
+        *command, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL
+    )
+    assert load.stdout is not None and load.stdin is not None
+    async with asyncio.timeout(ROUND_DEADLINE):
+        await load.stdout.readline()
+        counting = counted(target.pid, callgrind=counter == "callgrind") if counter else nullcontext(Count())
+        async with counting as count:
+            before = cpu_seconds(target.pid)
+            load.stdin.write(b"\n")
+            await load.stdout.readline()
+            report: dict[str, Any] = json.loads(await load.stdout.readline())
+            spent = cpu_seconds(target.pid) - before
+        await load.wait()
+    if report["errors"] or not report["calls"]:
+        raise SystemExit(f"{target.name}: {report['errors']} calls failed: {report['first_error']}")
+    cost = {"cpu_us": spent / report["calls"] * 1e6}
+    if count.instructions is not None:
+        cost["instructions"] = count.instructions / report["calls"]
+    return cost
+
+
+async def measured(rounds: int, calls: int, counter: str | None) -> dict[str, dict[str, dict[str, float]]]:
+    """The median cost of a call, by generation and shape, for the gateway and for the bare relay."""
+    launcher = UNDER_CALLGRIND if counter == "callgrind" else ()
+    found: dict[str, dict[str, dict[str, float]]] = {}
+    async with AsyncExitStack() as stack:
+        upstream = await stack.enter_async_context(echo_server())
+        floor = await stack.enter_async_context(bare_relay(upstream, launcher))
+        gateway = await stack.enter_async_context(taskgate(upstream, launcher=(*launcher, "-m", "taskgate")))
+        for generation in GENERATIONS:
+            for shape, fill in SHAPES.items():
+                seen: dict[str, list[dict[str, float]]] = {floor.name: [], gateway.name: []}
+                for _ in range(rounds):
+                    for target in (floor, gateway):
+                        seen[target.name].append(await one_round(target, generation, calls, fill, counter))
+                found[f"{generation}, {shape}"] = {name: middle(costs) for name, costs in seen.items()}
+    return found
+
+
+def middle(costs: list[dict[str, float]]) -> dict[str, float]:
+    return {name: statistics.median(cost[name] for cost in costs) for name in costs[0]}
+
+
+def table(found: dict[str, dict[str, dict[str, float]]]) -> None:
+    print(f"{'':22}{'cost of a call':>16}{'bare relay':>14}{'taskgate':>14}{'ratio':>8}{'goal':>6}")
+    for name, costs in found.items():
+        floor, gateway = costs["bare relay"], costs["taskgate"]
+        for measure, value in gateway.items():
+            if measure == "cpu_us" and "instructions" in gateway and callgrind_slows(gateway):
+                continue
+            goal = GOALS[name.split(", ")[1]][measure]
+            ratio = value / floor[measure]
+            print(f"{name:22}{measure:>16}{floor[measure]:>14,.0f}{value:>14,.0f}{ratio:>8.1f}{goal:>6}")
+
+
+def callgrind_slows(cost: dict[str, float]) -> bool:
+    """Whether the CPU time is callgrind's: no processor executes so few instructions in a microsecond."""
+    return cost["instructions"] / cost["cpu_us"] < 200
+
+
+async def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--calls", type=int, default=4000, help="in each round")
+    parser.add_argument("--callgrind", action="store_true", help="count instructions with callgrind (slow; needs valgrind)")
+    parser.add_argument("--json", type=Path, help="also write all figures to this file")
+    chosen = parser.parse_args()
+    if chosen.callgrind and not callgrind_counts():
+        raise SystemExit("valgrind is not installed; without --callgrind, CPU time is measured.")
+    counter = "callgrind" if chosen.callgrind else "perf" if kernel_counts() else None
+    print(f"Python: {python_build()}")
+    print(f"Instructions: {counter or 'not counted (this kernel has no counter; --callgrind counts with valgrind)'}")
+    found = await measured(chosen.rounds, chosen.calls, counter)
+    table(found)
+    if chosen.json:
+        chosen.json.write_text(json.dumps({"python": python_build(), "costs": found}, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
