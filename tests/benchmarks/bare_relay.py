@@ -1,7 +1,7 @@
 """The floor of a relay in Python: each request of a caller is written to the upstream, and its reply back, unread.
 
-It has the event loop and the HTTP parser of the gateway, and nothing else: no JSON, no limits, no decisions. Whatever the gateway costs
-beyond this is its own work.
+It has the event loop and the HTTP parser of the gateway, and nothing else: no JSON, no limits, no decisions. Whatever
+the gateway costs beyond this is its own work.
 
     python tests/benchmarks/bare_relay.py PORT UPSTREAM_PORT
 """

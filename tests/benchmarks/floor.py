@@ -1,7 +1,7 @@
 """`make bench-floor`: a governed call beside a bare relay of the same bytes (`bare_relay.py`), as ratios from one run.
 
-The two are driven in turn, so that other load on the machine meets both. Printed for each generation: CPU time, user instructions where
-they can be counted, their ratios, and the Python build, which moves all of them.
+The two are driven in turn, so that other load on the machine meets both. Printed for each generation: CPU time, user
+instructions where they can be counted, their ratios, and the Python build, on which all of them depend.
 
     python -m tests.benchmarks.floor [--rounds 5] [--calls 4000] [--callgrind] [--json FILE]
 """
@@ -45,7 +45,7 @@ def python_build() -> str:
 @asynccontextmanager
 async def bare_relay(upstream: str, launcher: tuple[str, ...] = ()) -> AsyncIterator[Target]:
     port, upstream_port = free_port(), urlsplit(upstream).port
-    command = [sys.executable, *launcher, HERE / "bare_relay.py", str(port), str(upstream_port)]
+    command: list[str | Path] = [sys.executable, *launcher, HERE / "bare_relay.py", str(port), str(upstream_port)]
     async with running(command, listening(port)) as program:
         yield Target("bare relay", f"http://127.0.0.1:{port}/mcp", program.pid)
 
@@ -64,7 +64,8 @@ async def one_round(target: Target, generation: str, calls: int, fill: int, coun
     load = await asyncio.create_subprocess_exec(
         *command, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL
     )
-    assert load.stdout is not None and load.stdin is not None
+    assert load.stdout is not None
+    assert load.stdin is not None
     async with asyncio.timeout(ROUND_DEADLINE):
         await load.stdout.readline()
         counting = counted(target.pid, callgrind=counter == "callgrind") if counter else nullcontext(Count())
@@ -126,7 +127,9 @@ async def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--calls", type=int, default=4000, help="in each round")
-    parser.add_argument("--callgrind", action="store_true", help="count instructions with callgrind (slow; needs valgrind)")
+    parser.add_argument(
+        "--callgrind", action="store_true", help="count instructions with callgrind (slow; needs valgrind)"
+    )
     parser.add_argument("--json", type=Path, help="also write all figures to this file")
     chosen = parser.parse_args()
     if chosen.callgrind and not callgrind_counts():

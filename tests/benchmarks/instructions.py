@@ -1,7 +1,8 @@
 """Count the user instructions of another process, where this machine can: by the kernel's counter, or with callgrind.
 
-The kernel's counter (`perf stat`) is exact and free, but virtual machines often lack it. Callgrind counts on every Linux machine that has
-valgrind: the program is started by it and runs some fifty times slower while it counts, so fewer calls are made.
+The kernel's counter (`perf stat`) is exact and costs nothing, but virtual machines often lack it. Callgrind counts on
+every Linux machine that has valgrind: the program is started by it and runs some fifty times slower while it counts, so
+fewer calls are made.
 """
 
 from __future__ import annotations
