@@ -232,3 +232,48 @@ def test_depth_is_limited_however_long_the_text_around_it_is(filling: str, openi
 
 def test_many_openings_in_a_long_text_are_no_depth() -> None:
     assert wire.parse_strictly(wire.encode({"text": "{[" * 2000, "list": [[], {}] * 40}))["text"].startswith("{[")
+
+
+LARGE = "x" * 2 * wire.COUNTED_BYTES
+"""A text that makes a message large enough for `wire._cut_out`."""
+
+
+@given(JSON, st.permutations(["jsonrpc", "id", "method", "params", "extra"]), st.booleans(), st.integers() | st.text())
+def test_large_message_in_any_order_and_spacing_keeps_exact_bytes(
+    value: Any, order: list[str], compact: bool, message_id: int | str
+) -> None:
+    """The large member is cut out of the body where that is possible, and parsed where it is not."""
+    for name in ("params", "result"):
+        members: dict[str, Any] = {"jsonrpc": "2.0", "id": message_id, name: {"large": LARGE, "value": value}}
+        members |= {"method": "tools/call"} if name == "params" else {}
+        keys = [key if key != "params" else name for key in order]
+        written = {key: members[key] for key in keys if key in members}
+        separators = (",", ":") if compact else (", ", ": ")
+        body = json.dumps(written, ensure_ascii=False, separators=separators).encode()
+        message = READER.read(body)
+        raw = message.raw_params if name == "params" else message.raw_result
+        decoded = message.params if name == "params" else message.result
+        assert raw is not None
+        assert bytes(raw) == bytes(wire.members_of(body)[name])
+        assert decoded == members[name]
+
+
+@pytest.mark.parametrize("order", ["first", "last"])
+def test_large_message_of_usual_form_is_cut_out(order: str) -> None:
+    rest = {"jsonrpc": "2.0", "id": 7}
+    large = {"result": {"text": LARGE}}
+    value: dict[str, Any] = {**large, **rest} if order == "first" else {**rest, **large}
+    cut = wire._cut_out(value, wire.encode(value))
+    assert cut is not None
+    assert bytes(cut["result"]) == wire.encode(large["result"])
+
+
+@pytest.mark.parametrize(
+    ("usual", "instead"),
+    [(b'"result":', b'"result": '), (b"}}", b"} }"), (b"}}", b'},"extra":1}'), (b'{"jsonrpc"', b'{ "jsonrpc"')],
+    ids=["space before", "space after", "another member", "space at the beginning"],
+)
+def test_large_message_is_parsed_if_other_bytes_are_around_the_member(usual: bytes, instead: bytes) -> None:
+    body = wire.encode({"jsonrpc": "2.0", "id": 7, "result": {"text": LARGE}}).replace(usual, instead)
+    assert wire._cut_out(json.loads(body), body) is None
+    assert bytes(READER.read(body).raw_result or b"") == wire.encode({"text": LARGE})

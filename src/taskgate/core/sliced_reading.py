@@ -25,7 +25,7 @@ def reads_quickly(body: bytes) -> bool:
     if size <= _QUICK_BYTES:
         return True
     # Each value but the first follows a comma or begins an array or object. Characters in strings are counted as well.
-    return size < _LARGE_BYTES and body.count(b",") + body.count(b"{") + body.count(b"[") <= _QUICK_VALUES
+    return size < _LARGE_BYTES and not wire.has_more(body, (b",", b"{", b"["), _QUICK_VALUES)
 
 
 def message_in_slices(body: bytes, max_depth: int, max_nodes: int) -> Generator[None, None, Message]:

@@ -31,6 +31,7 @@ DEEPEST: Final = 256
 parsed again.
 """
 
+_OPENINGS: Final = (b"{", b"[")
 _surrogate_escape = re.compile(rb"\\u[dD][89a-fA-F]")
 _members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _elements = msgspec.json.Decoder(list[msgspec.Raw]).decode
@@ -47,12 +48,16 @@ class Kind(Enum):
 
 
 class Message(msgspec.Struct):
-    """One JSON-RPC message. `params` is decoded for decisions; the `raw_*` fields are relayed."""
+    """One JSON-RPC message. `params` and `result` are decoded for decisions; the `raw_*` fields are relayed.
+
+    The result of a large message is not decoded: it is None.
+    """
 
     kind: Kind
     id: bytes | None = None
     method: str = ""
     params: Any = None
+    result: Any = None
     raw_params: Raw | None = None
     raw_result: Raw | None = None
     raw_error: Raw | None = None
@@ -118,22 +123,22 @@ def parse_strictly(body: bytes, max_depth: int = DEEPEST, max_nodes: int = sys.m
     if size <= COUNTED_BYTES:
         deep = body.count(b"{") + body.count(b"[") > max_depth
     else:
-        deep = _has_more_openings(body, max_depth)
+        deep = has_more(body, _OPENINGS, max_depth)
     if deep or size > max_nodes:
         _refuse_oversize(value, max_depth, max_nodes)
     return value
 
 
-def _has_more_openings(body: bytes, limit: int) -> bool:
-    """Whether there are more than `limit` opening brackets and braces, including those in strings. Searching long text
-    is faster than counting, and stops at the limit.
+def has_more(body: bytes, characters: Sequence[bytes], limit: int) -> bool:
+    """Whether these characters appear more than `limit` times, including those in strings. Searching long text is
+    faster than counting, and stops at the limit.
     """
     found = 0
-    for opening in (b"{", b"["):
-        at = body.find(opening)
+    for character in characters:
+        at = body.find(character)
         while at >= 0 and found <= limit:
             found += 1
-            at = body.find(opening, at + 1)
+            at = body.find(character, at + 1)
     return found > limit
 
 
@@ -234,7 +239,44 @@ def is_batch(body: bytes) -> bool:
 
 
 def _message(value: Any, body: bytes) -> Message:
-    return message_of(value, _members(body) if type(value) is dict else {})
+    if type(value) is not dict:
+        return message_of(value, {})
+    if len(body) > COUNTED_BYTES:
+        return message_of(value, _cut_out(value, body) or _members(body))
+    return message_of(value, _members(body))
+
+
+def _cut_out(value: dict[str, Any], body: bytes) -> Members | None:
+    """Return the large member of a message that is written as usual, without parsing the body again; otherwise None.
+
+    `value` is the decoded body, so its keys are known and none appears twice. If the body begins and ends with the bytes
+    of all other members, then what is left between them is the large one.
+    """
+    message_id = value.get("id")
+    if type(message_id) not in (str, int):
+        return None
+    rest = b'"jsonrpc":"2.0","id":' + encode(message_id)
+    if len(value) == 3 and "result" in value:
+        name, first = "result", b""
+    elif len(value) == 4 and "params" in value and type(value.get("method")) is str:
+        name, first = "params", b'"method":%b,' % encode(value["method"])
+    else:
+        return None
+    key = b'"%b":' % name.encode("ascii")
+    for head, tail in ((b"{" + rest + b"," + first + key, b"}"), (b"{" + first + key, b"," + rest + b"}")):
+        begin, end = len(head), len(body) - len(tail)
+        if (
+            body.startswith(head)
+            and body.endswith(tail)
+            and not _is_space(body[begin])
+            and not _is_space(body[end - 1])
+        ):
+            return {name: Raw(body[begin:end])}
+    return None
+
+
+def _is_space(byte: int) -> bool:
+    return byte in b" \t\r\n"
 
 
 def message_of(value: Any, members: Members) -> Message:
@@ -263,10 +305,10 @@ def _call(value: dict[str, Any], members: Members, message_id: bytes | None) -> 
     if params is not None and type(params) is not dict:
         raise InvalidMessage("params must be an object", message_id)
     if "id" not in value:
-        return Message(Kind.NOTIFICATION, None, method, params, members.get("params"))
+        return Message(Kind.NOTIFICATION, None, method, params, raw_params=members.get("params"))
     if message_id is None:
         raise InvalidMessage("the id must be a string or an integer")
-    return Message(Kind.REQUEST, message_id, method, params, members.get("params"))
+    return Message(Kind.REQUEST, message_id, method, params, raw_params=members.get("params"))
 
 
 def _response(value: dict[str, Any], members: Members, message_id: bytes | None) -> Message:
@@ -276,7 +318,13 @@ def _response(value: dict[str, Any], members: Members, message_id: bytes | None)
         raise InvalidMessage("the id of a response must be a string or an integer")
     if "error" in value and not _is_error_object(value["error"]):
         raise InvalidMessage("an error is an object with a number as code and a string as message", message_id)
-    return Message(Kind.RESPONSE, message_id, raw_result=members.get("result"), raw_error=members.get("error"))
+    return Message(
+        Kind.RESPONSE,
+        message_id,
+        result=value.get("result"),
+        raw_result=members.get("result"),
+        raw_error=members.get("error"),
+    )
 
 
 def _is_error_object(error: Any) -> bool:

@@ -147,7 +147,9 @@ class ConsoleCalls:
         """Send one request and return its result or error, as a caller of `/mcp` would receive it."""
         meta = {VERSION: _REVISION, CAPABILITIES: {"extensions": {TASKS_EXTENSION: {}}}, CLIENT_INFO: _CLIENT}
         whole = {**params, META: meta}
-        message = Message(Kind.REQUEST, wire.encode(secrets.token_hex(8)), method, whole, Raw(wire.encode(whole)))
+        message = Message(
+            Kind.REQUEST, wire.encode(secrets.token_hex(8)), method, whole, raw_params=Raw(wire.encode(whole))
+        )
         outcome = Outcome()
         request = Request.opened(message, authorized.caller, outcome, envelope=read_envelope(whole))
         call = CallInProgress(self._requests, authorized, request, outcome)

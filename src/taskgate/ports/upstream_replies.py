@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 
@@ -11,6 +12,8 @@ from taskgate.core.wire import Raw
 
 class Result(msgspec.Struct, frozen=True):
     raw: bytes
+    decoded: Any = None
+    """The result as the server sent it, for decisions; None if it was too large to decode."""
 
 
 class ErrorReply(msgspec.Struct, frozen=True):

@@ -96,6 +96,8 @@ class SecretFilter:
             return True
         if memoryview(raw).nbytes >= LARGE_BYTES:
             return True
+        if type(message.result) is dict:
+            return message.result.get("isError") is True
         body = bytes(raw)
         at = body.find(_MARK)
         return at >= 0 and _FAILED.search(body, at) is not None
@@ -111,7 +113,7 @@ class SecretFilter:
             after = await self._task_status(before)
         else:
             after = await self._large(before) if await _is_failed(before) else before
-        return message if after is before else msgspec.structs.replace(message, raw_result=Raw(after))
+        return message if after is before else msgspec.structs.replace(message, result=None, raw_result=Raw(after))
 
     async def _task_status(self, raw: bytes) -> bytes:
         """Redact the status of a server's own task. A result in it stays unchanged unless it reports a failure."""

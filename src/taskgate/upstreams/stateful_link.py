@@ -216,7 +216,7 @@ class StatefulLink:
 
     def _reply(self, message: Message) -> Reply:
         if message.raw_result is not None:
-            return Result(bytes(message.raw_result))
+            return Result(bytes(message.raw_result), message.result)
         if message.raw_error is None:
             raise broke_protocol(self.server, "returned neither a result nor an error")
         raw = bytes(message.raw_error)

@@ -196,8 +196,9 @@ class StatelessLink:
             return ErrorReply(raw, wire.parse_strictly(raw)["code"])
         if message.raw_result is None:
             raise broke_protocol(self.server, "returned neither a result nor an error")
-        body = bytes(message.raw_result)
-        return _read_result(body) if _INPUT_REQUIRED in body else Result(body)
+        body, result = bytes(message.raw_result), message.result
+        asks = result.get("resultType") == "input_required" if type(result) is dict else _INPUT_REQUIRED in body
+        return _read_result(body) if asks else Result(body, result)
 
     async def notify(self, method: str, params: bytes | None) -> None:
         """Do nothing: the only client notification of this generation is the cancellation, which this link sends itself."""

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from tests.harness.any_json import any_json
 
-from taskgate.core.catalog.links import MAX_LINKS, MAX_URI, scheme_of, uris_between, uris_in
+from taskgate.core.catalog.links import MAX_LINKS, MAX_URI, may_name_uris, scheme_of, uris_between, uris_in
 
 LINK = {"type": "resource_link", "uri": "a://1", "name": "one"}
 EMBEDDED = {"type": "resource", "resource": {"uri": "a://2", "text": "x"}}
@@ -67,3 +67,17 @@ def test_uris_of_a_part_of_a_result_are_found_by_where_they_begin() -> None:
     assert uris_between(result, 0, second) == ["a://1"]
     assert uris_between(result, second, len(result)) == ["b://2"]
     assert uris_between(b'{"uri":"%b"}' % (b"x" * (MAX_URI + 1)), 0, 20) == []
+
+
+@given(any_json(("content", "messages", "contents", "type", "resource_link", "resource", "uri")))
+def test_result_that_may_name_no_uri_has_none(value: Any) -> None:
+    for result in (value, {"content": [LINK, value]}, {"content": value}, {"contents": value}):
+        if isinstance(result, dict) and not may_name_uris(result):
+            assert uris_in(json.dumps(result).encode()) == []
+
+
+def test_text_names_no_uri_and_links_do() -> None:
+    text = {"type": "text", "text": '"uri"'}
+    assert not may_name_uris({"content": [text], "isError": False})
+    assert may_name_uris({"content": [text, LINK]})
+    assert may_name_uris({"content": [EMBEDDED]})

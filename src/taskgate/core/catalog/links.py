@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Any, Final
 
@@ -27,6 +27,15 @@ def uris_in(result: bytes) -> list[str]:
         return []
     found = {uri: None for uri in _found(value) if 0 < len(uri) <= MAX_URI}
     return list(found)[:MAX_LINKS]
+
+
+def may_name_uris(result: Mapping[str, Any]) -> bool:
+    """Whether `uris_in` may find something in the decoded result."""
+    content = result.get("content")
+    for block in content if type(content) is list else ():
+        if type(block) is dict and block.get("type") in ("resource_link", "resource"):
+            return True
+    return "messages" in result or "contents" in result
 
 
 _A_URI: Final = re.compile(rb'"uri"[ \t\r\n]{0,100}+:[ \t\r\n]{0,100}+("(?:[^"\\\x00-\x1f]|\\.){1,8192}+")')

@@ -8,10 +8,10 @@ the same error.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
-from taskgate.core.catalog.links import MARK
+from taskgate.core.catalog.links import may_name_uris
 from taskgate.core.delivery import KEY_META
 from taskgate.core.errors import CallerError, Executed, TaskgateError, UpstreamError
 from taskgate.core.scoping.scope import ScopeMode
@@ -19,25 +19,23 @@ from taskgate.gateway.calls.durable_calls import DurableCalls
 from taskgate.gateway.calls.lookup import Lookup
 from taskgate.gateway.calls.sending import Sending
 from taskgate.gateway.calls.task_contract import TASK_META
-from taskgate.gateway.calls.tool_results import as_tool_result, upstream_task
+from taskgate.gateway.calls.tool_results import as_tool_result, small_members, upstream_task
 from taskgate.gateway.catalog.argument_checks import ArgumentChecks
 from taskgate.gateway.catalog.validate import Validation
 from taskgate.gateway.catalog.views import ToolRef
 from taskgate.gateway.governance.call_log import CallLog
 from taskgate.gateway.requests.caller_keys import fair_key
 from taskgate.gateway.requests.heartbeat import Heartbeat
-from taskgate.gateway.requests.large_results import summarized
 from taskgate.gateway.requests.request import Request, yield_if_large
 from taskgate.gateway.requests.server_queue import ServerQueue
 from taskgate.gateway.tasks.engine import TaskEngine
 from taskgate.gateway.tasks.promotion import Promotion
 from taskgate.gateway.tasks.task_records import NewCall
-from taskgate.gateway.tasks.task_results import is_error
 from taskgate.mcp.param_headers import header_values
 from taskgate.ports.upstream import Upstream
 from taskgate.ports.upstream_call import UpstreamCall
 from taskgate.ports.upstream_credentials import AccountNeeded
-from taskgate.ports.upstream_replies import RelayedError
+from taskgate.ports.upstream_replies import RelayedError, Result
 from taskgate.turns import LARGE_BYTES
 
 NotListed = Callable[[Request], Awaitable[bytes]]
@@ -140,9 +138,13 @@ class ToolCalls:
         promotion = self._promotions.begin(request, lambda: self._promote(request, tool))
         heartbeat = self._start_heartbeat(request, tool) if request.progress_token is not None else None
         try:
-            result = summary = await self._send(request, tool, arguments, promotion)
-            if tool.has_output_schema or self._budgets.outputs or len(result) >= LARGE_BYTES or MARK in result:
-                result, summary = await self._check_result(request, tool, result)
+            reply = await self._send(request, tool, arguments, promotion)
+            result = reply.raw
+            members: Mapping[str, Any] | None = reply.decoded if type(reply.decoded) is dict else None
+            if tool.has_output_schema or self._budgets.outputs or members is None or may_name_uris(members):
+                result = await self._check_result(request, tool, result)
+            if members is None:
+                members = await small_members(result)
         except (RelayedError, TaskgateError) as problem:
             return await self._fail(request, tool, promotion, problem)
         except asyncio.CancelledError:
@@ -152,7 +154,7 @@ class ToolCalls:
         finally:
             if heartbeat is not None:
                 heartbeat.stop()
-        return await self._deliver(request, tool, promotion, result, summary)
+        return await self._deliver(request, tool, promotion, result, members)
 
     def _promote(self, request: Request, tool: ToolRef) -> NewCall:
         """Describe the call as a task, and expect the next call of this tool to be slow as well."""
@@ -165,7 +167,7 @@ class ToolCalls:
         heartbeat.start()
         return heartbeat
 
-    def _send(self, request: Request, tool: ToolRef, arguments: Any, promotion: Promotion) -> Awaitable[bytes]:
+    def _send(self, request: Request, tool: ToolRef, arguments: Any, promotion: Promotion) -> Awaitable[Result]:
         queue = self._budgets.queues.get(tool.server) if self._budgets.queues else None
         if queue is not None:
             return self._send_in_turn(request, tool, arguments, promotion, queue=queue)
@@ -174,7 +176,7 @@ class ToolCalls:
 
     async def _send_in_turn(
         self, request: Request, tool: ToolRef, arguments: Any, promotion: Promotion, *, queue: ServerQueue
-    ) -> bytes:
+    ) -> Result:
         """Wait for a slot of a server with `max_concurrency`, then send."""
         promotion.enter_queue()
         async with queue.slot(fair_key(request)):
@@ -182,33 +184,31 @@ class ToolCalls:
             upstream = self._upstreams.value[tool.server]
             return await self._relay.carry(request, upstream, self._upstream_call(request, upstream, tool, arguments))
 
-    async def _check_result(self, request: Request, tool: ToolRef, result: bytes) -> tuple[bytes, bytes]:
+    async def _check_result(self, request: Request, tool: ToolRef, result: bytes) -> bytes:
         """Validate the result against the output schema, truncate it to the server's budget, and record its links.
 
-        Return it twice: whole, and without its large members for code that reads only the small ones. Raises InvalidOutput.
+        Raises InvalidOutput.
         """
         if tool.has_output_schema and tool.entry is not None and self._validation.on:
             await self._validation.output(tool.entry, tool.wire, result)
         if self._budgets.outputs:
             result = await self._budgets.truncate(tool.server, result)
         await self._sending.note_links(request, tool.server, result)
-        return result, await summarized(result)
+        return result
 
     async def _deliver(
-        self, request: Request, tool: ToolRef, promotion: Promotion, result: bytes, summary: bytes
+        self, request: Request, tool: ToolRef, promotion: Promotion, result: bytes, members: Mapping[str, Any]
     ) -> bytes:
         """Return the result, or store it if the call became a task meanwhile."""
         task = None if promotion.stop_timer() else await promotion.task_if_promoted()
         if task is not None:
-            await promotion.finish(task, result, upstream_task(request, tool, summary))
+            await promotion.finish(task, result, upstream_task(request, tool, members))
             return _ALREADY_ANSWERED
-        handle = (
-            upstream_task(request, tool, summary) if request.envelope is not None and b'"taskId"' in summary else None
-        )
+        handle = upstream_task(request, tool, members) if "taskId" in members else None
         if handle is not None:
             return await self._tasks.adopt_upstream_task(request, self._durable.new_call(request, tool), handle)
-        failed = b'"isError"' in summary and is_error(summary)
-        self._call_log.note(request, tool, "error" if failed else "ok", Executed.YES, len(result))
+        outcome = "error" if members.get("isError") is True else "ok"
+        self._call_log.note(request, tool, outcome, Executed.YES, len(result))
         return result
 
     async def _fail(

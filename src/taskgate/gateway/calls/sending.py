@@ -42,9 +42,9 @@ class Sending:
         upstream = self.upstreams.value[server]
         queue = self.budgets.queues.get(server) if self.budgets.queues else None
         if queue is None:
-            return await self.relay.carry(request, upstream, call)
+            return (await self.relay.carry(request, upstream, call)).raw
         async with queue.slot(fair_key(request)):
-            return await self.relay.carry(request, upstream, call)
+            return (await self.relay.carry(request, upstream, call)).raw
 
     async def note_links(self, request: Request, server: str, result: bytes) -> None:
         """Record the links in a result: its caller may read them."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Mapping
+from typing import Any
 
 from taskgate.core import wire
 from taskgate.core.errors import UpstreamError
@@ -10,20 +12,23 @@ from taskgate.core.generations.error_codes import error_data
 from taskgate.core.generations.generation import Generation
 from taskgate.core.generations.stateless import mark_complete
 from taskgate.core.tasks.task import UpstreamHandle
-from taskgate.core.wire import Raw
 from taskgate.gateway.catalog.views import ToolRef
+from taskgate.gateway.requests.large_results import summarized
 from taskgate.gateway.requests.request import Request
 
 
-def upstream_task(request: Request, tool: ToolRef, result: bytes) -> UpstreamHandle | None:
+async def small_members(result: bytes) -> Mapping[str, Any]:
+    """The decoded members of a result that was not decoded before. Large members of a large result are placeholders."""
+    decoded = wire.parse_strictly(await summarized(result))
+    return decoded if type(decoded) is dict else {}
+
+
+def upstream_task(request: Request, tool: ToolRef, result: Mapping[str, Any]) -> UpstreamHandle | None:
     """The task handle in the result of a stateless server, for a caller that knows tasks."""
-    if request.envelope is None or b'"taskId"' not in result or not request.envelope.wants_tasks:
+    task_id = result.get("taskId")
+    if task_id is None or request.envelope is None or not request.envelope.wants_tasks:
         return None
-    members = wire.members_of(result)
-    if bytes(members.get("resultType", Raw(b""))) != b'"task"':
-        return None
-    task_id = wire.parse_strictly(bytes(members.get("taskId", Raw(b"null"))))
-    if type(task_id) is not str:
+    if type(task_id) is not str or result.get("resultType") != "task":
         return None
     return UpstreamHandle(tool.server, task_id, None, Generation.STATELESS)
 

@@ -59,7 +59,7 @@ class Following:
         if link.generation is Generation.STATEFUL:
             params = {**request.members(), "uri": wire.raw(own)}
             call = self.sending.prepared(request, server, request.message.method, params, own)
-            return await self.sending.relay.carry(request, upstream, call)
+            return (await self.sending.relay.carry(request, upstream, call)).raw
         assert request.session is not None
         if request.message.method == "resources/subscribe":
             if uri not in request.session.watched:

@@ -183,7 +183,7 @@ def _with_task_id(request: Request, task_id: str) -> Request:
 def _inner(
     request: Request, method: str, params: dict[str, Any], members: Members, vendor_id: str | None = None
 ) -> Request:
-    message = Message(Kind.REQUEST, request.message.id, method, params, Raw(wire.join(members)))
+    message = Message(Kind.REQUEST, request.message.id, method, params, raw_params=Raw(wire.join(members)))
     return Request.opened(
         message,
         request.caller,

@@ -56,7 +56,7 @@ def inner_request(
     carried = outer.members()
     members = {**params, **{key: carried[key] for key in _TRAVELS_ALONG if key in carried}}
     decoded: dict[str, Any] = {key: wire.parse_strictly(bytes(value)) for key, value in members.items()}
-    message = Message(Kind.REQUEST, outer.message.id, method, decoded, Raw(wire.join(members)))
+    message = Message(Kind.REQUEST, outer.message.id, method, decoded, raw_params=Raw(wire.join(members)))
     way = outer.delivery
     delivery = InnerDelivery(
         activity=activity,

@@ -47,7 +47,7 @@ _RESOURCE_MISSING: Final = -32002
 """2025-11-25 only; 2026-07-28 replaced it by invalid params."""
 _INVALID_PARAMS: Final = -32602
 Asker = Callable[[Request, Question], Awaitable[Answer]]
-Carry = Callable[[Request, Upstream, UpstreamCall], Coroutine[Any, Any, bytes]]
+Carry = Callable[[Request, Upstream, UpstreamCall], Coroutine[Any, Any, Result]]
 
 
 class Relay:
@@ -106,9 +106,9 @@ class Relay:
             on_stream=lambda notice, retry_ms: on_stream_change(request, notice, retry_ms),
         )
 
-    async def _carry(self, request: Request, upstream: Upstream, call: UpstreamCall) -> bytes:
+    async def _carry(self, request: Request, upstream: Upstream, call: UpstreamCall) -> Result:
         if request.generation is Generation.STATELESS and "requestState" in call.params:
-            return await self._next_round(request, upstream, call)
+            return Result(await self._next_round(request, upstream, call))
         session = request.session
         found = (
             upstream.open_link(session.link_key) if session is not None else upstream.common_link(request.generation)
@@ -116,15 +116,16 @@ class Relay:
         link = found or await self._link_of(request, upstream)
         same = link.generation is request.generation
         if not same and request.generation is Generation.STATELESS:
-            return await self._run_suspendable(request, upstream, call, link)
+            return Result(await self._run_suspendable(request, upstream, call, link))
         reply = await self._recorded(request, call, link.server, link.request(call))
         if type(reply) is Result:
-            return reply.raw if same else await edited(reply.raw, lambda raw: strip_result(raw, call.method))
+            if same:
+                return reply
+            return Result(await edited(reply.raw, lambda raw: strip_result(raw, call.method)), reply.decoded)
         if same:
-            return self._same_generation(
-                request, upstream, call, await self._answer_rounds(request, call, link, reply, 1)
-            )
-        return await self._relay_to_stateful(request, upstream, call, link, reply)
+            last = await self._answer_rounds(request, call, link, reply, 1)
+            return Result(self._same_generation(request, upstream, call, last))
+        return Result(await self._relay_to_stateful(request, upstream, call, link, reply))
 
     async def _link_of(self, request: Request, upstream: Upstream) -> Link:
         key = request.link_key

@@ -62,11 +62,11 @@ async def answer_traced(
 
 async def carry_traced(
     tracing: Tracing,
-    carry: Callable[[Request, Upstream, UpstreamCall], Awaitable[bytes]],
+    carry: Callable[[Request, Upstream, UpstreamCall], Awaitable[Result]],
     request: Request,
     upstream: Upstream,
     call: UpstreamCall,
-) -> bytes:
+) -> Result:
     with tracing.calling(call.method, call.name, upstream.id) as (outcome, context):
         traced = replace(call, params=_with_trace_context(call.params, context), trace=_trace_headers(context))
         try:
@@ -77,7 +77,7 @@ async def carry_traced(
         except TaskgateError as problem:
             outcome.failed(problem.error_type)
             raise
-        if b'"isError":true' in result:
+        if b'"isError":true' in result.raw:
             outcome.failed("tool_error")
         return result
 
