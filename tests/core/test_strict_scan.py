@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from taskgate.core import strict_scan, wire
+from taskgate.core import checked_parts, strict_scan, wire
 from taskgate.core.errors import TaskgateError
 from taskgate.core.sliced_reading import (
     batch_in_slices,
@@ -55,7 +55,13 @@ def at_once(body: bytes) -> wire.Message:
 
 
 def assert_equal_reading(body: bytes) -> None:
-    assert outcome(in_slices, body) == outcome(at_once, body), body
+    """In slices with the quick check of compact responses, by the scan alone, and at once."""
+    expected = outcome(at_once, body)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(checked_parts, "PART_BYTES", 8)
+        assert outcome(in_slices, body) == expected, body
+        patched.setattr(checked_parts, "MAX_BYTES", 0)
+        assert outcome(in_slices, body) == expected, body
 
 
 @pytest.fixture(autouse=True, params=[1, 13, strict_scan.SLICE_BYTES])

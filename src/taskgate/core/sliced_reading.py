@@ -7,6 +7,7 @@ from collections.abc import Generator
 from typing import Any, Final, TypeVar
 
 from taskgate.core import wire
+from taskgate.core.checked_parts import members_of_response
 from taskgate.core.strict_scan import StrictScan
 from taskgate.core.wire import InvalidMessage, Message, Raw
 
@@ -30,6 +31,9 @@ def reads_quickly(body: bytes) -> bool:
 
 def message_in_slices(body: bytes, max_depth: int, max_nodes: int) -> Generator[None, None, Message]:
     """`MessageReader.read` in slices. Raises the same errors."""
+    members = yield from members_of_response(body, max_depth, max_nodes)
+    if members is not None:
+        return wire.undecoded_response(members)
     scan = StrictScan(body, max_depth, max_nodes)
     while not scan.step():
         yield

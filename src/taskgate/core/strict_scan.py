@@ -18,8 +18,6 @@ import re
 from collections.abc import Generator, Iterator
 from typing import Any, Final
 
-import msgspec
-
 from taskgate.core import wire
 from taskgate.core.placeholders import PlaceholderObject
 from taskgate.core.wire import BeyondLimits, MalformedJson, Message, Raw
@@ -31,7 +29,6 @@ _MAX_DIGITS: Final = 4_300
 
 _WORD_DIGITS: Final = 18
 _BLANK: Final = (b" ", b"\t", b"\n", b"\r")
-_NULL: Final = Raw(b"null")
 _SPACE: Final = re.compile(rb"[ \t\n\r]*+")
 _IN_STRING: Final = re.compile(
     rb'(?:[^"\\\x00-\x1f]++|\\(?:["\\/bfnrt]|u(?:[0-9a-ce-fA-CE-F][0-9a-fA-F]{3}|[dD][0-7][0-9a-fA-F]{2}'
@@ -187,11 +184,7 @@ class StrictScan:
 
     def response(self) -> Message:
         """Return the message with a result, which keeps its bytes and is not decoded."""
-        spans = {name: span for name, span in self._spans.items() if name != "result"}
-        members = {name: Raw(self._body[begin:end]) for name, (begin, end) in spans.items()}
-        message = wire.checked_message(wire.join({**members, "result": _NULL}))
-        begin, end = self._spans["result"]
-        return msgspec.structs.replace(message, raw_result=Raw(self._body[begin:end]))
+        return wire.undecoded_response(self.members())
 
     def decoded(self) -> Generator[None, None, Any]:
         """Return the value of the document; yields between pieces."""

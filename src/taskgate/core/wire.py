@@ -57,10 +57,10 @@ class Message(msgspec.Struct):
     id: bytes | None = None
     method: str = ""
     params: Any = None
-    result: Any = None
     raw_params: Raw | None = None
     raw_result: Raw | None = None
     raw_error: Raw | None = None
+    result: Any = None
 
 
 class MalformedJson(CallerError):
@@ -234,6 +234,12 @@ def checked_message(body: bytes) -> Message:
     return _message(parse_strictly(body), body)
 
 
+def undecoded_response(members: Members) -> Message:
+    """Return the response with these members, which were checked before. Its result is copied, not decoded."""
+    message = checked_message(encode({**members, "result": None}))
+    return msgspec.structs.replace(message, raw_result=members["result"].copy())
+
+
 def is_batch(body: bytes) -> bool:
     return body.lstrip(b" \t\r\n")[:1] == b"["
 
@@ -305,10 +311,10 @@ def _call(value: dict[str, Any], members: Members, message_id: bytes | None) -> 
     if params is not None and type(params) is not dict:
         raise InvalidMessage("params must be an object", message_id)
     if "id" not in value:
-        return Message(Kind.NOTIFICATION, None, method, params, raw_params=members.get("params"))
+        return Message(Kind.NOTIFICATION, None, method, params, members.get("params"))
     if message_id is None:
         raise InvalidMessage("the id must be a string or an integer")
-    return Message(Kind.REQUEST, message_id, method, params, raw_params=members.get("params"))
+    return Message(Kind.REQUEST, message_id, method, params, members.get("params"))
 
 
 def _response(value: dict[str, Any], members: Members, message_id: bytes | None) -> Message:
