@@ -1,0 +1,268 @@
+"""Refuse a script before it runs if it uses what the language lacks, with the line and what to write instead.
+
+A check, not a guard: the interpreter refuses the same at run time. Here it is refused before anything was done. Sources are
+hostile: size and nesting are limited before they are parsed.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from taskgate.core.scripts.names import MODULES
+
+MOST_BYTES: Final = 200_000
+_MOST_PARTS: Final = 20_000
+"""Lines, texts, brackets, commas and operators. Parsing blocks the event loop, and this many take some tens of milliseconds."""
+_MOST_NESTED: Final = 60
+_MOST_OPERATORS: Final = 400
+"""Of one logical line: Python's own parser nests one level for each."""
+_MOST_INSIDE: Final = 8_000
+"""The same inside brackets, where one literal may have many lines."""
+_MOST_INDENT: Final = 240
+_SEPARATORS: Final = frozenset({"\n", "\\\n", ":", "=", ",", ";"})
+_MOST_FOUND: Final = 20
+_OPENING, _CLOSING = "([{", ")]}"
+_ASYNC: Final = frozenset({"call_tool", "map_tool", "ask", "sleep"})
+_SYNC: Final = frozenset({"progress", "now", "random", "tool_error", "print"})
+_ASYNCIO: Final = frozenset({"gather", "sleep", "run"})
+_ASYNCIO_INSTEAD: Final = {
+    "create_task": "pass the calls to asyncio.gather(...)",
+    "ensure_future": "pass the calls to asyncio.gather(...)",
+    "TaskGroup": "use await asyncio.gather(...)",
+    "wait": "use await asyncio.gather(...)",
+    "as_completed": "use await asyncio.gather(...)",
+    "wait_for": "pass timeout=SECONDS to the call of the tool",
+    "timeout": "pass timeout=SECONDS to the call of the tool",
+    "Semaphore": "use await map_tool(name, list_of_arguments, limit=8)",
+    "Queue": "use await map_tool(name, list_of_arguments, limit=8)",
+}
+_MISSING_FUNCTIONS: Final = {
+    "input": "await ask(message, schema)",
+    "open": "a tool that reads files, or inputs",
+    "__import__": "an import statement",
+    "globals": "a dict of your own",
+    "vars": "a dict of your own",
+    "dir": "the names in describe_tools",
+    "callable": "isinstance(...)",
+    "super": "a function",
+    "compile": "a function",
+    "exit": "the result on the last line, or raise an exception",
+    "quit": "the result on the last line, or raise an exception",
+    "breakpoint": "print(...)",
+    "help": "describe_tools",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class SourceFault:
+    """Something that a script cannot use."""
+
+    line: int
+    problem: str
+    instead: str
+
+    def __str__(self) -> str:
+        return f"line {self.line}: {self.problem}" + (f"; instead: {self.instead}" if self.instead else "")
+
+
+def check_source(code: str, namespaces: Iterable[str] = ()) -> tuple[SourceFault, ...]:
+    """Return what is wrong with a script, in the order of its lines; empty if it may run."""
+    tree = parse(code)
+    if isinstance(tree, SourceFault):
+        return (tree,)
+    known = frozenset(namespaces)
+    found = [fault for node in ast.walk(tree) for fault in _faults(node, known)]
+    return tuple(sorted(found, key=lambda fault: fault.line)[:_MOST_FOUND])
+
+
+def parse(code: str) -> ast.Module | SourceFault:
+    """Parse a source of limited size and nesting."""
+    if len(code) > MOST_BYTES or len(code.encode(errors="replace")) > MOST_BYTES:
+        return SourceFault(
+            1, f"the script has more than {MOST_BYTES:,} bytes", "a shorter script, and pass data as inputs"
+        )
+    too_deep = _too_deep(code)
+    if too_deep:
+        return SourceFault(
+            too_deep,
+            "the script is nested too deeply or has too many parts here",
+            "shorter statements, and data as inputs",
+        )
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return ast.parse(code)
+    except SyntaxError as error:
+        return SourceFault(error.lineno or 1, f"syntax error: {error.msg}", "")
+    except (ValueError, RecursionError, MemoryError) as error:
+        return SourceFault(1, f"the script cannot be parsed: {type(error).__name__}", "")
+
+
+_TOKEN: Final = re.compile(
+    r"""[rbfuRBFU]{0,3}(?:\"\"\"(?:[^\\]|\\.)*?\"\"\"|'''(?:[^\\]|\\.)*?'''|"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*')"""
+    r"""|\#[^\n]*|\n|[()\[\]{}]|\b(?:not|and|or|if|else|lambda|await|in|is)\b|[-+*/%@&|^~<>=!.:,;]|\\\n""",
+    re.DOTALL,
+)
+
+
+def _too_deep(code: str) -> int:
+    """The first line that nests too deeply or has too many parts, or 0. Only brackets, operators and indentation nest."""
+    depth = operators = 0
+    line = 1
+    for parts, match in enumerate(_TOKEN.finditer(code)):
+        token = match[0]
+        line += token.count("\n")
+        if token in _OPENING:
+            depth += 1
+        elif token in _CLOSING:
+            depth -= 1
+            operators = operators if depth > 0 else 0
+        elif token == "\n" and depth <= 0:
+            operators = 0
+        elif token not in _SEPARATORS and token[0] != "#" and token[-1] not in "'\"":
+            operators += 1
+        if parts > _MOST_PARTS or depth > _MOST_NESTED or operators > (_MOST_INSIDE if depth > 0 else _MOST_OPERATORS):
+            return line
+    rows = [
+        (len(row) - len(row.lstrip(" \t")), number)
+        for number, row in enumerate(code.split("\n"), start=1)
+        if row.strip()
+    ]
+    return next((number for indent, number in rows if indent > _MOST_INDENT), 0)
+
+
+def _faults(node: ast.AST, namespaces: frozenset[str]) -> Iterator[SourceFault]:
+    rule = _RULES.get(type(node).__name__)
+    if rule is not None:
+        yield from (SourceFault(line, problem, instead) for line, problem, instead in rule(node, namespaces))
+
+
+_Found = Iterator[tuple[int, str, str]]
+
+
+def _class(node: ast.ClassDef, _namespaces: frozenset[str]) -> _Found:
+    if node.bases or node.keywords:
+        own = (
+            "tool_error(e).type to tell errors apart"
+            if any("E" in ast.unparse(base) for base in node.bases)
+            else "functions or dicts"
+        )
+        yield node.lineno, "classes cannot inherit", own
+    for member in node.body:
+        if isinstance(member, ast.FunctionDef | ast.AsyncFunctionDef) and member.decorator_list:
+            yield member.lineno, "methods cannot have decorators", "a plain method or function"
+
+
+def _import(node: ast.Import, _namespaces: frozenset[str]) -> _Found:
+    for alias in node.names:
+        yield from _module(node.lineno, alias.name)
+
+
+def _import_from(node: ast.ImportFrom, _namespaces: frozenset[str]) -> _Found:
+    if node.module == "__future__":
+        return
+    yield from _module(node.lineno, node.module or ".")
+    for alias in node.names:
+        if node.module == "asyncio" and alias.name not in _ASYNCIO:
+            yield (
+                node.lineno,
+                f"asyncio has no {alias.name} here",
+                _ASYNCIO_INSTEAD.get(alias.name, "asyncio.gather or sleep"),
+            )
+        if node.module == "typing" and alias.name == "TypedDict":
+            yield node.lineno, "typing has no TypedDict here", "dict"
+
+
+def _module(line: int, name: str) -> _Found:
+    top = name.split(".")[0]
+    if top not in MODULES:
+        yield line, f"there is no module {name}", "what tools and these modules offer: " + ", ".join(sorted(MODULES))
+
+
+def _attribute(node: ast.Attribute, _namespaces: frozenset[str]) -> _Found:
+    if not isinstance(node.value, ast.Name):
+        return
+    if node.value.id == "asyncio" and node.attr not in _ASYNCIO:
+        yield (
+            node.lineno,
+            f"asyncio has no {node.attr} here",
+            _ASYNCIO_INSTEAD.get(node.attr, "asyncio.gather or sleep"),
+        )
+    if (node.value.id, node.attr) == ("time", "sleep"):
+        yield node.lineno, "time.sleep does not wait here", "await sleep(seconds)"
+    if (node.value.id, node.attr) == ("typing", "TypedDict"):
+        yield node.lineno, "typing has no TypedDict here", "dict"
+
+
+def _call(node: ast.Call, _namespaces: frozenset[str]) -> _Found:
+    name = ast.unparse(node.func) if isinstance(node.func, ast.Name | ast.Attribute) else ""
+    if name in _MISSING_FUNCTIONS:
+        yield node.lineno, f"there is no {name}()", _MISSING_FUNCTIONS[name]
+    if name in ("asyncio.gather", "gather") and node.keywords:
+        yield node.lineno, "gather takes calls only", "an async function with try and except around each call"
+
+
+def _await(node: ast.Await, _namespaces: frozenset[str]) -> _Found:
+    if isinstance(node.value, ast.Call) and isinstance(node.value.func, ast.Name) and node.value.func.id in _SYNC:
+        yield node.lineno, f"{node.value.func.id}() is not awaited", f"{node.value.func.id}(...) without await"
+
+
+def _expression(node: ast.Expr, namespaces: frozenset[str]) -> _Found:
+    """A statement that calls a tool and throws the call away."""
+    if not isinstance(node.value, ast.Call):
+        return
+    called = node.value.func
+    of_server = (
+        isinstance(called, ast.Attribute) and isinstance(called.value, ast.Name) and called.value.id in namespaces
+    )
+    if of_server or (isinstance(called, ast.Name) and called.id in _ASYNC):
+        yield (
+            node.lineno,
+            f"{ast.unparse(called)}(...) is not awaited, so it is not called",
+            f"await {ast.unparse(called)}(...)",
+        )
+
+
+def _fixed(problem: str, instead: str) -> Callable[[ast.stmt | ast.expr, frozenset[str]], _Found]:
+    def rule(node: ast.stmt | ast.expr, _namespaces: frozenset[str]) -> _Found:
+        yield node.lineno, problem, instead
+
+    return rule
+
+
+def _comprehension(problem: str, instead: str) -> Callable[[ast.ListComp, frozenset[str]], _Found]:
+    def rule(node: ast.ListComp, _namespaces: frozenset[str]) -> _Found:
+        if any(part.is_async for part in node.generators):
+            yield node.lineno, problem, instead
+
+    return rule
+
+
+_ASYNC_COMPREHENSION: Final = _comprehension(
+    "there is no async for", "await asyncio.gather(...) and a loop over its result"
+)
+_RULES: Final[Mapping[str, Callable[..., _Found]]] = {
+    "ClassDef": _class,
+    "Import": _import,
+    "ImportFrom": _import_from,
+    "Attribute": _attribute,
+    "Call": _call,
+    "Await": _await,
+    "Expr": _expression,
+    "Yield": _fixed("there is no yield", "a function that returns a list"),
+    "YieldFrom": _fixed("there is no yield", "a function that returns a list"),
+    "Delete": _fixed("there is no del", "x = None, or d.pop(key)"),
+    "TryStar": _fixed("there is no except*", "except Exception as e"),
+    "AsyncWith": _fixed("there is no async with", "a plain call"),
+    "AsyncFor": _fixed("there is no async for", "await asyncio.gather(...) and a loop over its result"),
+    "TypeAlias": _fixed("there is no type statement", "an assignment"),
+    "ListComp": _ASYNC_COMPREHENSION,
+    "SetComp": _ASYNC_COMPREHENSION,
+    "DictComp": _ASYNC_COMPREHENSION,
+    "GeneratorExp": _ASYNC_COMPREHENSION,
+}

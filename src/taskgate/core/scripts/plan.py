@@ -1,0 +1,108 @@
+"""Which tools a script names, without running it.
+
+A name that is computed at run time cannot be known; it is reported with its line. The plan is for people who approve a
+script, and decides nothing: every call is checked when it is made.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from taskgate.core.scripts.check_source import SourceFault, parse
+from taskgate.core.scripts.names import PythonName
+
+
+@dataclass(frozen=True, slots=True)
+class NamedCall:
+    """A tool that a script names, with every line that does."""
+
+    tool: str
+    lines: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptPlan:
+    """What a script may call."""
+
+    tools: tuple[NamedCall, ...] = ()
+    """In the order of their first lines."""
+    unknown: tuple[NamedCall, ...] = ()
+    """Names in `call_tool` or below a server's name that the scope does not have."""
+    dynamic: tuple[int, ...] = ()
+    """Lines where the name of the tool is computed at run time, so that any tool of the scope may be meant."""
+    asks: tuple[int, ...] = ()
+    """Lines that ask the caller."""
+    fault: SourceFault | None = None
+    """Why there is no plan."""
+
+
+def plan_of(code: str, names: Iterable[PythonName]) -> ScriptPlan:
+    """Return what a script names."""
+    tree = parse(code)
+    if isinstance(tree, SourceFault):
+        return ScriptPlan(fault=tree)
+    return _Planning(names).of(tree)
+
+
+class _Planning:
+    def __init__(self, names: Iterable[PythonName]) -> None:
+        listed = tuple(names)
+        self._by_function = {(name.namespace, name.function): name.tool for name in listed}
+        self._namespaces = {name.namespace for name in listed}
+        self._tools = {name.tool for name in listed}
+        self._found: dict[str, list[int]] = {}
+        self._unknown: dict[str, list[int]] = {}
+        self._dynamic: set[int] = set()
+        self._asks: set[int] = set()
+
+    def of(self, tree: ast.Module) -> ScriptPlan:
+        nodes = list(ast.walk(tree))
+        # The receiver of an attribute is not a use of the namespace as a value.
+        receivers = {id(node.value) for node in nodes if isinstance(node, ast.Attribute)}
+        called = {id(node.func) for node in nodes if isinstance(node, ast.Call)}
+        for node in nodes:
+            if isinstance(node, ast.Attribute):
+                self._attribute(node)
+            elif isinstance(node, ast.Call):
+                self._call(node)
+            elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+                self._name(node, id(node) in receivers, id(node) in called)
+        return ScriptPlan(
+            _listed(self._found), _listed(self._unknown), tuple(sorted(self._dynamic)), tuple(sorted(self._asks))
+        )
+
+    def _attribute(self, node: ast.Attribute) -> None:
+        if isinstance(node.value, ast.Name) and node.value.id in self._namespaces:
+            tool = self._by_function.get((node.value.id, node.attr))
+            self._note(tool, f"{node.value.id}.{node.attr}", node.lineno)
+
+    def _call(self, node: ast.Call) -> None:
+        if not isinstance(node.func, ast.Name) or node.func.id not in ("call_tool", "map_tool", "ask", "eval", "exec"):
+            return
+        if node.func.id == "ask":
+            self._asks.add(node.lineno)
+        elif node.func.id in ("eval", "exec"):
+            self._dynamic.add(node.lineno)
+        elif node.args and isinstance(node.args[0], ast.Constant) and isinstance(node.args[0].value, str):
+            name = node.args[0].value
+            self._note(name if name in self._tools else None, name, node.lineno)
+        else:
+            self._dynamic.add(node.lineno)
+
+    def _name(self, node: ast.Name, is_receiver: bool, is_called: bool) -> None:
+        """A namespace or `call_tool` that is passed around can call anything."""
+        if (node.id in self._namespaces and not is_receiver) or (
+            node.id in ("call_tool", "map_tool") and not is_called
+        ):
+            self._dynamic.add(node.lineno)
+
+    def _note(self, tool: str | None, written: str, line: int) -> None:
+        kept = self._unknown if tool is None else self._found
+        kept.setdefault(written if tool is None else tool, []).append(line)
+
+
+def _listed(found: dict[str, list[int]]) -> tuple[NamedCall, ...]:
+    calls = [NamedCall(tool, tuple(sorted(set(lines)))) for tool, lines in found.items()]
+    return tuple(sorted(calls, key=lambda call: (call.lines[0], call.tool)))

@@ -1,0 +1,104 @@
+"""What the language lacks is refused before a script runs, with the line and what to write instead."""
+
+from __future__ import annotations
+
+import pytest
+
+from taskgate.core.scripts.check_source import MOST_BYTES, check_source
+
+REFUSED = [
+    ("x = 1\nclass A(Exception):\n    pass", 2, "tool_error"),
+    ("class A(B):\n    pass", 1, "functions"),
+    ("class A(metaclass=M):\n    pass", 1, "functions"),
+    ("class A:\n    @property\n    def x(self):\n        return 1", 3, "plain method"),
+    ("def f():\n    yield 1", 2, "list"),
+    ("def f():\n    yield from x", 2, "list"),
+    ("del a", 1, "pop"),
+    ("try:\n    pass\nexcept* ValueError:\n    pass", 1, "except Exception"),
+    ("import asyncio\nasyncio.create_task(f())", 2, "gather"),
+    ("import asyncio\nasyncio.wait_for(f(), 3)", 2, "timeout="),
+    ("import asyncio\nasyncio.TaskGroup()", 2, "gather"),
+    ("from asyncio import create_task", 1, "gather"),
+    ("import asyncio\nasyncio.current_task()", 2, "gather"),
+    ("async def f():\n    async with a:\n        pass", 2, "plain"),
+    ("async def f():\n    async for a in b:\n        pass", 2, "loop"),
+    ("async def f():\n    return [x async for x in y]", 2, "loop"),
+    ("async def f():\n    return {x async for x in y}", 2, "loop"),
+    ("import numpy", 1, "json"),
+    ("from requests import get", 1, "json"),
+    ("from . import x", 1, "json"),
+    ("import time\ntime.sleep(3)", 2, "await sleep"),
+    ("from typing import TypedDict", 1, "dict"),
+    ("import typing\nx = typing.TypedDict", 2, "dict"),
+    ("x = input('a')", 1, "ask"),
+    ("open('a')", 1, "tool"),
+    ("__import__('os')", 1, "import"),
+    ("await now()", 1, "without await"),
+    ("await progress(1)", 1, "without await"),
+    ("files.read_file()", 1, "await files.read_file"),
+    ("sleep(3)", 1, "await sleep"),
+    ("import asyncio\nawait asyncio.gather(f(), return_exceptions=True)", 2, "try"),
+    ("x = 1\ndef f(:", 2, ""),
+    ("x = '\0'", 1, ""),
+    ("'\ud800'", 1, ""),
+]
+
+
+@pytest.mark.parametrize(("code", "line", "instead"), REFUSED)
+def test_refused(code: str, line: int, instead: str) -> None:
+    [fault] = check_source(code, {"files"})
+    assert fault.line == line
+    assert instead in fault.instead
+    assert f"line {line}" in str(fault)
+
+
+ACCEPTED = [
+    "",
+    "from __future__ import annotations\nfrom asyncio import gather\nfrom typing import Any\nimport json, re, os.path",
+    "import asyncio\nx = await asyncio.gather(files.read_file(), call_tool('a'))\nx",
+    "@dec\ndef f(a, /, b=1, *c, d, **e):\n    return a\nclass A:\n    def f(self):\n        return 1\nA().f()",
+    "async def main():\n    return [x for x in range(3) if x]\nawait main()",
+    "x = now()\nprogress(1)\nprint(x)\nfiles.read_file\n[1, 2]",
+    "match x:\n    case {'a': 1}:\n        y = 2\nf'{x!r:>{y}}'",
+    "text = '''\n((((\n'''\n# ((((\ny = {\n"
+    + "".join(f"    'k{number}': {number} + 1,\n" for number in range(500))
+    + "}",
+    "x.y.z()[0](1)",
+]
+
+
+@pytest.mark.parametrize("code", ACCEPTED)
+def test_accepted(code: str) -> None:
+    assert check_source(code, {"files"}) == ()
+
+
+HOSTILE = {
+    "too many bytes": "x" * (MOST_BYTES + 1),
+    "too many bytes of UTF-8": "é" * (MOST_BYTES - 1),
+    "parentheses": "(" * 90_000 + ")" * 90_000,
+    "unary operators": "-" * 150_000 + "1",
+    "unary operators inside": "(" + "not " * 40_000 + "1)",
+    "binary operators": "1" + "+1" * 90_000,
+    "attributes": "a" + ".b" * 90_000,
+    "calls": "f" + "()" * 90_000,
+    "lambdas": "lambda:" * 25_000 + "1",
+    "conditions": "1 if 1 else " * 15_000 + "1",
+    "blocks": "".join(" " * depth + "if 1:\n" for depth in range(600)) + " " * 600 + "pass",
+    "branches": "if 1: pass\n" + "elif 1: pass\n" * 15_000,
+    "statements": "a;" * 90_000,
+    "list": "x=[" + "1," * 90_000 + "]",
+    "quotes": "'" * 199_999,
+    "backslashes": '"' + "\\" * 190_000,
+    "calls that fit": "f" + "()" * 9_000,
+    "blocks that fit": "if 1: pass\n" + "elif 1: pass\n" * 4_000,
+}
+
+
+@pytest.mark.parametrize("code", HOSTILE.values(), ids=HOSTILE.keys())
+def test_hostile_source_is_refused(code: str) -> None:
+    assert len(check_source(code)) == 1
+
+
+def test_faults_are_in_order_and_limited() -> None:
+    faults = check_source("\n".join(["del a"] * 100))
+    assert [fault.line for fault in faults] == list(range(1, 21))

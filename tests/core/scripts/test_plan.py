@@ -1,0 +1,52 @@
+"""The plan of a script: which tools it names, and where it computes a name."""
+
+from __future__ import annotations
+
+from taskgate.core.scripts.names import PythonName
+from taskgate.core.scripts.plan import NamedCall, plan_of
+
+NAMES = (PythonName("files", "read", "files__read"), PythonName("files", "write", "files__write"))
+
+
+def test_tools_by_namespace_and_by_name() -> None:
+    plan = plan_of(
+        "await files.write(1)\nawait files.read(1)\nx = await call_tool('files__read')\nawait map_tool('files__read', [])",
+        NAMES,
+    )
+    assert plan.tools == (NamedCall("files__write", (1,)), NamedCall("files__read", (2, 3, 4)))
+    assert (plan.unknown, plan.dynamic, plan.asks, plan.fault) == ((), (), (), None)
+
+
+def test_tool_that_is_only_passed_on_is_named() -> None:
+    assert plan_of("f = files.read\nawait f(1)", NAMES).tools == (NamedCall("files__read", (1,)),)
+
+
+def test_unknown_names() -> None:
+    plan = plan_of("await files.nope()\nawait call_tool('other')\nother.x()", NAMES)
+    assert plan.unknown == (NamedCall("files.nope", (1,)), NamedCall("other", (2,)))
+
+
+def test_computed_names_are_reported() -> None:
+    code = """await call_tool(name)
+g = files
+f = call_tool
+await map_tool(*a)
+eval('x')
+exec('x')
+call_tool()
+getattr(files, 'read')
+await call_tool(3)
+"""
+    assert plan_of(code, NAMES).dynamic == (1, 2, 3, 4, 5, 6, 7, 8, 9)
+
+
+def test_questions_are_reported() -> None:
+    assert plan_of("x = 1\nawait ask('which?')", NAMES).asks == (2,)
+
+
+def test_assigned_namespace_is_not_a_use() -> None:
+    assert plan_of("files = 3\nx.call_tool('a')\nprint(1)", NAMES).dynamic == ()
+
+
+def test_source_that_cannot_be_parsed_has_no_plan() -> None:
+    assert plan_of("def f(:", NAMES).fault is not None
