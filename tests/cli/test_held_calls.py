@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import os
 import sys
 from collections.abc import AsyncIterator
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 import pytest_asyncio
 from tests.harness.commands import command
 from tests.harness.gateway import Gateway, running_gateway
+from tests.harness.narrow import present
 from tests.harness.programs import run_to_end
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.asyncio(loop_scope="module")]
@@ -24,6 +26,7 @@ CONFIG: dict[str, Any] = {
     "servers": {"demo": {"command": sys.executable, "args": ["-m", "taskgate.demo.files"]}},
     "governance": {"rules": [{"match": "read_file", "action": "approve"}]},
     "auth": {"anonymous": "default"},
+    "tasks": {"heartbeat_ms": 3_600_000},
     "tokens": [
         {"id": "ann", "sha256": hashlib.sha256(CALLER.encode()).hexdigest()},
         {
@@ -60,6 +63,16 @@ async def waiting_approval(gateway: Gateway) -> dict[str, Any]:
             await asyncio.sleep(0.2)
 
 
+async def caller_present(gateway: Gateway, approval_id: str) -> None:
+    """Wait until the caller follows its task, so that an approval starts the call."""
+    async with asyncio.timeout(90):
+        while True:
+            _, out, _ = await run(gateway, "approvals", "show", approval_id, "--json")
+            if json.loads(out)["starts_on_approval"]:
+                return
+            await asyncio.sleep(0.2)
+
+
 @pytest.mark.parametrize("generation", ["stateless", "stateful"])
 async def test_held_call_names_its_task_its_page_and_a_command_that_works(gateway: Gateway, generation: str) -> None:
     words = (
@@ -79,6 +92,7 @@ async def test_held_call_names_its_task_its_page_and_a_command_that_works(gatewa
     assert code == 4
     assert "taskgate approvals login" in err
     assert row["url"] in err
+    await caller_present(gateway, row["id"])
     code, out, _ = await run(gateway, "approvals", "approve", row["id"], "--json", token=APPROVER)
     assert (code, json.loads(out)["starts"]) == (0, True)
     code, out, err = await calling
@@ -89,6 +103,29 @@ async def test_held_call_names_its_task_its_page_and_a_command_that_works(gatewa
     # The operator finds the result of every listed task.
     code, again, _ = await run(gateway, "tasks", "result", row["task_id"][-10:])
     assert again == out
+
+
+async def test_plain_stateful_call_names_its_task_and_page_as_soon_as_it_is_held(gateway: Gateway) -> None:
+    words = ("call", "demo__read_file", json.dumps({"name": "no-such-file"}), "--generation", "stateful")
+    program = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "taskgate", *words, "--json"),
+        env={**os.environ, **environment(gateway)},
+        stdout=asyncio.subprocess.PIPE,
+    )
+    try:
+        row = await waiting_approval(gateway)
+        # The approval is still open, and heartbeats of this gateway are an hour apart.
+        async with asyncio.timeout(90):
+            first = json.loads(await present(program.stdout).readline())
+        assert (first["event"], first["taskId"], first["url"]) == ("approval_needed", row["task_id"], row["url"])
+        assert (await run(gateway, "approvals", "approve", row["id"], token=APPROVER))[0] == 0
+        async with asyncio.timeout(90):
+            rest, _ = await program.communicate()
+        assert b"no-such-file" in rest
+    finally:
+        if program.returncode is None:
+            program.kill()
+            await program.wait()
 
 
 async def test_held_call_of_another_caller_names_the_command_that_approves(gateway: Gateway) -> None:

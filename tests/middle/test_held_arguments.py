@@ -82,3 +82,19 @@ async def test_unusable_schema_still_refuses_a_call_that_no_person_sees() -> Non
 async def test_arguments_that_do_not_fit_are_only_a_warning_for_a_call_that_runs_at_once() -> None:
     async with Gateway({"validate": "warn"}, {"shop": shop()}) as gate:
         assert (await (await gate.caller("2025")).call("shop__wipe", {"disk": 5})).text == "wiped"
+
+
+@pytest.mark.parametrize("generation", ["2025", "2026"])
+@seam
+async def test_first_progress_of_a_held_call_names_its_task_and_page_at_once(generation: str) -> None:
+    async with Gateway(held("warn"), {"shop": shop()}) as gate:
+        caller = await gate.caller(generation)
+        params = {"name": "shop__wipe", "arguments": {"disk": "a"}, "_meta": {"progressToken": "t"}}
+        exchange = caller.begin("tools/call", params)
+        await gate.advance(0.1)
+        (row,) = await approvals(gate)
+        (first,) = exchange.reply.messages
+        assert first["method"] == "notifications/progress"
+        meta = first["params"]["_meta"]
+        assert meta["taskgate/approval"] == {"id": row["id"], "url": row["url"]}
+        assert meta["io.modelcontextprotocol/related-task"] == {"taskId": row["task_id"]}

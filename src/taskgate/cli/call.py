@@ -20,7 +20,7 @@ from taskgate.cli.server_questions import Answer, ServerQuestions
 from taskgate.cli.target import TakesCommand, Target, Timeout, aimed
 
 if TYPE_CHECKING:
-    from taskgate.client import Question, ServerError, Session
+    from taskgate.client import Progress, Question, ServerError, Session
 
 
 Name = Annotated[str, Argument(metavar="TOOL", help="Tool name as in `taskgate tools`.")]
@@ -161,7 +161,7 @@ async def _task_call(session: Session, options: CallOptions, display: Display, b
     handle = await session.call_tool_as_task(options.name, options.arguments, ttl=options.ttl, timeout=options.timeout)
     if handle.task_id is None:
         return printing.result(await handle.result(), as_json=options.as_json)
-    show_approval(handle, as_operator=options.as_operator, as_json=options.as_json)
+    show_approval(handle.task_id, handle.approval, as_operator=options.as_operator, as_json=options.as_json)
     if options.as_task and not options.watch:
         return _started(handle.task_id, as_json=options.as_json)
     if handle.immediate_response and handle.approval is None and not options.as_json:
@@ -172,7 +172,18 @@ async def _task_call(session: Session, options: CallOptions, display: Display, b
 
 
 async def _plain_call(session: Session, options: CallOptions, display: Display, beside: ServerQuestions) -> ExitCode:
-    calling = session.call_tool(options.name, options.arguments, timeout=options.timeout, on_progress=display.progress)
+    shown = False
+
+    def progress(report: Progress) -> None:
+        nonlocal shown
+        if shown or report.approval is None:
+            display.progress(report)
+            return
+        shown = True
+        with display.paused():
+            show_approval(report.task_id, report.approval, as_operator=options.as_operator, as_json=options.as_json)
+
+    calling = session.call_tool(options.name, options.arguments, timeout=options.timeout, on_progress=progress)
     work = asyncio.create_task(calling)
     with interrupts() as interrupted, display.shown():
         stopping, looking = asyncio.create_task(interrupted.wait()), asyncio.create_task(beside.watch())

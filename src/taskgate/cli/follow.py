@@ -19,7 +19,7 @@ from taskgate.cli.question_prompt import answer_question, read_line
 from taskgate.cli.server_questions import Answer, ServerQuestions
 
 if TYPE_CHECKING:
-    from taskgate.client import Question, TaskHandle, TaskUpdate
+    from taskgate.client import PendingApproval, Question, TaskHandle, TaskUpdate
 
 
 def answerer(display: Display) -> Answer:
@@ -34,17 +34,16 @@ def answerer(display: Display) -> Answer:
     return answer
 
 
-def show_approval(handle: TaskHandle, *, as_operator: bool, as_json: bool) -> None:
+def show_approval(task_id: str | None, held: PendingApproval | None, *, as_operator: bool, as_json: bool) -> None:
     """Print that a call waits for approval, and how an approver can decide."""
-    held = handle.approval
     if held is None:
         return
     # The operator's token must not approve its own call; the operator's browser login may.
     command = "taskgate approvals login" if as_operator else f"taskgate approvals approve {held.id}"
     if as_json:
-        printing.event("approval_needed", taskId=handle.task_id, approval=held.id, url=held.url, command=command)
+        printing.event("approval_needed", taskId=task_id, approval=held.id, url=held.url, command=command)
         return
-    printing.note(f"Waiting for approval as task {handle.task_id}. The tool has not run.")
+    printing.note(f"Waiting for approval as task {task_id}. The tool has not run.")
     printing.note(f"An approver can decide at: {printing.clean(held.url)}")
     if as_operator:
         printing.note(f"To log in, open the link that this command prints: {command}")

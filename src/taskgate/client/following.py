@@ -15,7 +15,7 @@ from taskgate.client.options import Generation, OnProgress, Options
 from taskgate.client.poll_delays import next_delay
 from taskgate.client.poller import Poller
 from taskgate.client.questions import Answering
-from taskgate.client.results import Progress, Task, TaskStatus, TaskUpdate
+from taskgate.client.results import Progress, Task, TaskStatus, TaskUpdate, read_progress
 from taskgate.client.task_handle import LONG_INTERVAL_MS, TaskHandle
 
 MAX_EARLY = 64
@@ -163,10 +163,9 @@ class Following:
 
     def _on_progress(self, params: Mapping[str, Any]) -> None:
         report = self._progress.get(str(params.get("progressToken")))
-        progress, total, message = params.get("progress"), params.get("total"), params.get("message")
-        if report is not None and isinstance(progress, int | float):
-            known_total = total if isinstance(total, int | float) else None
-            report(Progress(progress, known_total, message if isinstance(message, str) else None))
+        progress = read_progress(params)
+        if report is not None and progress is not None:
+            report(progress)
 
     def _on_task(self, params: Mapping[str, Any]) -> None:
         task_id = str(params.get("taskId"))

@@ -15,6 +15,7 @@ IMMEDIATE_RESPONSE = "io.modelcontextprotocol/model-immediate-response"
 RELATED_TASK = "io.modelcontextprotocol/related-task"
 PROGRESS_META = "taskgate/progress"
 APPROVAL_META = "taskgate/approval"
+RELATED_TASK_META = "io.modelcontextprotocol/related-task"
 
 
 class TaskStatus(StrEnum):
@@ -50,6 +51,10 @@ class Progress:
     progress: float
     total: float | None = None
     message: str | None = None
+    approval: PendingApproval | None = None
+    """The approval that the call waits for, if a Taskgate gateway holds it."""
+    task_id: str | None = None
+    """The task of a held call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +71,19 @@ class PendingApproval:
             return None
         approval_id, url = given.get("id"), given.get("url")
         return cls(approval_id, url) if isinstance(approval_id, str) and isinstance(url, str) else None
+
+
+def read_progress(params: Mapping[str, Any]) -> Progress | None:
+    """Read the params of a progress notification; None without a number."""
+    progress, total, message = params.get("progress"), params.get("total"), params.get("message")
+    if not isinstance(progress, int | float):
+        return None
+    known_total = total if isinstance(total, int | float) else None
+    meta = params.get("_meta")
+    meta = meta if isinstance(meta, Mapping) else {}
+    related = meta.get(RELATED_TASK_META)
+    task_id = _text(related.get("taskId")) if isinstance(related, Mapping) else None
+    return Progress(progress, known_total, _text(message), PendingApproval.in_meta(meta), task_id)
 
 
 class Task(msgspec.Struct, frozen=True):

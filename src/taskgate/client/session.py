@@ -16,7 +16,7 @@ from taskgate.client.following import Following
 from taskgate.client.inbound import Listener
 from taskgate.client.messages import Message
 from taskgate.client.options import Generation, OnProgress, Options
-from taskgate.client.results import Listed, Task, TaskSupport, Tool, ToolResult
+from taskgate.client.results import Listed, Progress, Task, TaskSupport, Tool, ToolResult
 from taskgate.client.rounds import converse
 from taskgate.client.stateless import HEADER_MISMATCH, Stateless
 from taskgate.client.task_ending import UNKNOWN_TASK
@@ -104,13 +104,19 @@ class Session:
         """
         meta = _with_key(meta, key)
         limit = self._conversation.options.call_timeout if timeout is None else timeout
+        outcome: ToolResult | TaskHandle | None = None
         if self.generation is Generation.STATEFUL and self.supports_tasks:
             tool = await self._find_tool(name)
             if tool is not None and tool.task_support is TaskSupport.REQUIRED:
-                handle = await self.call_tool_as_task(name, arguments, on_progress=on_progress, meta=meta)
-                return await handle.result(limit)
-        outcome = await self._call(name, arguments, limit, on_progress, meta)
-        return await outcome.result(limit) if isinstance(outcome, TaskHandle) else outcome
+                outcome = await self.call_tool_as_task(name, arguments, on_progress=on_progress, meta=meta)
+        if outcome is None:
+            outcome = await self._call(name, arguments, limit, on_progress, meta)
+        if not isinstance(outcome, TaskHandle):
+            return outcome
+        if outcome.approval is not None and on_progress is not None:
+            # As a gateway reports it for a call that did not become a task.
+            on_progress(Progress(0.0, None, outcome.immediate_response, outcome.approval, outcome.task_id))
+        return await outcome.result(limit)
 
     async def call_tool_as_task(
         self,

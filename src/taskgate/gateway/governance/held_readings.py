@@ -92,7 +92,7 @@ class HeldReadings:
         settings = self._plan.value.calls.delivery
         wait_s = delivery_mode.wait_s if delivery_mode.wait_s is not None else settings.hold_s
         beat = Heartbeat(request, settings.heartbeat_s, f"Waiting for approval of {shown}")
-        beat.start()
+        beat.start(at_once=True)
         end = clock.monotonic() + wait_s
         try:
             while True:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
+from typing import Any
 
 from taskgate import clock
 from taskgate.core import wire
@@ -16,15 +18,22 @@ class Heartbeat:
     Progress may never decrease, so each heartbeat adds a thousandth to the last value.
     """
 
-    def __init__(self, request: Request, interval_s: float, text: str) -> None:
+    def __init__(self, request: Request, interval_s: float, text: str, meta: Mapping[str, Any] | None = None) -> None:
+        """`meta` is sent as `_meta` of each notification."""
         self._request = request
         self._interval_s = interval_s
         self._text = text
+        self._more = {"_meta": dict(meta)} if meta else {}
         self._started = clock.monotonic()
         self._timer: asyncio.TimerHandle | None = None
 
-    def start(self) -> None:
-        if self._request.progress_token is not None:
+    def start(self, *, at_once: bool = False) -> None:
+        """Send the first progress after one interval, or `at_once` if the text is news to the caller."""
+        if self._request.progress_token is None:
+            return
+        if at_once:
+            self._beat()
+        else:
             self._timer = asyncio.get_running_loop().call_later(self._interval_s, self._beat)
 
     def stop(self) -> None:
@@ -37,8 +46,10 @@ class Heartbeat:
         if request.delivery.answered or token is None:
             return
         pending = request.delivery.waiting_text() or self._text
-        text = f"{pending} ({clock.monotonic() - self._started:.0f} s)"
+        waited_s = round(clock.monotonic() - self._started)
+        text = f"{pending} ({waited_s} s)" if waited_s else pending
         request.delivery.pace.beat(
-            text, lambda progress: wire.encode({PROGRESS_TOKEN: token, "progress": progress, "message": text})
+            text,
+            lambda progress: wire.encode({PROGRESS_TOKEN: token, "progress": progress, "message": text, **self._more}),
         )
         self._timer = asyncio.get_running_loop().call_later(self._interval_s, self._beat)

@@ -10,7 +10,7 @@ from typing import Any
 from taskgate import clock
 from taskgate.core import wire
 from taskgate.core.audit.chain import AuditEntry
-from taskgate.core.delivery import JOINED, JoinedCall, ReplyForm
+from taskgate.core.delivery import APPROVAL, JOINED, JoinedCall, ReplyForm
 from taskgate.core.errors import CallerError, Executed, GatewayFault
 from taskgate.core.generations.generation import RELATED_TASK, Generation
 from taskgate.core.generations.stateless import mark_complete
@@ -133,13 +133,17 @@ class TaskEngine:
         """Hold the reply for as long as the caller's delivery mode allows. Return the result, or a reference to the task."""
         delivery_mode = self.promotions.delivery_mode(request)
         text = f"Running {task.wire_name}"
+        meta: dict[str, Any] = {}
         if waiting_for_people:
             page = self._approval_page(task)
+            if page is not None:
+                meta = {RELATED_TASK: {"taskId": task.id}, APPROVAL: {"id": task.approval_id, "url": page}}
             where = f" An approver can decide at {page}." if page is not None else ""
             text = f"Waiting for approval of {task.wire_name} as task {task.id}.{where}"
-        beat = Heartbeat(request, self.plan.value.calls.delivery.heartbeat_s, text)
+        beat = Heartbeat(request, self.plan.value.calls.delivery.heartbeat_s, text, meta)
         began = clock.monotonic()
-        beat.start()
+        # A person who waits at the caller's end needs the task and the page now, to have it approved.
+        beat.start(at_once=waiting_for_people)
         wait_s = delivery_mode.wait_s if delivery_mode.wait_s is not None else LONGEST_RESULT_WAIT_S
         self.followers.add_held_call(task.id, request)
         self.held_replies.opened(task.id, promised=kept, joins=request.delivery.joined is not None)
