@@ -31,6 +31,7 @@ Check
   make fuzz                  100,000 mutated frames in each direction
   make chaos                 the long crash tests of one gateway
   make chaos-replicas        300 faults of three gateways on PostgreSQL; make chaos-sabotage: the same judge with broken builds
+  make scripts-hostile       what becomes of each hostile script, the pause that others see, and what steps cost
   make plans                 the rows that every statement reads, with 100,000 tasks and a million audit rows
 
 Measure
@@ -244,6 +245,11 @@ takeover: $(STAMP)
 .PHONY: plans
 plans: $(STAMP)
 	$(BIN)/python -m pytest -n 0 -m long tests/store/test_query_plans.py
+
+# Hostile scripts on the real interpreter, and the cost of steps.
+.PHONY: scripts-hostile
+scripts-hostile: $(STAMP)
+	$(BIN)/python -m tests.scripts.hostile_table
 
 pause: $(STAMP)
 	$(BIN)/python -m tests.pause.table

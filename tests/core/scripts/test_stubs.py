@@ -91,7 +91,7 @@ def test_result_without_members_has_its_type() -> None:
 
 
 def test_many_members_are_cut() -> None:
-    members = {f"m{number}": {} for number in range(50)}
+    members: dict[str, Any] = {f"m{number}": {} for number in range(50)}
     assert ", ...}" in stub_of(tool({"x": {"properties": members}}))
 
 

@@ -16,7 +16,7 @@ from typing import Final
 from taskgate.core.scripts.names import MODULES
 
 MOST_BYTES: Final = 200_000
-_MOST_PARTS: Final = 20_000
+_MOST_PARTS: Final = 10_000
 """Lines, texts, brackets, commas and operators. Parsing blocks the event loop, and this many take some tens of milliseconds."""
 _MOST_NESTED: Final = 60
 _MOST_OPERATORS: Final = 400
