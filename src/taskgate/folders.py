@@ -23,7 +23,7 @@ def home(environment: Mapping[str, str]) -> str:
 
 
 def _base(environment: Mapping[str, str], variable: str, *default: str) -> str:
-    """A base directory; the XDG specification says that a relative one is to be ignored."""
+    """Return a base directory. Relative ones are ignored, as the XDG specification requires."""
     given = environment.get(variable, "")
     return given if os.path.isabs(given) else os.path.join(home(environment), *default)
 
@@ -44,7 +44,7 @@ def user_config(environment: Mapping[str, str]) -> str:
 def find_config(explicit: str | None, environment: Mapping[str, str]) -> str | None:
     """The file to use: the explicit one, `$TASKGATE_CONFIG`, `./taskgate.yaml`, the user's own, or none.
 
-    A file that was named is returned even if it is missing, so that loading it gives a clear error.
+    A file that was named is returned even if it is missing, so that loading it raises a clear error.
     """
     named = explicit or environment.get(CONFIG_VARIABLE)
     if named:

@@ -96,7 +96,7 @@ async def test_digest_of_place_is_stable_across_restarts(tmp_path: Path) -> None
     assert len({place, await one.enter("/b", environment), await one.enter("/a", {**environment, "WHO": "eve"})}) == 3
     assert "ann" not in place
     assert one.spec("w", place).cwd == "/a"
-    with pytest.raises(UpstreamError, match="waits for its client"):
+    with pytest.raises(UpstreamError, match="until that client connects"):
         places().spec("w", place)
     own = await one.enter(os.getcwd(), os.environ)
     assert one.spec("w", own).inherits is None, "a client that stands where we stand gets what we have"

@@ -1,4 +1,4 @@
-"""The composition root: the only package that knows every adapter.
+"""The composition root: the only package that imports every adapter.
 
-`build` has no side effects, so `taskgate check` goes the very path that `taskgate serve` goes.
+`build` has no side effects, so `taskgate check` uses the same code as `taskgate serve`.
 """

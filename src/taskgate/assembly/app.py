@@ -42,7 +42,7 @@ from taskgate.assembly.server_specs import server_specs
 
 @dataclass(slots=True)
 class App:
-    """A whole gateway, ready to be opened."""
+    """A complete gateway that is not open yet."""
 
     loaded: LoadedConfig
     plan: Plan
@@ -65,9 +65,9 @@ class App:
     accounts: ServerAccounts
     replicas: Replicas
     internal: InternalSocket | None
-    """Where other gateways on the same store reach this one."""
+    """The socket on which other gateways on the same store reach this one."""
     state: HeldFolder | None
-    """The state folder, where this gateway has one."""
+    """The state folder, if this gateway has one."""
     retired: list[Server] = field(default_factory=list)
     retired_verifiers: list[Verifier | None] = field(default_factory=list)
 
@@ -76,7 +76,7 @@ class App:
         return hop_key(self.keys.secret) if self.internal is not None else None
 
     def reload(self, loaded: LoadedConfig) -> None:
-        """Put a new configuration in force. Servers that did not change keep their conversations."""
+        """Apply a new configuration. Servers that did not change keep their sessions."""
         plan = build_plan(loaded, self.plan)
         channels = None
         if loaded.root.approval != self.loaded.root.approval:
@@ -102,7 +102,7 @@ class App:
         self.retired.extend(server for name, server in self.servers.items() if fresh.get(name) is not server)
         verifier = self.verifier
         if loaded.root.auth != self.loaded.root.auth:
-            # Verified anew: what was remembered may have been verified by rules that are gone.
+            # A new verifier: remembered credentials may have been verified by rules that are gone.
             self.retired_verifiers.append(verifier)
             verifier = self.verifier = build_verifier(loaded.root, self.outbound)
         self.loaded, self.plan, self.servers = loaded, plan, fresh
@@ -137,17 +137,17 @@ class App:
         )
 
     def open_channels(self) -> None:
-        """Once the address is known under which answers may come back."""
+        """Create the approval channels; called when the address for their callbacks is known."""
         base = self.gateway.configuration.address.base()
         self.gateway.configuration.announcer.adopt(self._channels(self.loaded.root, base))
 
     async def forget_audit(self, portions: int) -> bool:
-        """Forget so many portions of the audit rows past `audit.keep`; whether there may be more."""
+        """Delete up to that many portions of audit rows older than `audit.keep`; return whether there may be more."""
         keep = self.loaded.root.audit.keep
         return keep is not None and await self.audit.forget(int(keep.total_seconds() * 1000), portions)
 
     async def close_store(self) -> None:
-        """The last thing: what was written until now is anchored, then nothing is written any more."""
+        """Anchor the audit log and close the store, as the last step."""
         try:
             await self.audit.close()
         except (OSError, TaskgateError) as problem:

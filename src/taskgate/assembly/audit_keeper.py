@@ -1,6 +1,6 @@
-"""Keeps the audit log honest and bounded while the gateway runs: anchors its head, exports new rows, forgets old ones.
+"""Maintains the audit log while the gateway runs: anchors its head, exports new rows, deletes old ones.
 
-Files are written in a thread, and rows are forgotten in portions; nothing here is waited for by a call.
+Files are written in a thread, and rows are deleted in portions; no call waits for any of this.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ class AuditKeeper:
         self._exported = 0
         self._under_way: asyncio.Task[Any] | None = None
         self._to_forget: list[str] = []
-        """Chains that are still to be looked at for rows past their time; ours is named by nothing."""
+        """Chains whose old rows are still to be deleted; the empty name is this gateway's own chain."""
         self._forgotten = 0
         self._failing: set[str] = set()
 
     async def start(self) -> None:
-        """Compare what was noted with what is there, before anything is added."""
+        """Compare the anchor with the log before anything is appended."""
         await self._in_turn(self._start())
 
     async def _in_turn(self, work: Coroutine[Any, Any, T]) -> T:
-        """One piece of work at a time, each to its end, also if its caller is cancelled: a thread that writes a file cannot be
-        stopped, and the next writer must neither overtake it nor export the same rows again."""
+        """Run one job at a time to its end, even if the caller is cancelled: a thread that writes a file cannot be stopped, and the
+        next writer must neither overtake it nor export the same rows again."""
         if self._under_way is not None and not self._under_way.done():
             await asyncio.gather(self._under_way, return_exceptions=True)
         begun = asyncio.create_task(work)
@@ -85,7 +85,7 @@ class AuditKeeper:
         return None if rows[0].hash == head.hash else f"row {head.number} is another one than it was"
 
     async def tend(self) -> None:
-        """Once a second: note how far the log has come, and export what is new."""
+        """Once a second: anchor the head of the log and export new rows."""
         if self._is_behind():
             await self._in_turn(self._tend())
 
@@ -100,20 +100,20 @@ class AuditKeeper:
             await self._attempt(_ANCHOR, self._write_anchor(head))
 
     async def close(self) -> None:
-        """Waits for what a cancelled round has left, also if there is nothing new. Rows that wait to be written come first: a row
-        that is written after the last anchor could be removed unnoticed."""
+        """Finish a cancelled round first. Deferred rows are written before the last anchor: a row that is written after it could be
+        removed undetected."""
         try:
             await self._store.recorded()
         finally:
             await self._in_turn(self._tend())
 
     async def _write_anchor(self, marks: Marks) -> None:
-        """Raises OSError; then what is noted is what it was."""
+        """Write the anchor. If it raises OSError, the old one is unchanged."""
         await asyncio.to_thread(self._anchor.write, marks)
         self._marks = marks
 
     async def _attempt(self, what: str, work: Coroutine[Any, Any, None]) -> None:
-        """A file that cannot be written stops nothing else, is logged once, and is tried again."""
+        """A file that cannot be written is logged once and retried; nothing else stops."""
         try:
             await work
         except OSError as error:
@@ -134,8 +134,8 @@ class AuditKeeper:
             self._exported = rows[-1].number
 
     async def forget(self, keep_ms: int, portions: int = 1) -> bool:
-        """Forget so many portions of the rows that are older; whether there may be more. Our own chain first, then those that
-        ended."""
+        """Delete up to that many portions of old rows, first of this gateway's chain, then of ended ones; return whether there may
+        be more."""
         if not self._to_forget:
             self._to_forget = ["", *await self._store.ended_chains()]
         chain = self._to_forget[0]
@@ -149,7 +149,7 @@ class AuditKeeper:
         return bool(self._to_forget)
 
     async def _forget_rows(self, keep_ms: int, chain: str, portions: int) -> int:
-        """Cut the chain at a row that is noted first: what follows it can still be verified. Its last row stays."""
+        """Delete rows up to one that is recorded first, so that the rest can still be verified. The last row stays."""
         ends, count = await self._old_rows(keep_ms, chain, portions)
         if not ends:
             return 0
@@ -162,7 +162,7 @@ class AuditKeeper:
         return count
 
     async def _old_rows(self, keep_ms: int, chain: str, portions: int) -> tuple[list[AuditTime], int]:
-        """The last row of each portion that may be forgotten, and how many rows they have together."""
+        """Return the last row of each portion that may be deleted, and the number of all their rows."""
         since, ends, count, after = self._store.now_ms() - keep_ms, list[AuditTime](), 0, 0
         for _ in range(portions):
             # One more than are forgotten, because the last row of a chain stays.
@@ -176,7 +176,7 @@ class AuditKeeper:
         return ends, count
 
     def _may_go(self, row: AuditTime, chain: str) -> bool:
-        """A row of ours that could not be exported yet is not forgotten, however old it is."""
+        """A row of this gateway that is not exported yet is not deleted, however old it is."""
         return bool(chain) or self._export is None or row.number <= self._exported
 
 
@@ -186,7 +186,7 @@ def _append(path: Path, rows: tuple[Row, ...], chain: str) -> None:
 
 
 def _last_exported(path: Path, head: int, chain: str) -> int:
-    """Where the export goes on; an export that is new begins with the next row, a chain that is new with its first."""
+    """Return the row after which the export continues: a new export begins with the next row, a new chain with its first."""
     if chain:
         return 0
     try:

@@ -52,7 +52,7 @@ def build(
     internal: InternalSocket | None = None,
     state: HeldFolder | None = None,
 ) -> App:
-    """`local`: the only caller is whoever started this gateway. `store_file`: where the store is, if not where it is configured."""
+    """`local`: the only caller is the client that started this gateway. `store_file` replaces the configured store."""
     log.hide(loaded.secret_values.text)
     keys, outbound = keys or fresh_keys(), Outbound()
     verifier = build_verifier(loaded.root, outbound)

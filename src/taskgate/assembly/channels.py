@@ -20,8 +20,8 @@ SLACK_PREFIX: Final = "slack:"
 
 
 class Outbound:
-    """One HTTP client for everything that is not a tool call, made when it is first needed: making one costs 50 ms. Code that runs
-    while the gateway serves asks for it in a thread.
+    """One HTTP client for everything that is not a tool call. It is created on first use, which takes 50 ms, so code that runs
+    while the gateway serves gets it in a thread.
     """
 
     def __init__(self) -> None:
@@ -45,9 +45,9 @@ class Outbound:
 def build_channels(
     root: GatewayFile, base_url: str, outbound: Outbound, *, passphrase_set: bool, now_s: Callable[[], float]
 ) -> dict[str, tuple[ApprovalChannel, ...]]:
-    """The channels of each workflow, apart from the inbox and the caller's own elicitation, which need no adapter.
+    """Return the channels of each workflow, without the inbox and the caller's own elicitation, which need no adapter.
 
-    `now_s` is the store's clock, by which approvals end.
+    `now_s` is the store's clock, by which approvals expire.
     """
     slack_people = _slack_people(root)
     return {
@@ -65,7 +65,7 @@ def build_channels(
 
 
 def _slack_people(root: GatewayFile) -> dict[str, str]:
-    """Slack users by `people`, each with the first other identity of the person."""
+    """Return the Slack users in `people`, each with the first other identity of the person."""
     found: dict[str, str] = {}
     for identities in root.people.values():
         other = next((each for each in identities if not each.startswith(SLACK_PREFIX)), None)

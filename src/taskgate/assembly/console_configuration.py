@@ -1,4 +1,4 @@
-"""What the console can show and change of the configuration: the text without secrets, a trial of changed rules, a reload."""
+"""The configuration for the console: its text without secrets, trials of changed rules, and reload."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MAX_TEXT: Final = 200_000
 
 @dataclass(slots=True, eq=False)
 class ConsoleConfiguration:
-    """`app` gives the app in force; `reload` reads the file again and says what is wrong with it."""
+    """`app` returns the current app; `reload` reads the file again and returns its problem."""
 
     _app: Callable[[], App]
     _reload: Callable[[], Awaitable[str | None]]
@@ -30,7 +30,7 @@ class ConsoleConfiguration:
         loaded = self._app().loaded
         root = loaded.root.model_dump(mode="python", exclude_unset=True)
         problems = [str(problem) for problem in loaded.warnings]
-        problems += [f"{gone.server} is left out: {gone.reason} ({gone.detail})" for gone in loaded.skipped]
+        problems += [f"{skipped.server} skipped: {skipped.reason} ({skipped.detail})" for skipped in loaded.skipped]
         hide = loaded.secret_values
         return ShownConfiguration(str(loaded.path or ""), _yaml(hide.shown(root)), tuple(map(hide.text, problems)))
 
@@ -46,7 +46,7 @@ class ConsoleConfiguration:
             raise ValueError(f"it is longer than {MAX_TEXT} characters")
         app = self._app()
         try:
-            read_document(governance, "rules")  # refuses in a moment what would be nested or repeated for seconds
+            read_document(governance, "rules")  # rejects deep nesting and repetition, which would take seconds
             section = Governance.model_validate(yaml.safe_load(governance) or {})
             root = app.loaded.root.model_copy(update={"governance": section})
             return build_plan(replace(app.loaded, root=root), app.plan)

@@ -33,7 +33,7 @@ class ScopeSummary:
 
 @dataclass(frozen=True, slots=True)
 class Explained:
-    """Every server and tool, in or out, and under which name the tools are shown."""
+    """Every server and tool, included or excluded, with the names under which tools are shown."""
 
     policy: ScopePolicy
     subset: Subset
@@ -43,7 +43,7 @@ class Explained:
 
 
 def list_scopes(loaded: LoadedConfig) -> list[ScopeSummary]:
-    """Every scope of a configuration, also those that are switched off."""
+    """Return every scope of a configuration, including disabled ones."""
     plan = build_plan(loaded)
     policies = [*plan.scopes.values(), *(ScopePolicy(name, enabled=False) for name in sorted(plan.disabled_scopes))]
     return [
@@ -53,7 +53,7 @@ def list_scopes(loaded: LoadedConfig) -> list[ScopeSummary]:
 
 
 def scope_named(plan: Plan, name: str) -> ScopePolicy:
-    """The scope of that name, switched off or not. Raises CallerError, with the nearest name, if there is none."""
+    """Return the scope of that name, enabled or not. Raises CallerError, with the nearest name, if there is none."""
     policy = plan.scopes.get(name)
     if policy is None and name in plan.disabled_scopes:
         policy = ScopePolicy(name, enabled=False)
@@ -66,7 +66,7 @@ def scope_named(plan: Plan, name: str) -> ScopePolicy:
 
 
 async def explain_scope(loaded: LoadedConfig, name: str, wish: SessionRequest, *, connect: bool) -> Explained:
-    """Raises CallerError for an unknown scope, and NotAllowed for a wish beyond it."""
+    """Raises CallerError for an unknown scope, and NotAllowed for a request beyond it."""
     plan = build_plan(loaded)
     policy = scope_named(plan, name)
     subset = compose(plan.registry, policy, wish)
@@ -83,7 +83,7 @@ async def explain_scope(loaded: LoadedConfig, name: str, wish: SessionRequest, *
 async def _listed(
     loaded: LoadedConfig, plan: Plan, subset: Subset
 ) -> tuple[dict[str, list[str]], dict[str, Exclusion]]:
-    """The tools of every server in the subset; a server that fails is noted and does not affect the others."""
+    """Return the tools of every server in the subset. A server that fails is reported and does not affect the others."""
     tools: dict[str, list[str]] = {}
     failures: dict[str, Exclusion] = {}
     async with listed_servers(loaded, plan.limits, subset.servers) as catalogs:

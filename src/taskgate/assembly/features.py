@@ -99,7 +99,7 @@ def _models(name: str, provider: Provider) -> tuple[Model, ...]:
 
 
 def _key(name: str, provider: Provider) -> str:
-    """The key, from where the configuration says it is; an OpenAI-compatible service on this machine may need none."""
+    """Read the key from its configured source. An OpenAI-compatible service on this machine may need none."""
     if provider.api_key_file is not None:
         return read_text(Path(provider.api_key_file), _MAX_KEY_BYTES).strip()
     if provider.api_key_env is None:

@@ -114,13 +114,13 @@ def build_governing(root: GatewayFile, policy: PolicyEngine | None) -> Governing
 
 
 def _operators_own(root: GatewayFile) -> frozenset[str]:
-    """Without identities and without `auth: none` a gateway serves this machine only: its callers are the operator's programs."""
+    """Return whether all callers are programs of the operator: without identities and `auth: none`, only this machine is served."""
     local = not root.requires_identity and not root.auth.none
     return frozenset({ANONYMOUS, local_principal(os.geteuid())}) if local else frozenset()
 
 
 def _people(root: GatewayFile) -> dict[str, frozenset[str]]:
-    """Each identity of a person with all of them, as principals' names."""
+    """Return all identities of a person for each of them, as names of principals."""
     names = {token.id: principal_name(token.tenant or "", token.id) for token in root.tokens}
     known = [frozenset(names.get(each, each) for each in identities) for identities in root.people.values()]
     return {identity: identities for identities in known for identity in identities}
@@ -134,7 +134,7 @@ def _record(record: Record | None) -> RecordSettings | None:
 
 
 def load_policy(root: GatewayFile) -> PolicyEngine | None:
-    """The Cedar policies, if there are any; problems name file and line. The engine is imported only where it is used."""
+    """Load the Cedar policies, if there are any. Problems name file and line. The engine is imported only if it is used."""
     if not root.cedar.policies:
         return None
     from taskgate.policy.cedar import BadPolicy, load_cedar
@@ -148,7 +148,7 @@ def load_policy(root: GatewayFile) -> PolicyEngine | None:
 
 
 def _placed(problem: str) -> Problem:
-    """`file:line: text`, as the engine says it."""
+    """Parse a message of the engine: `file:line: text`."""
     place, separator, text = problem.partition(": ")
     file, _, line = place.rpartition(":")
     if separator and line.isdigit():
@@ -171,7 +171,7 @@ def _entities(path: str | None) -> list[Mapping[str, Any]]:
 
 
 def _revision(root: GatewayFile, policy: PolicyEngine | None) -> str:
-    """One short name for everything that can change a decision; the same after a restart with the same files."""
+    """Return a digest of everything that can change a decision; the same after a restart with the same files."""
     said = {
         "profile": root.profile,
         "governance": root.governance.model_dump(mode="json"),

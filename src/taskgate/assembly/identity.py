@@ -30,7 +30,7 @@ def build_credentials(
     *,
     local: bool,
 ) -> Credentials:
-    """`local`: a gateway that a client started serves its own user; what it has on a loopback port is not for everybody."""
+    """`local`: a gateway that a client started serves only that user; its loopback port requires a token."""
     tokens = tuple(
         Token(
             token.id,
@@ -61,7 +61,7 @@ def build_credentials(
 
 
 def _certificates(root: GatewayFile) -> dict[str, Identity]:
-    """Callers by the names in their certificates."""
+    """Return the callers by the names in their certificates."""
     return {
         each.name: Identity(
             principal_name(each.tenant or "", each.id), frozenset(each.roles), each.scope, tenant=each.tenant or ""
@@ -71,7 +71,7 @@ def _certificates(root: GatewayFile) -> dict[str, Identity]:
 
 
 def build_verifier(root: GatewayFile, outbound: Outbound) -> Verifier | None:
-    """None where no issuer is configured: then nothing of this is loaded."""
+    """Return None if no issuer is configured; then nothing of this is imported."""
     auth = root.auth
     if not auth.jwt and auth.introspection is None:
         return None
@@ -109,7 +109,7 @@ def _requirement(require: ScopeRequirement) -> Requirement:
 
 
 class ConfiguredLogin:
-    """Where people log in: made anew when the configuration says something else."""
+    """The login provider of the configuration, created again when its settings change."""
 
     def __init__(self, outbound: Outbound) -> None:
         self._outbound = outbound

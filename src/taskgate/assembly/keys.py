@@ -26,11 +26,11 @@ class Keys:
 
 
 def fresh_keys() -> Keys:
-    """Keys for a app that is never opened, or that lives only as long as its process."""
+    """Return keys for an app that is never opened or ends with its process."""
     return Keys(secrets.token_urlsafe(32), secrets.token_bytes(32))
 
 
 def keys_in(state_dir: Path) -> Keys:
-    """The keys of this installation, made if they are not there yet."""
+    """Return the keys of this installation; create them if they do not exist."""
     remove_abandoned(state_dir, clock.wall())
     return Keys(operator_token(state_dir), gateway_secret(state_dir), stored_passphrase(state_dir))

@@ -17,7 +17,7 @@ def arrivals_by(root: GatewayFile) -> Arrivals:
 
 
 def listener_tls(root: GatewayFile) -> ListenerTls | None:
-    """None where plain HTTP is served. Raises ConfigError where the files are no certificate and key."""
+    """Return the TLS settings, or None for plain HTTP. Raises ConfigError if the files are not a certificate and its key."""
     tls = root.listen.tls
     if tls is None:
         return None

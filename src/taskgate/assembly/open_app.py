@@ -32,7 +32,7 @@ MAX_STDIO_STORES = 64
 
 
 def open_app(loaded: LoadedConfig, *, local: bool = False, start: Start = AS_CONFIGURED) -> App:
-    """Build on the configured store: a file, whose lock only one process may have, or a database that gateways share."""
+    """Build on the configured store: a file, which one process locks, or a database that gateways share."""
     keys, url, anchored, internal = keys_in(loaded.state_dir), shared_store.shared_url(loaded), None, None
     if url is None:
         store: Store = open_store(claimed_store_path(loaded), keys=keys_of(loaded.root.store))
@@ -46,7 +46,7 @@ def open_app(loaded: LoadedConfig, *, local: bool = False, start: Start = AS_CON
 
 
 def open_stdio_app(loaded: LoadedConfig) -> App:
-    """The same for a gateway that a client starts: several may run at once, so each takes the first store that is free."""
+    """The same for a gateway that a client starts. Several may run at once, so each uses the first store that is free."""
     if loaded.root.store is not None:
         return open_app(loaded, local=True)
     for number in range(1, MAX_STDIO_STORES + 1):
@@ -61,7 +61,7 @@ def open_stdio_app(loaded: LoadedConfig) -> App:
 
 
 def build_for_check(loaded: LoadedConfig) -> int:
-    """Everything that `serve` would build, on a store that is thrown away; the number of servers.
+    """Build everything that `serve` would, on a temporary store; return the number of servers.
 
     Raises ConfigError, TaskgateError or OSError, as the start would.
     """

@@ -1,8 +1,8 @@
-"""Where clients behind bridges stand: their folder and environment, as far as servers depend on them.
+"""The folder and environment of clients behind bridges, as far as servers depend on them.
 
-A server without a `cwd` of its own runs in its client's folder, a child process inherits the harmless part of its client's
-environment, and `${VAR}` in its entry means its client's variable: as if the client had started the server itself. Clients that
-agree in all of that share a process. Only the environment's digest is ever stored.
+A server without a `cwd` runs in its client's folder, a child process inherits the safe part of its client's environment, and
+`${VAR}` in its entry is its client's variable: as if the client had started the server itself. Clients with the same folder and
+environment share a process. Only a digest of the environment is stored.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Place:
 
 
 class Places:
-    """The places of the clients that are or were here since the start, each under an id that stays the same over restarts."""
+    """The places of all clients since the start, each under an id that is the same after a restart."""
 
     def __init__(self, loaded: LoadedConfig, specs_of: SpecsOf, secret: bytes) -> None:
         self._specs_of = specs_of
@@ -50,7 +50,7 @@ class Places:
         self._names = variables_in(loaded)
 
     def adopt(self, loaded: LoadedConfig) -> None:
-        """A reload. Where a client's variables differ, its servers are read anew when it comes again."""
+        """Apply a new configuration, with the variables of each client."""
         self._loaded = loaded
         self._own = self._specs_of(loaded)
         self._own_placed = _placed(self._own, os.getcwd(), os.environ)
@@ -60,7 +60,7 @@ class Places:
             self._places[key] = replace(place, specs=_placed(specs, place.folder, place.variables))
 
     async def enter(self, folder: str, environment: Mapping[str, str]) -> str:
-        """The id of the place where a client stands."""
+        """Return the id of a client's place."""
         key = self._key(folder, environment)
         if key not in self._places:
             same = self._same_variables(environment)
@@ -72,14 +72,15 @@ class Places:
         return key
 
     def spec(self, server: str, place: str) -> ServerSpec:
-        """How a server is started for clients at a place: just as our own, where nothing differs.
+        """Return how a server is started for clients at a place: the gateway's own settings if nothing differs.
 
-        Raises UpstreamError where it cannot be started.
+        Raises UpstreamError if it cannot be started.
         """
         known = self._places.get(place)
         if known is None:
             raise unreachable(
-                server, "waits for its client: only that client's folder and environment are right for it"
+                server,
+                "is not started: the folder and environment of its client are unknown until that client connects",
             )
         found = known.specs.get(server)
         if found is None:
@@ -87,16 +88,19 @@ class Places:
         return self._own[server] if found == self._own_placed.get(server) else found
 
     def gained(self, environment: Mapping[str, str]) -> dict[str, str]:
-        """Variables without which servers were left out so far, and that this client has."""
-        wanted = {
-            name for gone in self._loaded.skipped if gone.reason == "env_missing" for name in gone.detail.split(", ")
+        """Return variables of this client whose absence made the gateway skip servers."""
+        missing = {
+            name
+            for skipped in self._loaded.skipped
+            if skipped.reason == "env_missing"
+            for name in skipped.detail.split(", ")
         }
-        return {name: environment[name] for name in wanted if name in environment}
+        return {name: environment[name] for name in missing if name in environment}
 
     def _key(self, folder: str, environment: Mapping[str, str]) -> str:
         relevant = {name: environment[name] for name in sorted(self._names) if name in environment}
-        said = json.dumps([folder, relevant, sorted(safe_env(environment).items())])
-        return hmac.new(self._secret, said.encode("utf-8", "surrogatepass"), hashlib.sha256).hexdigest()[:24]
+        content = json.dumps([folder, relevant, sorted(safe_env(environment).items())])
+        return hmac.new(self._secret, content.encode("utf-8", "surrogatepass"), hashlib.sha256).hexdigest()[:24]
 
     def _same_variables(self, environment: Mapping[str, str]) -> bool:
         return all(environment.get(name) == os.environ.get(name) for name in self._names)
@@ -107,11 +111,14 @@ class Places:
         try:
             return self._specs_of(load(self._loaded.path, environment))
         except ConfigError as error:
-            log.warning("a client's variables do not fit the configuration; its servers use ours", problems=str(error))
+            log.warning(
+                "the configuration is invalid with a client's variables; its servers use those of the gateway",
+                problems=str(error),
+            )
             return self._own
 
     def _warn_of_differences(self, specs: Mapping[str, ServerSpec]) -> None:
-        """Over HTTP the connections are shared, so their headers are those of our own environment."""
+        """Connections over HTTP are shared, so their headers use the gateway's own environment."""
         differing = [
             name
             for name, spec in specs.items()
@@ -119,12 +126,13 @@ class Places:
         ]
         if differing:
             log.warning(
-                "a client's variables differ in the address or headers of servers; ours are used", servers=differing
+                "a client's variables change the address or headers of servers; those of the gateway are used",
+                servers=differing,
             )
 
 
 def variables_in(loaded: LoadedConfig) -> frozenset[str]:
-    """The names of all variables that the files of a configuration mention."""
+    """Return the names of all variables in the files of a configuration."""
     files = [file for path in loaded.watch for file in (sorted(path.glob("*")) if path.is_dir() else [path])]
     return frozenset(name for file in files for name in _NAMES.findall(_text(file)))
 

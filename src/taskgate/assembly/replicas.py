@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Differences(NamedTuple):
-    """What the living gateways do not agree about."""
+    """Differences between the living gateways."""
 
     configuration: bool
     version: bool
@@ -32,7 +32,7 @@ class Replicas:
             metrics.show(*self._gauges())
 
     def living(self) -> tuple[Replica, ...]:
-        """Those whose lease has not run out, as last seen, in the same order at every gateway."""
+        """Return the gateways with a valid lease, as last read, in the same order at every gateway."""
         since = self._store.now_ms() - self._store.lease_ms
         return tuple(sorted((r for r in self._store.replicas if r.seen_ms >= since), key=lambda replica: replica.owner))
 
@@ -43,7 +43,7 @@ class Replicas:
         )
 
     def tend(self) -> None:
-        """Once a second: take our share of the limits, and say once when the others are not like us, or took us for dead."""
+        """Once a second: update this gateway's share of the limits, and log once if others differ or declared this one dead."""
         if self._store.wakeups is None:
             return
         if self._store.ownership.fence != self._fence:
@@ -63,7 +63,7 @@ class Replicas:
         self._warned = found
 
     def report(self) -> dict[str, object]:
-        """For `/ready`."""
+        """Return the part of `/ready` about other gateways."""
         if self._store.wakeups is None:
             return {}
         now, living = self._store.now_ms(), {replica.owner for replica in self.living()}

@@ -1,4 +1,4 @@
-"""Declares that the configured store was restored from a backup, or takes that back, while no gateway uses it."""
+"""Marks the configured store as restored from a backup, or as current, while no gateway uses it."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ T = TypeVar("T")
 
 
 def declare_restored(loaded: LoadedConfig) -> None:
-    """Raises GatewayFault."""
+    """Mark the store as restored. Raises GatewayFault."""
     entry = AuditEntry(0, "store_declared_restored", principal=OPERATOR)
     _with_store(loaded, lambda store: store.declare_restored(entry))
 
 
 def trust_restored(loaded: LoadedConfig) -> bool:
-    """Whether it had counted as restored. Raises GatewayFault."""
+    """Mark the store as current; return whether it was marked as restored. Raises GatewayFault."""
     entry = AuditEntry(0, "store_trusted", principal=OPERATOR)
     return _with_store(loaded, lambda store: store.trust_restored(entry))
 

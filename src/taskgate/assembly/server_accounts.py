@@ -24,7 +24,7 @@ from taskgate.ports.upstream_credentials import FIXED_HEADERS, ServerCredentials
 
 
 class ServerAccounts:
-    """The credentials of each server that wants some, all over one HTTP client and one place where logins are kept."""
+    """The credentials of each server that needs them, with one HTTP client and one login store."""
 
     def __init__(self, outbound: Outbound, loaded: LoadedConfig, secret: bytes, base: Callable[[], str]) -> None:
         assertions, logins = Assertions(secret, base), open_login_store(loaded, secret)
@@ -34,7 +34,7 @@ class ServerAccounts:
         self.adopt(loaded.root)
 
     def adopt(self, root: GatewayFile) -> None:
-        """The configuration in force: which servers people can log in to."""
+        """Apply a configuration: which servers people can log in to."""
         settings = {name: server_settings(name, server) for name, server in root.servers.items() if server.enabled}
         self.connector.adopt({name: each for name, each in settings.items() if isinstance(each, StoredLogin)})
 
@@ -46,7 +46,7 @@ class ServerAccounts:
         return ServerTokens(settings, self._means)
 
     def _documents(self, settings: Settings, known: str | None = None) -> Documents:
-        """Hosts that the operator named are trusted to be where they are; those that a server names must be public."""
+        """Hosts in the configuration may be private; those that a server names must be public."""
         given = () if isinstance(settings, ForwardedIdentity) else (settings.issuer,)
         token_url = settings.token_url if isinstance(settings, (ClientCredentials, TokenExchange)) else None
         named = [urlsplit(url).hostname or "" for url in (settings.resource, *given, token_url, known) if url]
@@ -54,7 +54,7 @@ class ServerAccounts:
 
 
 def server_settings(name: str, server: ServerConfig) -> Settings | None:
-    """How this server is to be shown who we are; None where headers of the configuration are all there is."""
+    """Return how the gateway authenticates to this server; None if only configured headers are used."""
     auth, url = server.auth, server.url
     if auth is None or url is None:
         return None
@@ -74,18 +74,18 @@ def server_settings(name: str, server: ServerConfig) -> Settings | None:
 
 
 def open_login_store(loaded: LoadedConfig, secret: bytes) -> LoginStore:
-    """In the database that gateways share, else in a file of this installation."""
+    """Return the logins in the shared database, or in a file of this installation."""
     url = shared_url(loaded)
     return LoginStore(FileRows(loaded.state_dir / "server-logins") if url is None else shared_account_rows(url), secret)
 
 
 def accounts_of(loaded: LoadedConfig, outbound: Outbound) -> ServerAccounts:
-    """For commands that reach servers without a gateway."""
+    """Build the accounts for commands that connect to servers without a gateway."""
     base = str(loaded.root.public_url or "").rstrip("/")
     return ServerAccounts(outbound, loaded, installation_secret(loaded), lambda: base)
 
 
 def installation_secret(loaded: LoadedConfig) -> bytes:
-    """The secret of this installation, or of all gateways on the store that it shares."""
+    """Return the secret of this installation, or of all gateways on its shared store."""
     secret, url = gateway_secret(loaded.state_dir), shared_url(loaded)
     return secret if url is None else agreed_secrets(loaded, url, operator_token(loaded.state_dir), secret)[1]

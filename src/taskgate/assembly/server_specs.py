@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class NullListener:
-    """A listener for servers that are only looked at: nobody is there to be told or asked."""
+    """A listener that ignores notifications and refuses requests, for servers that are only listed."""
 
     def on_notification(self, link: Link, method: str, params: Raw | None) -> None:
         return None
@@ -49,7 +49,7 @@ class NullListener:
 
 @dataclass(frozen=True, slots=True)
 class ServerFactory:
-    """Makes upstreams of configured servers and of those that callers bring along, all over the same means."""
+    """Creates upstreams for configured servers and for those that callers add, with shared clients and settings."""
 
     specs: Mapping[str, ServerSpec]
     http: HttpClient
@@ -57,7 +57,7 @@ class ServerFactory:
     intake: Intake
     places: Places
     servers: dict[str, Server] = field(default_factory=dict)
-    """Those of the configuration that have been made."""
+    """The configured servers that have been created."""
 
     def configured(self, listener: Listener) -> dict[str, Server]:
         self.servers.update({name: self.make(spec, listener) for name, spec in self.specs.items()})
@@ -75,7 +75,7 @@ def intake_within(limits: Limits) -> Intake:
 
 
 def server_specs(loaded: LoadedConfig, accounts: ServerAccounts, owner: str = ANONYMOUS) -> Mapping[str, ServerSpec]:
-    """How each server is reached or started; `owner` is whose processes list what it offers."""
+    """Return how each server is reached or started; `owner` names the conversation whose processes list its tools."""
     return {
         name: replace(_spec(name, server, loaded), owner=owner, credentials=accounts.of(name, server))
         for name, server in loaded.root.servers.items()
@@ -84,7 +84,7 @@ def server_specs(loaded: LoadedConfig, accounts: ServerAccounts, owner: str = AN
 
 
 def guest_spec(new: NewServer) -> ServerSpec:
-    """A server that a caller brought along."""
+    """Return the settings of a server that a caller added."""
     transport = Transport.STDIO if new.command is not None else Transport.HTTP
     return ServerSpec(
         new.name,

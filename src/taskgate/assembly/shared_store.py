@@ -1,7 +1,6 @@
-"""A configuration whose store is a PostgreSQL database, which other gateways may share: open it, look at it, and agree on
-secrets.
+"""Stores in PostgreSQL, which other gateways may share: open and inspect the database, and share secrets.
 
-The driver is an optional extra and is imported only here, when it is wanted.
+The driver is an optional extra and is imported only here, when it is needed.
 """
 
 from __future__ import annotations
@@ -41,26 +40,26 @@ _NOT_SHARED: Final = {"listen", "store", "public_url"}
 
 
 def shared_url(loaded: LoadedConfig) -> str | None:
-    """The address of the database, or None if the store is a file."""
+    """Return the address of the database, or None if the store is a file."""
     url = loaded.root.store.url if loaded.root.store is not None else ""
     return url if url.startswith(SCHEMES) else None
 
 
 def bound_for_others(loaded: LoadedConfig) -> InternalSocket | None:
-    """The socket of `listen.internal`, if that is set: bound first, because the lease names its address. Raises GatewayFault."""
+    """Bind the socket of `listen.internal`, if it is set; first, because the lease contains its address. Raises GatewayFault."""
     where = loaded.root.listen.internal
     if where is None:
         return None
     try:
         return bind_internal(where)
     except (OSError, ValueError) as problem:
-        text = f"Other gateways cannot be listened for on listen.internal ({where}): {problem}."
+        text = f"The gateway cannot listen on listen.internal ({where}): {problem}."
         raise GatewayFault("invalid_request", text) from None
 
 
 class Succession(NamedTuple):
-    """The name that a gateway was given by whoever started it, and that of the one in whose place it was started: which has
-    ended, so that what it held can be taken over at once."""
+    """The name that a parent process gave to a gateway, and the name of the ended gateway that it replaces, whose tasks can be
+    taken over at once."""
 
     owner: str
     replaces: str
@@ -70,10 +69,10 @@ class Succession(NamedTuple):
 
 
 class Start(NamedTuple):
-    """What whoever started a gateway has said beyond its configuration."""
+    """Settings that a parent process gives to a gateway in addition to its configuration."""
 
     address: str = ""
-    """Where callers reach it, if not where the configuration says."""
+    """The address for callers, if it is not the configured one."""
     succession: Succession | None = None
 
 
@@ -81,12 +80,12 @@ AS_CONFIGURED: Final = Start()
 
 
 def new_owner() -> str:
-    """Raises GatewayFault."""
+    """Return a new name for a start of a gateway. Raises GatewayFault."""
     return str(_driver().new_owner())
 
 
 def open_shared(loaded: LoadedConfig, url: str, internal: InternalSocket | None, start: Start = AS_CONFIGURED) -> Store:
-    """Raises GatewayFault."""
+    """Open the database. Raises GatewayFault."""
     listen = loaded.root.listen
     owner, replaces = start.succession or (None, "")
     opened: Store = _driver().open_store(
@@ -104,7 +103,7 @@ def open_shared(loaded: LoadedConfig, url: str, internal: InternalSocket | None,
 
 
 def agreed_secrets(loaded: LoadedConfig, url: str, operator_token: str, secret: bytes) -> tuple[str, bytes]:
-    """The operator's token and the signing secret of all gateways on this store: those of whoever came first."""
+    """Return the operator's token and the signing secret of all gateways on this store: those of the first gateway."""
     _driver()
 
     from taskgate.store.postgres.shared_secrets import share_secrets
@@ -118,7 +117,7 @@ def agreed_secrets(loaded: LoadedConfig, url: str, operator_token: str, secret: 
 
 
 def agreed_keys(loaded: LoadedConfig, url: str, operator_token: str, secret: bytes) -> tuple[str, bytes, str | None]:
-    """The same with the hash of what the operator's approvals need: the passphrase that was set last, on any machine."""
+    """Return the hash of the approval passphrase of all gateways: the one that was set last, on any machine."""
     token, secret = agreed_secrets(loaded, url, operator_token, secret)
 
     from taskgate.store.postgres.shared_secrets import share_secrets
@@ -134,10 +133,10 @@ def agreed_keys(loaded: LoadedConfig, url: str, operator_token: str, secret: byt
 
 
 class SharedChains:
-    """The audit chains of all gateways on a database, and what says where they were cut or ended."""
+    """The audit chains of all gateways on a database, with the signed records of their cuts and ends."""
 
     def __init__(self, loaded: LoadedConfig, url: str) -> None:
-        """Raises GatewayFault. The files in the state folder vouch for the chains of gateways that ran here."""
+        """Raises GatewayFault. The anchors in the state folder cover the chains of gateways that ran on this machine."""
         _driver()
 
         from taskgate.store.postgres.shared_secrets import find_secret
@@ -147,7 +146,7 @@ class SharedChains:
         self._files = sorted(loaded.state_dir.glob("audit-gw_*.audit-anchor"))
 
     def chains(self) -> Iterator[tuple[str, Row | None, Iterator[Row]]]:
-        """Each chain: its name, the last row that was forgotten on purpose, and its rows. Raises ValueError for a forged cut."""
+        """Yield each chain: its name, the last row deleted by retention, and its rows. Raises ValueError for an invalid cut."""
         from taskgate.store.postgres.audit_chains import read_chains
 
         reader = AuditAnchor(Path(), self._key)
@@ -157,7 +156,7 @@ class SharedChains:
             yield chain, forgotten, rows
 
     def anchored(self) -> Iterator[Head]:
-        """The ends of chains that gateways noted in files here. Raises ValueError if one cannot be believed."""
+        """Return the ends of chains from the anchors on this machine. Raises ValueError if one is invalid."""
         for file in self._files:
             chain = file.name.removeprefix("audit-").removesuffix(".audit-anchor")
             marks = AuditAnchor(file, self._key).read()
@@ -168,7 +167,7 @@ class SharedChains:
 
 
 def shared_account_rows(url: str) -> AccountRows:
-    """Accounts at servers, as rows that all gateways on this store share."""
+    """Return the rows of accounts at servers that all gateways on this store share."""
     _driver()
     from taskgate.store.postgres.account_rows import PostgresAccountRows
 
@@ -176,7 +175,7 @@ def shared_account_rows(url: str) -> AccountRows:
 
 
 def check_shared(url: str) -> str:
-    """What was found, in a sentence. Raises GatewayFault if a gateway could not start on it; changes nothing."""
+    """Return a description of the database. Raises GatewayFault if a gateway could not start on it. Changes nothing."""
     _driver()
     from taskgate.store.postgres import inspection as database
     from taskgate.store.postgres.connection import shown_url
@@ -200,7 +199,7 @@ def _standbys(named: str) -> str:
 
 
 def gateways_on(url: str) -> tuple[int, tuple[Replica, ...]]:
-    """The database's time, and the gateways on it whose lease has not run out. Raises GatewayFault."""
+    """Return the database's time and the gateways on it with a valid lease. Raises GatewayFault."""
     _driver()
     from taskgate.store.postgres.inspection import seen_replicas
     from taskgate.store.postgres.presence import LEASE_MS
@@ -211,7 +210,7 @@ def gateways_on(url: str) -> tuple[int, tuple[Replica, ...]]:
 
 
 def check_configured(loaded: LoadedConfig) -> None:
-    """Say before the start what would be wrong at it, whichever kind of store is configured. Raises GatewayFault."""
+    """Raises GatewayFault if a gateway could not start on the configured store, of either kind."""
     if (url := shared_url(loaded)) is not None:
         check_shared(url)
     else:
@@ -235,7 +234,7 @@ def migrate_shared(url: str) -> None:
 
 
 def copy_to_shared(source: Path, url: str, said: Callable[[str, int], None]) -> None:
-    """`said` is told of each table with its rows. Raises GatewayFault."""
+    """Copy a SQLite file into the database. `said` is called with each table and its number of rows. Raises GatewayFault."""
     _driver()
     from taskgate.store.postgres.copy import copy_store
 
@@ -243,7 +242,7 @@ def copy_to_shared(source: Path, url: str, said: Callable[[str, int], None]) -> 
 
 
 def copy_from_shared(url: str, target: Path, said: Callable[[str, int], None]) -> None:
-    """The way back, into a new SQLite file. Raises GatewayFault."""
+    """Copy the database into a new SQLite file. Raises GatewayFault."""
     _driver()
     from taskgate.store.postgres.copy import copy_back
 
@@ -251,7 +250,7 @@ def copy_from_shared(url: str, target: Path, said: Callable[[str, int], None]) -
 
 
 def configuration_digest(loaded: LoadedConfig) -> str:
-    """Equal for gateways that would decide the same; where each listens does not count."""
+    """Return a digest that is equal for gateways with the same decisions; their addresses do not count."""
     said = loaded.root.model_dump_json(exclude=_NOT_SHARED)
     return hashlib.sha256(said.encode()).hexdigest()[:16]
 

@@ -20,7 +20,7 @@ _OWNER: Final = "taskgate.db.owner"
 
 
 def store_path(loaded: LoadedConfig) -> Path:
-    """The SQLite file: as configured, else in the state directory. Nothing is written."""
+    """Return the SQLite file: the configured one, or one in the state directory. Nothing is written."""
     url = loaded.root.store.url if loaded.root.store is not None else None
     if url is None:
         return loaded.state_dir / _default_name(loaded)
@@ -30,7 +30,7 @@ def store_path(loaded: LoadedConfig) -> Path:
 
 
 def claimed_store_path(loaded: LoadedConfig) -> Path:
-    """The same, and from now on the file belongs to this configuration."""
+    """Return the same file, and record that it belongs to this configuration."""
     path = store_path(loaded)
     if path == loaded.state_dir / FIRST and loaded.root.store is None:
         loaded.state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -45,9 +45,9 @@ def claimed_store_path(loaded: LoadedConfig) -> Path:
 
 
 def check_store(path: Path) -> None:
-    """Say before the start what would be wrong at it: a file that is no database, or a folder that cannot be written to.
+    """Raises GatewayFault if a gateway could not start on it: the file is no database, or its folder is not writable.
 
-    Raises GatewayFault. Nothing is written, and a store that is in use is left alone.
+    Nothing is written, and a store that is in use is not opened.
     """
     folder = next((parent for parent in path.parents if parent.exists()), path.parent)
     if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):

@@ -77,7 +77,7 @@ def _build(otel: Otel) -> Tracing:
 
     def shut_down() -> None:
         if not _finished_within(timeout_s, traces.shutdown, meters.shutdown):
-            # The collector is unavailable: end the retries, which would otherwise go on for each queued batch.
+            # The collector is unavailable: end the retries, which would otherwise continue for each queued batch.
             spans.shutdown()  # type: ignore[no-untyped-call]
             metrics.shutdown()
 

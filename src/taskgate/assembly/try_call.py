@@ -1,7 +1,7 @@
-"""What would become of one call: `taskgate policy test`. It is judged like a call of a client, and nothing is sent.
+"""Show how one call would be decided: `taskgate policy test`. It is decided like a call of a client, and nothing is sent.
 
 The name is looked up in the view of the scope and decided by the functions that a call passes (`View.tool`, `View.decision_on`,
-`evaluate`). Standing grants and quarantined definitions are known to the running gateway alone, so they are left out.
+`evaluate`). Standing grants and quarantined definitions exist only in the running gateway, so they are not considered.
 """
 
 from __future__ import annotations
@@ -38,31 +38,31 @@ from taskgate.gateway.plan import Live, Plan
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """What a name stands for in a scope."""
+    """The tool, resource or prompt that a name refers to in a scope."""
 
     kind: PatternKind
     server: str
     name: str
     shown: str
-    """What clients call it; empty if they do not see it."""
+    """Its name for clients; empty if it is hidden from them."""
     is_listed: bool
-    """Whether its server lists it. False if the server was not asked, or could not be reached."""
+    """Whether its server lists it. False if the server was not connected or is unreachable."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tried:
     subject: Subject
     first: Decision
-    """By the name alone."""
+    """The decision by name."""
     last: Settled
-    """With the arguments: what happens to the call."""
+    """The decision with the arguments."""
     notes: tuple[str, ...]
 
 
 async def try_call(
     loaded: LoadedConfig, plan: Plan, name: str, arguments: bytes, caller: Caller, *, connect: bool
 ) -> Tried:
-    """Raises CallerError for an unknown scope, a name that matches nothing there, and arguments that cannot be judged."""
+    """Raises CallerError for an unknown scope or name, and for invalid arguments."""
     policy = scope_named(plan, caller.scope)
     subset = compose(plan.registry, policy)
     chosen = _servers_meant(plan, name, policy.names) or subset.servers
@@ -79,7 +79,7 @@ async def try_call(
 
 
 def _servers_meant(plan: Plan, name: str, names: NameStyle) -> tuple[str, ...]:
-    """The server that the name itself names, so that no other has to be started."""
+    """Return the server that is part of the name, so that no other has to be started."""
     server = name.partition(":")[0]
     if server in plan.registry.records:
         return (server,)
@@ -94,8 +94,8 @@ def _unreached(catalogs: Catalogs, servers: Collection[str]) -> list[str]:
 
 
 def _subject(view: View, catalogs: Catalogs, name: str) -> Subject:
-    """A name as clients see it, `SERVER:TOOL`, `SERVER:resource:URI`, `SERVER:prompt:NAME`, or without the server where only one
-    can be meant."""
+    """Resolve a name as clients see it, `SERVER:TOOL`, `SERVER:resource:URI`, `SERVER:prompt:NAME`, or without the server if
+    that is unambiguous."""
     tool = view.tool(name)
     if tool is not None and tool.entry is not None:
         return Subject(PatternKind.TOOL, tool.server, tool.name, tool.wire, True)
@@ -129,7 +129,7 @@ def _of_server(view: View, catalogs: Catalogs, kind: PatternKind, server: str, n
 
 
 def _anywhere(view: View, catalogs: Catalogs, kind: PatternKind, name: str) -> Subject:
-    """A name without a server: as clients would see it, or the own name of one server only."""
+    """Resolve a name without a server: as clients would see it, or the name that only one server uses."""
     if kind is PatternKind.RESOURCE and (address := view.address_of(name, None)) is not None:
         return Subject(kind, address.server, address.uri, name, True)
     if kind is PatternKind.PROMPT and (prompt := view.prompt(name)) is not None:
@@ -156,7 +156,7 @@ _ENTRIES = {
 
 
 def _listed(catalogs: Catalogs, kind: PatternKind, server: str) -> list[str] | None:
-    """The names that a server lists; None if it was not asked, or could not be reached."""
+    """Return the names that a server lists; None if it was not connected or is unreachable."""
     offer = catalogs.offer(server)
     return None if offer is None else [entry.name for part in _ENTRIES[kind] for entry in offer.entries.get(part, ())]
 
@@ -172,7 +172,7 @@ def _nothing(view: View, name: str, known: Collection[str]) -> CallerError:
 def _judged(
     view: View, catalogs: Catalogs, subject: Subject, caller: Caller, arguments: bytes
 ) -> tuple[Decision, GatedCall]:
-    """The decision by name and the call as the gates see it."""
+    """Return the decision by name, and the call as the gates evaluate it."""
     kind, server, name = subject.kind, subject.server, subject.name
     tool = view.tool(subject.shown) if kind is PatternKind.TOOL and subject.shown else None
     if tool is not None:
@@ -194,7 +194,7 @@ def _judged(
 
 
 def _about_arguments(view: View, subject: Subject, last: Settled, arguments: bytes) -> list[str]:
-    """A call is not held for people if its arguments do not fit the schema: it is rejected."""
+    """A call with arguments that do not match the schema is rejected instead of held."""
     tool = view.tools.get(subject.shown)
     if not isinstance(last, NeedsApproval) or tool is None:
         return []

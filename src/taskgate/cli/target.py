@@ -1,4 +1,4 @@
-"""The server that a command talks to: a gateway, any URL, or a program that the command starts.
+"""The server that a command connects to: a gateway, any URL, or a program that the command starts.
 
 `aimed` adds the options `--gateway`, `--url`, `--scope`, `--token`, `--login`, `--generation` and `--json` to a command and
 passes it the resulting `Target`. Nothing is opened here.

@@ -143,7 +143,7 @@ def _run(target: Target, work: Work, *, as_json: bool, **settings: Any) -> None:
             async with connect(target.address, **target.settings(), **settings) as session:
                 return await work(session)
         except ClientError as error:
-            # Only the server knows whether the call of a task was executed, from the task's record.
+            # Only the server can state whether the call of a task was executed, from the task's record.
             return printing.failure(error, as_json=as_json, executed=error.stated, gateway=target.is_gateway)
 
     try:

@@ -1,7 +1,7 @@
 """Send requests and return their results, independent of their meaning.
 
 Numbers requests, frames them with the dialect, sends them with the transport, cancels abandoned ones, renews an expired
-session, and repeats requests that are safe to repeat. Owns the inbound dispatcher. Knows neither tools nor tasks.
+session, and repeats requests that are safe to repeat. Owns the inbound dispatcher. Independent of tools and tasks.
 """
 
 from __future__ import annotations

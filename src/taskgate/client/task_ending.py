@@ -1,4 +1,4 @@
-"""How a task ends: when the server may delete it, and which result or error its terminal status stands for.
+"""How a task ends: when the server may delete it, and the result or error of its terminal status.
 
 The ttl counts from the moment this client received the task, because the clocks of two machines differ. Only for a resumed
 task does it count from the server's creation time.

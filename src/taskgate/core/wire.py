@@ -2,7 +2,7 @@
 
 Parsing is strict, because two parsers that read one message differently are a security hole: duplicate keys, NaN, lone
 surrogates, and documents that are too deep or too large are rejected. Relaying is opaque: a message keeps the exact
-bytes of its params, result and error, so unknown members pass unchanged. This module knows nothing of MCP.
+bytes of its params, result and error, so unknown members pass unchanged. This module is independent of MCP.
 """
 
 from __future__ import annotations

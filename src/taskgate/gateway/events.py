@@ -41,7 +41,7 @@ class EventHub:
         for handler in self._handlers.get(type(event), ()):
             try:
                 handler(event)
-            except Exception as fault:  # one subscriber: the publisher and the other subscribers go on
+            except Exception as fault:  # one subscriber: the publisher and the other subscribers continue
                 log.error("an event was not handled", kind=type(event).__name__, handler=repr(handler), exc_info=fault)
 
 

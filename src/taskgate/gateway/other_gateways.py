@@ -1,7 +1,7 @@
 """Act on changes by other gateways on the same store: wake waiting requests, start or stop runs, take over tasks.
 
-Announcements only say what to read. The store is authoritative, and everything awaited here is polled every two seconds even if
-no announcement arrives.
+Announcements are hints to read the store. The store is authoritative, and everything awaited here is polled every two seconds
+even if no announcement arrives.
 """
 
 from __future__ import annotations
@@ -116,9 +116,8 @@ class OtherGateways:
             self._list_hints.add(server, kinds)
 
     async def _missed(self, names: frozenset[str] | None) -> None:
-        """What others announced meanwhile, about lists and approvals, is not known: ask every server again, tell callers that
-        lists which change may have changed, and look at the approvals that somebody here waits for or was told of, and at what
-        became of our tasks."""
+        """Announcements may have been missed: fetch the lists of every server again, notify callers that lists may have changed,
+        and read the approvals that are awaited or were announced here and the state of this gateway's tasks."""
         self._missed_announcements = self._missed_announcements or names is not None
         if not self._missed_announcements:
             return

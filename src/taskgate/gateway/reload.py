@@ -26,7 +26,7 @@ from taskgate.ports.store import Store
 from taskgate.ports.upstream import Upstream
 
 SERVER: Final = "server"
-"""Kind of the stored record that says whether a server is drained."""
+"""Kind of the stored record of drained servers."""
 _DRAINED: Final = b"drained"
 
 

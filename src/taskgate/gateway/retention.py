@@ -1,10 +1,9 @@
 """Delete expired records in small portions, without delaying calls.
 
-A portion is one short write that shares its commit with the calls of that moment. Portions have a pace: one each
-`PORTION_EVERY_S` for each kind of row. On a gateway that has little to do they follow each other with pauses in between. Where
-commits take long, because the store or the machine is busy, several go together, so that retention does not fall behind for
-having waited in line; but never more than `MAX_PORTIONS`. While rows become old as fast as new ones are written, it simply
-does not stop. Otherwise it looks again every `tasks.sweep_interval_ms`.
+A portion is one short write that shares its commit with concurrent calls. For each kind of row there is one portion every
+`PORTION_EVERY_S`. If commits take long, because the store or the machine is busy, several portions run together, up to
+`MAX_PORTIONS`, so that retention does not fall behind. While rows expire as fast as new ones are written, it runs continuously;
+otherwise every `tasks.sweep_interval_ms`.
 """
 
 from __future__ import annotations

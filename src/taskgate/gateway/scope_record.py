@@ -51,9 +51,9 @@ class ScopeRecord:
             log.warning("scope is empty: its callers see no tools", **facts)
 
     def shown(self, subset: Subset, tools: Mapping[str, list[str]], excluded: Mapping[str, str]) -> None:
-        """Someone's set of tools was worked out, from what the servers list now. One status for each server, all at once.
+        """Record the tools of a scope, computed from the current lists: one status for each server, all in one record.
 
-        `tools` has each server that could be listed; `excluded` the reason for each of their tools that is left out.
+        `tools` has each server that could be listed; `excluded` has the reason for each excluded tool.
         """
         for server in subset.servers:
             self._metrics.injection.add(server, "success" if server in tools else "failed")

@@ -194,7 +194,7 @@ class AccountLogins:
             "resource": protected.resource,
         } | ({"scope": scope} if scope else {})
         if scope is not None and "offline_access" in scope.split():
-            asked["prompt"] = "consent"  # OpenID Connect gives no refresh token without it.
+            asked["prompt"] = "consent"  # OpenID Connect issues no refresh token without it.
         return _with_query(authority.authorization_endpoint, asked)
 
     async def _client(self, settings: StoredLogin, authority: AuthorizationServer, documents: Documents) -> _Client:

@@ -1,4 +1,4 @@
-"""Discovers, for the gateway, which issuer gives out tokens for a server, and the endpoints of an issuer.
+"""Discovers, for the gateway, which issuer issues tokens for a server, and the endpoints of an issuer.
 
 The documents and checks are those of `mcp/oauth_discovery.py`; here they are fetched under the gateway's rules for addresses
 (`documents.py`), and failures become IssuerUnavailable.

@@ -67,7 +67,7 @@ def parse_token(credential: bytes) -> Unverified:
 
 
 async def check_signature(token: Unverified, issuer: Issuer) -> None:
-    """Raises TokenRefused, and IssuerUnavailable where the issuer's keys cannot be had."""
+    """Raises TokenRefused, and IssuerUnavailable if the issuer's keys cannot be fetched."""
     algorithm, key_id = token.header.get("alg"), token.header.get("kid")
     if algorithm not in issuer.algorithms or not isinstance(algorithm, str):
         raise TokenRefused("it is signed with an algorithm that is not accepted")

@@ -1,9 +1,8 @@
-"""How held calls are put before people outside the gateway's own inbox, and how their word comes back.
+"""The port of approval channels, which show held calls to approvers outside the console and return their decisions.
 
-A channel announces a card, keeps it up to date and, if it can, hands decisions to the gateway. It decides nothing
-itself: who may decide, and whether a decision still counts, is answered by the gateway for every channel alike.
-Delivery may take a while (back-off, rate limits), so the gateway awaits it beside the call, and a channel that fails
-never stops an approval: the inbox always has it.
+A channel announces a card, keeps it up to date and, if it can, passes decisions to the gateway. The gateway checks for every
+channel in the same way who may decide and whether a decision is still valid. Delivery may take long (backoff, rate limits), so it
+runs concurrently with the call. A channel that fails never stops an approval: the console always shows it.
 """
 
 from __future__ import annotations
@@ -18,10 +17,10 @@ from taskgate.core.governance.card import Card
 
 @dataclass(frozen=True, slots=True)
 class VoteRequest:
-    """A person's word. `who` is the id of a token, as the channel's own check established it.
+    """A vote of an approver. `who` is the id of a token, as verified by the channel.
 
-    `arguments_digest` tells what the person was shown, where the channel knows it; the gateway refuses a word
-    about other arguments.
+    `arguments_digest` identifies the arguments that the approver saw, if the channel has it; the gateway refuses a vote on other
+    arguments.
     """
 
     approval_id: str
@@ -34,7 +33,7 @@ class VoteRequest:
 
 @dataclass(frozen=True, slots=True)
 class VoteReply:
-    """What became of it, in words for that person. `refusal` is empty when it counted.
+    """The outcome of a vote, with a text for the approver. `refusal` is empty if the vote was counted.
 
     Otherwise it is a value of `core.governance.approval.Refusal`, or one of the two below.
     """
@@ -51,14 +50,14 @@ Decide: TypeAlias = Callable[[VoteRequest], Awaitable[VoteReply]]
 
 @dataclass(frozen=True, slots=True)
 class Delivered:
-    """It arrived. `receipt` is what the channel needs to find it again, also after a restart."""
+    """The message was delivered. With `receipt` the channel finds it again, also after a restart."""
 
     receipt: str
 
 
 @dataclass(frozen=True, slots=True)
 class NotDelivered:
-    """It did not. `lasting` means that trying again is useless until somebody changes the configuration."""
+    """The message was not delivered. `lasting`: a retry is useless until the configuration changes."""
 
     reason: str
     lasting: bool
@@ -68,27 +67,27 @@ Delivery: TypeAlias = Delivered | NotDelivered
 
 
 class ApprovalChannel(Protocol):
-    """One configured place where people are asked."""
+    """One configured channel."""
 
     @property
     def name(self) -> str:
-        """How logs and votes call it, such as `slack` or `webhook`."""
+        """Its name in logs and votes, such as `slack` or `webhook`."""
 
     @property
     def place(self) -> str:
-        """Where it asks, as a name that is the same after a restart and holds no secret."""
+        """Identifies the destination: the same after a restart, and without secrets."""
 
     async def start(self, decide: Decide) -> None:
-        """Begin to listen, if this channel does. Returns soon, also when the other side is away."""
+        """Start listening for decisions, if the channel can. Returns soon, even if the remote side is unavailable."""
 
     async def announce(self, card: Card) -> Delivery:
-        """Put an open approval before people."""
+        """Show an open approval to approvers."""
 
     async def update(self, card: Card, receipt: str) -> Delivery:
-        """Show how an announced approval stands now: another vote, decided, expired or withdrawn."""
+        """Update an announced approval: another vote, decided, expired or withdrawn."""
 
     async def resume(self, card: Card, receipt: str) -> None:
-        """Take up an approval that was announced before a restart."""
+        """Continue an approval that was announced before a restart."""
 
     async def close(self) -> None:
         """Stop listening and release everything."""
@@ -96,7 +95,7 @@ class ApprovalChannel(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class CallbackReply:
-    """The HTTP answer to a callback."""
+    """The HTTP reply to a callback."""
 
     status: int
     body: bytes
@@ -104,7 +103,7 @@ class CallbackReply:
 
 @runtime_checkable
 class CallbackChannel(ApprovalChannel, Protocol):
-    """A channel whose decisions arrive as HTTP requests at the gateway's own door."""
+    """A channel whose decisions arrive as HTTP requests at the gateway."""
 
     async def receive(self, headers: Mapping[str, str], body: bytes) -> CallbackReply:
-        """One request, with lower-case header names. Never raises for anything in it."""
+        """Handle one request, with lower-case header names. Never raises because of its content."""

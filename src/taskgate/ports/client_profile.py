@@ -1,4 +1,4 @@
-"""The client capabilities and identity that a server is told."""
+"""The client capabilities and identity that are sent to a server."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from taskgate.core.wire import Raw
 
 
 class ClientProfile(msgspec.Struct, frozen=True):
-    """What a server is told about the caller: capabilities, client info, log level."""
+    """What a server gets about the caller: capabilities, client info, log level."""
 
     capabilities: Mapping[str, Any]
     client_info: Raw | None = None

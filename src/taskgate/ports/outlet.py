@@ -1,4 +1,4 @@
-"""How to reach the one who asked while its request is open, and why a call is cancelled."""
+"""Ports for messages to a caller: within a session, and before and with the reply to one request. Reasons of cancellation."""
 
 from __future__ import annotations
 
@@ -10,83 +10,81 @@ import msgspec
 
 class Outlet(Protocol):
     def send(self, message: bytes) -> None:
-        """Hand over one whole JSON-RPC message. Never blocks; a full buffer drops the stream, not the process."""
+        """Send one JSON-RPC message. Never blocks; if the buffer is full, the stream is dropped."""
         ...
 
 
 class SessionOutlet(Outlet, Protocol):
-    """The way to a session outside any request."""
+    """Messages to a session outside any request."""
 
     @property
     def followed(self) -> bool:
-        """Whether somebody reads it just now; what is sent meanwhile is kept within limits."""
+        """Whether the client is reading the stream; otherwise messages are buffered within limits."""
         ...
 
 
 class ReplyOutlet(Outlet, Protocol):
-    """The way back to whoever made one request: what comes before the reply, and the reply."""
+    """Messages to the caller of one request: before the reply, and the reply."""
 
     def hold_open(self) -> None:
-        """The reply takes long: begin whatever keeps the connection alive until it comes."""
+        """Keep the connection alive because the reply takes long."""
         ...
 
     async def finish(self, status: int, body: bytes) -> None: ...
 
     @property
     def can_send(self) -> bool:
-        """Whether something can still go before the reply and reach the caller, now or when it resumes the stream."""
+        """Whether a message before the reply can still reach the caller, now or when it resumes the stream."""
         ...
 
     @property
     def still_there(self) -> bool:
-        """Whether what was written can have arrived."""
+        """Whether the caller can have received what was written."""
         ...
 
     @property
     def is_read(self) -> bool:
-        """Whether the caller waits for the reply: its connection is open, or it has taken the stream up again on another."""
+        """Whether the caller waits for the reply: its connection is open, or it has resumed the stream on another."""
         ...
 
 
 @runtime_checkable
 class ResumableOutlet(Protocol):
-    """An outlet whose stream the caller can take up again after a break."""
+    """An outlet whose stream the caller can resume."""
 
     def prime(self, retry_ms: int | None) -> None:
-        """Give the caller a point to resume from, now."""
+        """Send an event id from which the caller can resume."""
         ...
 
     def pause(self) -> None:
-        """Hang up for now; what comes later waits for the caller to come back."""
+        """Close the connection; later messages wait until the caller resumes."""
         ...
 
 
-# Why a call is cancelled, in the words of whoever cancels it.
-#
-# It travels as the message of the cancellation itself (`task.cancel(CancelNote(...))`), so that nothing has to be kept
-# for calls that nobody cancels. Links pass it on to servers.
+# The reason of a cancellation, as the canceller gave it. It is the message of the cancellation itself
+# (`task.cancel(CancelNote(...))`), so calls that are not cancelled store nothing. Links pass it on to servers.
 
 MAX_REASON: Final = 500
-_UNSAID: Final = "The caller cancelled the request."
+_NO_REASON: Final = "The caller cancelled the request."
 
 
 class CancelNote(msgspec.Struct, frozen=True):
-    reason: str = _UNSAID
+    reason: str = _NO_REASON
     timestamp: int | str | None = None
 
     @staticmethod
     def read(params: Any) -> CancelNote:
-        """What `notifications/cancelled` says of the why and when; what is not of the right type is left out."""
+        """Read the reason and time in `notifications/cancelled`; values of the wrong type are ignored."""
         given = params if type(params) is dict else {}
         reason, timestamp = given.get("reason"), given.get("timestamp")
         return CancelNote(
-            reason[:MAX_REASON] if type(reason) is str and reason else _UNSAID,
+            reason[:MAX_REASON] if type(reason) is str and reason else _NO_REASON,
             timestamp if type(timestamp) in (int, str) else None,
         )
 
     @staticmethod
     def of(cancelled: asyncio.CancelledError) -> CancelNote:
-        """The note that a cancellation carries, or one that says only that it happened."""
+        """Return the note of a cancellation, or one without a reason."""
         return next((note for note in cancelled.args if isinstance(note, CancelNote)), CancelNote())
 
     def shown(self) -> dict[str, Any]:

@@ -1,8 +1,8 @@
-"""What the gateway asks a policy engine, and what it hears back.
+"""The port of policy engines.
 
-An engine is loaded once per configuration revision and then asked once per call whose rule says `action: policy`.
-Asking is synchronous: it is a computation of some hundred microseconds, not a conversation. An engine never raises
-for anything in the request; what it cannot judge it rejects.
+An engine is loaded once per configuration revision and evaluates each call whose rule has `action: policy`. The evaluation is
+synchronous and takes some hundred microseconds. It never raises because of the request; a request that cannot be evaluated is
+rejected.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _THURSDAY = 4
 
 @dataclass(frozen=True, slots=True)
 class PolicyTime:
-    """When the call is judged, in UTC. Days of the week count from Sunday = 0; `timestamp` is in seconds."""
+    """The time of the evaluation, in UTC. Sunday is day 0; `timestamp` is in seconds."""
 
     hour: int
     day_of_week: int
@@ -29,7 +29,7 @@ class PolicyTime:
 
     @classmethod
     def at(cls, timestamp: int) -> PolicyTime:
-        """The hour and the day of a moment."""
+        """Return hour and day of the week of a timestamp."""
         days, seconds = divmod(timestamp, _DAY_S)
         # The first of January 1970 was a Thursday.
         return cls(seconds // 3_600, (days + _THURSDAY) % 7, timestamp)
@@ -37,7 +37,7 @@ class PolicyTime:
 
 @dataclass(frozen=True, slots=True)
 class PolicyRequest:
-    """One call to be judged. `arguments` were read strictly (`core.governance.digest.parse_strict`)."""
+    """One call to be evaluated. `arguments` were parsed strictly (`core.governance.digest.parse_strict`)."""
 
     principal: str
     roles: frozenset[str]
@@ -50,7 +50,7 @@ class PolicyRequest:
     tags: frozenset[str] = frozenset()
     kind: PatternKind = PatternKind.TOOL
     facts: CredentialFacts | None = None
-    """What the caller's token says; None where it has none of an issuer."""
+    """Facts from the caller's token; None without a token of an issuer."""
 
 
 class PolicyEngine(Protocol):

@@ -28,7 +28,7 @@ DEAD: Final = "dead"
 """Another gateway died: its tasks can be claimed."""
 MISSED: Final = "missed"
 """The connection to the database was lost, so announcements may have been missed. What can be read from the store is read under the
-other topics; this one stands for what must be requested or sent again."""
+other topics; this one is for what must be requested or sent again."""
 TOPICS: Final = CACHED | {TASKS, APPROVALS, SESSIONS, QUESTIONS, LISTS, DEAD, MISSED}
 """All topics that a gateway can wait for."""
 POLL_S: Final = 2.0

@@ -115,7 +115,7 @@ class BatchWriter(ABC):
 
     @property
     def is_committing(self) -> bool:
-        """Whether a batch is under way, until its outcome is known on the loop. A virtual clock stands still meanwhile."""
+        """Whether a batch is under way, until its outcome is known on the loop. A virtual clock does not advance meanwhile."""
         return self._is_busy
 
     def start(self) -> None:

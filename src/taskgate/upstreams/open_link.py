@@ -80,7 +80,7 @@ class Opener:
             open_http = self._open_old_sse if self._old_sse else self._open_http
             link = await open_http(caller, profile, links)
         except AccountNeeded:
-            # A missing account of one principal says nothing about the server.
+            # A missing account of one principal is not a failure of the server.
             raise
         except LoginNeeded as needed:
             self.login_needed = needed

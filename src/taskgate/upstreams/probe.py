@@ -22,7 +22,7 @@ UNAUTHORIZED: Final = 401
 async def discovered(link: StatelessLink, timeout_s: float) -> Mapping[str, Any] | None:
     """Return the server's description if it is stateless, or None if it needs the stateful handshake.
 
-    Raises HttpRefusal if it rejects the credentials, which says nothing about its generation.
+    Raises HttpRefusal if it rejects the credentials, which does not show its generation.
     """
     try:
         message = await link.discover(timeout_s)

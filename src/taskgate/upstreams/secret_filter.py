@@ -1,6 +1,6 @@
 """Redact secrets that were sent to a server from the errors, failed results, notifications and log lines that it returns.
 
-Each wire has a filter, which knows what the wire sends. Ordinary results are passed on unchanged and are not searched:
+Each wire has a filter with the secrets that it sends. Ordinary results are passed on unchanged and are not searched:
 what a tool returns on purpose is not modified (docs/identity.md).
 """
 

@@ -208,7 +208,7 @@ class Server:
                 if caller.resumes:
                     await link.resume_session(caller.resumes)
             except UpstreamError as problem:
-                # A failure for one client's folder or one principal says nothing about a server that others reach.
+                # A failure for one client's folder or one principal is not a failure of the server for others.
                 spared = isinstance(problem, AccountNeeded) or (caller.place and self._links)
                 failed = (lambda failure: failure) if spared else self._reconnection.failed
                 raise failed(never_sent(self.id, problem)) from None

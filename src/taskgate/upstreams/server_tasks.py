@@ -1,6 +1,6 @@
 """References to a server's own tasks in its messages.
 
-A caller knows the gateway's tasks only. References to tasks of the server are used here and removed from what callers
+A caller sees only the gateway's tasks. References to tasks of the server are used here and removed from what callers
 receive; on a shared link they may belong to another caller.
 """
 

@@ -76,7 +76,7 @@ def identity_in(claims: Mapping[str, Any], rules: ClaimRules, now: float) -> tup
 
 
 def _roles(groups: tuple[str, ...], given: tuple[tuple[str, frozenset[str]], ...]) -> frozenset[str]:
-    """Groups, and the roles that they give. A group that is named like a role of the gateway gives none."""
+    """Groups, and the roles that they grant. A group named like a role of the gateway grants none."""
     earned = {role for role, by in given if by & set(groups)}
     return frozenset(earned | {group for group in groups if group not in GATEWAY_ROLES})
 

@@ -1,4 +1,4 @@
-"""Roles at the gateway and the permissions that each gives. Pages, the API and commands all check these.
+"""Roles at the gateway and the permissions that each grants. Pages, the API and commands all check these.
 
 A role is listed in a token, or granted to groups by `auth.jwt[].roles`. Other names in a token are groups: Cedar
 policies, `scopes.NAME.require` and the approvers of a workflow refer to them, but they give no permission by
@@ -51,7 +51,7 @@ OWNER_ROLES: Final = frozenset({Role.OPERATOR.value, Role.ADMIN.value})
 
 
 def allows(roles: Iterable[str], permission: Permission) -> bool:
-    """Whether any of these roles gives the permission. Groups give none."""
+    """Whether any of these roles grants the permission. Groups grant none."""
     return any(permission in PERMISSIONS.get(role, ()) for role in roles)
 
 

@@ -1,7 +1,7 @@
 """Parse a scope from a flat map of strings with `mcp.*` keys, as task schedulers store it with a task.
 
 Lists are JSON arrays or comma-separated, switches are `"true"` and `"false"`. Scoping is off unless `mcp.enabled` is
-`"true"`: such a map gives a scope that shows nothing. All problems are reported at once, each with its key. Other keys
+`"true"`: such a map results in a scope that shows nothing. All problems are reported at once, each with its key. Other keys
 of the map are ignored.
 """
 

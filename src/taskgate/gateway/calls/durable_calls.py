@@ -38,7 +38,7 @@ from taskgate.ports.upstream_credentials import AccountNeeded
 from taskgate.telemetry.logs import log
 
 TTL_META: Final = "taskgate/ttl"
-"""With `taskgate/task` in `_meta`: how many milliseconds a stateless caller wants its task to be kept."""
+"""With `taskgate/task` in `_meta`: the ttl that a stateless caller requests for its task, in milliseconds."""
 
 
 @dataclass(slots=True)

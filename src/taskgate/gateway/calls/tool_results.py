@@ -24,7 +24,7 @@ async def small_members(result: bytes) -> Mapping[str, Any]:
 
 
 def upstream_task(request: Request, tool: ToolRef, result: Mapping[str, Any]) -> UpstreamHandle | None:
-    """The task handle in the result of a stateless server, for a caller that knows tasks."""
+    """The task handle in the result of a stateless server, for a caller that supports tasks."""
     task_id = result.get("taskId")
     if task_id is None or request.envelope is None or not request.envelope.wants_tasks:
         return None

@@ -1,9 +1,9 @@
 """The lists of every upstream: fetch, refresh and publish them. A request waits only for the servers it concerns.
 
-Lists are fetched when the gateway starts, when the server says that they changed, after it was away or did not answer, when a
-caller names something that is not listed, and when they are older than `limits.list_max_age`. Whoever asks meanwhile gets what
-is known (of this run or, from the store, of the last one) and is told when something else comes. Only who lists waits for a
-server of which nothing is known yet.
+Lists are fetched when the gateway starts, when the server announces a change, after it was unavailable or did not reply, when a
+caller names something that is not listed, and when they are older than `limits.list_max_age`. Meanwhile callers get the last known
+lists (of this run, or from the store those of the last one) and are notified of changes. Only list requests wait for a server
+whose lists are not known yet.
 """
 
 from __future__ import annotations
@@ -237,11 +237,11 @@ class Catalogs:
             raise problem
 
     async def refetch(self, servers: Iterable[str]) -> bool:
-        """Somebody named what is not listed: ask those servers, and wait for them a little longer than one who lists does, because
-        a refusal would be wrong where a list would only be old. True if any was asked.
+        """Fetch the lists of these servers because a caller named something that is not listed; return whether any was fetched.
 
-        However young the lists are: another gateway may have listed what this one has not heard of. But for a name only now and
-        then, or whoever invents names could have servers asked all the time.
+        The wait is longer than for a list request, because a refusal would be wrong where a list would only be old. The age of the
+        lists does not matter: another gateway may have listed what is not known here. The rate is limited, so that callers who
+        invent names cannot keep servers busy.
         """
         now = clock.monotonic()
         states = {server: self._state(server) for server in servers if server in self._upstreams}
@@ -251,9 +251,9 @@ class Catalogs:
         return bool(asked)
 
     def changed(self, server: str, kinds: Collection[EntryKind] = (), *, elsewhere: bool = False) -> None:
-        """The server says that a list changed, or may have become another: fetch again soon, once for a burst of such news.
+        """Fetch again soon, once for a burst of changes: the server announced a change, or may have been replaced.
 
-        `elsewhere`: it was said to another gateway on the same store.
+        `elsewhere`: another gateway on the same store received the announcement.
         """
         if server in self._upstreams and self._state(server).news(kinds, elsewhere=elsewhere):
             self._fetch(server, COALESCE_S)

@@ -80,8 +80,8 @@ class ListState:
         self.owed = True
 
     def news(self, kinds: Collection[EntryKind], *, elsewhere: bool) -> bool:
-        """The server said that its lists changed, to us or `elsewhere`, or may have become another. Whether it is to be asked
-        because of that."""
+        """Record that lists changed, announced here or `elsewhere`, or that the server may have been replaced. Return whether to
+        fetch them."""
         self.announced.update(kinds)
         self.untold.update(() if elsewhere else kinds)
         if self.connecting or self.stale:

@@ -1,13 +1,7 @@
 """One upstream's offer: its lists as last fetched, its capabilities and its instructions.
 
-The lists of one upstream are fetched apart and fail apart: a list that could not be fetched keeps the entries of the time
-before, and `failed` says why. `to_bytes` and `from_bytes` are the form in which the store keeps it.
-
-What is known of one server's lists, what is being done about them, and for how long anybody waits for that.
-
-The last known lists of every server, from one run of the gateway to the next.
-
-What is kept belongs to one configuration of its server: a server of the same name with another address or command starts anew.
+The lists of one upstream are fetched and fail independently: a list that could not be fetched keeps its earlier entries, and
+`failed` has the reason. `to_bytes` and `from_bytes` convert an offer to the form in which it is stored.
 """
 
 from __future__ import annotations

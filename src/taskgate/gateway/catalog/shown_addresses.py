@@ -1,7 +1,7 @@
-"""Under which addresses the callers of one view find the interfaces and skills of its servers.
+"""The addresses of interfaces and skills of servers in one view.
 
-`core.catalog.addresses` has the rule. What was handed out unchanged is remembered here for each scope, so that a server which
-comes later with the same address cannot take its place.
+`core.catalog.addresses` has the rule. Addresses that were shown unchanged are remembered for each scope, so that another server
+with the same address cannot replace them later.
 """
 
 from __future__ import annotations

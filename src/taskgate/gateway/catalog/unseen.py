@@ -29,7 +29,7 @@ MAX_PREFIXED: Final = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Unseen:
-    """What a name stands for (`server` is empty where it stands for nothing) and why it is not seen. `reason` begins with a
+    """What a name refers to (`server` is empty if it refers to nothing) and why it is hidden. `reason` begins with a
     stable code: those of `core.scoping.subset.Reason`, or `quarantined`, `rule_denied`, `hidden`, `name_collision`, `not_listed`.
     """
 

@@ -1,7 +1,7 @@
 """The view: what one scope, narrowed by one session, contains. All lookups are in dictionaries; decisions are precomputed.
 
-What a server does not list may be named all the same, because it need not list what it answers. It is judged by its name, and
-goes to the only server that it can belong to, never around.
+Callers may name what no server lists, because servers need not list what they offer. Such a name is decided by itself and sent
+only to the one server that it can belong to.
 """
 
 from __future__ import annotations
@@ -128,9 +128,9 @@ class View:
         return PromptRef(name, server, own, None)
 
     def address_of(self, uri: str, handed_out_by: str | None) -> Address | None:
-        """The server that a URI belongs to, and what that server calls it: one that lists it, whose tool declares it as its
-        interface, whose skill it is part of, that handed it out, that has a template for it, that alone uses such URIs, or that
-        alone has resources. No server is asked whether it knows it.
+        """Return the server that a URI belongs to, and its own URI there: the server that lists it, whose tool declares it as its
+        interface, whose skill contains it, that returned it before, that has a template for it, that alone uses its scheme, or that
+        alone has resources. No request is sent.
         """
         # First, because no server may list an entry under another server's URI.
         found = self.addresses.owner(uri)
@@ -153,8 +153,8 @@ class View:
         return Address(next(iter(candidates)), uri) if len(candidates) == 1 else None
 
     def _able(self, capability: str) -> list[str]:
-        """Whom to ask for this: those that declare it. Where there is one server only, what it does not declare can still be
-        meant for nobody else.
+        """Return the servers that declare a capability. A single server counts even if it does not declare it: no other can be
+        meant.
         """
         declare = [server for server in self.subset.servers if capability in self.capabilities.get(server, {})]
         return declare or list(self.subset.servers if len(self.subset.servers) == 1 else ())
@@ -163,8 +163,8 @@ class View:
         return next((found for found in self.templates if found[0].template == uri), None)
 
     def decision_on(self, kind: PatternKind, server: str, name: str) -> Decision:
-        """What the gates say of a name, whether or not its server lists it. One that it does not list is never judged more
-        kindly than what it looks like."""
+        """Return the decision on a name, whether or not its server lists it. A name that is not listed never gets a more permissive
+        decision than the listed names that it resembles."""
         if not self.subset.admits_kind(server, name, kind):
             return Denied(Gate.VISIBILITY, "outside the scope", UNKNOWN)
         if self._lists(kind, server, name):

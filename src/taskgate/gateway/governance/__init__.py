@@ -1,1 +1,1 @@
-"""Governance at work: judging calls, asking people, remembering what they said, and looking once more before a byte goes out."""
+"""Governance of calls: rules and policies, approvals, standing grants, pins, and the recheck before a call is sent."""

@@ -1,8 +1,7 @@
-"""Reading interfaces to compare them with their pins: whenever a caller reads one, and once by ourselves when it is first
-declared.
+"""Compare interfaces with their pins: whenever a caller reads one, and once by the gateway when it is first declared.
 
-Nothing that was not compared is handed to a caller. By the gateway's own reading a change is noticed, and its end, without
-waiting for a caller. It is done in the background; an interface that cannot be read then is compared when a caller reads it.
+A caller never gets content that was not compared. The gateway's own reading, in the background, detects a change and its end
+without waiting for a caller; an interface that cannot be read then is compared when a caller reads it.
 """
 
 from __future__ import annotations

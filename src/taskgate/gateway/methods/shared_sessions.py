@@ -2,7 +2,7 @@
 
 The gateway that opened a session is its home and answers its requests. When a home has died, another gateway becomes the home:
 the session continues under its id with what its caller declared, narrowed and subscribed to. Connections to servers are opened
-anew, and requests in flight are lost with the former home. A gateway that was paused for longer than its lease reads from the
+again, and requests in flight are lost with the former home. A gateway that was paused for longer than its lease reads from the
 store which sessions are still its own before it answers in any of them.
 """
 

@@ -1,7 +1,7 @@
 """Own tool that waits for any event, instead of polling many tools.
 
-It answers at once if there is news already, wakes when there is, and otherwise when its time is up. All who wait wake together;
-the first reply carries the events, and every reply the state of things.
+It replies at once if there are events, otherwise when there are or after a timeout. All waiting calls wake together; the first
+reply has the events, and every reply the current state.
 
 A caller that presents the ids of tasks follows those tasks too, in whichever conversation they were begun, if it may see them.
 A caller with neither an identity nor a name has no other way: each of its requests is a conversation of its own. The events of

@@ -181,7 +181,7 @@ class OwnTools:
         return None if tool.face.family is Family.CARD and off else tool
 
     async def call(self, request: Request, tool: BoundTool) -> bytes:
-        """Run it. What goes wrong is a result that says what to do, because models see results."""
+        """Run the tool. Errors become results with the next step, because models see results."""
         if "task" in request.params and not tool.face.as_task:
             raise CallerError(
                 "task_forbidden",

@@ -1,7 +1,7 @@
 """The event feeds and the inbox of one gateway, and which feed receives which event.
 
-Use cases and upstream news come in here; what a caller is told goes out with the replies of our own tools. A caller without a
-feed is told nothing and costs nothing: its durable events are in the store, for the day it asks.
+Use cases and upstream notifications are published here; callers receive events with the replies of own tools. A caller without a
+feed gets no events and costs nothing: its durable events are in the store until it asks for them.
 """
 
 from __future__ import annotations
@@ -164,7 +164,7 @@ class Activity:
 
     def tell_all(self, kind: EventKind, server: str, data: dict[str, Any], concerns: Callable[[str], bool]) -> None:
         """Notify every conversation whose scope has this server. A request without a conversation has a feed for its task only:
-        a caller that follows several tasks would get the same news from each.
+        a caller that follows several tasks would get the same event from each.
         """
         for feed in self._feeds.values():
             if has_conversation(feed.key.stream) and concerns(feed.scope):

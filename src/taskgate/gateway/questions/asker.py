@@ -19,7 +19,7 @@ from taskgate.gateway.requests.request import Request
 from taskgate.gateway.requests.session import Session
 from taskgate.ports.upstream_call import CallSide
 
-"""Shows a person what a server asks or would get; True if it may go on."""
+"""Shows a person what a server requests or would get; True if it may continue."""
 
 
 class Asker:

@@ -78,7 +78,7 @@ class ElicitationPages:
     def open(
         self, principal: str, asks: str, asker: AnswerReceiver, name: str, description: str, *, good_for_s: float
     ) -> ElicitationPage:
-        """Open a page. `asks` is the text that tells the user who is asking."""
+        """Open a page. `asks` is the text that names the requester."""
         self._drop_expired()
         if len(self._pages) >= MAX_PAGES:
             raise GatewayFault("overloaded", "Too many pages wait for their users; try again later.", retry_after_s=30)

@@ -1,8 +1,8 @@
 """The event feed of one conversation: its events in one order, its open tasks, waiting requests, timers and subscriptions.
 
-Events of tasks come from the store and survive us; all others are added here and do not. A feed is made when its client first
-uses a tool that tells events, and costs nothing before. It reads the stored stream of its own conversation, and follows those of
-the same caller's conversations that have ended.
+Events of tasks come from the store and survive a restart; all others are added here and do not. A feed is created when its client
+first uses a tool that returns events, and costs nothing before. It reads the stored stream of its own conversation,
+and follows those of the same caller's conversations that have ended.
 """
 
 from __future__ import annotations

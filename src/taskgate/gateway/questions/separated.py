@@ -1,4 +1,4 @@
-"""Servers whose conversations are kept apart, because one of their questions could not be told apart on a shared process.
+"""Servers whose conversations are kept apart, because a question on a shared process could not be assigned to one of them.
 
 Learned per server and kept in the store, for the next start and for other gateways on the same store. A server that is
 configured otherwise afterwards (another program or address) is another server.

@@ -1,10 +1,10 @@
 """Questions that wait at one gateway and can be seen and answered at every other on the same store.
 
-A question lives where its call runs: its home. The home writes it down as a row and takes it back when it is over. Every other
-gateway shows the rows among its own questions. An answer that one of them gets is written into the row, which wakes the home;
-the home gives it to whoever waits and says what came of it, and only then is the answer acknowledged; the first answer wins. A
-row whose home has died is not shown: what waited there is over, unless it is a task's question, which the gateway that takes
-the task over puts there again with the answer that it may have got.
+The home of a question is the gateway that runs its call. The home stores it as a row and deletes the row when the question ends.
+Every other gateway shows the rows among its own questions. An answer at one of them is written into the row, which wakes the home;
+the home delivers it and stores the outcome, and only then is the answer acknowledged. The first answer wins. A row whose home is
+dead is not shown: its call is over, unless it is a task's question, which the gateway that takes over the task stores again with
+the answer that it may have.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ def fair_key(request: Request) -> str:
 def memory_key(request: Request) -> str:
     """The key under which values that the caller used are remembered.
 
-    Empty for an anonymous caller without a conversation: it cannot be told apart from others, so nothing is remembered.
+    Empty for an anonymous caller without a conversation: it cannot be distinguished from others, so nothing is remembered.
     """
     key = request.caller_key
     return "" if key.startswith(NO_CONVERSATION) else key

@@ -1,4 +1,4 @@
-"""The name that a stateless client gives itself in `_meta`, and the conversation that follows from it."""
+"""The label that a stateless client sets in `_meta`, and the conversation that follows from it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from taskgate.core.identity.conversation import ConversationKey
 from taskgate.core.meta import meta_of
 
 CLIENT_META: Final = "taskgate/client"
-"""The `_meta` key with the name that a stateless client gives itself."""
+"""The `_meta` key with the label of a stateless client."""
 
 
 def client_label(params: Mapping[str, Any]) -> str:

@@ -46,9 +46,9 @@ class Request(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     narrowing: SessionRequest
     headers: Mapping[bytes, bytes]
     progress_token: Raw | None
-    """The caller's progress token as its exact bytes; None if it does not want progress."""
+    """The caller's progress token as its exact bytes; None if it did not request progress."""
     arrived: float
-    """When the request had arrived completely, by the monotonic clock, if the transport knows."""
+    """When the request had arrived completely, by the monotonic clock, if the transport records it."""
     own_key: str
     """A unique key for a request of an anonymous caller without a conversation."""
     delivery: ReplyDelivery

@@ -28,7 +28,7 @@ class Conversation:
 
 
 def stored_conversation(task: Task) -> Conversation:
-    """The conversation of a task whose caller is not connected: the session that its server knows it by, or a new one."""
+    """The conversation of a task whose caller is not connected: the session under which its server has it, or a new one."""
     handle = task.upstream_handle
     key = LinkKey(generation_of(task), task.principal, place=task.place, conversation=task.conversation_key.stream)
     if handle is None or handle.session_id is None:
@@ -38,7 +38,7 @@ def stored_conversation(task: Task) -> Conversation:
 
 
 def generation_of(task: Task) -> Generation:
-    """The generation in which the server knows the task. Before the first reply, that of its caller."""
+    """The generation in which the server has the task. Before the first reply, that of its caller."""
     if task.upstream_handle is not None:
         return task.upstream_handle.generation
     return Generation.STATELESS if task.request_state is not None else task.generation

@@ -1,4 +1,4 @@
-"""Which open replies wait for one held call. A cancellation ends the call only if no other caller wants its result.
+"""Which open replies wait for one held call. A cancellation ends the call only if no other caller waits for its result.
 
 Several requests wait for one task if equal calls joined or were repeated under an idempotency key.
 """
@@ -33,7 +33,7 @@ class HeldReplies:
         self._closed(task_id)
 
     def cancelled(self, task_id: str) -> bool:
-        """A caller cancelled. Return whether no other caller wants the result."""
+        """A caller cancelled. Return whether no other caller waits for the result."""
         is_promised = task_id in self._promised
         return self._closed(task_id) and not is_promised
 

@@ -78,7 +78,7 @@ class TaskCall:
         try:
             if self._tracing is None:
                 return await self._rounds(sends, link, sends.params, profile, slot)
-            # The stored intent has the caller's params; the trace context is added anew with each attempt.
+            # The stored intent has the caller's params; the trace context is added with each attempt.
             return await run_traced(
                 self._tracing,
                 sends.task,

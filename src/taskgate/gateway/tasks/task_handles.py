@@ -32,7 +32,7 @@ def promotion_reply(
     *,
     page: str | None = None,
 ) -> bytes:
-    """The reply to a caller whose call became a task: a handle if it knows tasks, else a text. `page`: where approvers decide."""
+    """The reply to a caller whose call became a task: a handle if it supports tasks, else text. `page`: where approvers decide."""
     if request.delivery.hand_over is not None:
         return request.delivery.hand_over(task, waited_s)
     if delivery_mode.form is ReplyForm.HANDLE:

@@ -1,7 +1,7 @@
 """Create tasks in the store, change their state, and find them for callers that may see them.
 
 Every state change goes through this module and is announced by `TaskChanges`. A task belongs to a principal; the task of an
-anonymous caller belongs to any anonymous caller that knows its unguessable id.
+anonymous caller belongs to any anonymous caller that presents its unguessable id.
 """
 
 from __future__ import annotations

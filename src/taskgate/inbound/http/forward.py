@@ -73,7 +73,7 @@ class Forwarder:
         attach: Callable[[Session], None],
         workers: WorkerSockets | None,
     ) -> None:
-        """`attach` gives an adopted session its streams; `workers` are the other workers of the same parent process."""
+        """`attach` adds the streams to an adopted session; `workers` are the other workers of the same parent process."""
         self.homes = SessionHomes(gateway, shared, attach)
         self._workers = workers
         self._gateway = gateway

@@ -27,7 +27,7 @@ class _RetryLater(Exception):
 
 class SessionHomes:
     def __init__(self, gateway: TransportServices, shared: SharedSessions, attach: Callable[[Session], None]) -> None:
-        """`attach` gives an adopted session its event streams."""
+        """`attach` adds the event streams to an adopted session."""
         self._gateway = gateway
         self._shared = shared
         self._rows = shared.rows

@@ -1,7 +1,7 @@
 """TLS for a client connection: the standard library's TLS over memory buffers.
 
 The TLS transports of the event loops hide how much of a request is still waiting to be sent. Here the connection receives
-`pause_writing` and `resume_writing` from the socket itself, which is how it knows whether a request was sent completely.
+`pause_writing` and `resume_writing` from the socket itself, which show whether a request was sent completely.
 """
 
 from __future__ import annotations
