@@ -17,6 +17,7 @@ from taskgate.core.governance import approval as law
 from taskgate.core.governance.approval import Binding
 from taskgate.core.governance.rehearse import RecordedCall
 from taskgate.core.governance.workflow import Workflow
+from taskgate.core.history.row import CallOutcome, HistoryRow, RowKind, numbered
 from taskgate.core.ids import new_task_id, ulid
 from taskgate.core.tasks.state import TaskState
 from taskgate.core.tasks.task import Outcome, OutcomeKind, Task
@@ -24,6 +25,7 @@ from taskgate.core.tool_class import ToolClass
 from taskgate.ports.approval_store import HeldCall
 from taskgate.store.operations import audit
 from taskgate.store.operations.approval_rows import approval_columns
+from taskgate.store.operations.history import history_columns
 from taskgate.store.operations.recorded_calls import encode_recorded_call
 from taskgate.store.operations.task_rows import task_columns
 from taskgate.store.sealing import Sealing
@@ -88,6 +90,9 @@ def fill(put: Put, amounts: Amounts) -> Names:
     put("events", (_event(name, number, each) for name in streams for number in range(1, each + 1)))
     put("recorded_calls", (_recorded(number) for number in range(1, amounts.tasks // 2)))
     put("usage", (_usage(number) for number in range(amounts.tasks // 5)))
+    put("history", (history_columns(_history(number), _number(number)) for number in range(amounts.tasks)))
+    put("history_content", (_content(task) for task in tasks[::20]))
+    put("history_counts", (_count(number) for number in range(amounts.tasks)))
     put("identity_records", (_identity(number) for number in range(amounts.tasks // 10)))
     open_task = next(task for task in tasks if task.state is TaskState.RUNNING)
     return Names(caller(3), tasks[len(tasks) // 2].id, open_task.id, approvals[0].approval.id, streams[3], "key-000002")
@@ -228,6 +233,58 @@ def _usage(number: int) -> Columns:
     who = {"principal": caller(number % 500), "server": f"server-{number % 20}", "tool": f"tool_{number // 500}"}
     counts = {"calls": 1, "errors": 0, "seconds": 0.1, "bytes_in": 1, "bytes_out": 1, "cost": 0.0}
     return {"day": f"2027-01-{1 + number % 28:02d}", **who, **counts}
+
+
+def _number(number: int) -> int:
+    return numbered(NOW_MS - number * 3_000, number)
+
+
+def _history(number: int) -> HistoryRow:
+    """As on a gateway with 40 servers and 30 callers in three tenants; most calls end well."""
+    bad = number % 25 == 0
+    task = number % 2 == 0
+    return HistoryRow(
+        kind=RowKind.TASK if task else RowKind.CALL,
+        outcome=tuple(CallOutcome)[number // 25 % 8] if bad else CallOutcome.OK,
+        task_id=new_task_id(NOW_MS - number * 3_000, number.to_bytes(10, "big")) if task else "",
+        caller=caller(number % 30),
+        scope=f"scope-{number % 5}",
+        server=f"server-{number % 40}",
+        tool=f"tool_{number % 400}_of_server",
+        client=("claude-code", "cursor", "agent")[number % 3],
+        generation="stateless",
+        accepted_ms=NOW_MS - number * 3_000 - 900,
+        sent_ms=NOW_MS - number * 3_000 - 800,
+        ended_ms=NOW_MS - number * 3_000,
+        error_type="upstream_timeout" if bad else "",
+        executed="yes",
+        attempts=1,
+        approved_by="ann" if number % 200 == 0 else "",
+        size_in=300,
+        size_out=4_000,
+        digest="sha256:" + "ab" * 32,
+    )
+
+
+def _content(task: Task) -> Columns:
+    return {"task_id": task.id, "at_ms": NOW_MS, "body": b"{}"}
+
+
+def _count(number: int) -> Columns:
+    dimension = ("all", "server", "tool", "caller")[number % 4]
+    name = {"all": "", "server": f"server-{number % 40}", "tool": f"server-1/tool_{number % 400}"}.get(
+        dimension, caller(3)
+    )
+    return {
+        "period": ("minute", "quarter", "day")[number % 3],
+        "dimension": dimension,
+        "name": name,
+        "start_ms": NOW_MS - number * 3_000,
+        "tenant": "acme",
+        "outcome": "ok",
+        "step": number % 20,
+        "calls": 1,
+    }
 
 
 def _identity(number: int) -> Columns:

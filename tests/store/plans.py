@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, Protocol
 
 from tests.store.filled import DAY_MS, DEAD, FENCE, NOW_MS, OURS, Names
 
+from taskgate.core.history.row import numbered
 from taskgate.core.identity.conversation import streams_between
 from taskgate.store.sqlite.statements import SQL as SQLITE
 from taskgate.store.sqlite.statements import run_named
@@ -184,10 +185,37 @@ NEW_EVENT: dict[str, Any] = {
     "at_ms": NOW_MS,
     "data": b"{}",
 }
+NEW_HISTORY: dict[str, Any] = {
+    **{name: name for name in ("kind", "outcome", "caller", "tenant", "scope", "server", "tool", "client")},
+    **{name: name for name in ("error_type", "rule", "approved_by")},
+    "task_id": "tg_new",
+    "number": 1,
+    "doc": b"{}",
+}
+_ANY_NUMBER: dict[str, Any] = {"first": 0, "before": (1 << 63) - 1}
+_A_NAME: dict[str, Any] = {"period": "quarter", "dimension": "server", "name": "server-1", "tenant": None}
 BY_STATEMENT: dict[str, dict[str, Any]] = {
     "deliver_script_calls": {"numbers": json.dumps(["1", "2"])},
     "put_script": {"task_id": "tg_new"},
     "put_script_call": {"number": 1_000_000_000},
+    "insert_history": NEW_HISTORY,
+    "insert_history_rows": {name: [value] for name, value in NEW_HISTORY.items()},
+    "history_row_of_task": {"task_id": "tg_none"},
+    "history_latest": _ANY_NUMBER,
+    "history_of_caller": {**_ANY_NUMBER, "caller": "acme/with-few-rows"},
+    "forget_history_of": {"caller": "acme/with-few-rows"},
+    "history_matching": {
+        **_ANY_NUMBER,
+        **dict.fromkeys(("tenant", "caller", "scope", "tool", "client", "error_type", "kind", "outcomes", "words")),
+        "match": 'server : "server 1"',
+    },
+    "forget_old_history": {"before": numbered(NOW_MS - 86_400_000, 0)},
+    "forget_history_counts": _A_NAME,
+    "history_counts_of": {**_A_NAME, "since_ms": NOW_MS - 3_600_000},
+    "history_totals": {**_A_NAME, "since_ms": NOW_MS - 3_600_000},
+    "history_names": {**_A_NAME, "begins": "", "beyond": "~"},
+    "add_history_counts": {"rows": '[["day","all","",0,"","ok",3,1]]'},
+    "history_needs_key": {"prefix": b"\x00none", "length": 5},
     "insert_task": NEW_TASK,
     "insert_call": {"task_id": "tg_new"},
     "insert_outcome": {"task_id": "tg_new"},

@@ -21,7 +21,7 @@ from taskgate.core.scoping.registry import Registry, RegistryRecord, ServerBudge
 from taskgate.core.scoping.scope import HelperTools, ScopeMode, ScopePolicy
 from taskgate.core.tool_class import ToolClass
 from taskgate.gateway.call_settings import CallSettings, ExecuteOn, ToolTrait
-from taskgate.gateway.plan import Plan
+from taskgate.gateway.plan import HistorySettings, Plan
 
 if TYPE_CHECKING:
     pass
@@ -62,6 +62,7 @@ def build_plan(loaded: LoadedConfig, before: Plan | None = None) -> Plan:
         frozenset(name for name, server in root.servers.items() if server.sampling == "refuse"),
         root.facade.add_server,
         features=build_features(root, before.features if before is not None else None),
+        history=_history_settings(root),
         profiles=profiles,
     )
 
@@ -155,4 +156,11 @@ def _call_settings(root: GatewayFile) -> CallSettings:
         root.errors.task_codes == "seed",
         tasks.poll_interval_ms,
         tasks.approval_poll_interval_ms,
+    )
+
+
+def _history_settings(root: GatewayFile) -> HistorySettings:
+    given = root.history
+    return HistorySettings(
+        round(given.keep.total_seconds() * 1000), given.max_rows, given.sample, content=given.content
     )

@@ -41,6 +41,7 @@ HEADINGS: dict[str, dict[str, Listed]] = {
         "tools": Listed("tools", "List the tools of a gateway or server."),
         "call": Listed("call", "Call a tool of a gateway or server."),
         "tasks": Listed("tasks", "List, follow and cancel tasks."),
+        "history": Listed("history", "Search calls that have ended."),
     },
     "Approve and answer": {
         "approvals": Listed("approvals", "List and decide calls that wait for approval."),

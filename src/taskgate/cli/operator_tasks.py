@@ -6,7 +6,7 @@ import json
 import math
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from types import MappingProxyType
 from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
@@ -15,12 +15,26 @@ from taskgate import clock
 from taskgate.cli import printing
 from taskgate.cli.exit_codes import ExitCode
 from taskgate.cli.gateway_api import ApiProblem, GatewayApi, ask_gateway, whole_id
+from taskgate.cli.history import history_rows
 from taskgate.cli.local_gateways import operator_token
 from taskgate.cli.target import Target
 
 PAGE = 200
 WAIT_S = 20
 """Seconds that one request waits for a task to end."""
+FROM_HISTORY = 1_000
+"""Maximum number of finished tasks that are read from the history."""
+_STATES = {
+    "ok": "completed",
+    "tool_error": "completed",
+    "failed": "failed",
+    "denied": "rejected",
+    "rejected": "rejected",
+    "expired": "expired",
+    "cancelled": "cancelled",
+    "outcome_unknown": "outcome_unknown",
+}
+"""The state of a task with this outcome."""
 _COLUMNS = ("Task", "State", "Tool", "Caller", "Created", "Message")
 
 
@@ -41,6 +55,8 @@ def questions_api(target: Target) -> GatewayApi | None:
 def list_all(target: Target, *, as_json: bool, state: str, filters: Mapping[str, str]) -> None:
     def work(api: GatewayApi) -> None:
         rows = _all(api, state, filters)
+        if state == "all" or state in _STATES.values():
+            rows += _from_history(api, state, filters, {row["id"] for row in rows})
         if as_json:
             for row in rows:
                 printing.event("task", **row)
@@ -56,9 +72,39 @@ def list_all(target: Target, *, as_json: bool, state: str, filters: Mapping[str,
 
 def show_one(target: Target, task_id: str, *, as_json: bool) -> None:
     def work(api: GatewayApi) -> None:
-        _print_row(api.get(f"/api/v1/tasks/{quote(_full_id(api, task_id))}").value, as_json)
+        try:
+            _print_row(api.get(f"/api/v1/tasks/{quote(_full_id(api, task_id))}").value, as_json)
+        except ApiProblem as problem:
+            if problem.code is not ExitCode.NOT_FOUND:
+                raise
+            _print_row(_as_task(_history_row(api, task_id, problem)), as_json)
 
     ask_gateway(work, _base_url(target), target.token, as_json)
+
+
+def _history_row(api: GatewayApi, task_id: str, unknown: ApiProblem) -> dict[str, Any]:
+    """The row of a finished task that is no longer stored. Raises `unknown` if there is none."""
+    try:
+        row: dict[str, Any] = api.get(f"/api/v1/history/{quote(task_id)}").value
+    except ApiProblem as problem:
+        raise unknown if problem.code is ExitCode.NOT_FOUND else problem from None
+    return row
+
+
+def rerun_one(task_id: str, scope: str | None, gateway: str | None, token: str | None, *, as_json: bool) -> None:
+    def work(api: GatewayApi) -> None:
+        reply = api.post(f"/api/v1/tasks/{quote(task_id)}/rerun", {"scope": scope} if scope else {}).value
+        if as_json:
+            printing.event("rerun", **reply)
+        elif reply["task_id"] is not None:
+            print(reply["task_id"])
+            printing.note(f"Started. Follow it with: taskgate tasks watch {reply['task_id']}")
+        elif "error" in reply:
+            raise ApiProblem(ExitCode.FAILED, printing.clean(reply["error"].get("message", "The call failed.")))
+        else:
+            print(json.dumps(reply["result"], ensure_ascii=False, indent=2))
+
+    ask_gateway(work, gateway, token, as_json)
 
 
 def cancel_one(target: Target, task_id: str, reason: str | None, *, as_json: bool) -> None:
@@ -115,11 +161,51 @@ def _all(api: GatewayApi, state: str, filters: Mapping[str, str] = MappingProxyT
             return rows
 
 
+def _from_history(
+    api: GatewayApi, state: str, filters: Mapping[str, str], known: Container[str]
+) -> list[dict[str, Any]]:
+    """Finished tasks that are no longer stored, from the history."""
+    given = {name: value for name, value in filters.items() if name != "tool"}
+    rows = map(_as_task, history_rows(api, {**given, "kind": "task"}, FROM_HISTORY))
+    part = filters.get("tool", "")
+    return [row for row in rows if row["id"] not in known and state in ("all", row["state"]) and part in row["tool"]]
+
+
+def _as_task(row: dict[str, Any]) -> dict[str, Any]:
+    """A row of history with the fields of a task, as far as it has them."""
+    return {
+        "id": row["id"],
+        "state": _STATES[row["outcome"]],
+        "outcome": row["outcome"],
+        "tool": f"{row['server']}__{row['tool']}",
+        "server": row["server"],
+        "principal": row["caller"],
+        "caller": row["caller"],
+        "scope": row["scope"],
+        "message": row["reason"] or None,
+        "error_type": row["error_type"] or None,
+        "created_at": row["accepted_at"],
+        "updated_at": row["ended_at"],
+        "finished_at": row["ended_at"],
+        "approval_id": row["approval_id"] or None,
+        "approved_by": row["approved_by"] or None,
+        "executed": row["executed"],
+        "attempts": row["attempts"],
+        "rerun_of": row["parent"] or None,
+        "stored": False,
+    }
+
+
 def _full_id(api: GatewayApi, given: str) -> str:
     """Return a full id unchanged, or the only task whose id begins or ends with `given`."""
     if len(given) == len("tg_") + 26:
         return given
     return whole_id([row["id"] for row in _all(api, "all")], given, "tasks")
+
+
+def _shown_state(row: dict[str, Any]) -> str:
+    """The state; of a task whose tool returned an error, that."""
+    return "tool_error" if row.get("outcome") == "tool_error" else str(row["state"])
 
 
 def _print(rows: list[dict[str, Any]]) -> None:
@@ -128,7 +214,7 @@ def _print(rows: list[dict[str, Any]]) -> None:
         whose = f"{row['principal']} ({row['scope']})"
         cells = (
             row["id"],
-            row["state"],
+            _shown_state(row),
             row["tool"],
             whose,
             printing.local_time(row["created_at"]),
@@ -149,7 +235,7 @@ def _print_row(row: dict[str, Any], as_json: bool) -> None:
         return
     facts = {
         "task": row["id"],
-        "state": row["state"],
+        "state": _shown_state(row),
         "tool": row["tool"],
         "server": row["server"],
         "caller": f"{row['principal']}, {row['caller']}, scope {row['scope']}",
@@ -159,10 +245,13 @@ def _print_row(row: dict[str, Any], as_json: bool) -> None:
         "changed": printing.local_time(row["updated_at"]),
         "ended": printing.local_time(row["finished_at"]) if row["finished_at"] else None,
         "executed": row["executed"],
+        "approved by": row.get("approved_by"),
+        "repeats": row.get("rerun_of"),
+        "result": None if row.get("stored", True) else "no longer stored; this is its row of the history",
         "questions": ", ".join(
             str(question["request"].get("message", question["key"])) for question in row.get("questions", ())
         ),
     }
     for name, value in facts.items():
         if value:
-            print(f"{name:10}{printing.one_line(value)}")
+            print(f"{name:12}{printing.one_line(value)}")

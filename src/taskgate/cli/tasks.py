@@ -10,8 +10,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 from taskgate.cli import printing
 from taskgate.cli.command_line import Argument, Commands, Exit, Option
 from taskgate.cli.exit_codes import ExitCode
-from taskgate.cli.operator_tasks import cancel_one, is_operator, list_all, questions_api, result_of_one, show_one
-from taskgate.cli.target import Target, Timeout, aimed
+from taskgate.cli.operator_tasks import (
+    cancel_one,
+    is_operator,
+    list_all,
+    questions_api,
+    rerun_one,
+    result_of_one,
+    show_one,
+)
+from taskgate.cli.target import Gateway, JsonLines, Target, Timeout, Token, aimed
 
 if TYPE_CHECKING:
     from taskgate.client import Session, Task
@@ -28,6 +36,7 @@ def register(app: Commands) -> None:
     group.command("list")(aimed(list_, generation="stateful"))
     for command in (show, watch, result, cancel):
         group.command(command.__name__)(aimed(command))
+    group.command("rerun")(rerun)
     app.add(group, "tasks")
 
 
@@ -131,6 +140,18 @@ def cancel(
         return ExitCode.OK
 
     _run(target, work, as_json=as_json)
+
+
+def rerun(
+    task_id: TaskId,
+    *,
+    scope: Annotated[str | None, Option("--scope", help="Scope of the new call. Default: that of your token.")] = None,
+    gateway: Gateway = None,
+    token: Token = None,
+    as_json: JsonLines = False,
+) -> None:
+    """Call the tool of a finished task again with the same arguments, as yourself and under the same rules."""
+    rerun_one(task_id, scope, gateway, token, as_json=as_json)
 
 
 def _run(target: Target, work: Work, *, as_json: bool, **settings: Any) -> None:

@@ -19,6 +19,7 @@ from taskgate.dashboard.openapi import openapi_document
 from taskgate.dashboard.passphrase import Passphrase
 from taskgate.dashboard.personal_data_api import DataApi
 from taskgate.dashboard.questions_api import QuestionsApi
+from taskgate.dashboard.rerun_api import RerunApi
 from taskgate.dashboard.routes import Found, Route, RouteTable, Visit, get
 from taskgate.dashboard.tasks_api import TasksApi
 from taskgate.dashboard.tokens_api import PeopleApi
@@ -37,6 +38,7 @@ class Api:
         self.tasks = TasksApi(services.tasks, services.plan, services.upstreams, records, services.address)
         self.now = NowApi(services.upstreams, records)
         self.calls = ConsoleCalls(services.requests)
+        self.reruns = RerunApi(records, services.history, self.calls, services.plan)
         self.questions = QuestionsApi(services.activity.inbox)
         self.approvals = ApprovalsApi(inbox, self.questions, services.pins, passphrase)
         self.definitions = DefinitionsApi(services.pins)
@@ -51,6 +53,7 @@ class Api:
                 *self.now.routes(),
                 *self.finder.routes(),
                 *self.calls.routes(),
+                *self.reruns.routes(),
                 *self.questions.routes(),
                 *PeopleApi(services.plan, services.people).routes(),
                 *DataApi(services).routes(),

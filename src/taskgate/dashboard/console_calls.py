@@ -25,6 +25,7 @@ from taskgate.core.wire import Kind, Message, Raw
 from taskgate.dashboard import reply_schemas
 from taskgate.dashboard.routes import OBJECT, TEXT, Route, Visit, closed_object, get, post
 from taskgate.dashboard.web import Answer, json_answer, problem
+from taskgate.gateway.calls.task_contract import TASK_META
 from taskgate.gateway.dispatch import RequestDispatcher
 from taskgate.gateway.requests.request import Request
 from taskgate.ports.outlet import CancelNote
@@ -143,15 +144,26 @@ class ConsoleCalls:
             ),
         )
 
-    async def ask(self, authorized: Authorized, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
-        """Send one request and return its result or error, as a caller of `/mcp` would receive it."""
-        meta = {VERSION: _REVISION, CAPABILITIES: {"extensions": {TASKS_EXTENSION: {}}}, CLIENT_INFO: _CLIENT}
+    async def ask(
+        self, authorized: Authorized, method: str, params: Mapping[str, Any], *, rerun_of: str = ""
+    ) -> dict[str, Any]:
+        """Send one request and return its result or error, as a caller of `/mcp` would receive it.
+
+        `rerun_of`: the task that a call repeats. It becomes a task itself, linked to that one.
+        """
+        meta: dict[str, Any] = {
+            VERSION: _REVISION,
+            CAPABILITIES: {"extensions": {TASKS_EXTENSION: {}}},
+            CLIENT_INFO: _CLIENT,
+        }
+        if rerun_of:
+            meta[TASK_META] = True
         whole = {**params, META: meta}
         message = Message(
             Kind.REQUEST, wire.encode(secrets.token_hex(8)), method, whole, raw_params=Raw(wire.encode(whole))
         )
         outcome = Outcome()
-        request = Request.opened(message, authorized.caller, outcome, envelope=read_envelope(whole))
+        request = Request.opened(message, authorized.caller, outcome, envelope=read_envelope(whole), rerun_of=rerun_of)
         call = CallInProgress(self._requests, authorized, request, outcome)
         self._running.add(call.running)
         call.running.add_done_callback(self._running.discard)

@@ -13,6 +13,9 @@ import msgspec
 
 from taskgate.core.audit.chain import AuditEntry
 from taskgate.core.errors import CallerError
+from taskgate.core.history.export import as_json
+from taskgate.core.history.filters import HistoryFilter
+from taskgate.core.history.row import as_key
 from taskgate.core.identity.access import Access
 from taskgate.core.identity.caller import ANONYMOUS
 from taskgate.core.ids import is_task_id
@@ -52,6 +55,7 @@ class DataApi:
             "approvals": self._approvals,
             "grants": self._grants,
             "calls": self._recorded_calls,
+            "history": self._history,
             "usage": self._usage,
             "identity": self._identity,
         }
@@ -159,6 +163,15 @@ class DataApi:
         rows = [{"kind": "recorded_call", "call": call} for call in page.calls if call.principal == principal]
         return rows, str(page.after) if page.after is not None else None
 
+    async def _history(self, principal: str, rest: str) -> tuple[Rows, str | None]:
+        wanted = HistoryFilter(caller=as_key(principal))
+        page = await self._store.history_page(wanted, before=int(rest) if rest.isdigit() else None, limit=ROWS_A_PAGE)
+        rows: Rows = []
+        for row in page.rows:
+            content = await self._store.history_content(row.task_id) if row.task_id else None
+            rows.append({"kind": "history", "call": as_json(row), "content": msgspec.Raw(content or b"null")})
+        return rows, str(page.after) if page.after is not None else None
+
     async def _usage(self, principal: str, _rest: str) -> tuple[Rows, str | None]:
         every = await self._store.usage("0000-01-01", "9999-12-31")
         return [{"kind": "usage", **msgspec.structs.asdict(row)} for row in every if row.principal == principal], None
@@ -179,6 +192,7 @@ class DataApi:
             raise ValueError('send "principal" and optionally "cancel": true')
         principal = _principal(visit, body.get("principal"))
         by = visit.who.id
+        self._gateway.call_log.forget_person(principal)
         entry = AuditEntry(0, "data_erased", principal, kind="data", decision="erased", reason=f"by {by}")
         done = await self._store.erase(principal, REVOKED, entry)
         if isinstance(done, Unfinished) and cancel:

@@ -14,7 +14,7 @@ from taskgate.core.errors import Executed
 from taskgate.core.governance.approval import State as ApprovalState
 from taskgate.core.governance.approval import Verdict
 from taskgate.core.governance.decision import Action
-from taskgate.core.history.row import CallOutcome
+from taskgate.core.history.row import CallOutcome, RowKind
 from taskgate.core.redaction.difference import ChangeKind
 from taskgate.core.scoping.scope import ScopeMode
 from taskgate.core.tasks.state import TaskState
@@ -217,6 +217,7 @@ TASK: Final = record(
             CallOutcome, "how it ended; `tool_error` if the tool returned a result with `isError`; null before the end"
         )
     ),
+    rerun_of=nullable(text("task that this one repeats")),
 )
 OPERATOR_TASK: Final = extended(
     TASK,
@@ -255,6 +256,64 @@ TASK_RESULT: Final = extended(
     ended=flag("whether the task has ended; without `result` and `error` until then"),
     result=optional(anything("result of the tool")),
     error=optional(anything("JSON-RPC error of the call")),
+)
+_OUTCOME: Final = one_of(CallOutcome, "how it ended; `tool_error`: a result with `isError`")
+HISTORY_ROW: Final = record(
+    id=text("id of the task, or of the row if the call was not a task"),
+    kind=one_of(RowKind, "kind of row"),
+    outcome=_OUTCOME,
+    ended_at=nullable(time("time of the end")),
+    accepted_at=nullable(time("time of the call; of a gap, its beginning")),
+    sent_at=nullable(time("time at which it was last sent to its server")),
+    duration_ms=integer("from the call to its end, in milliseconds"),
+    caller=text("principal of the caller"),
+    tenant=text("tenant of the caller; may be empty"),
+    scope=text("scope of the call"),
+    server=text("name of the server"),
+    tool=text("name of the tool at its server"),
+    client=text("name of the client; may be empty"),
+    generation=text("`stateful` or `stateless`; may be empty"),
+    error_type=text("error type; empty without an error"),
+    rule=text("rule that decided it; may be empty"),
+    reason=text("why it ended like this; may be empty"),
+    executed=text("whether the tool ran: `yes`, `no` or `maybe`"),
+    attempts=integer("number of times the call was sent"),
+    asked=flag("whether a question was asked during the call"),
+    approval_id=text("its approval; may be empty"),
+    approved_by=text("approvers, separated by commas; may be empty"),
+    size_in=integer("size of the arguments in bytes"),
+    size_out=integer("size of the result in bytes"),
+    digest=text("digest of the arguments, as in the audit log; may be empty"),
+    trace=text("trace id that the caller sent; may be empty"),
+    parent=text("task that this one repeats; may be empty"),
+    count=integer("number of equal calls that the row stands for"),
+)
+HISTORY_PAGE: Final = record(
+    rows=rows(HISTORY_ROW), next=nullable(text("value of `after` for the next page; null at the end"))
+)
+HISTORY_DETAIL: Final = extended(
+    HISTORY_ROW,
+    content=anything("redacted arguments and result, where `history.content` keeps them; else null"),
+    audit=mapping("query parameters of `/api/v1/audit` that find its audit rows"),
+)
+_SUMMARY: Final = record(
+    calls=integer("number of calls"),
+    bad=integer("calls with another outcome than ok"),
+    outcomes=mapping("number of calls by outcome"),
+    p50_ms=nullable(number("median latency; null if nothing was sent")),
+    p99_ms=nullable(number("99th percentile of the latency")),
+)
+HISTORY_TOTALS: Final = rows(extended(_SUMMARY, name=text("name of the server or caller, or SERVER/TOOL")))
+HISTORY_NAMES: Final = texts("names in order, 20 at most")
+HISTORY_SERIES: Final = record(
+    since=time("start of the first bucket"),
+    until=time("end of the last bucket"),
+    bucket_ms=integer("length of a bucket in milliseconds"),
+    buckets=rows(extended(_SUMMARY, start=time("start of the bucket")), "all buckets of the range, oldest first"),
+    total=_SUMMARY,
+    latencies=rows(
+        record(up_to_ms=number("upper bound of the latency"), calls=integer("number of calls")), "latency histogram"
+    ),
 )
 NOW: Final = record(
     open=rows(OPERATOR_TASK, "open tasks"),
@@ -612,6 +671,7 @@ DATA_ERASED: Final = record(
         grants=integer("number of grants"),
         events=integer("number of events"),
         recorded_calls=integer("number of recorded calls"),
+        history=integer("number of rows of history"),
         usage=integer("number of usage rows"),
         identity_records=integer("number of logins and roles"),
         open_questions=integer("number of questions"),

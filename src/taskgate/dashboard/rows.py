@@ -115,6 +115,7 @@ def task_row(task: Task) -> dict[str, Any]:
         "approval_id": task.approval_id,
         "executed": task.executed.value if task.executed is not None else None,
         "outcome": outcome.value if outcome is not None else None,
+        "rerun_of": task.rerun_of or None,
     }
 
 

@@ -6,6 +6,7 @@ from taskgate.dashboard.audit_api import Audit
 from taskgate.dashboard.audit_pages import AuditPages
 from taskgate.dashboard.configuration import Configuration
 from taskgate.dashboard.frame import Frame
+from taskgate.dashboard.history_api import HistoryApi
 from taskgate.dashboard.records import Records
 from taskgate.dashboard.routes import Route
 from taskgate.dashboard.rules import Rules
@@ -31,6 +32,7 @@ class Steering:
         self._usage = Usage(records)
         self._servers = Servers(services, records, configuration)
         self._scopes = ScopesApi(services, records)
+        self._history = HistoryApi(services.history, services.tasks.store.now_ms)
         self._audit = Audit(services.tasks.store, records)
         self._system = System(services, configuration)
         self._requests = RecentRequests(records)
@@ -42,6 +44,7 @@ class Steering:
             *self._usage.routes(),
             *self._servers.routes(),
             *self._scopes.routes(),
+            *self._history.routes(),
             *self._audit.routes(),
             *self._system.routes(),
             *self._requests.routes(),

@@ -22,7 +22,7 @@ from taskgate.core.history.counts import (
     series,
     totals,
 )
-from taskgate.core.history.filters import HistoryFilter, wanted_words
+from taskgate.core.history.filters import HistoryFilter
 from taskgate.core.history.row import HistoryRow, is_row_id
 from taskgate.core.ids import is_task_id
 from taskgate.gateway.requests.request_state import RequestStateSigner
@@ -72,8 +72,6 @@ class HistoryReading:
             row = await self._store.history_row(within.text)
             matching = row is not None and before is None and _matches(row, within)
             return HistoryPage((row,) if row is not None and matching else (), None)
-        if within.text is not None and not wanted_words(within.text):
-            return HistoryPage((), None)
         return await self._store.history_page(within, before=before, limit=limit)
 
     async def row(self, reach: Reach, row_id: str) -> HistoryRow | None:

@@ -33,6 +33,18 @@ class Live(Generic[T]):
 
 
 @dataclass(frozen=True, slots=True)
+class HistorySettings:
+    """`history`: what is kept of calls that have ended."""
+
+    keep_ms: int = 7 * 86_400_000
+    """0 keeps none."""
+    max_rows: int = 200_000
+    sample: int = 20
+    """Successful plain calls per second that leave a row."""
+    content: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     revision: int
     registry: Registry
@@ -52,6 +64,7 @@ class Plan:
     add_server: str | None = None
     """Whether callers may add servers: off, session or on; None where the transport decides."""
     features: Features = field(default_factory=Features)
+    history: HistorySettings = field(default_factory=HistorySettings)
     profiles: Mapping[str, Profile] = field(default_factory=dict)
     temporary_scopes: frozenset[str] = frozenset()
     """Scopes created at run time; each is valid only for its own token."""

@@ -282,7 +282,12 @@ class Lifecycle:
         """Delete expired records until shutdown."""
         app = self.app
         retention = Retention(
-            (app.gateway.lifecycle.tasks.sweep, app.forget_audit, app.gateway.lifecycle.call_log.forget_old),
+            (
+                app.gateway.lifecycle.tasks.sweep,
+                app.forget_audit,
+                app.gateway.lifecycle.call_log.forget_old,
+                app.gateway.lifecycle.call_log.history.forget_old,
+            ),
             app.store.sweep_leftovers,
             lambda: app.loaded.root.tasks.sweep_interval_ms / 1000,
         )

@@ -32,6 +32,9 @@ class Loss(NamedTuple):
     last_ms: int
     rows: int
 
+    def plus(self, other: Loss) -> Loss:
+        return Loss(min(self.first_ms, other.first_ms), max(self.last_ms, other.last_ms), self.rows + other.rows)
+
 
 class HistoryStore(Protocol):
     def keep_history(self, *, on: bool) -> None:

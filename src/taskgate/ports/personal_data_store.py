@@ -18,6 +18,7 @@ class Erased(msgspec.Struct, frozen=True):
     grants: int = 0
     events: int = 0
     recorded_calls: int = 0
+    history: int = 0
     usage: int = 0
     identity_records: int = 0
     open_questions: int = 0

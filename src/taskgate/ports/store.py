@@ -8,6 +8,7 @@ from taskgate.ports.approval_store import ApprovalStore
 from taskgate.ports.audit_log import AuditLog
 from taskgate.ports.catalog_store import CatalogStore
 from taskgate.ports.event_outbox import EventOutbox
+from taskgate.ports.history import HistoryStore
 from taskgate.ports.identity_store import IdentityStore
 from taskgate.ports.personal_data_store import PersonalDataStore
 from taskgate.ports.restored_store import RestoredStore
@@ -28,6 +29,7 @@ class Store(
     CatalogStore,
     ScopeStore,
     UsageStore,
+    HistoryStore,
     IdentityStore,
     PersonalDataStore,
     RestoredStore,

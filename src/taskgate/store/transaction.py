@@ -11,13 +11,16 @@ first one runs. What an operation reads therefore stays valid until its commit, 
 
 from __future__ import annotations
 
+import itertools
 import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Final, NamedTuple, Protocol
 
+from taskgate.core.history.row import SEQUENCE_BITS, numbered
 from taskgate.core.identity.identity import tenant_of
 from taskgate.ports.event_outbox import KEPT_EVENTS, KEPT_EVENTS_MS
+from taskgate.ports.history import Loss
 from taskgate.ports.store_answers import Ownership
 from taskgate.store.sealing import Sealing
 
@@ -46,15 +49,45 @@ def tenants_of(callers: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(f"tenant {tenant}" for tenant in dict.fromkeys(map(tenant_of, callers)) if tenant)
 
 
+class HistoryState:
+    """Whether tasks leave rows of history, and which rows could not be written.
+
+    Used on the event loop and by the committing thread; what both change is a single assignment or an atomic counter.
+    """
+
+    __slots__ = ("_lost", "_sequence", "on")
+
+    def __init__(self) -> None:
+        self.on = True
+        self._sequence = itertools.count(secrets.randbits(SEQUENCE_BITS))
+        self._lost: Loss | None = None
+
+    def switch(self, *, on: bool) -> None:
+        self.on = on
+
+    def next_number(self, ended_ms: int) -> int:
+        """The number of a new row that ended at this time."""
+        return numbered(ended_ms, next(self._sequence))
+
+    def lose(self, loss: Loss) -> None:
+        """Note rows that could not be written."""
+        self._lost = loss if self._lost is None else self._lost.plus(loss)
+
+    def take_loss(self) -> Loss | None:
+        lost, self._lost = self._lost, None
+        return lost
+
+
 class KeptEvents:
-    """How many events are retained per caller, and for how long.
+    """How many events are retained per caller, and for how long; and the state of history, which every transaction needs too.
 
     Written on the event loop and read by the committing thread; each attribute is a single number.
     """
 
-    __slots__ = ("for_ms", "most")
+    __slots__ = ("for_ms", "history", "most")
 
     def __init__(self, most: int = KEPT_EVENTS, for_ms: int = KEPT_EVENTS_MS) -> None:
+        self.history = HistoryState()
         self.keep(most, for_ms)
 
     def keep(self, most: int, for_ms: int) -> None:
@@ -126,6 +159,10 @@ class Transaction(ABC):
     def queue(self, name: str, /, **values: Any) -> None:
         """Run a write whose result is not needed. An adapter may send several together, before the next statement that reads."""
         self.run(name, **values)
+
+    def put_history(self, loss: Loss, **values: Any) -> None:
+        """Insert a row of history. An adapter must not fail the operation if only this row cannot be written, but note the loss."""
+        self.put("insert_history", **values)
 
     def changes_one(self, name: str, /, **values: Any) -> bool:
         """Run a statement that must change exactly one row; return False if it did not."""

@@ -106,6 +106,11 @@ class Metrics:
         self.usage_cost = Counter(
             "taskgate_usage_sampling_cost", "What models cost that answered servers.", ("server",)
         )
+        self.calls_ended = Counter(
+            "taskgate_calls_ended",
+            "Calls that have ended, by server and outcome; a tool error is a result with isError.",
+            ("server", "outcome"),
+        )
         self.gauges: list[Gauge] = []
 
     def answered(self, method: str, outcome: str, seconds: float) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from taskgate.core.history.keeping import MOST_KINDS, SUM_MS, DenialSums, Sample, always_kept, to_delete
+from taskgate.core.history.keeping import MOST_KINDS, SUM_MS, EqualRows, Sample, always_kept, to_delete
 from taskgate.core.history.row import CallOutcome, HistoryRow, RowKind
 
 
@@ -38,7 +38,7 @@ def test_bad_slow_and_questioned_calls_are_always_kept() -> None:
 
 
 def test_first_denial_is_written_at_once_and_equal_ones_are_summed() -> None:
-    sums = DenialSums()
+    sums = EqualRows()
     assert sums.add(denial(0)) == denial(0)
     assert [sums.add(denial(at)) for at in (10, 20, 30)] == [None, None, None]
     assert sums.add(denial(40, tool="other")) is not None
@@ -50,14 +50,22 @@ def test_first_denial_is_written_at_once_and_equal_ones_are_summed() -> None:
 
 def test_sums_end_with_the_gateway_and_when_the_clock_is_set_back() -> None:
     for due in ({"now_ms": 1_000_010, "last": True}, {"now_ms": 0}):
-        sums = DenialSums()
+        sums = EqualRows()
         sums.add(denial(1_000_000))
         sums.add(denial(1_000_001))
         assert [row.count for row in sums.due(**due)] == [1]  # type: ignore[arg-type]
 
 
+def test_rows_of_a_caller_are_dropped_when_its_data_is_erased() -> None:
+    sums = EqualRows()
+    for caller in ("ann", "eve", "ann", "eve"):
+        sums.add(denial(0, caller=caller))
+    sums.forget("eve")
+    assert [row.caller for row in sums.due(0, last=True)] == ["ann"]
+
+
 def test_many_different_denials_are_summed_by_caller_and_then_together() -> None:
-    sums = DenialSums()
+    sums = EqualRows()
     written = [sums.add(denial(0, tool=f"guess-{n}")) for n in range(MOST_KINDS * 3)]
     kept = [row for row in written if row is not None]
     assert len(kept) == MOST_KINDS + 1

@@ -13,6 +13,7 @@ from pydantic import BeforeValidator, Field
 from taskgate.config.model.approval import Workflow
 from taskgate.config.model.features import Apps, Compat, Completion, Errors, Facade
 from taskgate.config.model.governance import Cedar, Governance
+from taskgate.config.model.history import History
 from taskgate.config.model.identity import Auth, Token
 from taskgate.config.model.limits import Limits
 from taskgate.config.model.listen import Listen, Local
@@ -116,6 +117,7 @@ class GatewayFile(Section):
         default=None,
         description="Where state is stored. Default: SQLite in the state directory (`$TASKGATE_STATE_DIR`).",
     )
+    history: History = Field(default_factory=History.model_construct, description="History of finished calls.")
     audit: Audit = Field(default_factory=Audit.model_construct, description="Audit log.")
     listen: Listen = Field(default_factory=Listen.model_construct, description="Listen address.")
     local: Local = Field(

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
-from taskgate.core.history.row import LONGEST_REASON, CallOutcome, HistoryRow, RowKind, cleaned
+from taskgate.core.history.row import LONGEST_REASON, CallOutcome, HistoryRow, RowKind, as_key, cleaned
 from taskgate.core.meta import meta_of
 from taskgate.core.tasks.state import TaskState
 from taskgate.core.tasks.task import OutcomeKind, Task
@@ -67,8 +67,8 @@ def row_of_task(task: Task, ended_ms: int, *, approved_by: str = "", with_reason
         kind=RowKind.TASK,
         outcome=outcome,
         task_id=task.id,
-        caller=cleaned(task.principal),
-        scope=cleaned(task.scope),
+        caller=as_key(task.principal),
+        scope=as_key(task.scope),
         server=cleaned(task.server),
         tool=cleaned(task.tool),
         client=cleaned(task.client),
@@ -82,7 +82,7 @@ def row_of_task(task: Task, ended_ms: int, *, approved_by: str = "", with_reason
         executed=task.executed.value if task.executed is not None else "maybe" if task.may_have_been_sent else "no",
         attempts=task.attempts,
         approval_id=task.approval_id or "",
-        approved_by=cleaned(approved_by),
+        approved_by=approved_by,
         asked=task.asked,
         size_in=len(task.arguments),
         size_out=0 if ended is None else ended.size or len(ended.body or b""),

@@ -21,8 +21,8 @@ LAST_STEP: Final = 53
 """Of calls of a day and longer."""
 NO_LATENCY: Final = -1
 """The step of calls of which nothing was sent."""
-MOST_BUCKETS: Final = 400
-MOST_TOTALS: Final = 1_000
+MAX_BUCKETS: Final = 400
+MAX_TOTALS: Final = 1_000
 
 
 class Period(StrEnum):
@@ -148,7 +148,7 @@ def period_for(since_ms: int, until_ms: int, now_ms: int) -> Period:
 
 def bucket_length(since_ms: int, until_ms: int, period: Period, most: int) -> int:
     """The length of the buckets of a chart: whole periods, and at most `most` of them."""
-    most = min(max(1, most), MOST_BUCKETS)
+    most = min(max(1, most), MAX_BUCKETS)
     periods = max(1, ceil((until_ms - since_ms) / period.length_ms))
     return ceil(periods / most) * period.length_ms
 
@@ -176,7 +176,7 @@ def totals(rows: Iterable[CountRow]) -> tuple[Total, ...]:
     for row in rows:
         named.setdefault(row.name, []).append(row)
     found = [Total(name, summarize(part)) for name, part in named.items()]
-    return tuple(sorted(found, key=lambda total: (-total.summary.calls, total.name)))[:MOST_TOTALS]
+    return tuple(sorted(found, key=lambda total: (-total.summary.calls, total.name)))[:MAX_TOTALS]
 
 
 def summarize(rows: Iterable[CountRow]) -> Summary:

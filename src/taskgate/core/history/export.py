@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from taskgate.core.history.row import HistoryRow
@@ -61,7 +61,12 @@ def csv_header() -> str:
 
 def csv_lines(rows: Iterable[HistoryRow]) -> str:
     """Text that a spreadsheet would read as a formula is prefixed with a quote."""
-    return "".join(_line(_cell(value) for value in as_json(row).values()) for row in rows)
+    return "".join(csv_line(as_json(row)) for row in rows)
+
+
+def csv_line(row: Mapping[str, Any]) -> str:
+    """A line of CSV from the JSON of a row."""
+    return _line(_cell(row[name]) for name in COLUMNS)
 
 
 def _cell(value: Any) -> str:

@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from taskgate.core.history.row import CallOutcome, HistoryRow, RowKind
+from taskgate.core.history.row import CallOutcome, RowKind
 
 MOST_WORDS: Final = 8
 LONGEST_WORD: Final = 40
@@ -48,10 +48,3 @@ def words_of(text: str) -> tuple[str, ...]:
 def wanted_words(text: str) -> tuple[str, ...]:
     """The words to search for; empty if the text has none, which matches nothing."""
     return words_of(text)[:MOST_WORDS]
-
-
-def searched_text(row: HistoryRow) -> str:
-    """What of a row can be found by its words: names, the error type and the rule. Nothing that may be encrypted at rest."""
-    return " ".join(
-        words_of(" ".join((row.tool, row.server, row.caller, row.scope, row.client, row.error_type, row.rule)))
-    )

@@ -1,4 +1,4 @@
-"""Which plain calls leave a row, how equal denials are summed, and which rows are deleted first."""
+"""Which plain calls leave a row, how equal rows are summed, and which rows are deleted first."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from taskgate.core.history.classify import SLOW_MS
 from taskgate.core.history.row import CallOutcome, HistoryRow
 
 SUM_MS: Final = 60_000
-"""Equal denials within this time after the first one become one row."""
+"""Equal rows within this time after the first one become one row."""
 MOST_KINDS: Final = 500
-"""Different denials that are summed at the same time; others are summed by caller, and beyond that all together."""
+"""Different rows that are summed at the same time; others are summed by caller, and beyond that all together."""
 
 
 class Sample:
@@ -37,7 +37,8 @@ def always_kept(outcome: CallOutcome, duration_ms: float, *, asked: bool) -> boo
     return outcome is not CallOutcome.OK or asked or duration_ms >= SLOW_MS
 
 
-class _Kind(NamedTuple):
+class _Alike(NamedTuple):
+    outcome: CallOutcome
     caller: str
     scope: str
     server: str
@@ -61,17 +62,17 @@ class _Sum:
         self.count, self.last_ms = self.count + 1, at_ms
 
 
-class DenialSums:
-    """Sums equal denials. The first of a kind is a row at once; those that follow within `SUM_MS` become a second row."""
+class EqualRows:
+    """Sums equal rows, such as denials. The first one is written at once; those that follow within `SUM_MS` become one row."""
 
     def __init__(self) -> None:
-        self._sums: dict[_Kind, _Sum] = {}
+        self._sums: dict[_Alike, _Sum] = {}
 
     def add(self, row: HistoryRow) -> HistoryRow | None:
         """Return the row to write now, or None if it is summed."""
-        kind = _Kind(row.caller, row.scope, row.server, row.tool, row.error_type, row.rule)
+        kind = _Alike(row.outcome, row.caller, row.scope, row.server, row.tool, row.error_type, row.rule)
         if kind not in self._sums and len(self._sums) >= MOST_KINDS:
-            kind = _Kind(row.caller if len(self._sums) < 2 * MOST_KINDS else "", "", "", "", "", "")
+            kind = _Alike(row.outcome, row.caller if len(self._sums) < 2 * MOST_KINDS else "", "", "", "", "", "")
             if not kind.caller:
                 row = msgspec.structs.replace(row, caller="")
             row = msgspec.structs.replace(row, scope="", server="", tool="", error_type="", rule="", reason="")
@@ -82,8 +83,12 @@ class DenialSums:
         found.add(row.ended_ms)
         return None
 
+    def forget(self, caller: str) -> None:
+        """Drop what was summed of a caller."""
+        self._sums = {kind: found for kind, found in self._sums.items() if kind.caller != caller}
+
     def due(self, now_ms: int, *, last: bool = False) -> list[HistoryRow]:
-        """The rows of denials that were summed and whose time is over; with `last`, of all. A clock that was set back ends
+        """The rows that were summed and whose time is over; with `last`, of all. A clock that was set back ends
         them too."""
         ended = [
             kind

@@ -11,6 +11,7 @@ from typing import Final
 
 import msgspec
 
+from taskgate.core.digest import digest_of_bytes
 from taskgate.core.identity.identity import tenant_of
 from taskgate.core.ids import is_task_id
 
@@ -23,6 +24,8 @@ PREFIX: Final = "hr_"
 _DIGITS: Final = 16
 LONGEST_NAME: Final = 120
 LONGEST_REASON: Final = 160
+LONGEST_KEY: Final = 300
+_DISTINCT: Final = 16
 
 
 class RowKind(StrEnum):
@@ -153,3 +156,17 @@ def cleaned(text: str, most: int = LONGEST_NAME) -> str:
         return text
     shown = "".join(letter if letter.isprintable() else " " for letter in text)
     return shown.encode("utf-8", "replace").decode()
+
+
+def as_key(name: str) -> str:
+    """The name of a principal or scope as rows have it. Different names stay different: unlike other text, it is not shortened or
+    cleaned unless no database could store or index it, and then a digest keeps it apart."""
+    if len(name) <= LONGEST_KEY and "\x00" not in name and (name.isascii() or not _has_surrogate(name)):
+        return name
+    raw = name.encode("utf-8", "surrogatepass")
+    begin = name[: LONGEST_KEY - _DISTINCT - 1].encode("utf-8", "replace").decode().replace("\x00", "?")
+    return f"{begin}~{digest_of_bytes(raw)[-_DISTINCT:]}"
+
+
+def _has_surrogate(text: str) -> bool:
+    return any("\ud800" <= letter <= "\udfff" for letter in text)

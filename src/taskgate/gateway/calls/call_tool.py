@@ -14,6 +14,7 @@ from typing import Any, Final
 from taskgate.core.catalog.links import may_name_uris
 from taskgate.core.delivery import KEY_META
 from taskgate.core.errors import CallerError, Executed, TaskgateError, UpstreamError
+from taskgate.core.history.row import CallOutcome
 from taskgate.core.scoping.scope import ScopeMode
 from taskgate.gateway.calls.durable_calls import DurableCalls
 from taskgate.gateway.calls.lookup import Lookup
@@ -207,8 +208,8 @@ class ToolCalls:
         handle = upstream_task(request, tool, members) if "taskId" in members else None
         if handle is not None:
             return await self._tasks.adopt_upstream_task(request, self._durable.new_call(request, tool), handle)
-        outcome = "error" if members.get("isError") is True else "ok"
-        self._call_log.note(request, tool, outcome, Executed.YES, len(result))
+        outcome = CallOutcome.TOOL_ERROR if members.get("isError") is True else CallOutcome.OK
+        self._call_log.note(request, tool, outcome, Executed.YES, size=len(result))
         return result
 
     async def _fail(
@@ -221,8 +222,11 @@ class ToolCalls:
             return _ALREADY_ANSWERED
         if isinstance(problem, AccountNeeded):
             return await self._durable.connect_account_first(request, tool, problem)
-        executed = problem.executed if isinstance(problem, TaskgateError) else Executed.YES
-        self._call_log.note(request, tool, "error", executed, 0)
+        if isinstance(problem, TaskgateError):
+            executed, error_type = problem.executed, problem.error_type
+        else:
+            executed, error_type = Executed.YES, f"jsonrpc {problem.code}"
+        self._call_log.note(request, tool, CallOutcome.FAILED, executed, error_type=error_type)
         if isinstance(problem, UpstreamError):
             return as_tool_result(problem, request.generation)
         raise problem

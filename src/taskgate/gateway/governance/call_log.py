@@ -8,16 +8,21 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final, NamedTuple
 
+from msgspec.structs import replace
+
 from taskgate import clock
 from taskgate.core import wire
 from taskgate.core.audit.chain import AuditEntry, revisions
 from taskgate.core.digest import digest_of_bytes
 from taskgate.core.errors import Executed
 from taskgate.core.governance.decision import Forward
+from taskgate.core.history.counts import step_of
+from taskgate.core.history.row import CallOutcome, HistoryRow
 from taskgate.core.identity.caller import Caller
 from taskgate.core.wire import Raw
 from taskgate.gateway.catalog.views import ToolRef
 from taskgate.gateway.governance.call_recorder import MAX_BYTES, CallRecorder
+from taskgate.gateway.governance.history_recorder import HistoryRecorder
 from taskgate.gateway.governance.usage_counter import BYTES_IN, BYTES_OUT, CALLS, ERRORS, SECONDS, UsageCounter
 from taskgate.gateway.plan import Live, Plan
 from taskgate.gateway.requests.request import Request
@@ -55,10 +60,20 @@ class _Noted(NamedTuple):
     params: bytes
     digest: str | None
     asked_servers: bool
+    row: HistoryRow | None
+    """Its row of history, which gets the digest of the audit row."""
 
 
 class CallLog:
-    def __init__(self, log: AuditLog, plan: Live[Plan], recorder: CallRecorder, usage: UsageCounter) -> None:
+    def __init__(
+        self,
+        log: AuditLog,
+        plan: Live[Plan],
+        recorder: CallRecorder,
+        usage: UsageCounter,
+        history: HistoryRecorder,
+    ) -> None:
+        self.history = history
         self._log = log
         self._plan = plan
         self._recorder = recorder
@@ -66,12 +81,22 @@ class CallLog:
         self._calls: list[_Noted] = []
         self._more: dict[tuple[int, int, str, Executed], _Seen] = {}
         self._others = 0
-        self._pending: deque[tuple[int, Callable[[], AuditEntry]]] = deque()
-        """Pending rows: bytes to parse, and the function that creates the row."""
+        self._pending: deque[tuple[int, Callable[[], AuditEntry], HistoryRow | None]] = deque()
+        """Pending rows: bytes to parse, the function that creates the audit row, and the row of history."""
         self._next_piece: asyncio.TimerHandle | None = None
 
-    def note(self, request: Request, tool: ToolRef, outcome: str, executed: Executed, size: int) -> None:
-        """Note one plain call. On the hot path, so it only appends. `size` is that of the result."""
+    def note(
+        self,
+        request: Request,
+        tool: ToolRef,
+        ended: CallOutcome,
+        executed: Executed,
+        *,
+        size: int = 0,
+        error_type: str = "",
+    ) -> None:
+        """Note one plain call. On the hot path, so it only counts and appends. `size` is that of the result."""
+        outcome = "ok" if ended is CallOutcome.OK else "error"
         kind = (request.caller, tool, outcome, executed)
         params = request.message.raw_params or b""
         # Caller and tool are the same objects in every call, so they are found by identity.
@@ -80,11 +105,18 @@ class CallLog:
             used = self._usage.begin(request.caller, tool)
         amounts = used.amounts
         amounts[CALLS] += 1
-        amounts[ERRORS] += outcome != "ok"
-        if request.delivery.span is not None:
-            amounts[SECONDS] += clock.monotonic() - request.delivery.span.began
+        amounts[ERRORS] += ended is not CallOutcome.OK
+        now, delivery = clock.monotonic(), request.delivery
+        took = now - delivery.span.began if delivery.span is not None else 0.0
+        amounts[SECONDS] += took
         amounts[BYTES_IN] += len(params)
         amounts[BYTES_OUT] += size
+        counted = (ended, step_of(took * 1000))
+        used.ended[counted] = used.ended.get(counted, 0) + 1
+        row = None
+        if self.history.keeps(ended, took, now, asked=delivery.asked):
+            made = self.history.row_of(request, tool, ended, executed, error_type=error_type, took_s=took)
+            row = replace(made, size_in=len(params), size_out=size)
         if len(self._calls) >= ROWS_A_ROUND and self._plan.value.features.audit_every_call:
             # End the round early: each call gets its row, and memory stays bounded.
             self._end_round(self._plan.value.gates.revision)
@@ -92,11 +124,13 @@ class CallLog:
         if len(self._calls) < ROWS_A_ROUND:
             asked_servers = bool(request.narrowing.server_lists)
             if len(params) <= READ_A_PIECE:
-                self._calls.append(_Noted(kind, bytes(params), None, asked_servers))
+                self._calls.append(_Noted(kind, bytes(params), None, asked_servers, row))
             else:
                 arguments = request.members().get("arguments", _NO_ARGUMENTS)
-                self._calls.append(_Noted(kind, b"", digest_of_bytes(bytes(arguments)), asked_servers))
+                self._calls.append(_Noted(kind, b"", digest_of_bytes(bytes(arguments)), asked_servers, row))
             return
+        if row is not None:
+            self.history.add(row)
         same = (id(request.caller), id(tool), outcome, executed)
         found: _Seen | None = self._more.get(same)
         if found is not None:
@@ -120,6 +154,12 @@ class CallLog:
         rows = len(self._pending)
         self._hand_over(rows if last else max(ROWS_A_PIECE, rows // PIECES_A_ROUND), last=last)
         self._recorder.flush(last=last)
+        self.history.flush(last=last)
+
+    def forget_person(self, principal: str) -> None:
+        """Drop counts and rows of history that are not written yet, of a person whose data is erased."""
+        self._usage.forget_person(principal)
+        self.history.forget_person(principal)
 
     async def forget_old(self, portions: int) -> bool:
         return await self._recorder.forget_old(portions)
@@ -129,7 +169,7 @@ class CallLog:
         more, self._more = self._more, {}
         others, self._others = self._others, 0
         read = 0
-        for kind, params, digest, asked_servers in calls:
+        for kind, params, digest, asked_servers, seen_row in calls:
             read += len(params)
             if self._recorder.on:
                 short = _arguments(params) if digest is None else None
@@ -138,13 +178,13 @@ class CallLog:
                 row = partial(_call_entry, kind, revision, params, strictly=read <= READ_A_ROUND)
             else:
                 row = partial(_entry, "call", kind, revision, digest)
-            self._pending.append((len(params), row))
+            self._pending.append((len(params), row, seen_row))
         for seen in more.values():
             reason = f"{seen.count} more calls of this kind"
-            self._pending.append((0, partial(_entry, "calls", seen.kind, revision, "", reason)))
+            self._pending.append((0, partial(_entry, "calls", seen.kind, revision, "", reason), None))
         self._recorder.not_recorded(others + sum(seen.count for seen in more.values()))
         if others:
-            self._pending.append((0, partial(_others_entry, others)))
+            self._pending.append((0, partial(_others_entry, others), None))
 
     def _hand_over(self, most: int, *, last: bool = False) -> None:
         if self._next_piece is not None:
@@ -152,9 +192,12 @@ class CallLog:
             self._next_piece = None
         rows = read = 0
         while self._pending and rows < most and (read < READ_A_PIECE or last):
-            size, row = self._pending.popleft()
+            size, row, seen = self._pending.popleft()
             rows, read = rows + 1, read + size
-            self._log.record(row())
+            entry = row()
+            self._log.record(entry)
+            if seen is not None:
+                self.history.add(replace(seen, digest=entry.arguments_digest))
         if self._pending:
             self._next_piece = asyncio.get_running_loop().call_later(PIECE_PAUSE_S, self._hand_over, most)
 

@@ -17,6 +17,8 @@ from taskgate.core.identity.caller import ANONYMOUS, Caller
 from taskgate.core.patterns import PatternKind
 from taskgate.core.scoping.subset import NotAllowed
 from taskgate.gateway.catalog.unseen import Unseen, UnseenNames
+from taskgate.gateway.governance.history_recorder import HistoryRecorder
+from taskgate.gateway.governance.usage_counter import UsageCounter
 from taskgate.gateway.requests.request import Request
 from taskgate.ports.audit_log import AuditLog
 from taskgate.telemetry.logs import log
@@ -38,7 +40,11 @@ class RecordedRefusal(CallerError):
 
 
 class Denials:
-    def __init__(self, audit: AuditLog, metrics: Metrics, unseen: UnseenNames) -> None:
+    def __init__(
+        self, audit: AuditLog, metrics: Metrics, unseen: UnseenNames, history: HistoryRecorder, usage: UsageCounter
+    ) -> None:
+        self._history = history
+        self._usage = usage
         self._audit = audit
         self._metrics = metrics
         self._unseen = unseen
@@ -107,6 +113,10 @@ class Denials:
         self._row(entry)
 
     def _row(self, entry: AuditEntry) -> None:
+        self._history.denied(entry)
+        # The gate knows server and tool; in other refusals they may be invented.
+        known = entry.event == "call_denied"
+        self._usage.denied(entry.principal, entry.server if known else "", entry.name if known else "")
         if entry.principal != ANONYMOUS:
             self._audit.record(entry)
         elif self._rows < ROWS_A_ROUND:

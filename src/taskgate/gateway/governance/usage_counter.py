@@ -6,19 +6,27 @@ paid. The rows of one interval are bounded: usage beyond the bound is counted un
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
+from taskgate.core.errors import GatewayFault
+from taskgate.core.history.classify import outcome_of_task
+from taskgate.core.history.counts import NO_LATENCY, Counted, Dimension, counted, step_of
+from taskgate.core.history.row import CallOutcome, as_key
 from taskgate.core.identity.caller import Caller
+from taskgate.core.identity.identity import tenant_of
 from taskgate.core.tasks.state import TaskState
 from taskgate.core.tasks.task import Outcome
 from taskgate.core.usage import OTHERS, UsageRow, day_of
 from taskgate.gateway.catalog.views import ToolRef
 from taskgate.gateway.events import EventHub, TaskChanged
+from taskgate.gateway.plan import Live, Plan
 from taskgate.ports.store import Store
+from taskgate.telemetry.logs import log
 from taskgate.telemetry.metrics import Metrics
 
 FLUSH_EVERY: Final = 10
 MAX_OPEN: Final = 5_000
+_DENIED: Final = (CallOutcome.DENIED, NO_LATENCY)
 CALLS, ERRORS, SECONDS, BYTES_IN, BYTES_OUT, COST = range(6)
 
 
@@ -30,12 +38,15 @@ class Used(NamedTuple):
     name: str
     amounts: list[float]
     """In the order of `CALLS` to `COST`."""
+    ended: dict[tuple[CallOutcome, int], int]
+    """Calls by outcome and step of latency, for the counts of history."""
     caller: Caller | None = None
     tool: ToolRef | None = None
 
 
 class UsageCounter:
-    def __init__(self, store: Store, metrics: Metrics, events: EventHub) -> None:
+    def __init__(self, store: Store, metrics: Metrics, events: EventHub, plan: Live[Plan]) -> None:
+        self._plan = plan
         self._store = store
         self._metrics = metrics
         self.open: dict[tuple[int, int], Used] = {}
@@ -48,7 +59,9 @@ class UsageCounter:
         """Add a row for the first plain call of this caller and tool since the last flush."""
         if len(self.open) + len(self._named) >= MAX_OPEN:
             return self._row(OTHERS, OTHERS, OTHERS)
-        used = self.open[id(caller), id(tool)] = Used(caller.principal, tool.server, tool.name, [0.0] * 6, caller, tool)
+        used = self.open[id(caller), id(tool)] = Used(
+            caller.principal, tool.server, tool.name, [0.0] * 6, {}, caller, tool
+        )
         return used
 
     def spent(self, principal: str, server: str, model: str, cost: float) -> None:
@@ -57,25 +70,41 @@ class UsageCounter:
         amounts[CALLS] += 1
         amounts[COST] += cost
 
+    def denied(self, principal: str, server: str, tool: str) -> None:
+        """Count a request that was refused. Names that may be invented by the caller are left empty."""
+        ended = self._row(principal, server, tool).ended
+        ended[_DENIED] = ended.get(_DENIED, 0) + 1
+
+    def forget_person(self, principal: str) -> None:
+        """Drop what is not written yet of a person whose data is erased."""
+        self.open = {key: used for key, used in self.open.items() if used.principal != principal}
+        self._named = {key: used for key, used in self._named.items() if used.principal != principal}
+
     def _row(self, principal: str, server: str, name: str) -> Used:
         key = (principal, server, name)
         found = self._named.get(key)
         if found is None:
             if len(self.open) + len(self._named) >= MAX_OPEN:
                 key = (OTHERS, OTHERS, OTHERS)
-            found = self._named.get(key) or Used(*key, [0.0] * 6)
+            found = self._named.get(key) or Used(*key, [0.0] * 6, {})
             self._named[key] = found
         return found
 
     def _task_changed(self, event: TaskChanged) -> None:
-        """Count a task of this gateway that was sent and has ended."""
+        """Count a task of this gateway that has ended: its outcome, and its usage if it was sent."""
         task = event.task
-        attempt = task.last_attempt
-        if attempt is None or task.finished_ms is None or task.finished_ms != task.updated_ms or not task.times_sent:
+        if task.finished_ms is None or task.finished_ms != task.updated_ms:
             return
-        if task.state is TaskState.EXPIRED or task.owner != self._store.ownership.owner:
+        if task.owner != self._store.ownership.owner:
             return
-        amounts = self._row(task.principal, task.server, task.tool).amounts
+        outcome, attempt = outcome_of_task(task), task.last_attempt
+        used = self._row(task.principal, task.server, task.tool)
+        if outcome is not None:
+            step = step_of(task.finished_ms - task.created_ms) if task.times_sent else NO_LATENCY
+            used.ended[outcome, step] = used.ended.get((outcome, step), 0) + 1
+        if attempt is None or not task.times_sent or task.state is TaskState.EXPIRED:
+            return
+        amounts = used.amounts
         amounts[CALLS] += 1
         amounts[ERRORS] += task.state is not TaskState.COMPLETED or (task.outcome is not None and task.outcome.is_error)
         # The store's clock may have been set meanwhile, so the duration is clamped to the call's budget.
@@ -93,8 +122,36 @@ class UsageCounter:
         found = [*self.open.values(), *self._named.values()]
         self.open.clear()
         self._named.clear()
-        if found:
-            self._store.add_usage(self._added_up(found))
+        if not found:
+            return
+        for used in found:
+            for (outcome, _), calls in used.ended.items():
+                self._metrics.calls_ended.add(used.server, outcome.value, by=calls)
+        if rows := self._added_up([used for used in found if any(used.amounts)]):
+            self._store.add_usage(rows)
+        if counts := self._counts(found):
+            self._add_counts(counts)
+
+    def _add_counts(self, counts: list[Counted]) -> None:
+        try:
+            self._store.add_counts(self._store.now_ms(), counts)
+        except GatewayFault as fault:
+            log.warning("counts of calls were lost", why=fault.message)
+
+    def _counts(self, found: list[Used]) -> list[Counted]:
+        """The counts of history, one for each dimension, name, outcome and step."""
+        if self._plan.value.history.keep_ms <= 0:
+            return []
+        sums: dict[tuple[Dimension, str, str, CallOutcome, int], int] = {}
+        for used in found:
+            caller = as_key(used.principal)
+            tenant = tenant_of(caller)
+            for (outcome, step), calls in used.ended.items():
+                made = counted(caller, tenant, used.server, used.name, outcome=outcome, step=step, calls=calls)
+                for *key, count in made:
+                    kind: Any = tuple(key)
+                    sums[kind] = sums.get(kind, 0) + count
+        return [Counted(*key, calls) for key, calls in sums.items()]
 
     def _added_up(self, found: list[Used]) -> list[UsageRow]:
         day, rows = day_of(self._store.now_ms()), dict[tuple[str, str, str], UsageRow]()

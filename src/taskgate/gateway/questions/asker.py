@@ -32,6 +32,7 @@ class Asker:
 
     async def ask_caller(self, request: Request, question: Question) -> Answer:
         session = request.session
+        request.delivery.mark_asked()
         if (refusal := self.refusal(question)) is not None:
             return refusal
         if session is not None and can_answer(session.capabilities, question.method, question.decoded()):

@@ -93,6 +93,8 @@ class ReplyDelivery(msgspec.Struct, eq=False, kw_only=True):
     progress: PacedProgress | None = None
     last_progress: Raw | None = None
     """The last progress notification of the server."""
+    asked: bool = False
+    """Whether the server asked a question during the call."""
 
     def begin(self, method: str, params: Mapping[str, Any], principal: str, waterfall: Waterfall) -> Span:
         """Open the span of the request in the waterfall."""
@@ -108,6 +110,9 @@ class ReplyDelivery(msgspec.Struct, eq=False, kw_only=True):
             self.carrier = asyncio.current_task()
         assert self.carrier is not None
         return self.carrier
+
+    def mark_asked(self) -> None:
+        self.asked = True
 
     def mark_sent(self) -> None:
         self.sent = True
@@ -159,6 +164,7 @@ class ReplyDelivery(msgspec.Struct, eq=False, kw_only=True):
 
     def begin_round(self, asked: Mapping[str, Question], state: Raw | None) -> QuestionRound:
         """A stateless server returned questions."""
+        self.mark_asked()
         self.keep_state(state)
         assert self.server_state is not None
         self.question_round = QuestionRound(self.server_state, asked)

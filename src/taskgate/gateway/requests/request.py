@@ -58,6 +58,8 @@ class Request(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     """The task of the script that made the call; empty for calls of callers."""
     vendor_id: str | None = None
     """The task id of the vendor method that made this call."""
+    rerun_of: str = ""
+    """The task that this call repeats, for a person who runs it again."""
     large_members: dict[int, tuple[Message, Members]] = msgspec.field(default_factory=dict)
     """A cache for the members of large params: splitting them takes milliseconds."""
 
@@ -75,6 +77,7 @@ class Request(msgspec.Struct, frozen=True, eq=False, kw_only=True):
         carrier: asyncio.Task[Any] | None = None,
         arrived: float = _NEVER,
         vendor_id: str | None = None,
+        rerun_of: str = "",
     ) -> Request:
         """Build a request from a transport's message. Its reply is sent through the outlet."""
         params: dict[str, Any] = message.params or {}
@@ -94,6 +97,7 @@ class Request(msgspec.Struct, frozen=True, eq=False, kw_only=True):
             arrived=arrived,
             own_key="" if named else f"{NO_CONVERSATION}{_STARTED}-{next(_numbers)}",
             vendor_id=vendor_id,
+            rerun_of=rerun_of,
             delivery=ReplyDelivery(
                 outlet=outlet,
                 message_id=message.id,

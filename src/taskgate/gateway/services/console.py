@@ -11,8 +11,10 @@ from taskgate.gateway.catalog.catalogs import Catalogs
 from taskgate.gateway.dispatch import RequestDispatcher
 from taskgate.gateway.events import EventHub
 from taskgate.gateway.governance.approvals import Approvals
+from taskgate.gateway.governance.call_log import CallLog
 from taskgate.gateway.governance.known_people import KnownPeople
 from taskgate.gateway.governance.pins import Pins
+from taskgate.gateway.history_reading import HistoryReading
 from taskgate.gateway.limits import Limits
 from taskgate.gateway.methods.temporary_scopes import TemporaryScopes
 from taskgate.gateway.plan import Live, Plan
@@ -36,6 +38,8 @@ class ConsoleServices:
     requests: RequestDispatcher
     """Runs the calls that are made from the console."""
     tasks: TaskEngine
+    history: HistoryReading
+    call_log: CallLog
     approvals: Approvals
     pins: Pins
     activity: Activity

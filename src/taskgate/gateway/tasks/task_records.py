@@ -19,6 +19,7 @@ from taskgate.core.audit.chain import AuditEntry
 from taskgate.core.errors import CallerError, Executed, GatewayFault
 from taskgate.core.generations.generation import PROGRESS_TOKEN
 from taskgate.core.generations.stateless import ENVELOPE_KEYS, mark_complete
+from taskgate.core.history.row import as_key
 from taskgate.core.ids import RANDOM_BYTES, is_task_id, new_task_id
 from taskgate.core.meta import with_meta
 from taskgate.core.tasks.deadlines import is_expired
@@ -37,7 +38,7 @@ from taskgate.gateway.requests.large_results import edited
 from taskgate.gateway.requests.limit_errors import limit_error
 from taskgate.gateway.requests.request import Request
 from taskgate.gateway.requests.strict_arguments import arguments_digest, read_ahead
-from taskgate.gateway.requests.task_access import may_see, unknown_task
+from taskgate.gateway.requests.task_access import ended_task, may_see, unknown_task
 from taskgate.gateway.tasks.task_changes import TaskChanges
 from taskgate.ports.approval_store import ApprovalRequest
 from taskgate.ports.script_store import ChildCall, ScriptStep, Stepped, Stepping
@@ -59,6 +60,7 @@ Written = TypeVar("Written")
 STORE_RETRY_S: Final = 600.0
 STORE_PAUSE_S: Final = 0.5
 FENCE_TRIES: Final = 10
+LONGEST_CLIENT: Final = 120
 _NOT_STORED = frozenset({"arguments", "name", "task", "requestState", "inputResponses"})
 
 
@@ -198,6 +200,8 @@ class TaskRecords:
             scope_revision=call.scope_revision,
             tool_class=call.tool_class,
             generation=request.generation,
+            client=request.client_name[:LONGEST_CLIENT],
+            rerun_of=request.rerun_of,
             run_on=call.run_on,
             status_message=call.message,
             ttl_ms=call.ttl_ms,
@@ -273,11 +277,17 @@ class TaskRecords:
         self.changes.changed(task)
 
     async def find(self, request: Request, task_id: Any) -> Task:
-        """The task, if this caller may see it. Unknown, foreign and deleted tasks get the same error."""
+        """The task, if this caller may see it. Unknown and foreign tasks get the same error; one of the caller that has ended and
+        is no longer stored is reported as such while history has its row."""
         if type(task_id) is not str:
             raise CallerError("invalid_params", '"taskId" must be a string.')
         task = await self.store.get(task_id) if is_task_id(task_id) else None
-        if task is None or is_expired(task, self.store.now_ms()) or not may_see(request, task):
+        if task is None or is_expired(task, self.store.now_ms()):
+            row = await self.store.history_row(task_id) if is_task_id(task_id) else None
+            if row is not None and row.caller == as_key(request.caller.principal):
+                raise ended_task(row)
+            raise unknown_task()
+        if not may_see(request, task):
             raise unknown_task()
         return task
 

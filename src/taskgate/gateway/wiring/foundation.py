@@ -10,6 +10,7 @@ from taskgate.core.waterfall import Waterfall
 from taskgate.gateway.events import EventHub
 from taskgate.gateway.governance.call_log import CallLog
 from taskgate.gateway.governance.call_recorder import CallRecorder
+from taskgate.gateway.governance.history_recorder import HistoryRecorder
 from taskgate.gateway.governance.known_people import KnownPeople
 from taskgate.gateway.governance.usage_counter import UsageCounter
 from taskgate.gateway.methods.session_ends import SessionEnds
@@ -51,6 +52,7 @@ class Foundation:
     subscriptions: Subscriptions
     recorder: CallRecorder
     usage: UsageCounter
+    history: HistoryRecorder
     call_log: CallLog
     people: KnownPeople
     separated: SeparatedServers
@@ -91,7 +93,8 @@ def foundation(
     sessions = SessionTable(live)
     elsewhere: Live[frozenset[str]] = Live(frozenset())
     upstreams: Live[Mapping[str, Upstream]] = Live({})
-    recorder, usage = CallRecorder(store, live), UsageCounter(store, metrics, events)
+    recorder, usage = CallRecorder(store, live), UsageCounter(store, metrics, events, live)
+    history = HistoryRecorder(store, live, events)
     return Foundation(
         plan=live,
         upstreams=upstreams,
@@ -108,7 +111,8 @@ def foundation(
         subscriptions=Subscriptions(),
         recorder=recorder,
         usage=usage,
-        call_log=CallLog(store, live, recorder, usage),
+        history=history,
+        call_log=CallLog(store, live, recorder, usage, history),
         people=people,
         separated=SeparatedServers(store, upstreams),
         session_rows=session_rows,

@@ -13,6 +13,7 @@ from taskgate.gateway.governance.denials import Denials
 from taskgate.gateway.governance.expiries import ApprovalExpiries
 from taskgate.gateway.governance.pre_send_recheck import PreSendRecheck
 from taskgate.gateway.governance.standing_grants import StandingGrants
+from taskgate.gateway.history_reading import HistoryReading
 from taskgate.gateway.method_tables import MethodTables
 from taskgate.gateway.methods.temporary_scopes import TemporaryScopes
 from taskgate.gateway.methods.vendor_methods import VendorMethods
@@ -50,7 +51,9 @@ def wire_gateway(base: Foundation, servers: Servers, accounts: AccountConnector,
     grants = StandingGrants(base.store, base.plan, expiries)
     recheck = PreSendRecheck(base.plan, lists.catalogs, grants, expiries, lists.views)
     running = wire_runs(base, lists, asking, recheck, accounts)
-    denials = Denials(base.store, base.metrics, UnseenNames(base.plan, lists.catalogs, lists.views))
+    denials = Denials(
+        base.store, base.metrics, UnseenNames(base.plan, lists.catalogs, lists.views), base.history, base.usage
+    )
     governed = wire_governance(base, running, grants, expiries, recheck, denials=denials)
     tasks = wire_task_engine(base, running, governed.approvals, recheck, lists.slow_tools)
     session_ends, suspended = base.session_ends(running.conversations), wire_suspended_calls(base, asking)
@@ -131,6 +134,8 @@ def wire_gateway(base: Foundation, servers: Servers, accounts: AccountConnector,
             events=base.events,
             requests=requests,
             tasks=tasks,
+            history=HistoryReading(base.store, base.state_signer),
+            call_log=base.call_log,
             approvals=governed.approvals,
             pins=lists.pins,
             activity=asking.activity,

@@ -16,6 +16,7 @@ from taskgate.core.identity.conversation import streams_between
 from taskgate.ports.personal_data_store import Erased
 from taskgate.ports.topics import GRANTS, QUESTIONS, TOKENS
 from taskgate.store.operations.audit import record_audit
+from taskgate.store.operations.history import erase_names
 from taskgate.store.transaction import Transaction
 
 TASKS_PER_STEP: Final = 200
@@ -76,6 +77,7 @@ def erase_other_data(tx: Transaction, principal: str, so_far: Erased, kept_recor
         )
         tx.announce(QUESTIONS, principal)
     tx.run("erase_keys", principal=principal)
+    erase_names(tx, principal)
     if erased.grants:
         tx.announce(GRANTS, principal)
     if erased.identity_records:

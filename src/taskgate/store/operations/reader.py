@@ -13,6 +13,9 @@ import msgspec
 from taskgate.core.audit.chain import GENESIS, Row
 from taskgate.core.governance.grants import Grant
 from taskgate.core.governance.rehearse import RecordedCall
+from taskgate.core.history.counts import ChartSubject, CountRow, Dimension, Period
+from taskgate.core.history.filters import HistoryFilter
+from taskgate.core.history.row import HistoryRow, number_of
 from taskgate.core.identity.conversation import streams_between
 from taskgate.core.ids import RANDOM_BYTES, new_task_id
 from taskgate.core.tasks.deadlines import is_expired
@@ -22,6 +25,7 @@ from taskgate.ports.approval_store import HeldCall, HeldPage, StoredPin, StoredR
 from taskgate.ports.audit_log import AuditTime
 from taskgate.ports.catalog_store import KeptCatalog
 from taskgate.ports.event_outbox import EventPage
+from taskgate.ports.history import HistoryPage
 from taskgate.ports.identity_store import IdentityRecord
 from taskgate.ports.scope_store import KeptScope
 from taskgate.ports.script_store import ScriptCall, StoredScript
@@ -30,6 +34,8 @@ from taskgate.store.operations.approval_rows import held_from
 from taskgate.store.operations.audit import audit_from, audit_time
 from taskgate.store.operations.events import event_from
 from taskgate.store.operations.grants import grant_from
+from taskgate.store.operations.history import history_row_from
+from taskgate.store.operations.history_search import history_query
 from taskgate.store.operations.pins import pin_from
 from taskgate.store.operations.recorded_calls import decode_recorded_call
 from taskgate.store.operations.scripts import script_from
@@ -244,6 +250,45 @@ class Reader:
 
     def usage_between(self, first: str, last: str, limit: int) -> list[tuple[Any, ...]]:
         return self._run("usage_between", first=first, last=last, limit=limit).fetchall()
+
+    def history_page(self, wanted: HistoryFilter, before: int | None, limit: int) -> HistoryPage:
+        name, values = history_query(wanted, before, limit + 1)
+        found = self._run(name, **values).fetchall()
+        rows = tuple(history_row_from(row) for row in found[:limit])
+        return HistoryPage(rows, rows[-1].number if len(found) > limit else None)
+
+    def history_row(self, row_id: str) -> HistoryRow | None:
+        number = number_of(row_id)
+        if number is None:
+            found = self._run("history_row_of_task", task_id=row_id).fetchone()
+        else:
+            found = self._run("history_row_numbered", number=number).fetchone()
+        return None if found is None else history_row_from(found)
+
+    def history_counts(
+        self, subject: ChartSubject, period: Period, since_ms: int, until_ms: int
+    ) -> tuple[CountRow, ...]:
+        values = {"dimension": subject.dimension.value, "name": subject.name, "tenant": subject.tenant}
+        found = self._run("history_counts_of", period=period.value, since_ms=since_ms, until_ms=until_ms, **values)
+        return tuple(CountRow(start, subject.name, outcome, step, calls) for start, outcome, step, calls in found)
+
+    def history_totals(
+        self, dimension: Dimension, tenant: str | None, period: Period, since_ms: int, until_ms: int
+    ) -> tuple[CountRow, ...]:
+        values = {"dimension": dimension.value, "tenant": tenant, "since_ms": since_ms, "until_ms": until_ms}
+        found = self._run("history_totals", period=period.value, **values)
+        return tuple(CountRow(0, name, outcome, step, int(calls)) for name, outcome, step, calls in found)
+
+    def history_names(self, dimension: Dimension, tenant: str | None, begins: str, limit: int) -> tuple[str, ...]:
+        values = {"dimension": dimension.value, "tenant": tenant, "begins": begins, "beyond": begins + "\U0010ffff"}
+        return tuple(row[0] for row in self._run("history_names", limit=limit, **values))
+
+    def history_content(self, task_id: str) -> bytes | None:
+        row = self._run("find_history_content", task_id=task_id).fetchone()
+        return None if row is None else self._sealing.open(bytes(row[0]), task_id)
+
+    def history_size(self) -> dict[str, int]:
+        return dict(self._run("history_size").fetchall())
 
     def audit_head(self) -> tuple[int, str]:
         found = self._run("last_audit").fetchone()

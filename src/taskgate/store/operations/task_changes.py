@@ -17,6 +17,7 @@ from taskgate.ports.store_answers import IdTaken, StaleOwner, UnknownTask
 from taskgate.ports.topics import TASKS
 from taskgate.store.operations.audit import record_audit
 from taskgate.store.operations.events import append_event
+from taskgate.store.operations.history import record_task_end
 from taskgate.store.operations.task_rows import attempt_columns, task_columns, task_from
 from taskgate.store.transaction import Transaction
 
@@ -98,6 +99,8 @@ def _append_event_and_audit(
             # The server's final message is part of the result; audit rows are not encrypted.
             entry = replace(entry, reason="")
         record_audit(tx, entry)
+    if after.state.is_terminal and (before is None or not before.state.is_terminal):
+        record_task_end(tx, after)
     # A script is informed of its calls by their tasks. Its caller gets events of the script only.
     kind = None if after.parent else event_of(before, after)
     return (

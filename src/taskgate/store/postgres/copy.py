@@ -58,6 +58,9 @@ COPIED_UNCHANGED: Final = (
     "usage",
     "recorded_calls",
     "identity_records",
+    "history",
+    "history_content",
+    "history_counts",
 )
 
 

@@ -70,6 +70,9 @@ class PostgresEngine:
     async def read(self, query: Callable[[Reader], T]) -> T:
         return await self.readers.read(query)
 
+    async def read_in_thread(self, query: Callable[[Reader], T]) -> T:
+        return await self.readers.read(query)
+
     def defer(self, write: DeferredWrite) -> None:
         self.writer.defer(write)
 

@@ -21,6 +21,8 @@ T = TypeVar("T")
 
 READERS: Final = 4
 READ_WITHIN_S: Final = 15.0
+_PLANNED_EACH_TIME: Final = frozenset({"history_matching"})
+"""Statements with optional conditions: which index is best depends on those that are given."""
 
 
 class _PerThread(threading.local):
@@ -98,7 +100,8 @@ class Readers:
         def run(name: str, /, **values: Any) -> psycopg.Cursor[tuple[Any, ...]]:
             values["chain"] = self._chain
             values["part"], values["parts"] = self._share()
-            return connection.cursor(binary=True).execute(SQL[name], values)
+            prepare = False if name in _PLANNED_EACH_TIME else None
+            return connection.cursor(binary=True).execute(SQL[name], values, prepare=prepare)
 
         return run
 

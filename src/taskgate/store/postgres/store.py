@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Sequence
-from typing import Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
 
 import psycopg
 
@@ -17,6 +17,7 @@ from taskgate.store.postgres.audit_chains import ChainView
 from taskgate.store.postgres.committer import Committer
 from taskgate.store.postgres.connection import Connection, connect, reason, refused, shown_url
 from taskgate.store.postgres.engine import PostgresEngine
+from taskgate.store.postgres.history_days import tend_days
 from taskgate.store.postgres.inspection import check, check_rights, inspect, migrate
 from taskgate.store.postgres.presence import LEASE_MS, Presence
 from taskgate.store.postgres.question_rows import QuestionRows
@@ -29,6 +30,7 @@ from taskgate.store.sealing import KEY_RECORD, Sealing, key_needed, within_json
 from taskgate.store.transaction import KeptEvents
 from taskgate.store.views.approvals import ApprovalView
 from taskgate.store.views.catalogs import CatalogView
+from taskgate.store.views.history import HistoryView
 from taskgate.store.views.identity_records import IdentityView
 from taskgate.store.views.personal_data import PersonalDataView
 from taskgate.store.views.restored import RestoredView
@@ -55,6 +57,7 @@ class PostgresStore(
     PersonalDataView,
     ServerView,
     UsageView,
+    HistoryView,
     RestoredView,
 ):
     """The store of one gateway, from `open_store` until `close`."""
@@ -105,6 +108,12 @@ class PostgresStore(
     @property
     def revisions(self) -> SeenRevisions:
         return self.engine.presence.revisions
+
+    async def forget_history(self, keep_ms: int, most_rows: int, portions: int = 1) -> bool:
+        """Whole days are dropped; the rest is deleted in portions."""
+        now = self.now_ms()
+        await self.engine.readers.on_connection(lambda connection: tend_days(connection, now, keep_ms))
+        return await super().forget_history(keep_ms, most_rows, portions)
 
     def audit_head(self) -> tuple[int, str]:
         return self.engine.committer.audit_head or (0, GENESIS)
@@ -204,11 +213,19 @@ def _check_keys(connection: Connection, sealing: Sealing, url: str) -> None:
         return
     kept = connection.execute("SELECT name FROM keepsakes WHERE starts_with(name, %s)", [KEY_RECORD]).fetchall()
     for prefix in sealing.missing(name for (name,) in kept):
-        found = connection.execute(
-            SQL["needs_key"], {"prefix": prefix, "length": len(prefix), "within": within_json(prefix)}
-        ).fetchone()
-        if found is not None and found[0]:
+        asked = {"prefix": prefix, "length": len(prefix), "within": within_json(prefix)}
+        found = connection.execute(SQL["needs_key"], asked).fetchone()
+        if (found is not None and found[0]) or _history_needs_key(connection, asked):
             raise key_needed(shown_url(url))
+
+
+def _history_needs_key(connection: Connection, asked: Mapping[str, Any]) -> bool:
+    """Older schemas have no history."""
+    known = connection.execute("SELECT to_regclass('history_content') IS NOT NULL").fetchone()
+    if known is None or not known[0]:
+        return False
+    found = connection.execute(SQL["history_needs_key"], asked).fetchone()
+    return found is not None and bool(found[0])
 
 
 def _database_now(connection: Connection) -> int:

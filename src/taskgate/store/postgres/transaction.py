@@ -28,6 +28,7 @@ _TOGETHER: Final = {
     "insert_outcome": "insert_outcomes",
     "insert_audit": "insert_audit_rows",
     "insert_event": "insert_events",
+    "insert_history": "insert_history_rows",
 }
 """Statements that write one row, with the statement that writes many. They are sent in this order: a task is inserted before it is
 updated."""

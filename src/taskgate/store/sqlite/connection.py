@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import sqlite3
 import threading
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from taskgate.core.errors import GatewayFault
 from taskgate.store.sealing import KEY_RECORD, Sealing, key_needed, within_json
@@ -115,6 +117,12 @@ def check_keys(connection: sqlite3.Connection, sealing: Sealing, path: Path) -> 
         return
     kept = connection.execute("SELECT name FROM keepsakes WHERE instr(name, ?) = 1", (KEY_RECORD,)).fetchall()
     for prefix in sealing.missing(name for (name,) in kept):
-        values = {"prefix": prefix, "length": len(prefix), "within": within_json(prefix)}
-        if run_named(connection, "needs_key", values).fetchone()[0]:
+        asked = {"prefix": prefix, "length": len(prefix), "within": within_json(prefix)}
+        if run_named(connection, "needs_key", asked).fetchone()[0] or _history_needs_key(connection, asked):
             raise key_needed(str(path))
+
+
+def _history_needs_key(connection: sqlite3.Connection, asked: Mapping[str, Any]) -> bool:
+    """Older schemas have no history."""
+    found = connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'history_content'").fetchone()
+    return found is not None and bool(run_named(connection, "history_needs_key", asked).fetchone()[0])

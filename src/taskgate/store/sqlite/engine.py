@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from taskgate import clock
@@ -59,6 +60,7 @@ class SqliteEngine:
         self,
         writer: Writer,
         reading: sqlite3.Connection,
+        searching: sqlite3.Connection,
         spill_files: SpillFiles,
         *,
         clock: Callable[[], int],
@@ -79,6 +81,9 @@ class SqliteEngine:
         self.reader = Reader(statements_of(reading), kept_events, sealing)
         self.large_results = ResultFiles(spill_files, self.reader)
         self._reading = reading
+        self._searching = searching
+        self._searcher = Reader(statements_of(searching), kept_events, sealing)
+        self._search_thread = ThreadPoolExecutor(1, thread_name_prefix="taskgate-store-searches")
         self._clock = clock
 
     @property
@@ -107,6 +112,10 @@ class SqliteEngine:
     async def read(self, query: Callable[[Reader], T]) -> T:
         return query(self.reader)
 
+    async def read_in_thread(self, query: Callable[[Reader], T]) -> T:
+        """On a connection and a thread of its own: one search at a time, so that many of them cannot occupy the machine."""
+        return await asyncio.get_running_loop().run_in_executor(self._search_thread, query, self._searcher)
+
     def defer(self, write: DeferredWrite) -> None:
         self.writer.defer(write)
 
@@ -117,6 +126,8 @@ class SqliteEngine:
         await self.writer.stop()
         self.last_known.close()
         self._reading.close()
+        await asyncio.to_thread(self._search_thread.shutdown, cancel_futures=True)
+        self._searching.close()
 
 
 def statements_of(connection: sqlite3.Connection) -> Callable[..., sqlite3.Cursor]:

@@ -37,6 +37,7 @@ from taskgate.store.sqlite.writer import Writer
 from taskgate.store.transaction import KeptEvents
 from taskgate.store.views.approvals import ApprovalView
 from taskgate.store.views.catalogs import CatalogView
+from taskgate.store.views.history import HistoryView
 from taskgate.store.views.identity_records import IdentityView
 from taskgate.store.views.log import LogView
 from taskgate.store.views.personal_data import PersonalDataView
@@ -65,6 +66,7 @@ class SqliteStore(
     IdentityView,
     PersonalDataView,
     UsageView,
+    HistoryView,
     RestoredView,
 ):
     """An open store, from `open_store` until `close`."""
@@ -153,7 +155,7 @@ def open_store(
     sealing = Sealing(keys)
     lock = FileLock(path) if locked else None
     try:
-        (writing, checkpointing, reading), schema = _connect_all(path, synchronous, sealing)
+        (writing, checkpointing, reading, searching), schema = _connect_all(path, synchronous, sealing)
         fence = run_named(writing, "take_fence", {"owner": owner, "now_ms": clock()}).fetchone()[0]
         if sealing.used is not None:
             run_named(writing, "keep", {"name": sealing.used, "value": b""})
@@ -190,6 +192,7 @@ def open_store(
     engine = SqliteEngine(
         writer,
         reading,
+        searching,
         SpillFiles(path),
         clock=clock,
         ownership=ownership,
@@ -205,8 +208,8 @@ def open_store(
 
 def _connect_all(
     path: Path, synchronous: str, sealing: Sealing
-) -> tuple[tuple[sqlite3.Connection, sqlite3.Connection, sqlite3.Connection], int]:
-    """Return the connections that write, checkpoint and read, and the schema version that was found."""
+) -> tuple[tuple[sqlite3.Connection, sqlite3.Connection, sqlite3.Connection, sqlite3.Connection], int]:
+    """Return the connections that write, checkpoint, read and search, and the schema version that was found."""
     writing = connect_writer(path, synchronous=synchronous)
     try:
         check_keys(writing, sealing, path)
@@ -214,7 +217,8 @@ def _connect_all(
         schema: int = writing.execute("PRAGMA user_version").fetchone()[0]
         migrate(writing)
         create_gathering_view(writing)
-        return (writing, connect_writer(path, synchronous=synchronous), connect_reader(path)), schema
+        checkpointing = connect_writer(path, synchronous=synchronous)
+        return (writing, checkpointing, connect_reader(path), connect_reader(path)), schema
     except BaseException:
         writing.close()
         raise

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any, Final
 
+from taskgate.ports.history import Loss
 from taskgate.ports.store_answers import Ownership
 from taskgate.store.sealing import Sealing
 from taskgate.store.sqlite.statements import PARAMETER, SQL, STATEMENTS
@@ -33,9 +34,22 @@ _OF_OTHER_TABLES: Final = frozenset(
         "put_attempt",
         "insert_outcome",
         "withdraw_questions",
+        "find_approval",
     }
 )
 """Statements that do not depend on gathered rows."""
+_DISK_ERRORS: Final = frozenset(
+    {
+        sqlite3.SQLITE_FULL,
+        sqlite3.SQLITE_IOERR,
+        sqlite3.SQLITE_READONLY,
+        sqlite3.SQLITE_CANTOPEN,
+        sqlite3.SQLITE_BUSY,
+        sqlite3.SQLITE_LOCKED,
+        sqlite3.SQLITE_NOMEM,
+    }
+)
+"""Errors that concern the whole file and not one row."""
 _OF_ONE: Final = {
     "find_task": "id",
     "update_task": "id",
@@ -110,6 +124,15 @@ class SqliteTransaction(Transaction):
             self.run(name, **values)
             return
         self._gathered.setdefault(name, []).append(STATEMENTS[name].in_order(values))
+
+    def put_history(self, loss: Loss, **values: Any) -> None:
+        """While rows are gathered, a failure repeats the batch one write at a time; then it is found here."""
+        try:
+            self.put("insert_history", **values)
+        except sqlite3.Error as error:
+            if error.sqlite_errorcode & 0xFF in _DISK_ERRORS:
+                raise
+            self.kept_events.history.lose(loss)
 
     def changes_one(self, name: str, /, **values: Any) -> bool:
         if not self._gathers or name != "insert_task":

@@ -69,6 +69,10 @@ class Engine(Protocol):
 
     async def read(self, query: Callable[[Reader], T]) -> T: ...
 
+    async def read_in_thread(self, query: Callable[[Reader], T]) -> T:
+        """Like `read`, for queries that may take milliseconds: never on the thread of the event loop."""
+        ...
+
     def defer(self, write: DeferredWrite) -> None:
         """Write with the next commit, without waiting for it."""
         ...

@@ -7,7 +7,7 @@ from functools import partial
 from taskgate.core.audit.chain import AuditEntry
 from taskgate.ports.identity_store import IdentityRecord
 from taskgate.ports.personal_data_store import Erased, Unfinished
-from taskgate.store.operations import erasure
+from taskgate.store.operations import erasure, history
 from taskgate.store.transaction import Locks
 from taskgate.store.views.base import StoreView
 from taskgate.store.views.identity_records import identity_locks
@@ -26,9 +26,10 @@ class PersonalDataView(StoreView):
             return Unfinished(open_ids)
         tasks = await self._erase_tasks(principal)
         calls = await self._erase_recorded_calls(principal)
+        rows = await self._erase_history(principal)
         erased = await self._write_or_fault(
             lambda tx: erasure.erase_other_data(
-                tx, principal, Erased(tasks=tasks, recorded_calls=calls), kept_records, entry
+                tx, principal, Erased(tasks=tasks, recorded_calls=calls, history=rows), kept_records, entry
             ),
             locks,
         )
@@ -45,6 +46,14 @@ class PersonalDataView(StoreView):
             await self._engine.large_results.remove(spills)
             total += count
             if count < erasure.TASKS_PER_STEP:
+                return total
+
+    async def _erase_history(self, principal: str) -> int:
+        total = 0
+        while True:
+            count = await self._write_or_fault(lambda tx: history.erase_rows(tx, principal))
+            total += count
+            if count < history.ROWS_PER_PORTION:
                 return total
 
     async def _erase_recorded_calls(self, principal: str) -> int:

@@ -1,0 +1,228 @@
+"""Write rows of history for plain calls and denials, beside the calls and in batches, and delete old rows.
+
+Tasks leave their rows in the store, with the commit that ends them. What is noted here is kept in memory for a second at most,
+apart from equal rows that are being summed. If rows cannot be written, no call fails: a row of kind `gap` follows as soon as the
+store accepts writes again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Final
+
+import msgspec
+
+from taskgate import clock
+from taskgate.core import wire
+from taskgate.core.audit.chain import AuditEntry
+from taskgate.core.errors import CallerError, Executed, GatewayFault
+from taskgate.core.history.classify import trace_of
+from taskgate.core.history.keeping import EqualRows, Sample, always_kept
+from taskgate.core.history.row import LONGEST_REASON, CallOutcome, HistoryRow, RowKind, as_key, cleaned
+from taskgate.core.tasks.task import Task
+from taskgate.gateway.catalog.views import ToolRef
+from taskgate.gateway.events import EventHub, TaskChanged
+from taskgate.gateway.plan import Live, Plan
+from taskgate.gateway.requests.request import Request
+from taskgate.ports.history import Loss
+from taskgate.ports.store import Store
+from taskgate.telemetry.logs import log
+
+ROWS_A_ROUND: Final = 500
+"""Rows that are kept one by one until the next flush; further ones are summed like denials."""
+MOST_CONTENT: Final = 16 * 1024
+"""Maximum size of arguments and of a result that `history.content` keeps."""
+CLOCK_SET_MS: Final = 60_000
+"""A clock that differs this much from the elapsed time was set."""
+WAIT_AFTER_SET_S: Final = 3_600.0
+"""How long nothing is deleted by age after the clock was set: it may have been a mistake."""
+
+
+class HistoryRecorder:
+    def __init__(self, store: Store, plan: Live[Plan], events: EventHub) -> None:
+        self._store = store
+        self._plan = plan
+        self._rows: list[HistoryRow] = []
+        self._sums = EqualRows()
+        self._sample = Sample()
+        self._lost: Loss | None = None
+        self._jobs: set[asyncio.Task[None]] = set()
+        self._offset_ms: float | None = None
+        self._not_before = float("-inf")
+        events.subscribe(TaskChanged, self._task_changed)
+        self.adjust()
+
+    def adjust(self) -> None:
+        """Apply the settings of the plan in force."""
+        self._store.keep_history(on=self._plan.value.history.keep_ms > 0)
+
+    def keeps(self, outcome: CallOutcome, took_s: float, ended: float, *, asked: bool) -> bool:
+        """Whether a plain call leaves a row. `ended`: by the monotonic clock."""
+        settings = self._plan.value.history
+        if settings.keep_ms <= 0:
+            return False
+        return always_kept(outcome, took_s * 1000, asked=asked) or self._sample.keeps(
+            int(ended * 1000), settings.sample
+        )
+
+    def row_of(
+        self,
+        request: Request,
+        tool: ToolRef,
+        outcome: CallOutcome,
+        executed: Executed,
+        *,
+        error_type: str,
+        took_s: float,
+    ) -> HistoryRow:
+        """The row of a plain call that has just ended, without sizes and digest."""
+        now = self._store.now_ms()
+        accepted = now - int(took_s * 1000)
+        return HistoryRow(
+            kind=RowKind.CALL,
+            outcome=outcome,
+            caller=as_key(request.caller.principal),
+            scope=as_key(request.caller.scope),
+            server=tool.server,
+            tool=cleaned(tool.name),
+            client=cleaned(request.client_name),
+            generation=request.generation.value,
+            trace=trace_of(request.params),
+            accepted_ms=accepted,
+            sent_ms=accepted if request.delivery.sent else 0,
+            ended_ms=now,
+            error_type=cleaned(error_type),
+            rule=cleaned(tool.decision.rule),
+            executed=executed.value,
+            attempts=1 if request.delivery.sent else 0,
+            asked=request.delivery.asked,
+        )
+
+    def add(self, row: HistoryRow) -> None:
+        """Keep a row until the next flush."""
+        if len(self._rows) < ROWS_A_ROUND:
+            self._rows.append(row)
+        elif (first := self._sums.add(row)) is not None:
+            self._rows.append(first)
+
+    def denied(self, entry: AuditEntry) -> None:
+        """Keep the row of a refused request; equal ones are summed."""
+        if self._plan.value.history.keep_ms <= 0:
+            return
+        now = self._store.now_ms()
+        row = HistoryRow(
+            kind=RowKind.DENIAL,
+            outcome=CallOutcome.DENIED,
+            caller=as_key(entry.principal),
+            scope=as_key(entry.scope),
+            server=cleaned(entry.server),
+            tool=cleaned(entry.name),
+            accepted_ms=now,
+            ended_ms=now,
+            error_type=cleaned(entry.decision),
+            rule=cleaned(entry.rule),
+            reason=cleaned(entry.reason, LONGEST_REASON),
+            executed=Executed.NO.value,
+            digest=entry.arguments_digest,
+        )
+        first = self._sums.add(row)
+        if first is not None:
+            self._rows.append(first)
+
+    def flush(self, *, last: bool = False) -> None:
+        """Write what was kept. Called once a second, and at shutdown."""
+        self.adjust()
+        now = self._store.now_ms()
+        rows, self._rows = self._rows, []
+        rows += self._sums.due(now, last=last)
+        lost = _joined(self._lost, self._store.take_history_loss())
+        if lost is not None:
+            rows.append(_gap(lost))
+        if not rows:
+            return
+        try:
+            self._store.add_history(rows)
+            self._lost = None
+        except GatewayFault as fault:
+            # The queue of the store is full: it cannot be written to at the moment.
+            log.warning("rows of history were lost", rows=len(rows), why=fault.message)
+            self._lost = _joined(lost, Loss(now, now, len(rows)))
+
+    def forget_person(self, principal: str) -> None:
+        """Drop what is not written yet of a person whose data is erased."""
+        key = as_key(principal)
+        self._rows = [row for row in self._rows if row.caller != key]
+        self._sums.forget(key)
+
+    async def forget_old(self, portions: int) -> bool:
+        """Delete up to this many portions of rows that are too old or too many. Return whether more remain."""
+        settings = self._plan.value.history
+        self._check_clock()
+        keep_ms = settings.keep_ms
+        if keep_ms > 0 and clock.monotonic() < self._not_before:
+            keep_ms = max(keep_ms, self._store.now_ms())  # by number only
+        return await self._store.forget_history(keep_ms, settings.max_rows if settings.keep_ms > 0 else 0, portions)
+
+    def _check_clock(self) -> None:
+        """Notice when the store's clock was set, forward or back."""
+        offset = self._store.now_ms() - clock.monotonic() * 1000
+        before, self._offset_ms = self._offset_ms, offset
+        if before is not None and abs(offset - before) > CLOCK_SET_MS:
+            self._not_before = clock.monotonic() + WAIT_AFTER_SET_S
+            log.warning("the clock was set; history is deleted by age again in an hour", by_s=(offset - before) / 1000)
+
+    def _task_changed(self, event: TaskChanged) -> None:
+        task = event.task
+        settings = self._plan.value.history
+        if not settings.content or settings.keep_ms <= 0 or not task.state.is_terminal:
+            return
+        if task.finished_ms == task.updated_ms and task.owner == self._store.ownership.owner:
+            job = asyncio.get_running_loop().create_task(self._keep_content(task))
+            self._jobs.add(job)
+            job.add_done_callback(self._jobs.discard)
+
+    async def _keep_content(self, task: Task) -> None:
+        try:
+            body = await self._store.result_bytes(task.id)
+            content = await asyncio.to_thread(_content, self._plan.value, task, body)
+            await self._store.put_history_content(task.id, content)
+        except GatewayFault as fault:
+            log.warning("the content of a task was not kept in history", task=task.id, why=fault.message)
+
+    async def close(self) -> None:
+        if self._jobs:
+            await asyncio.wait(self._jobs, timeout=5.0)
+
+
+def _joined(first: Loss | None, second: Loss | None) -> Loss | None:
+    if first is None or second is None:
+        return first or second
+    return first.plus(second)
+
+
+def _gap(lost: Loss) -> HistoryRow:
+    return HistoryRow(
+        kind=RowKind.GAP,
+        outcome=CallOutcome.GAP,
+        accepted_ms=lost.first_ms,
+        ended_ms=lost.last_ms,
+        reason="rows of this time could not be written",
+        count=lost.rows,
+    )
+
+
+def _content(plan: Plan, task: Task, body: bytes | None) -> bytes:
+    """Arguments and result as JSON, redacted by every workflow; what is too large or unreadable is left out."""
+    return wire.encode({"arguments": _redacted(plan, task.arguments or b"{}"), "result": _redacted(plan, body)})
+
+
+def _redacted(plan: Plan, raw: bytes | None) -> Any:
+    if raw is None or len(raw) > MOST_CONTENT:
+        return None
+    try:
+        value: Any = wire.parse_strictly(raw)
+    except (CallerError, ValueError, msgspec.DecodeError):
+        return None
+    for redaction in plan.governing.redactions.values():
+        value = redaction.redact(value).value
+    return value

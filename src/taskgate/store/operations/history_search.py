@@ -1,0 +1,59 @@
+"""Search history: the statement and values for a filter, in the query languages of both databases."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from taskgate.core.history.filters import HistoryFilter, wanted_words, words_of
+from taskgate.core.history.row import first_number
+from taskgate.store.operations.history import EVERY_NUMBER
+
+_COLUMNS: Final = ("tenant", "caller", "scope", "server", "tool", "client", "error_type", "kind")
+_SEARCHED: Final = "{caller scope server tool client error_type rule}"
+"""The columns of the word index that a text is searched in."""
+
+
+def history_query(wanted: HistoryFilter, before: int | None, limit: int) -> tuple[str, dict[str, Any]]:
+    """Return the name of the statement and its values. Rows in a range, or of one caller, are found without the word index."""
+    values: dict[str, Any] = {
+        "first": first_number(wanted.since_ms) if wanted.since_ms is not None else 0,
+        "before": min(
+            before if before is not None else EVERY_NUMBER,
+            first_number(wanted.until_ms) if wanted.until_ms is not None else EVERY_NUMBER,
+        ),
+        "limit": limit,
+    }
+    given = {name: getattr(wanted, name) for name in _COLUMNS if getattr(wanted, name) is not None}
+    if not given and wanted.outcomes is None and wanted.text is None:
+        return "history_latest", values
+    if given.keys() == {"caller"} and wanted.outcomes is None and wanted.text is None:
+        return "history_of_caller", values | given
+    outcomes = None if wanted.outcomes is None else "," + ",".join(sorted(wanted.outcomes)) + ","
+    words = wanted_words(wanted.text) if wanted.text is not None else ()
+    values |= {name: given.get(name) for name in _COLUMNS} | {"outcomes": outcomes}
+    values["match"] = _match(given, wanted, words)
+    values["words"] = " & ".join(f"'{word}':*" for word in words) or None
+    return "history_matching", values
+
+
+def _match(given: dict[str, str], wanted: HistoryFilter, words: tuple[str, ...]) -> str:
+    """A query of SQLite's FTS5. Words are letters and digits only, so none of them can end its quotes."""
+    parts = [f"{_SEARCHED} : {_quoted(word)} *" for word in words]
+    parts += [f"{name} : {_phrase(value)}" for name, value in given.items() if words_of(value)]
+    if wanted.outcomes is not None:
+        parts.append("(" + " OR ".join(f"outcome : {_phrase(one)}" for one in sorted(wanted.outcomes)) + ")")
+    # A name without letters and digits is compared by its column alone: every row has a kind.
+    return " AND ".join(parts) or "(kind : task OR kind : call OR kind : denial OR kind : gap)"
+
+
+def _phrase(name: str) -> str:
+    return _quoted(" ".join(_tokens(name)))
+
+
+def _quoted(text: str) -> str:
+    return f'"{text}"'
+
+
+def _tokens(name: str) -> list[str]:
+    """The words of a name in their order, with repetitions, as the word index has them."""
+    return "".join(letter if letter.isalnum() else " " for letter in name).split()

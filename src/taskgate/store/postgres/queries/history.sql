@@ -1,0 +1,47 @@
+-- name: insert_history_rows
+INSERT INTO history (number, kind, outcome, task_id, caller, tenant, scope, server, tool, client, error_type, rule, approved_by, doc)
+SELECT * FROM unnest(
+    :number::bigint[], :kind::text[], :outcome::text[], :task_id::text[], :caller::text[], :tenant::text[], :scope::text[], :server::text[],
+    :tool::text[], :client::text[], :error_type::text[], :rule::text[], :approved_by::text[], :doc::bytea[]
+)
+ON CONFLICT DO NOTHING;
+
+-- name: history_matching
+-- Never prepared: each set of filters needs a plan of its own.
+SELECT number, kind, outcome, task_id, caller, scope, server, tool, client, error_type, rule, approved_by, doc
+FROM history
+WHERE number >= :first AND number < :before
+  AND (:tenant::text IS NULL OR (tenant = :tenant AND tenant <> ''))
+  AND (:caller::text IS NULL OR caller = :caller)
+  AND (:scope::text IS NULL OR scope = :scope)
+  AND (:server::text IS NULL OR server = :server)
+  AND (:tool::text IS NULL OR tool = :tool)
+  AND (:client::text IS NULL OR client = :client)
+  AND (:error_type::text IS NULL OR (error_type = :error_type AND error_type <> ''))
+  AND (:kind::text IS NULL OR kind = :kind)
+  AND (:outcomes::text IS NULL OR outcome = ANY(string_to_array(trim(:outcomes, ','), ',')))
+  AND (:words::text IS NULL OR to_tsvector('simple', translate(
+    tool || ' ' || server || ' ' || caller || ' ' || scope || ' ' || client || ' ' || error_type || ' ' || rule, '!"#$%&''()*+,-./:;<=>?@[\]^_`{|}~', repeat(' ', 32))
+  ) @@ to_tsquery('simple', :words))
+ORDER BY number DESC LIMIT :limit;
+
+-- name: forget_history_of
+DELETE FROM history WHERE number = ANY(ARRAY(SELECT number FROM history WHERE caller = :caller ORDER BY number LIMIT :limit))
+RETURNING task_id;
+
+-- name: add_history_counts
+INSERT INTO history_counts (period, dimension, name, start_ms, tenant, outcome, step, calls)
+SELECT r ->> 0, r ->> 1, r ->> 2, (r ->> 3)::bigint, r ->> 4, r ->> 5, (r ->> 6)::integer, (r ->> 7)::bigint
+FROM json_array_elements(:rows::json) AS r
+ON CONFLICT (period, dimension, name, start_ms, tenant, outcome, step) DO UPDATE SET calls = history_counts.calls + excluded.calls;
+
+-- name: erase_approver
+UPDATE history SET approved_by = trim(replace(', ' || approved_by || ', ', ', ' || :caller || ', ', ', (erased), '), ', ')
+WHERE approved_by <> '' AND position(', ' || :caller || ', ' IN ', ' || approved_by || ', ') > 0;
+
+-- name: history_days
+SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
+WHERE i.inhparent = 'history'::regclass ORDER BY c.relname;
+
+-- name: history_needs_key
+SELECT EXISTS (SELECT 1 FROM history_content WHERE substring(body FROM 1 FOR :length) = :prefix);

@@ -1,0 +1,311 @@
+"""What every store must keep of history. Each test runs on each adapter."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.contracts.store_under_test import BOB, OPS, START, StoreUnderTest, a_call, asking
+from tests.contracts.task_steps import accepted, dispatched, finished
+
+from taskgate.core.audit.chain import AuditEntry
+from taskgate.core.errors import Executed
+from taskgate.core.governance.approval import Verdict, Voted
+from taskgate.core.history.counts import ChartSubject, Counted, CountRow, Dimension, Period
+from taskgate.core.history.filters import HistoryFilter
+from taskgate.core.history.row import CallOutcome, HistoryRow, RowKind
+from taskgate.core.tasks import transition as h
+from taskgate.ports.approval_store import Decided
+from taskgate.ports.personal_data_store import Erased
+from taskgate.ports.store import Store
+from taskgate.ports.store_answers import Change
+
+DAY = 86_400_000
+
+
+def a_row(at_ms: int = START, **changes: Any) -> HistoryRow:
+    fields: dict[str, Any] = {
+        "kind": RowKind.CALL,
+        "outcome": CallOutcome.OK,
+        "caller": "acme/ann",
+        "scope": "default",
+        "server": "files",
+        "tool": "read_file",
+        "client": "agent",
+        "accepted_ms": at_ms - 20,
+        "ended_ms": at_ms,
+    }
+    return HistoryRow(**{**fields, **changes})
+
+
+async def written(store: Store, *rows: HistoryRow) -> None:
+    store.add_history(rows)
+    await store.recorded()
+
+
+async def tools(store: Store, **wanted: Any) -> list[str]:
+    page = await store.history_page(HistoryFilter(**wanted), limit=100)
+    return [row.tool for row in page.rows]
+
+
+async def test_row_comes_back_as_it_was_written(store: Store) -> None:
+    row = a_row(
+        kind=RowKind.DENIAL,
+        outcome=CallOutcome.DENIED,
+        error_type="policy_denied",
+        rule="rules[3]",
+        reason="not at night",
+        generation="stateless",
+        trace="4bf92f3577b34da6a3ce929d0e0e4736",
+        executed="no",
+        digest="sha256:1",
+        size_in=10,
+        count=7,
+    )
+    await written(store, row)
+    [found] = (await store.history_page(HistoryFilter())).rows
+    assert found.number > 0
+    assert await store.history_row(found.id) == found
+    assert {name: getattr(found, name) for name in found.__struct_fields__ if name != "number"} == {
+        name: getattr(row, name) for name in row.__struct_fields__ if name != "number"
+    }
+
+
+async def test_ended_task_leaves_a_row_with_the_commit_that_ends_it(store: Store) -> None:
+    task = await finished(store, client="agent")
+    row = await store.history_row(task.id)
+    assert row is not None
+    assert (row.kind, row.outcome, row.task_id, row.client) == (RowKind.TASK, CallOutcome.OK, task.id, "agent")
+    assert (row.accepted_ms, row.ended_ms, row.attempts) == (task.created_ms, task.finished_ms, 1)
+
+
+async def test_open_task_has_no_row(store: Store) -> None:
+    task = await dispatched(store)
+    assert await store.history_row(task.id) is None
+
+
+async def test_each_end_of_a_task_is_one_row_with_its_outcome(store: Store) -> None:
+    ends = {
+        "tool_error": h.ResultReceived(b'{"isError":true}', is_error=True),
+        "failed": h.ErrorReceived(b'{"code":-32000,"data":{"error_type":"upstream_protocol"}}', "broken", Executed.YES),
+        "cancelled": h.Cancelled("enough"),
+        "outcome_unknown": h.ContactLost(b'{"code":1,"data":{"error_type":"outcome_unknown"}}', "lost"),
+    }
+    for outcome, event in ends.items():
+        task = await dispatched(store)
+        assert isinstance(await store.advance(task.id, event), Change)
+        row = await store.history_row(task.id)
+        assert row is not None
+        assert row.outcome == outcome
+        assert not isinstance(await store.advance(task.id, h.Cancelled()), Change)
+    assert len((await store.history_page(HistoryFilter())).rows) == len(ends)
+
+
+async def test_row_names_the_approver(store: Store) -> None:
+    call = a_call()
+    answer = await store.accept(call, approval=asking(call))
+    assert isinstance(answer, Change)
+    approval_id = answer.task.approval_id
+    assert approval_id is not None
+    decided = await store.change_held(approval_id, OPS, Voted(BOB, Verdict.APPROVE, START))
+    assert isinstance(decided, Decided)
+    await store.advance(answer.task.id, h.Cancelled())
+    row = await store.history_row(answer.task.id)
+    assert row is not None
+    assert (row.approval_id, row.approved_by, row.outcome) == (approval_id, "bob", CallOutcome.CANCELLED)
+
+
+async def test_rows_outlive_their_tasks(adapter: StoreUnderTest) -> None:
+    store = adapter.open()
+    task = await finished(store)
+    for _ in range(3):
+        adapter.clock.turn(DAY)
+        await store.sweep()
+    assert await store.get(task.id, also_gone=True) is None
+    assert await store.history_row(task.id) is not None
+    await store.close()
+
+
+async def test_without_history_tasks_leave_no_row(store: Store) -> None:
+    store.keep_history(on=False)
+    task = await finished(store)
+    assert await store.history_row(task.id) is None
+
+
+async def test_each_filter_finds_its_rows_and_no_others(store: Store) -> None:
+    await written(
+        store,
+        a_row(START + 1, tool="one", caller="acme/bob"),
+        a_row(START + 2, tool="two", caller="globex/ann"),
+        a_row(START + 3, tool="three", server="files-2"),
+        a_row(START + 4, tool="four", scope="night"),
+        a_row(START + 5, tool="five", client="other agent"),
+        a_row(START + 6, tool="six", outcome=CallOutcome.FAILED, error_type="upstream_timeout"),
+        a_row(START + 7, tool="seven", kind=RowKind.DENIAL, outcome=CallOutcome.DENIED, error_type="upstream"),
+        a_row(START + 8, tool="eight", caller="plain", server="--", rule="rules[7]"),
+    )
+    assert await tools(store, caller="acme/bob") == ["one"]
+    assert await tools(store, tenant="globex") == ["two"]
+    assert await tools(store, server="files-2") == ["three"]
+    assert await tools(store, server="files") == ["seven", "six", "five", "four", "two", "one"]
+    assert await tools(store, scope="night") == ["four"]
+    assert await tools(store, client="other agent") == ["five"]
+    assert await tools(store, client="agent", scope="night") == ["four"]
+    assert await tools(store, error_type="upstream_timeout") == ["six"]
+    assert await tools(store, error_type="upstream") == ["seven"]
+    assert await tools(store, kind=RowKind.DENIAL) == ["seven"]
+    assert await tools(store, server="--") == ["eight"]
+    assert await tools(store, outcomes=frozenset({CallOutcome.FAILED, CallOutcome.DENIED})) == ["seven", "six"]
+    assert await tools(store, tool="three") == ["three"]
+    assert await tools(store, tool="thre") == []
+    assert await tools(store, since_ms=START + 3, until_ms=START + 5) == ["four", "three"]
+    assert await tools(store, caller="acme/ann", since_ms=START + 6) == ["seven", "six"]
+    assert await tools(store, caller="nobody") == []
+    assert await tools(store, tenant="acme", server="files-2", text="ann three") == ["three"]
+
+
+async def test_text_finds_the_beginnings_of_words_in_names(store: Store) -> None:
+    await written(
+        store,
+        a_row(START + 1, tool="delete_file"),
+        a_row(START + 2, tool="list", server="github", client="Claude-Code/2.1"),
+        a_row(START + 3, tool="Straße"),
+        a_row(START + 4, tool="list", caller="https://login.example/v2#ann.smith@example.com", rule="rules[5]"),
+    )
+    assert await tools(store, text="dele") == ["delete_file"]
+    assert await tools(store, text="FILE delete") == ["delete_file"]
+    assert await tools(store, text="claude code") == ["list"]
+    assert await tools(store, text="smith example") == ["list"]
+    assert await tools(store, text="str") == ["Straße"]
+    assert await tools(store, text="elete") == []
+    assert await tools(store, text="delete github") == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["\"' OR 1=1 --", "a* NEAR b", "x AND", "{tool} : a", "!!! ':* | & <->", "a\u202e\u0000b", "\\", "-a", "word:*"],
+)
+async def test_hostile_text_is_only_text(store: Store, text: str) -> None:
+    await written(store, a_row(tool="zzz", caller="quiet", server="s", scope="t", client="c"))
+    assert await tools(store, text=text) == []
+    assert await tools(store, tool=text.replace("\x00", "")) == []
+
+
+async def test_hostile_names_are_kept_and_found(store: Store) -> None:
+    tool = "'; DROP TABLE history; -- <script>"
+    await written(store, a_row(tool=tool))
+    assert await tools(store, tool=tool) == [tool]
+    assert await tools(store, text="drop script") == [tool]
+
+
+async def test_pages_follow_one_another_without_gap_or_repetition(store: Store) -> None:
+    await written(store, *(a_row(START + n // 4, tool=f"t{n}") for n in range(25)))
+    seen: list[str] = []
+    before: int | None = None
+    while True:
+        page = await store.history_page(HistoryFilter(server="files"), before=before, limit=4)
+        seen += [row.tool for row in page.rows]
+        before = page.after
+        if before is None:
+            break
+    assert sorted(seen) == sorted(f"t{n}" for n in range(25))
+    assert len(seen) == 25
+
+
+async def test_old_rows_are_deleted_in_portions(adapter: StoreUnderTest) -> None:
+    store = adapter.open()
+    await written(store, *(a_row(START + n, tool="old") for n in range(150)), a_row(START + 5 * DAY, tool="new"))
+    adapter.clock.turn(6 * DAY)
+    rounds = 0
+    while await store.forget_history(2 * DAY, 1_000, portions=1):
+        rounds += 1
+    assert rounds >= 1
+    assert await tools(store) == ["new"]
+    assert await tools(store, text="old") == []
+    await store.close()
+
+
+async def test_keeping_nothing_deletes_also_rows_of_the_future(store: Store) -> None:
+    await written(store, a_row(START), a_row(START + 3650 * DAY))
+    store.add_counts(START, [Counted(Dimension.ALL, "", "", CallOutcome.OK, 3, 1)])
+    await store.recorded()
+    while await store.forget_history(0, 1_000):
+        pass
+    assert await tools(store) == []
+    assert await store.history_counts(ChartSubject(), Period.DAY, 0, START + DAY) == ()
+
+
+async def test_loud_caller_loses_rows_before_quiet_ones(store: Store) -> None:
+    await written(store, *(a_row(START + n, caller="quiet", tool=f"q{n}") for n in range(10)))
+    await written(store, *(a_row(START + 100 + n, caller="loud", tool=f"l{n}") for n in range(200)))
+    while await store.forget_history(30 * DAY, 50):
+        pass
+    assert await store.history_size() == {"quiet": 10, "loud": 40}
+    assert (await tools(store, caller="loud"))[0] == "l199"
+
+
+async def test_counts_are_added_up_by_period_and_found_by_subject(store: Store) -> None:
+    files = Counted(Dimension.SERVER, "files", "acme", CallOutcome.OK, 3, 2)
+    for at in (START, START + 60_000, START + DAY):
+        store.add_counts(at, [files, Counted(Dimension.SERVER, "web", "globex", CallOutcome.FAILED, 5, 1)])
+    await store.recorded()
+    subject = ChartSubject(Dimension.SERVER, "files")
+    days = await store.history_counts(subject, Period.DAY, 0, START + 2 * DAY)
+    assert sorted(row.calls for row in days) == [2, 4]
+    minutes = await store.history_counts(subject, Period.MINUTE, START, START + 120_000)
+    assert [row.calls for row in minutes] == [2, 2]
+    assert (
+        await store.history_counts(ChartSubject(Dimension.SERVER, "files", "globex"), Period.DAY, 0, START + DAY) == ()
+    )
+    totals = await store.history_totals(Dimension.SERVER, None, Period.DAY, 0, START + 2 * DAY)
+    assert set(totals) == {CountRow(0, "files", "ok", 3, 6), CountRow(0, "web", "failed", 5, 3)}
+    of_tenant = await store.history_totals(Dimension.SERVER, "acme", Period.DAY, 0, START + 2 * DAY)
+    assert [row.name for row in of_tenant] == ["files"]
+    assert await store.history_names(Dimension.SERVER, None, "", 10) == ("files", "web")
+    assert await store.history_names(Dimension.SERVER, None, "w", 10) == ("web",)
+    assert await store.history_names(Dimension.SERVER, "acme", "", 10) == ("files",)
+
+
+async def test_old_counts_are_deleted(adapter: StoreUnderTest) -> None:
+    store = adapter.open()
+    store.add_counts(START, [Counted(Dimension.ALL, "", "", CallOutcome.OK, 3, 1)])
+    await store.recorded()
+    adapter.clock.turn(DAY)
+    while await store.forget_history(30 * DAY, 1_000):
+        pass
+    assert await store.history_counts(ChartSubject(), Period.MINUTE, 0, START + DAY) == ()
+    assert len(await store.history_counts(ChartSubject(), Period.DAY, 0, START + DAY)) == 1
+    await store.close()
+
+
+async def test_erasure_removes_rows_counts_content_and_the_name_of_an_approver(store: Store) -> None:
+    mine, others = a_row(caller="eve"), a_row(caller="ann", approved_by="bob, eve", tool="approved")
+    await written(store, mine, others)
+    task = await finished(store, principal="eve", caller="eve")
+    await store.put_history_content(task.id, b'{"arguments":1}')
+    store.add_counts(START, [Counted(Dimension.CALLER, "eve", "", CallOutcome.OK, 3, 1)])
+    await store.recorded()
+    erased = await store.erase("eve", "", AuditEntry(0, "data_erased"))
+    assert isinstance(erased, Erased)
+    assert erased.history == 2
+    [left] = (await store.history_page(HistoryFilter())).rows
+    assert (left.caller, left.approved_by) == ("ann", "bob, (erased)")
+    assert await tools(store, text="eve") == []
+    assert await store.history_content(task.id) is None
+    assert await store.history_counts(ChartSubject(Dimension.CALLER, "eve"), Period.DAY, 0, START + DAY) == ()
+
+
+async def test_content_goes_with_its_row(store: Store) -> None:
+    task = await finished(store)
+    await store.put_history_content(task.id, b"{}")
+    assert await store.history_content(task.id) == b"{}"
+    while await store.forget_history(0, 1_000):
+        pass
+    assert await store.history_content(task.id) is None
+
+
+async def test_two_tasks_that_end_together_have_two_rows(store: Store) -> None:
+    first, second = await accepted(store), await accepted(store)
+    for task in (first, second):
+        await store.advance(task.id, h.Cancelled())
+    assert {row.task_id for row in (await store.history_page(HistoryFilter())).rows} == {first.id, second.id}
