@@ -15,7 +15,7 @@ from taskgate.core.history.counts import ChartSubject, Counted, CountRow, Dimens
 from taskgate.core.history.filters import HistoryFilter
 from taskgate.core.history.row import CallOutcome, HistoryRow, RowKind
 from taskgate.core.tasks import transition as h
-from taskgate.ports.approval_store import Decided
+from taskgate.ports.approval_store import Decided, HeldCall
 from taskgate.ports.personal_data_store import Erased
 from taskgate.ports.store import Store
 from taskgate.ports.store_answers import Change
@@ -113,6 +113,15 @@ async def test_row_names_the_approver(store: Store) -> None:
     row = await store.history_row(answer.task.id)
     assert row is not None
     assert (row.approval_id, row.approved_by, row.outcome) == (approval_id, "bob", CallOutcome.CANCELLED)
+
+
+async def test_denied_request_without_a_task_leaves_a_row(store: Store) -> None:
+    call = a_call()
+    held = await store.hold(asking(call))
+    assert isinstance(held, HeldCall)
+    await store.change_held(held.approval.id, OPS, Voted(BOB, Verdict.DENY, START))
+    [row] = (await store.history_page(HistoryFilter())).rows
+    assert (row.outcome, row.caller, row.approval_id) == (CallOutcome.REJECTED, "carol", held.approval.id)
 
 
 async def test_rows_outlive_their_tasks(adapter: StoreUnderTest) -> None:

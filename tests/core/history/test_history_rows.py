@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -9,7 +10,9 @@ import pytest
 
 from taskgate.core.errors import Executed
 from taskgate.core.generations.generation import Generation
-from taskgate.core.history.classify import error_type_of, outcome_of_task, row_of_task, trace_in, trace_of
+from taskgate.core.governance.approval import Binding, State, open_approval
+from taskgate.core.governance.workflow import Workflow
+from taskgate.core.history.classify import error_type_of, outcome_of_task, row_of_held, row_of_task, trace_in, trace_of
 from taskgate.core.history.export import COLUMNS, as_json, csv_header, csv_lines
 from taskgate.core.history.filters import HistoryFilter, wanted_words, words_of
 from taskgate.core.history.row import (
@@ -172,6 +175,29 @@ def test_reason_is_left_out_where_it_is_encrypted_at_rest() -> None:
 def test_task_that_was_sent_without_evidence_may_have_been_executed() -> None:
     task = a_task(TaskState.CANCELLED, last_attempt=Attempt(1, 1, "", "files", 1_500), sends=1)
     assert row_of_task(task, 0, with_reason=True).executed == "maybe"
+
+
+@pytest.mark.parametrize(
+    ("state", "outcome"),
+    [
+        (State.DENIED, CallOutcome.REJECTED),
+        (State.INVALID, CallOutcome.REJECTED),
+        (State.EXPIRED, CallOutcome.EXPIRED),
+        (State.CANCELLED, CallOutcome.CANCELLED),
+        (State.OPEN, None),
+        (State.APPROVED, None),
+        (State.USED, None),
+    ],
+)
+def test_held_request_without_a_task_leaves_a_row_if_it_will_not_run(state: State, outcome: CallOutcome | None) -> None:
+    asked = open_approval(
+        "ap_1", Workflow("ops"), "rules[0]", Binding("ann", "files", "rm", "sha256:1", "sha256:2", "rev", 0), 1_000
+    )
+    row = row_of_held(replace(asked, state=state), 5_000)
+    assert (row.outcome if row is not None else None) is outcome
+    if row is not None:
+        assert (row.caller, row.tool, row.rule, row.executed) == ("ann", "rm", "rules[0]", "no")
+        assert (row.accepted_ms, row.ended_ms, row.approval_id) == (1_000, 5_000, "ap_1")
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
+from taskgate.core.governance.approval import Approval, State
 from taskgate.core.history.row import LONGEST_REASON, CallOutcome, HistoryRow, RowKind, as_key, cleaned
 from taskgate.core.meta import meta_of
 from taskgate.core.tasks.state import TaskState
@@ -21,6 +22,12 @@ _BY_STATE: Final = {
     TaskState.REJECTED: CallOutcome.REJECTED,
     TaskState.EXPIRED: CallOutcome.EXPIRED,
     TaskState.OUTCOME_UNKNOWN: CallOutcome.OUTCOME_UNKNOWN,
+}
+_BY_APPROVAL: Final = {
+    State.DENIED: CallOutcome.REJECTED,
+    State.INVALID: CallOutcome.REJECTED,
+    State.EXPIRED: CallOutcome.EXPIRED,
+    State.CANCELLED: CallOutcome.CANCELLED,
 }
 _ZEROS: Final = "0" * 32
 
@@ -88,6 +95,30 @@ def row_of_task(task: Task, ended_ms: int, *, approved_by: str = "", with_reason
         size_out=0 if ended is None else ended.size or len(ended.body or b""),
         digest=task.digest,
         parent=task.rerun_of,
+    )
+
+
+def row_of_held(approval: Approval, at_ms: int) -> HistoryRow | None:
+    """The row of a request that was held without becoming a task and will not run; None if it may still run or has run."""
+    outcome = _BY_APPROVAL.get(approval.state)
+    if outcome is None:
+        return None
+    bound = approval.binding
+    return HistoryRow(
+        kind=RowKind.CALL,
+        outcome=outcome,
+        caller=as_key(bound.principal),
+        scope=as_key(bound.scope),
+        server=cleaned(bound.server),
+        tool=cleaned(bound.tool),
+        accepted_ms=approval.asked_at_ms,
+        ended_ms=at_ms,
+        error_type=f"approval_{outcome.value}",
+        rule=cleaned(approval.rule),
+        reason=cleaned(approval.reason, LONGEST_REASON),
+        executed="no",
+        approval_id=approval.id,
+        digest=bound.arguments_digest,
     )
 
 

@@ -28,6 +28,7 @@ from taskgate.ports.store_answers import Change, LimitHolder, StaleOwner, TooMan
 from taskgate.ports.topics import APPROVALS, TASKS
 from taskgate.store.operations.approval_rows import approval_columns, approval_from, held_from
 from taskgate.store.operations.audit import record_audit
+from taskgate.store.operations.history import record_held_end
 from taskgate.store.operations.task_changes import load_any_task, move_task
 from taskgate.store.transaction import Transaction
 
@@ -163,6 +164,8 @@ def change_held(
     record_audit(tx, audit(moved, tx.now_ms) if audit is not None else entry_of(moved, _event(held, moved), tx.now_ms))
     if moved.approval.state is held.approval.state:
         return Decided(outcome, moved)
+    if moved.task_id is None:
+        record_held_end(tx, moved.approval)
     return Decided(outcome, moved, _consequence(tx, moved, then))
 
 

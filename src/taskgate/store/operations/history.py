@@ -8,8 +8,8 @@ from typing import Any, Final
 
 import msgspec
 
-from taskgate.core.governance.approval import Verdict
-from taskgate.core.history.classify import row_of_task
+from taskgate.core.governance.approval import Approval, Verdict
+from taskgate.core.history.classify import row_of_held, row_of_task
 from taskgate.core.history.counts import Counted, Dimension, Period
 from taskgate.core.history.row import CallOutcome, HistoryRow, RowKind, as_key, first_number
 from taskgate.core.tasks.task import Task
@@ -127,6 +127,13 @@ def record_task_end(tx: Transaction, task: Task) -> None:
     approvers = _approvers(tx, task.approval_id) if task.approval_id is not None else ""
     row = row_of_task(task, tx.now_ms, approved_by=approvers, with_reason=not tx.sealing.seals)
     _put(tx, row)
+
+
+def record_held_end(tx: Transaction, approval: Approval) -> None:
+    """Write the row of a held request without a task that will not run."""
+    row = row_of_held(approval, tx.now_ms) if tx.kept_events.history.on else None
+    if row is not None:
+        _put(tx, row)
 
 
 def record_rows(tx: Transaction, rows: Iterable[HistoryRow]) -> None:
