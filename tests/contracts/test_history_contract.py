@@ -187,6 +187,7 @@ async def test_text_finds_the_beginnings_of_words_in_names(store: Store) -> None
     assert await tools(store, text="smith example") == ["list"]
     assert await tools(store, text="str") == ["Straße"]
     assert await tools(store, text="elete") == []
+    assert await tools(store, text="d") == []
     assert await tools(store, text="delete github") == []
 
 
@@ -241,7 +242,7 @@ async def test_keeping_nothing_deletes_also_rows_of_the_future(store: Store) -> 
     while await store.forget_history(0, 1_000):
         pass
     assert await tools(store) == []
-    assert await store.history_counts(ChartSubject(), Period.DAY, 0, START + DAY) == ()
+    assert await store.history_counts(ChartSubject(), Period.DAY, 0, START + DAY, DAY) == ()
 
 
 async def test_loud_caller_loses_rows_before_quiet_ones(store: Store) -> None:
@@ -259,15 +260,20 @@ async def test_counts_are_added_up_by_period_and_found_by_subject(store: Store) 
         store.add_counts(at, [files, Counted(Dimension.SERVER, "web", "globex", CallOutcome.FAILED, 5, 1)])
     await store.recorded()
     subject = ChartSubject(Dimension.SERVER, "files")
-    days = await store.history_counts(subject, Period.DAY, 0, START + 2 * DAY)
+    days = await store.history_counts(subject, Period.DAY, 0, START + 2 * DAY, DAY)
     assert sorted(row.calls for row in days) == [2, 4]
-    minutes = await store.history_counts(subject, Period.MINUTE, START, START + 120_000)
-    assert [row.calls for row in minutes] == [2, 2]
+    minutes = await store.history_counts(subject, Period.MINUTE, START, START + 120_000, 60_000)
+    assert sorted((row.start_ms, row.calls) for row in minutes) == [(START, 2), (START + 60_000, 2)]
+    both = await store.history_counts(subject, Period.MINUTE, START, START + 120_000, 300_000)
+    assert [row.calls for row in both] == [4]
     assert (
-        await store.history_counts(ChartSubject(Dimension.SERVER, "files", "globex"), Period.DAY, 0, START + DAY) == ()
+        await store.history_counts(ChartSubject(Dimension.SERVER, "files", "globex"), Period.DAY, 0, START + DAY, DAY)
+        == ()
     )
     totals = await store.history_totals(Dimension.SERVER, None, Period.DAY, 0, START + 2 * DAY)
     assert set(totals) == {CountRow(0, "files", "ok", 3, 6), CountRow(0, "web", "failed", 5, 3)}
+    sums = await store.history_totals(Dimension.SERVER, None, Period.DAY_SUM, 0, START + 2 * DAY)
+    assert set(sums) == {CountRow(0, "files", "ok", -1, 6), CountRow(0, "web", "failed", -1, 3)}
     of_tenant = await store.history_totals(Dimension.SERVER, "acme", Period.DAY, 0, START + 2 * DAY)
     assert [row.name for row in of_tenant] == ["files"]
     assert await store.history_names(Dimension.SERVER, None, "", 10) == ("files", "web")
@@ -282,8 +288,8 @@ async def test_old_counts_are_deleted(adapter: StoreUnderTest) -> None:
     adapter.clock.turn(DAY)
     while await store.forget_history(30 * DAY, 1_000):
         pass
-    assert await store.history_counts(ChartSubject(), Period.MINUTE, 0, START + DAY) == ()
-    assert len(await store.history_counts(ChartSubject(), Period.DAY, 0, START + DAY)) == 1
+    assert await store.history_counts(ChartSubject(), Period.MINUTE, 0, START + DAY, DAY) == ()
+    assert len(await store.history_counts(ChartSubject(), Period.DAY, 0, START + DAY, DAY)) == 1
     await store.close()
 
 
@@ -301,7 +307,7 @@ async def test_erasure_removes_rows_counts_content_and_the_name_of_an_approver(s
     assert (left.caller, left.approved_by) == ("ann", "bob, (erased)")
     assert await tools(store, text="eve") == []
     assert await store.history_content(task.id) is None
-    assert await store.history_counts(ChartSubject(Dimension.CALLER, "eve"), Period.DAY, 0, START + DAY) == ()
+    assert await store.history_counts(ChartSubject(Dimension.CALLER, "eve"), Period.DAY, 0, START + DAY, DAY) == ()
 
 
 async def test_content_goes_with_its_row(store: Store) -> None:

@@ -90,7 +90,7 @@ def fill(put: Put, amounts: Amounts) -> Names:
     put("events", (_event(name, number, each) for name in streams for number in range(1, each + 1)))
     put("recorded_calls", (_recorded(number) for number in range(1, amounts.tasks // 2)))
     put("usage", (_usage(number) for number in range(amounts.tasks // 5)))
-    put("history", (history_columns(_history(number), _number(number)) for number in range(amounts.tasks)))
+    put("history", (_history(number) for number in range(amounts.tasks)))
     put("history_content", (_content(task) for task in tasks[::20]))
     put("history_counts", (_count(number) for number in range(amounts.tasks)))
     put("identity_records", (_identity(number) for number in range(amounts.tasks // 10)))
@@ -235,27 +235,28 @@ def _usage(number: int) -> Columns:
     return {"day": f"2027-01-{1 + number % 28:02d}", **who, **counts}
 
 
-def _number(number: int) -> int:
-    return numbered(NOW_MS - number * 3_000, number)
+def _history(number: int) -> Columns:
+    at_ms = NOW_MS - number * 3_000
+    return history_columns(history_row(number, at_ms), numbered(at_ms, number))
 
 
-def _history(number: int) -> HistoryRow:
-    """As on a gateway with 40 servers and 30 callers in three tenants; most calls end well."""
-    bad = number % 25 == 0
-    task = number % 2 == 0
+def history_row(number: int, at_ms: int) -> HistoryRow:
+    """As on a gateway with 40 servers and 30 callers in three tenants; one call in 25 does not end well."""
+    bad, is_task = number % 25 == 0, number % 2 == 0
+    kind = RowKind.TASK if is_task else RowKind.DENIAL if number % 75 == 0 else RowKind.CALL
     return HistoryRow(
-        kind=RowKind.TASK if task else RowKind.CALL,
-        outcome=tuple(CallOutcome)[number // 25 % 8] if bad else CallOutcome.OK,
-        task_id=new_task_id(NOW_MS - number * 3_000, number.to_bytes(10, "big")) if task else "",
-        caller=caller(number % 30),
+        kind=kind,
+        outcome=tuple(CallOutcome)[1 + number // 25 % 7] if bad else CallOutcome.OK,
+        task_id=new_task_id(at_ms, number.to_bytes(10, "big")) if is_task else "",
+        caller=f"{('acme', 'globex', 'initech')[number % 3]}/user-{number % 30:06d}",
         scope=f"scope-{number % 5}",
         server=f"server-{number % 40}",
         tool=f"tool_{number % 400}_of_server",
-        client=("claude-code", "cursor", "agent")[number % 3],
+        client=("claude-code", "cursor", "agent")[number // 7 % 3],
         generation="stateless",
-        accepted_ms=NOW_MS - number * 3_000 - 900,
-        sent_ms=NOW_MS - number * 3_000 - 800,
-        ended_ms=NOW_MS - number * 3_000,
+        accepted_ms=at_ms - 900,
+        sent_ms=at_ms - 800,
+        ended_ms=at_ms,
         error_type="upstream_timeout" if bad else "",
         executed="yes",
         attempts=1,
@@ -276,7 +277,7 @@ def _count(number: int) -> Columns:
         dimension, caller(3)
     )
     return {
-        "period": ("minute", "quarter", "day")[number % 3],
+        "period": ("minute", "quarter", "day_sum")[number % 3],
         "dimension": dimension,
         "name": name,
         "start_ms": NOW_MS - number * 3_000,

@@ -211,7 +211,7 @@ BY_STATEMENT: dict[str, dict[str, Any]] = {
     },
     "forget_old_history": {"before": numbered(NOW_MS - 86_400_000, 0)},
     "forget_history_counts": _A_NAME,
-    "history_counts_of": {**_A_NAME, "since_ms": NOW_MS - 3_600_000},
+    "history_counts_of": {**_A_NAME, "since_ms": NOW_MS - 3_600_000, "bucket_ms": 60_000},
     "history_totals": {**_A_NAME, "since_ms": NOW_MS - 3_600_000},
     "history_names": {**_A_NAME, "begins": "", "beyond": "~"},
     "add_history_counts": {"rows": '[["day","all","",0,"","ok",3,1]]'},

@@ -21,6 +21,7 @@ from taskgate.core.history.counts import (
     period_for,
     series,
     totals,
+    totals_period,
 )
 from taskgate.core.history.filters import HistoryFilter
 from taskgate.core.history.row import HistoryRow, is_row_id
@@ -92,20 +93,22 @@ class HistoryReading:
         period = period_for(since_ms, until_ms, now_ms)
         bucket_ms = bucket_length(since_ms, until_ms, period, buckets)
         first = since_ms // bucket_ms * bucket_ms
-        rows = await self._store.history_counts(subject, period, first, until_ms) if subject is not None else ()
+        rows = (
+            await self._store.history_counts(subject, period, first, until_ms, bucket_ms) if subject is not None else ()
+        )
         return series(rows, since_ms, until_ms, bucket_ms)
 
     async def totals(
         self, reach: Reach, dimension: Dimension, since_ms: int, until_ms: int, *, now_ms: int
     ) -> tuple[Total, ...]:
         """Calls of each server, tool or caller in a range, most calls first. A person who sees only their own calls gets theirs."""
-        period = period_for(since_ms, until_ms, now_ms)
+        period = totals_period(since_ms, until_ms, now_ms)
         first = since_ms // period.length_ms * period.length_ms
         if reach.only is not None:
             if dimension is not Dimension.CALLER:
                 return ()
             subject = ChartSubject(Dimension.CALLER, reach.only, reach.tenant)
-            return totals(await self._store.history_counts(subject, period, first, until_ms))
+            return totals(await self._store.history_counts(subject, period, first, until_ms, period.length_ms))
         return totals(await self._store.history_totals(dimension, reach.tenant, period, first, until_ms))
 
     async def names(self, reach: Reach, dimension: Dimension, begins: str, limit: int = 20) -> tuple[str, ...]:

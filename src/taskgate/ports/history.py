@@ -62,9 +62,9 @@ class HistoryStore(Protocol):
         ...
 
     async def history_counts(
-        self, subject: ChartSubject, period: Period, since_ms: int, until_ms: int
+        self, subject: ChartSubject, period: Period, since_ms: int, until_ms: int, bucket_ms: int
     ) -> tuple[CountRow, ...]:
-        """The counts of one subject in periods of this length that begin in the range."""
+        """The counts of one subject in periods of this length that begin in the range, added up by bucket."""
         ...
 
     async def history_totals(

@@ -32,6 +32,8 @@ class Period(StrEnum):
     QUARTER = "quarter"
     """15 minutes."""
     DAY = "day"
+    DAY_SUM = "day_sum"
+    """A day, without latencies: few rows, for totals of many names over a long time."""
 
     @property
     def length_ms(self) -> int:
@@ -43,8 +45,16 @@ class Period(StrEnum):
         return _KEPT[self]
 
 
-_LENGTHS: Final = {Period.MINUTE: 60_000, Period.QUARTER: 900_000, Period.DAY: 86_400_000}
-_KEPT: Final = {Period.MINUTE: 3 * 3_600_000, Period.QUARTER: 8 * 86_400_000, Period.DAY: 3650 * 86_400_000}
+_DAY_MS: Final = 86_400_000
+_LENGTHS: Final = {Period.MINUTE: 60_000, Period.QUARTER: 900_000, Period.DAY: _DAY_MS, Period.DAY_SUM: _DAY_MS}
+_KEPT: Final = {
+    Period.MINUTE: 3 * 3_600_000,
+    Period.QUARTER: 8 * _DAY_MS,
+    Period.DAY: 3650 * _DAY_MS,
+    Period.DAY_SUM: 3650 * _DAY_MS,
+}
+TOTALS_WITH_LATENCY_MS: Final = 26 * 3_600_000
+"""Totals of a longer range have no latencies."""
 
 
 class Dimension(StrEnum):
@@ -144,6 +154,11 @@ def period_for(since_ms: int, until_ms: int, now_ms: int) -> Period:
         if until_ms - since_ms <= period.kept_ms and since_ms >= now_ms - period.kept_ms:
             return period
     return Period.DAY
+
+
+def totals_period(since_ms: int, until_ms: int, now_ms: int) -> Period:
+    """The period for totals of all names: with latencies for up to a day, without them for longer ranges."""
+    return period_for(since_ms, until_ms, now_ms) if until_ms - since_ms <= TOTALS_WITH_LATENCY_MS else Period.DAY_SUM
 
 
 def bucket_length(since_ms: int, until_ms: int, period: Period, most: int) -> int:

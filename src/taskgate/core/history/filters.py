@@ -16,7 +16,8 @@ _WORD: Final = re.compile(r"[^\W_]+")
 
 
 class HistoryFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """None matches any row. Names are exact; every word of `text` must be the beginning of a word in one of the row's names.
+    """None matches any row. Names are exact; every word of `text` must be the beginning of a word in one of the row's names;
+    a single letter must be a whole word.
 
     `since_ms` is inclusive, `until_ms` exclusive; both are compared with the time of the end.
     """

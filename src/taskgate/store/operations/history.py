@@ -10,7 +10,7 @@ import msgspec
 
 from taskgate.core.governance.approval import Approval, Verdict
 from taskgate.core.history.classify import row_of_held, row_of_task
-from taskgate.core.history.counts import Counted, Dimension, Period
+from taskgate.core.history.counts import NO_LATENCY, Counted, Dimension, Period
 from taskgate.core.history.row import CallOutcome, HistoryRow, RowKind, as_key, first_number
 from taskgate.core.tasks.task import Task
 from taskgate.ports.history import Loss
@@ -159,20 +159,14 @@ def _approvers(tx: Transaction, approval_id: str) -> str:
 def counts_by_period(at_ms: int, counts: Sequence[Counted]) -> list[str]:
     """The counts of all periods that contain this time, as values of `add_history_counts`, in one order everywhere: two gateways
     that add to the same rows must not deadlock."""
-    rows = sorted(
-        (
-            period.value,
-            count.dimension.value,
-            count.name,
-            at_ms // period.length_ms * period.length_ms,
-            count.tenant,
-            count.outcome.value,
-            count.step,
-            count.calls,
-        )
-        for period in Period
-        for count in counts
-    )
+    sums: dict[tuple[str, str, str, int, str, str, int], int] = {}
+    for period in Period:
+        start, has_steps = at_ms // period.length_ms * period.length_ms, period is not Period.DAY_SUM
+        for dimension, name, tenant, outcome, step, calls in counts:
+            kind = (dimension.value, name, start, tenant, outcome.value, step if has_steps else NO_LATENCY)
+            key = (period.value, *kind)
+            sums[key] = sums.get(key, 0) + calls
+    rows = [(*key, sums[key]) for key in sorted(sums)]
     parts = (rows[start : start + COUNTS_PER_WRITE] for start in range(0, len(rows), COUNTS_PER_WRITE))
     return [json.dumps(part) for part in parts]
 

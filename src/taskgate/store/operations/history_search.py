@@ -32,18 +32,23 @@ def history_query(wanted: HistoryFilter, before: int | None, limit: int) -> tupl
     words = wanted_words(wanted.text) if wanted.text is not None else ()
     values |= {name: given.get(name) for name in _COLUMNS} | {"outcomes": outcomes}
     values["match"] = _match(given, wanted, words)
-    values["words"] = " & ".join(f"'{word}':*" for word in words) or None
+    values["words"] = " & ".join(f"'{word}':*" if _is_beginning(word) else f"'{word}'" for word in words) or None
     return "history_matching", values
 
 
 def _match(given: dict[str, str], wanted: HistoryFilter, words: tuple[str, ...]) -> str:
     """A query of SQLite's FTS5. Words are letters and digits only, so none of them can end its quotes."""
-    parts = [f"{_SEARCHED} : {_quoted(word)} *" for word in words]
+    parts = [f"{_SEARCHED} : {_quoted(word)}{' *' if _is_beginning(word) else ''}" for word in words]
     parts += [f"{name} : {_phrase(value)}" for name, value in given.items() if words_of(value)]
     if wanted.outcomes is not None:
         parts.append("(" + " OR ".join(f"outcome : {_phrase(one)}" for one in sorted(wanted.outcomes)) + ")")
     # A name without letters and digits is compared by its column alone: every row has a kind.
     return " AND ".join(parts) or "(kind : task OR kind : call OR kind : denial OR kind : gap)"
+
+
+def _is_beginning(word: str) -> bool:
+    """Whether a word also finds longer ones. A single letter does not: it would collect nearly all words there are."""
+    return len(word) > 1
 
 
 def _phrase(name: str) -> str:

@@ -266,11 +266,12 @@ class Reader:
         return None if found is None else history_row_from(found)
 
     def history_counts(
-        self, subject: ChartSubject, period: Period, since_ms: int, until_ms: int
+        self, subject: ChartSubject, period: Period, since_ms: int, until_ms: int, bucket_ms: int
     ) -> tuple[CountRow, ...]:
-        values = {"dimension": subject.dimension.value, "name": subject.name, "tenant": subject.tenant}
-        found = self._run("history_counts_of", period=period.value, since_ms=since_ms, until_ms=until_ms, **values)
-        return tuple(CountRow(start, subject.name, outcome, step, calls) for start, outcome, step, calls in found)
+        values: dict[str, Any] = {"dimension": subject.dimension.value, "name": subject.name, "tenant": subject.tenant}
+        values |= {"period": period.value, "since_ms": since_ms, "until_ms": until_ms, "bucket_ms": bucket_ms}
+        found = self._run("history_counts_of", **values)
+        return tuple(CountRow(start, subject.name, outcome, step, int(calls)) for start, outcome, step, calls in found)
 
     def history_totals(
         self, dimension: Dimension, tenant: str | None, period: Period, since_ms: int, until_ms: int

@@ -46,10 +46,10 @@ class HistoryView(StoreView):
         return await self._read(lambda reader: reader.history_row(row_id))
 
     async def history_counts(
-        self, subject: ChartSubject, period: Period, since_ms: int, until_ms: int
+        self, subject: ChartSubject, period: Period, since_ms: int, until_ms: int, bucket_ms: int
     ) -> tuple[CountRow, ...]:
         return await self._engine.read_in_thread(
-            lambda reader: reader.history_counts(subject, period, since_ms, until_ms)
+            lambda reader: reader.history_counts(subject, period, since_ms, until_ms, bucket_ms)
         )
 
     async def history_totals(

@@ -1,0 +1,232 @@
+"""What searching costs with 200,000 rows of history, on both databases: CPU time of each filter and chart, and bytes per row.
+
+`make history` runs it and prints the numbers. CPU time is that of the thread or database process that does the work, so it does not
+depend on how busy the machine is; each query runs several times, because the clock of a process counts in hundredths of a second.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.harness.postgres import fresh_url
+from tests.store.filled import history_row
+
+from taskgate.core.history.counts import ChartSubject, Counted, Dimension, Period, counted, series, step_of, totals
+from taskgate.core.history.filters import HistoryFilter
+from taskgate.core.history.row import CallOutcome, HistoryRow, RowKind, numbered
+from taskgate.store.operations.history import counts_by_period, history_columns
+from taskgate.store.operations.reader import Reader
+from taskgate.store.sealing import Sealing
+from taskgate.store.sqlite.connection import migrate
+from taskgate.store.sqlite.engine import statements_of
+from taskgate.store.sqlite.statements import run_named
+from taskgate.store.transaction import KeptEvents
+
+pytestmark = pytest.mark.long
+
+ROWS = 200_000
+NOW_MS = 1_800_000_000_000
+WEEK_MS = 7 * 86_400_000
+MOST_CPU_MS = 50
+MOST_BYTES = 400
+REPEATS = 10
+
+FILTERS: dict[str, HistoryFilter] = {
+    "none": HistoryFilter(),
+    "server": HistoryFilter(server="server-7"),
+    "tool": HistoryFilter(tool="tool_77_of_server"),
+    "caller": HistoryFilter(caller="acme/user-000003"),
+    "tenant": HistoryFilter(tenant="acme"),
+    "scope": HistoryFilter(scope="scope-2"),
+    "client": HistoryFilter(client="claude-code"),
+    "outcome": HistoryFilter(outcomes=frozenset({CallOutcome.FAILED})),
+    "outcomes": HistoryFilter(outcomes=frozenset(CallOutcome) - {CallOutcome.OK}),
+    "error type": HistoryFilter(error_type="upstream_timeout"),
+    "kind": HistoryFilter(kind=RowKind.DENIAL),
+    "an hour on Tuesday": HistoryFilter(since_ms=NOW_MS - WEEK_MS // 2, until_ms=NOW_MS - WEEK_MS // 2 + 3_600_000),
+    "ten years": HistoryFilter(since_ms=0, until_ms=NOW_MS + 3650 * 86_400_000),
+    "text": HistoryFilter(text="tool 77"),
+    "text that matches everything": HistoryFilter(text="server"),
+    "beginning that matches everything": HistoryFilter(text="se"),
+    "a letter": HistoryFilter(text="s"),
+    "text that matches nothing": HistoryFilter(text="xyzzy"),
+    "two that match together nothing": HistoryFilter(server="server-7", tool="tool_8_of_server"),
+    "three that match together nothing": HistoryFilter(client="cursor", server="server-7", tool="tool_8_of_server"),
+    "common ones together": HistoryFilter(tenant="acme", client="agent", outcomes=frozenset({CallOutcome.OK})),
+    "tenant and text": HistoryFilter(tenant="acme", text="timeout"),
+    "all of them": HistoryFilter(
+        tenant="acme", server="server-7", scope="scope-2", client="agent", text="upstream", since_ms=NOW_MS - WEEK_MS
+    ),
+}
+
+
+def a_row(number: int) -> HistoryRow:
+    return history_row(number, NOW_MS - number * WEEK_MS // ROWS)
+
+
+def counts(part: range) -> Iterator[list[str]]:
+    """The counts of all rows, as the gateway adds them: every ten seconds."""
+    by_time: dict[int, dict[tuple[Any, ...], int]] = {}
+    for number in part:
+        row = a_row(number)
+        at = row.ended_ms // 900_000 * 900_000
+        sums = by_time.setdefault(at, {})
+        step = step_of(1 + number % 997 * 3)
+        for *key, calls in counted(
+            row.caller, row.tenant, row.server, row.tool, outcome=row.outcome, step=step, calls=1
+        ):
+            sums[tuple(key)] = sums.get(tuple(key), 0) + calls
+    for at, sums in by_time.items():
+        yield counts_by_period(at, [Counted(*key, calls) for key, calls in sums.items()])
+
+
+@pytest.fixture(scope="module")
+def sqlite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[sqlite3.Connection]:
+    connection = sqlite3.connect(tmp_path_factory.mktemp("history") / "store.db", isolation_level=None)
+    migrate(connection)
+    connection.execute("BEGIN")
+    for number in reversed(range(ROWS)):
+        row = a_row(number)
+        run_named(connection, "insert_history", history_columns(row, numbered(row.ended_ms, number)))
+        if number % 2_000 == 0:
+            connection.execute("COMMIT")
+            connection.execute("BEGIN")
+    for parts in counts(range(ROWS)):
+        for rows in parts:
+            run_named(connection, "add_history_counts", {"rows": rows})
+    connection.execute("COMMIT")
+    yield connection
+    connection.close()
+
+
+def cpu_ms(ask: Callable[[], Any]) -> float:
+    began = time.thread_time()
+    for _ in range(REPEATS):
+        ask()
+    return (time.thread_time() - began) * 1000 / REPEATS
+
+
+def check(measured: dict[str, float], where: str) -> None:
+    for name, ms in measured.items():
+        print(f"{where:9} {name:36} {ms:7.1f} ms")
+    assert {name: ms for name, ms in measured.items() if ms > MOST_CPU_MS} == {}
+
+
+def charts(reader: Reader) -> dict[str, Callable[[], Any]]:
+    week, hour = NOW_MS - WEEK_MS, NOW_MS - 3_600_000
+
+    def chart(subject: ChartSubject, period: Period, since: int) -> Callable[[], Any]:
+        length = 6 * 900_000 if period is Period.QUARTER else period.length_ms
+        return lambda: series(reader.history_counts(subject, period, since, NOW_MS, length), since, NOW_MS, length)
+
+    return {
+        "chart of a week": chart(ChartSubject(), Period.QUARTER, week),
+        "chart of a week of a tenant": chart(ChartSubject(tenant="acme"), Period.QUARTER, week),
+        "chart of a week of a server": chart(ChartSubject(Dimension.SERVER, "server-7"), Period.QUARTER, week),
+        "chart of an hour": chart(ChartSubject(), Period.MINUTE, hour),
+        "chart of a day": chart(ChartSubject(), Period.QUARTER, NOW_MS - 86_400_000),
+        **{
+            f"totals of a week by {by.value}": lambda by=by: totals(
+                reader.history_totals(by, None, Period.DAY_SUM, week, NOW_MS)
+            )
+            for by in (Dimension.SERVER, Dimension.TOOL, Dimension.CALLER)
+        },
+        "totals of a day by tool": lambda: totals(
+            reader.history_totals(Dimension.TOOL, None, Period.QUARTER, NOW_MS - 86_400_000, NOW_MS)
+        ),
+        "suggestions": lambda: reader.history_names(Dimension.TOOL, None, "server-1", 20),
+    }
+
+
+def test_each_filter_and_chart_on_sqlite(sqlite: sqlite3.Connection) -> None:
+    reader = Reader(statements_of(sqlite), KeptEvents(), Sealing(()))
+    asked: dict[str, Callable[[], Any]] = {
+        name: lambda wanted=wanted: reader.history_page(wanted, None, 50) for name, wanted in FILTERS.items()
+    }
+    check({name: cpu_ms(ask) for name, ask in (asked | charts(reader)).items()}, "sqlite")
+
+
+def test_rows_are_small_on_sqlite(sqlite: sqlite3.Connection) -> None:
+    has_sizes = "ENABLE_DBSTAT_VTAB" in {row[0] for row in sqlite.execute("PRAGMA compile_options")}
+    sizes = "SELECT name, sum(pgsize) FROM dbstat WHERE name LIKE 'history%' GROUP BY name"
+    pages: dict[str, int] = dict(sqlite.execute(sizes)) if has_sizes else {}
+    names = (
+        "kind",
+        "outcome",
+        "caller",
+        "tenant",
+        "scope",
+        "server",
+        "tool",
+        "client",
+        "error_type",
+        "rule",
+        "approved_by",
+    )
+    lengths = " + ".join(f"length({name})" for name in (*names, "doc", "coalesce(task_id, '')"))
+    content = sqlite.execute(f"SELECT sum({lengths} + 24) FROM history").fetchone()[0]
+    print(f"sqlite    bytes per row: {content / ROWS:.0f}", {name: round(size / ROWS) for name, size in pages.items()})
+    assert content / ROWS <= MOST_BYTES
+    assert not pages or pages["history"] / ROWS <= MOST_BYTES
+
+
+def test_each_filter_and_chart_on_postgres() -> None:
+    from taskgate.store.postgres.connection import connect
+    from taskgate.store.postgres.history_days import DAY_MS, tend_days
+    from taskgate.store.postgres.inspection import migrate as migrate_postgres
+    from taskgate.store.postgres.statements import SQL as POSTGRES
+
+    url = fresh_url()
+    with connect(url, "taskgate tests", statement_ms=600_000) as connection:
+        migrate_postgres(connection)
+        for day in range(-8, 1):
+            tend_days(connection, NOW_MS + day * DAY_MS, 30 * DAY_MS)
+        columns = list(history_columns(a_row(0), 1))
+        with connection.cursor() as cursor, cursor.copy(f"COPY history ({', '.join(columns)}) FROM STDIN") as copy:
+            for number in reversed(range(ROWS)):
+                row = a_row(number)
+                copy.write_row(list(history_columns(row, numbered(row.ended_ms, number)).values()))
+        with connection.transaction():
+            for parts in counts(range(ROWS)):
+                for rows in parts:
+                    connection.execute(POSTGRES["add_history_counts"], {"rows": rows})
+        connection.execute("ANALYZE")
+
+        def run(name: str, /, **values: Any) -> Any:
+            prepare = False if name == "history_matching" else None
+            return connection.cursor(binary=True).execute(POSTGRES[name], values, prepare=prepare)
+
+        reader = Reader(run, KeptEvents(), Sealing(()))
+        asked: dict[str, Callable[[], Any]] = {
+            name: lambda wanted=wanted: reader.history_page(wanted, None, 50) for name, wanted in FILTERS.items()
+        }
+        backend = connection.info.backend_pid
+
+        def database_and_ours(ask: Callable[[], Any]) -> float:
+            ask()
+            before, ours = _cpu_of(backend), time.thread_time()
+            for _ in range(REPEATS):
+                ask()
+            return ((_cpu_of(backend) - before) + (time.thread_time() - ours)) * 1000 / REPEATS
+
+        check({name: database_and_ours(ask) for name, ask in (asked | charts(reader)).items()}, "postgres")
+        size = connection.execute(
+            "SELECT sum(pg_relation_size(inhrelid)) FROM pg_inherits WHERE inhparent = 'history'::regclass"
+        ).fetchone()
+        assert size is not None
+        print(f"postgres  bytes per row: {size[0] / ROWS:.0f}")
+        assert size[0] / ROWS <= MOST_BYTES
+        partitions = connection.execute("SELECT count(*) FROM history_other_days").fetchone()
+        assert partitions == (0,)
+
+
+def _cpu_of(pid: int) -> float:
+    """Seconds of CPU time of a process."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
