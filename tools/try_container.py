@@ -44,6 +44,9 @@ def main() -> int:
             "ABSENT  a base image: no registry answers, and debootstrap as root is not to be had (the image was NOT built)"
         )
         return 0
+    if (reason := runtime_problem(base)) is not None:
+        print(f"ABSENT  a container runtime that works here: {reason} (the image was NOT built)")
+        return 0
     build(base)
     with tempfile.TemporaryDirectory() as folder:
         return try_image(Path(folder))
@@ -73,6 +76,12 @@ def found_base() -> str | None:
     return OWN_BASE
 
 
+def runtime_problem(base: str) -> str | None:
+    """Why containers cannot be started on this machine, or None: crun refuses mixed control groups, for example."""
+    done = podman("run", "--rm", "--network", "host", *LIMITS, base, "/bin/true", check=False, seconds=120)
+    return None if done.returncode == 0 else (done.stderr.strip().splitlines() or ["podman run failed"])[-1]
+
+
 def build(base: str) -> None:
     """From the committed files only, as after a fresh clone. In `docker` format, because OCI images have no health check."""
     with tempfile.TemporaryDirectory() as folder:
@@ -84,7 +93,7 @@ def build(base: str) -> None:
         podman(*words, "--build-arg", f"BASE={base}", "-f", "deploy/Containerfile", "-t", IMAGE, ".", cwd=Path(folder))
     size = int(podman("image", "inspect", IMAGE, "--format", "{{.Size}}").stdout)
     below = int(podman("image", "inspect", base, "--format", "{{.Size}}").stdout)
-    print(f"built    {IMAGE}: {(size - below) / 1e6:.0f} MB over a base of {below / 1e6:.0f} MB")
+    print(f"built    {IMAGE}: {size / 1e6:.0f} MB, {(size - below) / 1e6:.0f} MB of it over the base")
 
 
 def try_image(folder: Path) -> int:

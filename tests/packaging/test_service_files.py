@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import yaml
@@ -19,6 +20,20 @@ def test_the_container_runs_as_a_user_of_its_own_and_tells_how_it_is() -> None:
     assert last_stage.index("USER 10001") < next(
         n for n, line in enumerate(last_stage) if line.startswith("ENTRYPOINT")
     )
+
+
+def test_image_has_the_postgresql_driver_at_the_locked_versions() -> None:
+    """Kubernetes and compose run gateways on PostgreSQL. The image is installed without resolving dependencies."""
+    locks = {name: pins(name) for name in ("runtime", "container", "dev")}
+    assert "-r /source/requirements/container.txt" in (DEPLOY / "Containerfile").read_text()
+    assert locks["container"].keys() - locks["runtime"].keys() == {"psycopg", "psycopg-binary", "tzdata"}
+    assert locks["runtime"].items() <= locks["container"].items()
+    assert all(locks["dev"][name] == version for name, version in locks["container"].items() if name in locks["dev"])
+
+
+def pins(name: str) -> dict[str, str]:
+    text = (DEPLOY.parent / "requirements" / f"{name}.txt").read_text()
+    return dict(re.findall(r"(?m)^([a-z0-9][\w.-]*)==(\S+)", text))
 
 
 def test_compose_mounts_what_the_container_reads_and_opens_it_to_this_machine_only() -> None:
