@@ -120,7 +120,8 @@ types-all: $(STAMP)
 	$(BIN)/mypy
 
 contract: $(STAMP)
-	$(BIN)/lint-imports --no-logo 2>&1 | tail -n 15
+	@mkdir -p build
+	@$(BIN)/lint-imports --no-logo > build/contract.log 2>&1; code=$$?; tail -n 30 build/contract.log; exit $$code
 
 peers: $(STAMP)
 	$(BIN)/python tools/peers.py

@@ -29,6 +29,7 @@ from taskgate.inbound.local_address import ON_DEMAND, LocalAddress
 from taskgate.inbound.local_endpoint import Client, LocalEndpoint
 from taskgate.inbound.peer_user import local_principal
 from taskgate.inbound.stdio import StdioEndpoint
+from taskgate.operating_system import own_user
 from taskgate.telemetry.logs import log
 
 CHECK_EVERY_S: Final = 1.0
@@ -92,7 +93,7 @@ class OwnStreams:
     """Standard input and output of this process; the gateway stops when they are closed."""
 
     def __init__(self, scope: str | None, app: App, stop: Callable[[], None]) -> None:
-        caller = local_caller(app, LocalProof(local_principal(os.geteuid()), proved=True), scope)
+        caller = local_caller(app, LocalProof(local_principal(own_user()), proved=True), scope)
         self._endpoint = StdioEndpoint(app.gateway.transports, caller, SessionRequest(), app.intake.reader)
         self._stop = stop
         self._serving: asyncio.Task[None] | None = None

@@ -28,6 +28,10 @@ OF_LIBRARIES = {
     ("channels/slack_api.py", "getattr(response, 'status', None)"),
     ("config/yaml_text.py", "getattr(yaml, 'CSafeLoader', yaml.SafeLoader)"),
     ("config/explain.py", "getattr(value, 'type', '{}')"),
+    # Functions that only some systems have.
+    ("operating_system.py", "hasattr(os, 'killpg')"),
+    ("operating_system.py", "hasattr(os, 'geteuid')"),
+    ("operating_system.py", "getattr(signal, name, None)"),
 }
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,6 +29,7 @@ from taskgate.inbound.http.internal_listener import InternalSocket
 from taskgate.inbound.peer_user import local_principal
 from taskgate.mcp.http.client import HttpClient
 from taskgate.mcp.stdio.reaper import Reaper
+from taskgate.operating_system import own_user
 from taskgate.ports.store import Store
 from taskgate.telemetry.logs import log
 from taskgate.telemetry.metrics import Metrics
@@ -60,7 +60,7 @@ def build(
     http = HttpClient(max_response_bytes=plan.limits.result_bytes, max_event_bytes=plan.limits.result_bytes)
     reaper, intake = Reaper(), intake_within(plan.limits)
     metrics = Metrics(tracing.current_trace if tracing is not None else None)
-    owner = local_principal(os.geteuid()) if local else ANONYMOUS
+    owner = local_principal(own_user()) if local else ANONYMOUS
     address = PublicAddress(Live(plan))
     accounts = ServerAccounts(outbound, loaded, keys.secret, address.base)
     places = Places(loaded, lambda known: server_specs(known, accounts, owner), keys.secret)

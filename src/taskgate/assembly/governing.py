@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,6 +31,7 @@ from taskgate.core.scoping.registry import ApprovalDemand, ApprovalPolicy
 from taskgate.core.strict_json import canonical
 from taskgate.gateway.governing import Elicits, Governing, KnownToken, RecordSettings
 from taskgate.inbound.peer_user import local_principal
+from taskgate.operating_system import own_user
 from taskgate.ports.policy_engine import PolicyEngine
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ def build_governing(root: GatewayFile, policy: PolicyEngine | None) -> Governing
 def _operators_own(root: GatewayFile) -> frozenset[str]:
     """Return whether all callers are programs of the operator: without identities and `auth: none`, only this machine is served."""
     local = not root.requires_identity and not root.auth.none
-    return frozenset({ANONYMOUS, local_principal(os.geteuid())}) if local else frozenset()
+    return frozenset({ANONYMOUS, local_principal(own_user())}) if local else frozenset()
 
 
 def _people(root: GatewayFile) -> dict[str, frozenset[str]]:

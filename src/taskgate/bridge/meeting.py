@@ -8,13 +8,9 @@ import socket
 import time
 from typing import Any
 
+from taskgate import operating_system
 from taskgate.atomic_files import replace_file
 from taskgate.folders import gateway_key, meeting_folder
-
-try:
-    import fcntl
-except ImportError:  # pragma: no cover: not on systems without flock
-    fcntl = None  # type: ignore[assignment]
 
 CONNECT_S = 5.0
 
@@ -51,13 +47,11 @@ class Meeting:
 
     def try_lock(self, kind: str) -> int | None:
         """Return a descriptor that holds the lock `start` or `lock` until it is closed, or None if another process holds it."""
-        descriptor = os.open(self.path_of(kind), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            os.close(descriptor)
-            return None
-        return descriptor
+        descriptor = os.open(self.path_of(kind), operating_system.PRIVATE_FILE_FLAGS, 0o600)
+        if operating_system.lock(descriptor):
+            return descriptor
+        os.close(descriptor)
+        return None
 
     def publish(self, record: dict[str, Any]) -> None:
         """Write the record atomically."""
@@ -84,7 +78,7 @@ def connect(record: dict[str, Any]) -> tuple[socket.socket, str] | None:
     kind, _, place = record["address"].partition(":")
     try:
         if kind == "unix":
-            made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            made = operating_system.unix_socket()
             made.settimeout(CONNECT_S)
             made.connect(place)
         else:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 from pathlib import Path
 from typing import Any
 
+from taskgate import operating_system
 from taskgate.atomic_files import replace_file
 from taskgate.cli.printing import note
 
@@ -30,7 +30,7 @@ class LoginFile(dict[str, Any]):
         """Add a login. The file is read again under a lock, because another command may have changed it."""
         self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         with self._path.with_suffix(".lock").open("a") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+            operating_system.lock(lock.fileno(), wait=True)
             self.update(self._read())
             super().__setitem__(server, login)
             replace_file(self._path, json.dumps(self).encode())

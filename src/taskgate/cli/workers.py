@@ -18,6 +18,7 @@ import sys
 import tempfile
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -40,6 +41,7 @@ from taskgate.cli.start_conditions import (
 from taskgate.config.load import LoadedConfig
 from taskgate.lifecycle.lifecycle import Lifecycle
 from taskgate.lifecycle.listening import bind
+from taskgate.operating_system import on_signals
 from taskgate.telemetry import logs
 
 
@@ -123,9 +125,8 @@ class Workers:
     async def run(self) -> int:
         """Run until stopped, and return the exit code."""
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._stop)
-        loop.add_signal_handler(signal.SIGHUP, self._pass_on, signal.SIGHUP)
+        reload = partial(self._pass_on, signal.SIGHUP)
+        on_signals(loop, {"SIGTERM": self._stop, "SIGINT": self._stop, "SIGHUP": reload})
         loop.add_reader(self._ready, self._is_ready)
         await asyncio.gather(*(self._keep(place) for place in range(self._count)))
         loop.remove_reader(self._ready)

@@ -6,7 +6,6 @@ import contextlib
 import os
 import selectors
 import shlex
-import signal
 import stat
 import subprocess
 import threading
@@ -18,6 +17,7 @@ from typing import IO, Final
 from taskgate import clock
 from taskgate.config.files import absolute, decode, read_bytes
 from taskgate.config.problems import ConfigError, Mark, Problem, ReferenceFailed, problem_at
+from taskgate.operating_system import kill_group
 
 MAX_SECRET_BYTES: Final = 64 << 10
 COMMAND_TIMEOUT_S: Final = 10.0
@@ -193,7 +193,7 @@ def _output(argv: list[str], folder: Path) -> bytes:
         if process.returncode is None:
             # Only if it is still running: a command may leave a background process such as a key agent.
             with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(process.pid, signal.SIGKILL)
+                kill_group(process.pid)
             process.wait()
     if status != 0:
         raise ReferenceFailed(f"failed with exit status {status}", "run it in a shell to see why")

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import fcntl
 import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from taskgate import clock
+from taskgate import clock, operating_system
 from taskgate.atomic_files import replace_file
 from taskgate.telemetry.logs import log
 
@@ -92,5 +91,5 @@ class FileRows:
         """Lock the file: a command may log in while the gateway renews."""
         self._file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         with self._file.with_suffix(".lock").open("a") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+            operating_system.lock(lock.fileno(), wait=True)
             yield

@@ -12,7 +12,7 @@ import socket
 from collections.abc import Mapping
 from typing import Final
 
-from taskgate import __version__, clock
+from taskgate import __version__, clock, operating_system
 from taskgate.bridge.handshake import replace_request
 from taskgate.bridge.meeting import Meeting, connect, monotonic, sleep
 from taskgate.folders import socket_folder
@@ -41,7 +41,7 @@ class LocalAddress:
 
     def bind(self, environment: Mapping[str, str]) -> socket.socket:
         """Bind a socket that only this user can open, or a loopback port with a key if Unix sockets are not available."""
-        if hasattr(socket, "AF_UNIX"):
+        if operating_system.has_unix_sockets():
             with contextlib.suppress(OSError):
                 return self._bind_unix(os.path.join(socket_folder(environment, self.meeting.state), self.meeting.key))
         listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
@@ -54,7 +54,7 @@ class LocalAddress:
         path = f"{base}.sock"
         with contextlib.suppress(FileNotFoundError):
             os.unlink(path)
-        listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        listening = operating_system.unix_socket()
         try:
             # The folder is private; the mode protects the socket if the folder is opened to others.
             listening.bind(path)

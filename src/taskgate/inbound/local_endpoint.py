@@ -26,8 +26,9 @@ from taskgate.core.identity.caller import Caller
 from taskgate.core.scoping.session_request import SessionRequest
 from taskgate.core.wire import MessageReader
 from taskgate.gateway.services.transports import TransportServices
-from taskgate.inbound.peer_user import local_principal, peer_uid
+from taskgate.inbound.peer_user import local_principal
 from taskgate.inbound.stdio import LineOutlet, StdioEndpoint
+from taskgate.operating_system import own_user, peer_user
 from taskgate.telemetry.logs import log
 
 MAX_BRIDGES: Final = 1000
@@ -195,11 +196,11 @@ class LocalEndpoint:
     def _peer(self, made: socket.socket) -> LocalProof:
         """Return the peer's user as reported by the kernel. On a loopback port the key is checked later."""
         if self._key:
-            return LocalProof(local_principal(os.geteuid()), proved=True)
-        uid = peer_uid(made)
+            return LocalProof(local_principal(own_user()), proved=True)
+        uid = peer_user(made)
         named = local_principal(uid) if uid is not None else "local:unknown"
         try:
-            return self._authenticated(LocalProof(named, proved=uid == os.geteuid()))
+            return self._authenticated(LocalProof(named, proved=uid == own_user()))
         except ValueError:
             log.warning("bridge of another user rejected", uid=uid)
             return LocalProof(named, proved=False)

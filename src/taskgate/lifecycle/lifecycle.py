@@ -7,7 +7,6 @@ then the upstreams are closed. SIGHUP reloads the configuration (`reloading`).
 from __future__ import annotations
 
 import asyncio
-import signal
 import socket
 from collections.abc import Callable
 from functools import partial
@@ -39,6 +38,7 @@ from taskgate.lifecycle.listening import bind, local_url
 from taskgate.lifecycle.lost_files import StateLost, wait_until_lost
 from taskgate.lifecycle.reloading import Reloader, log_warnings
 from taskgate.local_gateway import OpenSide, Side
+from taskgate.operating_system import limitations, on_signals
 from taskgate.telemetry.logs import log
 
 
@@ -234,10 +234,10 @@ class Lifecycle:
         self._side.release()
 
     def _catch_signals(self) -> None:
-        loop = asyncio.get_running_loop()
-        loop.add_signal_handler(signal.SIGTERM, self.stop)
-        loop.add_signal_handler(signal.SIGINT, self.stop)
-        loop.add_signal_handler(signal.SIGHUP, self._reloader.request)
+        handlers = {"SIGTERM": self.stop, "SIGINT": self.stop, "SIGHUP": self._reloader.request}
+        on_signals(asyncio.get_running_loop(), handlers)
+        for sentence in limitations():
+            log.warning("limited on this system", why=sentence)
 
     def _state(self) -> dict[str, object]:
         servers = {name: server.status().state.value for name, server in self.app.servers.items()}

@@ -7,12 +7,12 @@ file meanwhile, those changes are kept: only the servers are restored.
 
 from __future__ import annotations
 
-import fcntl
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
+from taskgate import operating_system
 from taskgate.atomic_files import sync_folder
 from taskgate.config.clients.change_records import (
     BACKUP_ENDING,
@@ -101,9 +101,8 @@ def recover(folder: Path) -> list[str]:
 def _locked(path: Path) -> IO[str] | None:
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         # The previous owner may have removed the file between our open and our lock.
-        if os.fstat(descriptor).st_nlink == 0:
+        if not operating_system.lock(descriptor) or os.fstat(descriptor).st_nlink == 0:
             raise OSError
     except OSError:
         os.close(descriptor)

@@ -19,6 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+from taskgate import operating_system
 from taskgate.inbound.http.asgi import Headers
 from taskgate.telemetry.logs import log
 
@@ -35,7 +36,7 @@ class WorkerSockets:
     def __init__(self, folder: Path, owner: str) -> None:
         self._folder = folder
         self._path = folder / f"{owner}.connections"
-        self._sending = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
+        self._sending = operating_system.unix_socket(socket.SOCK_DGRAM)
         self._sending.setblocking(False)
         self._receiving: socket.socket | None = None
         self._take: Take | None = None
@@ -43,7 +44,7 @@ class WorkerSockets:
     def open(self, take: Take) -> None:
         """Start receiving: `take` is called with each connection and the bytes of its request."""
         self._take = take
-        self._receiving = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
+        self._receiving = operating_system.unix_socket(socket.SOCK_DGRAM)
         self._receiving.setblocking(False)
         self._receiving.bind(str(self._path))
         asyncio.get_running_loop().add_reader(self._receiving.fileno(), self._receive)

@@ -17,6 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+from taskgate import operating_system
 from taskgate.access.arrival import Arrival
 from taskgate.access.authorize import AccessRefused, Authorized
 from taskgate.core.identity.access import Access
@@ -58,7 +59,7 @@ def bind_internal(where: str) -> InternalSocket:
         )
         with contextlib.suppress(FileNotFoundError):
             path.unlink()
-        listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        listening = operating_system.unix_socket()
         listening.bind(str(path))
         path.chmod(0o600)
         return InternalSocket(listening, str(path), path)

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import os
 from pathlib import Path
 from typing import Final
 
+from taskgate import operating_system
 from taskgate.core.errors import GatewayFault
 
 _TRIES: Final = 5
@@ -84,11 +84,7 @@ def _open_plain_file(path: Path) -> int:
 
 
 def _locked(fd: int) -> bool:
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
+    return operating_system.lock(fd)
 
 
 def _is_still_there(fd: int, path: Path) -> bool:
