@@ -256,3 +256,53 @@ async def test_stdio_server_with_a_tool_that_is_too_deep(tmp_path: Path) -> None
         assert failed.result["_meta"]["taskgate/error"]["error_type"] == "upstream_protocol"
         assert "json_depth" in failed.text
         assert (await caller.call("tool_deep")).error["data"]["error_type"] == "unknown_tool"
+
+
+def paged_server(pages: list[list[str]], generation: str) -> Upstream:
+    """A server whose pages of tools can be changed."""
+    upstream = server(generation=generation)
+
+    async def listed(call: Call) -> dict[str, Any]:
+        at = int(call.params.get("cursor") or 0)
+        more = f',"nextCursor":"{at + 1}"' if at + 1 < len(pages) else ""
+        return answer(call, f'{{"tools":[{",".join(pages[at])}],"resultType":"complete"{more}}}', streamed=False)
+
+    upstream.on("tools/list", listed)
+    return upstream
+
+
+LARGE: Final = definition("tool_large", '{"type":"object","description":"' + "x" * 30_000 + '"}')
+SMALL_RESULTS: Final = {**PLAIN, "limits": {"result_bytes": 20_000, "list_max_age": "10s"}}
+
+
+@seam
+@pytest.mark.parametrize("generation", ["2025", "2026"])
+async def test_pages_before_one_that_is_too_large_are_kept(generation: str) -> None:
+    pages = [[definition("tool_0")], [definition("tool_1")], [LARGE], [definition("tool_3")]]
+    upstream = paged_server(pages, generation)
+    async with Gateway(SMALL_RESULTS, {"a": upstream}) as gate:
+        caller = await gate.caller(generation)
+        assert await listed_names(caller) == ["tool_0", "tool_1"]
+        note = next(str(line) for line in gate.log if "result_bytes" in str(line))
+        assert "tools/list of a" in note
+        assert "number 3" in note
+        assert (await caller.call("tool_0")).text == "ran tool_0"
+        # What was not read was not judged by any rule, so it cannot be called.
+        await caller.call("tool_3")
+        assert calls_of(upstream, "tool_3") == 0
+
+
+@seam
+@pytest.mark.parametrize("generation", ["2025", "2026"])
+async def test_last_known_tools_are_kept_if_the_first_page_becomes_too_large(generation: str) -> None:
+    pages = [[definition("tool_0")], [definition("tool_1")]]
+    upstream = paged_server(pages, generation)
+    async with Gateway(SMALL_RESULTS, {"a": upstream}) as gate:
+        caller = await gate.caller(generation)
+        assert await listed_names(caller) == ["tool_0", "tool_1"]
+        pages[:] = [[LARGE], [definition("tool_1")]]
+        # The server announces changes, so its lists are fetched again after ten times `list_max_age`.
+        await gate.advance(200)
+        assert await listed_names(caller) == ["tool_0", "tool_1"]
+        lists = (await gate.operator("GET", "/api/v1/servers/a")).json()["lists"]
+        assert "first page of tools/list of the server a" in lists["problem"]

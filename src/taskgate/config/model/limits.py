@@ -40,7 +40,10 @@ class Limits(Section):
         default=DEFAULTS.pending_questions_per_server, description="Open questions per server."
     )
     request_bytes: Bytes = Field(default=DEFAULTS.request_bytes, description="Size of one message from a caller.")
-    result_bytes: Bytes = Field(default=DEFAULTS.result_bytes, description="Size of one message from a server.")
+    result_bytes: Bytes = Field(
+        default=DEFAULTS.result_bytes,
+        description="Size of one message from a server. If a page of a list is larger, the pages before it are listed.",
+    )
     json_depth: Annotated[Count, Field(le=200)] = Field(
         default=DEFAULTS.json_depth,
         description="Nesting depth of one message, or of one tool in a list. A tool beyond the limit is omitted. At most 200.",

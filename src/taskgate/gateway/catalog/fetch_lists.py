@@ -35,6 +35,7 @@ LONGEST_NAME_BYTES: Final = 8_192
 NAMED_IN_NOTES: Final = 20
 """Omitted entries per list that are logged by name; further ones are counted."""
 _METHOD_NOT_FOUND: Final = -32601
+RESULT_TOO_LARGE: Final = "result_too_large"
 
 
 async def fetch_lists(
@@ -133,8 +134,17 @@ class _Fetch:
         omitted = _Omitted(kind, server)
         cursor: Raw | None = None
         seen: set[bytes] = set()
-        for _ in range(limits.tools_max_pages):
-            members = await self._page(how.method, cursor)
+        for number in range(1, limits.tools_max_pages + 1):
+            try:
+                members = await self._page(how.method, cursor)
+            except UpstreamError as problem:
+                if problem.error_type != RESULT_TOO_LARGE:
+                    raise
+                if number == 1:
+                    raise UpstreamError(RESULT_TOO_LARGE, _first_page_too_large(server, how.method, limits)) from None
+                # The pages before it are usable, and without its cursor there is no way to the following ones.
+                omitted.rest(f"has a page (number {number}) beyond limits.result_bytes; the rest, from that page on,")
+                break
             if how.key in members:
                 await self._read(kind, members[how.key], found, omitted)
             cursor = members.get("nextCursor")
@@ -194,6 +204,13 @@ class _Fetch:
         if "ttlMs" in members and bytes(members["ttlMs"]).isdigit():
             self._ttls.append(float(bytes(members["ttlMs"])))
         return members
+
+
+def _first_page_too_large(server: str, method: str, limits: Limits) -> str:
+    return (
+        f"The first page of {method} of the server {server} exceeds {limits.result_bytes} bytes (limits.result_bytes). Raise the "
+        "limit, or configure the server to return smaller pages."
+    )
 
 
 class _Omitted:
