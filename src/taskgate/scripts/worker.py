@@ -468,6 +468,8 @@ def prelude_of(code_words: set[str], tools: list[list[str]]) -> tuple[str, dict[
             servers.setdefault(namespace, {})
             if function in code_words:
                 servers[namespace][function] = named_function(_TOOL_MARK + tool)
+    if "asyncio" in code_words:
+        source += "import asyncio\n"
     if servers:
         source += _SERVER_CLASS
     for place, (namespace, functions) in enumerate(servers.items()):

@@ -19,6 +19,7 @@ class OwnToolName(StrEnum):
     CANCEL_TASK = "cancel_task"
     DELETE_TIMER = "delete_timer"
     DESCRIBE_TOOL = "describe_tool"
+    DESCRIBE_TOOLS = "describe_tools"
     EXECUTE_TOOL = "execute_tool"
     GET_ELICITATIONS = "get_elicitations"
     GET_LOGS = "get_logs"
@@ -49,7 +50,7 @@ class OwnToolName(StrEnum):
     UNSUBSCRIBE_RESOURCE = "unsubscribe_resource"
 
 
-SCRIPT_NAMES: Final = frozenset({OwnToolName.RUN_SCRIPT.value})
+SCRIPT_NAMES: Final = frozenset({OwnToolName.RUN_SCRIPT.value, OwnToolName.DESCRIBE_TOOLS.value})
 """Reserved only in scopes with scripts."""
 RESERVED_NAMES: Final = frozenset(name.value for name in OwnToolName) - SCRIPT_NAMES
 """Names that a tool of a server may not be listed under."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Final
 
 from taskgate.core import wire
@@ -17,15 +16,16 @@ from taskgate.core.tasks.deadlines import read_ttl
 from taskgate.core.tool_class import ToolClass
 from taskgate.core.wire import Raw
 from taskgate.gateway.calls.durable_calls import TTL_META
-from taskgate.gateway.calls.lookup import Lookup
 from taskgate.gateway.calls.task_contract import wants_handle
-from taskgate.gateway.governance.gate import CallGate
 from taskgate.gateway.governance.gated_call import GatedCall
 from taskgate.gateway.governance.pre_send_recheck import OWN_SERVER
-from taskgate.gateway.own_tools.tool import OwnTool, ToolReply, refused
+from taskgate.gateway.own_tools.script_plans import planned, refuse_faults
+from taskgate.gateway.own_tools.script_stubs import describe_tools
+from taskgate.gateway.own_tools.script_tool_parts import ScriptToolParts
+from taskgate.gateway.own_tools.tool import OwnTool, ToolReply, refused, text_reply
 from taskgate.gateway.requests.caller_keys import idempotency_key
 from taskgate.gateway.requests.request import Request
-from taskgate.gateway.tasks.engine import TaskEngine
+from taskgate.gateway.scripts.script_tools import names_of
 from taskgate.gateway.tasks.task_records import NewCall
 from taskgate.ports.approval_store import ApprovalRequest
 from taskgate.ports.upstream_replies import RelayedError
@@ -33,17 +33,14 @@ from taskgate.ports.upstream_replies import RelayedError
 MAX_CODE: Final = 200_000
 
 
-@dataclass(frozen=True, slots=True)
-class ScriptToolParts:
-    lookup: Lookup
-    gate: CallGate
-    tasks: TaskEngine
-
-
 async def run_script(parts: ScriptToolParts, request: Request, given: dict[str, Any]) -> ToolReply | bytes:
     """Store the script as a task. Callers with tasks get a handle; for others the reply is held as for any call."""
     if request.script:
         raise CallerError("not_allowed", "A script cannot start scripts. The call was not executed.")
+    names = names_of(await parts.lookup.view(request))
+    if given.get("dry_run"):
+        return text_reply(await planned(parts.lookup, request, given["code"], names))
+    await refuse_faults(given["code"], names)
     approval = await _approval(parts, request)
     new, key = _new_call(parts, request, given), idempotency_key(request)
     if "task" in request.params or wants_handle(request):
@@ -107,6 +104,13 @@ SCRIPT_TOOLS: Final = (
                 Parameter("inputs", ArgumentKind.OBJECT, "Values that the script reads as `inputs`."),
                 Parameter("ttl", ArgumentKind.WHOLE, "How many milliseconds the result is kept.", least=1),
                 Parameter(
+                    "dry_run",
+                    ArgumentKind.YES_NO,
+                    "Do not run it: return which tools it names, what a call of each would meet (forward, approval, policy, "
+                    "denied), and what cannot run.",
+                    default=False,
+                ),
+                Parameter(
                     "resume_of",
                     ArgumentKind.TEXT,
                     "The task of a script that failed: calls that it made with the same tool and arguments are not made again, and "
@@ -118,6 +122,21 @@ SCRIPT_TOOLS: Final = (
             as_task=True,
         ),
         run_script,
+        bare=True,
+    ),
+    OwnTool(
+        ToolFace(
+            OwnToolName.DESCRIBE_TOOLS,
+            "Return the tools as Python signatures, for scripts of run_script. Without arguments all of them.",
+            (
+                Parameter(
+                    "names", ArgumentKind.TEXTS, "Only these: names of tools as listed or as in scripts, or of servers."
+                ),
+                Parameter("search", ArgumentKind.TEXT, "Only those that fit: a few words of what they do."),
+            ),
+            Family.SCRIPT,
+        ),
+        describe_tools,
         bare=True,
     ),
 )

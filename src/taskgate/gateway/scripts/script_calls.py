@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -14,6 +14,7 @@ from taskgate.core.catalog.own_tool_names import OwnToolName
 from taskgate.core.errors import CallerError, TaskgateError
 from taskgate.core.scripts.bind_arguments import ArgumentError, bind_arguments
 from taskgate.core.scripts.record import OpenCall
+from taskgate.core.scripts.stubs import parameter_order
 from taskgate.core.tasks.task import Task
 from taskgate.gateway.calls.lookup import unknown_tool
 from taskgate.gateway.catalog.tool_entries import schema_of
@@ -116,14 +117,6 @@ class ScriptCalls:
             raise unknown_tool(call.tool)
         bound = bind_arguments(parameter_order(schema_of(tool.entry)), positional, keywords)
         return call_request(plan, self._script, tool.wire, bound.arguments), tool, bound.timeout_s
-
-
-def parameter_order(schema: Mapping[str, Any]) -> tuple[str, ...]:
-    """The parameters of a tool in the order of its stub: required ones first."""
-    properties, required = schema.get("properties"), schema.get("required")
-    names = [name for name in properties if type(name) is str] if isinstance(properties, Mapping) else []
-    needed = set(required) if isinstance(required, list | tuple) else set()
-    return (*(name for name in names if name in needed), *(name for name in names if name not in needed))
 
 
 def _ask(call: PendingCall, positional: list[Any], keywords: dict[str, Any]) -> OpenCall:

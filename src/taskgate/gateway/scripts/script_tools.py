@@ -6,6 +6,7 @@ from typing import Any
 
 from taskgate.core import wire
 from taskgate.core.scoping.session_request import NO_REQUEST
+from taskgate.core.scripts.names import PythonName, python_names
 from taskgate.core.tasks.task import Task
 from taskgate.gateway.calls.lookup import Lookup
 from taskgate.gateway.catalog.views import View
@@ -22,8 +23,9 @@ async def script_program(lookup: Lookup, script: Task, given: dict[str, Any]) ->
 
 
 def script_tools(view: View) -> tuple[ScriptTool, ...]:
-    return tuple(
-        ScriptTool(tool.server.replace("-", "_"), tool.name.replace("-", "_"), tool.wire)
-        for tool in view.tools.values()
-        if tool.is_for_model
-    )
+    return tuple(ScriptTool(name.namespace, name.function, name.tool) for name in names_of(view))
+
+
+def names_of(view: View) -> tuple[PythonName, ...]:
+    """The names of all tools that a model may see. One tool more or less changes the names of those only that read like it."""
+    return python_names((tool.server, tool.name, tool.wire) for tool in view.tools.values() if tool.is_for_model)

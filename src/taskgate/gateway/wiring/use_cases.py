@@ -30,7 +30,8 @@ from taskgate.gateway.own_tools.follow_tasks import TASK_TOOLS
 from taskgate.gateway.own_tools.list_offers import LOOKING_TOOLS, LookingParts
 from taskgate.gateway.own_tools.manage_servers import MANAGING_TOOLS, ManagingParts
 from taskgate.gateway.own_tools.own_resources import ResourceParts
-from taskgate.gateway.own_tools.run_scripts import SCRIPT_TOOLS, ScriptToolParts
+from taskgate.gateway.own_tools.run_scripts import SCRIPT_TOOLS
+from taskgate.gateway.own_tools.script_tool_parts import ScriptToolParts
 from taskgate.gateway.own_tools.search_tools import SEARCH_TOOLS, SearchParts
 from taskgate.gateway.own_tools.table import OwnTools
 from taskgate.gateway.own_tools.task_card import CARD_TOOLS, CardParts

@@ -1,0 +1,67 @@
+"""What is known of a script before it runs: what cannot run, which tools it names, and what a call of each would meet."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any, Final
+
+from taskgate.core.errors import CallerError
+from taskgate.core.governance.decision import Decision, Denied, NeedsApproval, NeedsPolicy
+from taskgate.core.scripts.check_source import SourceFault, check_source
+from taskgate.core.scripts.names import PythonName
+from taskgate.core.scripts.plan import NamedCall, plan_of
+from taskgate.gateway.calls.lookup import Lookup
+from taskgate.gateway.requests.request import Request
+
+_SHORT: Final = 4_000
+"""Characters that are checked without a thread."""
+
+
+async def refuse_faults(code: str, names: Sequence[PythonName]) -> None:
+    """Raise CallerError if the script uses what there is not."""
+    faults = await _faults(code, names)
+    if faults:
+        told = "\n".join(map(str, faults))
+        raise CallerError(
+            "invalid_params", f"The script was not run:\n{told}", data={"faults": [_fault(each) for each in faults]}
+        )
+
+
+async def planned(lookup: Lookup, request: Request, code: str, names: Sequence[PythonName]) -> dict[str, Any]:
+    """Return the plan as JSON."""
+    view = await lookup.view(request)
+    plan = await asyncio.to_thread(plan_of, code, names)
+    return {
+        "tools": [{**_named(call), "meets": _meets(view.tools[call.tool].decision)} for call in plan.tools],
+        "unknown_tools": [_named(call) for call in plan.unknown],
+        "computed_names_on_lines": list(plan.dynamic),
+        "questions_on_lines": list(plan.asks),
+        "faults": [_fault(each) for each in await _faults(code, names)],
+    }
+
+
+async def _faults(code: str, names: Sequence[PythonName]) -> tuple[SourceFault, ...]:
+    namespaces = {name.namespace for name in names}
+    if len(code) <= _SHORT:
+        return check_source(code, namespaces)
+    return await asyncio.to_thread(check_source, code, namespaces)
+
+
+def _named(call: NamedCall) -> dict[str, Any]:
+    return {"tool": call.tool, "lines": list(call.lines)}
+
+
+def _fault(fault: SourceFault) -> dict[str, Any]:
+    return {"line": fault.line, "problem": fault.problem, "instead": fault.instead}
+
+
+def _meets(decision: Decision) -> str:
+    match decision:
+        case NeedsApproval():
+            return "approval"
+        case NeedsPolicy():
+            return "policy"
+        case Denied():
+            return "denied"
+    return "forward"

@@ -1,0 +1,16 @@
+"""The parts of the gateway that the own tools for scripts use."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from taskgate.gateway.calls.lookup import Lookup
+from taskgate.gateway.governance.gate import CallGate
+from taskgate.gateway.tasks.engine import TaskEngine
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptToolParts:
+    lookup: Lookup
+    gate: CallGate
+    tasks: TaskEngine
