@@ -145,6 +145,6 @@ def _task_in(message: Wire) -> str | None:
         found: str = result["task"]["taskId"]
         return found
     for block in result.get("content", ()):
-        if "goes on as task " in block.get("text", ""):
-            return str(block["text"].split("goes on as task ")[1].split()[0].rstrip(".,;"))
+        if "continues as task " in block.get("text", ""):
+            return str(block["text"].split("continues as task ")[1].split()[0].rstrip(".,;"))
     return None

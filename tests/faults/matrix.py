@@ -224,8 +224,8 @@ class Stage:
             found: str = result["task"]["taskId"]
             return found
         for block in result.get("content", ()):
-            if "goes on as task " in block.get("text", ""):
-                return str(block["text"].split("goes on as task ")[1].split()[0].rstrip(".,;"))
+            if "continues as task " in block.get("text", ""):
+                return str(block["text"].split("continues as task ")[1].split()[0].rstrip(".,;"))
         return None
 
     def _judge(self, number: int, case: Case, told: Wire) -> Iterator[str]:

@@ -276,7 +276,7 @@ async def test_a_person_sees_question_and_answer_first(vendors: str) -> None:
         async with httpx2.AsyncClient(timeout=120, headers={"Authorization": f"Bearer {operator_token(own)}"}) as http:
             first = await review(http, own, "accept")
             second = await review(http, own, "accept")
-        assert first.startswith("odd wants to ask the model echo")
+        assert first.startswith("odd requests the model echo")
         assert second.startswith("The model echo answers odd")
         assert (await asking)["role"] == "assistant"
 

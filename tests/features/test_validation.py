@@ -38,7 +38,9 @@ async def test_arguments_that_do_not_fit_are_refused_with_place_and_reason(
     async with session(strict) as caller:
         problem = await refused(caller.call("weather", arguments))
         assert (problem.code, problem.kind) == (-32602, "invalid_arguments")
-        assert problem.said == f"The arguments of weather do not fit: {path or 'the whole value'}: {reason}."
+        assert (
+            problem.said == f"The arguments of weather do not match the schema: {path or 'the whole value'}: {reason}."
+        )
         assert problem.error["data"]["problems"] == [{"path": path, "reason": reason}]
         assert problem.error["data"]["gate"] == "validate"
         assert problem.error["data"]["executed"] == "no"
@@ -95,7 +97,7 @@ async def test_output_that_does_not_fit_is_an_error_result_that_says_it_ran(stri
             result = await caller.call("measure", {"how": how})
             assert result["isError"] is True
             assert result["content"][0]["text"] == (
-                f"The structured output of measure does not fit its schema: {reason}."
+                f"The structured output of measure does not match its schema: {reason}."
             )
             assert result["_meta"]["taskgate/error"]["error_type"] == "invalid_output"
             assert result["_meta"]["taskgate/error"]["executed"] == "yes"
@@ -134,9 +136,9 @@ async def test_a_warning_lets_everything_pass_and_is_counted() -> None:
         assert (await caller.told("weather", {"city": "Rome"}))["arguments"] == {"city": "Rome"}
         assert (await caller.call("measure", {"how": "bad"}))["structuredContent"] == {"length": "three"}
         assert (await caller.told("bomb", {"x": 1}))["arguments"] == {"x": 1}
-        assert running.log.count("does not fit the schema") == 3
+        assert running.log.count("does not match the schema") == 3
         await caller.call("weather", {"city": "Rome"})
-        assert running.log.count("does not fit the schema") == 3
+        assert running.log.count("does not match the schema") == 3
         async with httpx2.AsyncClient() as http:
             shown = (await http.get(f"{running.base}/metrics")).text
         assert 'taskgate_schema_violations_total{error_type="invalid_arguments"} 2.0' in shown
@@ -145,4 +147,4 @@ async def test_a_warning_lets_everything_pass_and_is_counted() -> None:
 async def test_switched_off_nothing_is_looked_at() -> None:
     async with running_gateway(config(validate="off")) as running, session(running) as caller:
         assert (await caller.told("weather", {"city": "Rome"}))["arguments"] == {"city": "Rome"}
-        assert "does not fit" not in running.log
+        assert "does not match" not in running.log

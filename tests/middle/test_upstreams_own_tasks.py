@@ -58,7 +58,7 @@ async def test_a_tool_that_took_long_once_runs_as_the_servers_task_from_then_on(
     async with Gateway({}, {"notes": notes}) as gate:
         caller = await gate.caller("2025")
         first = await caller.call("notes__slow", {})
-        assert "goes on as task" in first.text
+        assert "continues as task" in first.text
         await gate.advance(100)
         second = await caller.call("notes__slow", {})
         task_id = second.result["structuredContent"]["taskgate_notice"]["task_id"]

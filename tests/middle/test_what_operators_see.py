@@ -224,7 +224,7 @@ async def test_requests_tasks_and_what_waits_are_counted() -> None:
         await caller.request("no/such_method")
         slow = caller.begin_call("notes__slow")
         await gate.advance(46)
-        assert "goes on as task" in slow.reply.text
+        assert "continues as task" in slow.reply.text
         seen = await metrics_of(gate)
         assert seen['taskgate_requests_total{method="tools/call",outcome="ok"}'] == 1
         assert seen['taskgate_requests_total{method="other",outcome="method_not_found"}'] == 1

@@ -19,7 +19,7 @@ A test is the conversation:
             await gate.advance(44.9)
             assert not call.is_done
             await gate.advance(0.2)
-            assert "goes on as task" in call.reply.text
+            assert "continues as task" in call.reply.text
             assert notes.count("slow") == 1
 
 What there is:

@@ -27,7 +27,7 @@ async def test_a_caller_without_tasks_is_promoted_after_45_seconds(generation: s
         await gate.advance(44.9)
         assert not call.is_done
         await gate.advance(0.2)
-        assert "goes on as task tg_" in call.reply.text
+        assert "continues as task tg_" in call.reply.text
         (task,) = (await caller.told("list_tasks"))["tasks"]
         await gate.advance(20)
         assert "slow is done" in (await caller.call("get_task_result", {"task_id": task["task_id"]})).text

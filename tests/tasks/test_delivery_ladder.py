@@ -52,7 +52,7 @@ async def with_progress(stage: Stage, client: str, params: dict[str, Any]) -> tu
 
 def is_handed_over(answer: dict[str, Any]) -> bool:
     text = answer["content"][0]["text"]
-    return "goes on as task tg_" in text and "get_task_result" in text and answer["isError"] is False
+    return "continues as task tg_" in text and "get_task_result" in text and answer["isError"] is False
 
 
 async def test_a_stateless_caller_with_tasks_gets_quick_answers_inline_and_slow_ones_as_a_handle(stage: Stage) -> None:

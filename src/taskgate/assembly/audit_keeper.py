@@ -66,7 +66,7 @@ class AuditKeeper:
             known, problem = None, f"the anchor could not be believed: {error}"
         marks = known or Marks(began=msgspec.structs.replace(here, kind="began"))
         if problem is not None:
-            log.error("the audit log was changed while nobody looked", problem=problem)
+            log.error("the audit log was changed while no gateway ran", problem=problem)
             told = Mark("problem", number, digest, _now_ms(), problem)
             marks = msgspec.structs.replace(marks, problems=(*marks.problems, told))
         # A full disk must not keep the gateway down. The head stays unnoted then, so it is tried again every second.

@@ -9,7 +9,7 @@ from taskgate.config.model.gateway_file import GatewayFile
 from taskgate.config.problems import ConfigError, Problem
 from taskgate.telemetry.logs import log
 
-BANNER = "NO AUTHENTICATION: anybody who can reach this address may call every tool (auth: none)."
+BANNER = "NO AUTHENTICATION: every program that can reach this address can call every tool (auth: none)."
 
 
 def check_exposure(root: GatewayFile, host: str) -> None:

@@ -202,5 +202,5 @@ def _about_arguments(view: View, subject: Subject, last: Settled, arguments: byt
         value = wire.parse_strictly(arguments)
         Validation(Live(view.plan), lambda _: None).before_hold(tool.entry, tool.wire, value, arguments)
     except InvalidArguments as problem:
-        return [f"A call with these arguments is rejected before anyone is asked: {problem.message}"]
+        return [f"A call with these arguments is rejected before approval: {problem.message}"]
     return []

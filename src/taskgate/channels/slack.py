@@ -197,6 +197,6 @@ class SlackChannel:
         if who is None:
             return _UNKNOWN_USER
         if self._decide is None:
-            return "The gateway is not accepting decisions at the moment. Decide in its inbox."
+            return "The gateway is not accepting decisions now. Decide in the console."
         reply = await self._decide(VoteRequest(approval_id, verdict, who, reason, self.name, digest))
         return reply.text

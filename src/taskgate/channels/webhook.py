@@ -141,7 +141,7 @@ class WebhookChannel:
         if callback.approver == OPERATOR and not self._settings.operator_may_decide:
             return _reply(403, "decisions of the operator require a passphrase, which a webhook cannot send")
         if self._decide is None:
-            return _reply(503, "the gateway is not accepting decisions at the moment")
+            return _reply(503, "the gateway is not accepting decisions now")
         reply = await self._decide(
             VoteRequest(
                 callback.approval_id,

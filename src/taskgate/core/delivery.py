@@ -60,7 +60,7 @@ def promoted_text(
     `page`: where an approver decides, if the call needs approval. `by_itself`: whether it then runs without a further
     request.
     """
-    after = f"`{tool}` is still running after {waited_s:g} s and goes on as task {task_id}. Nothing went wrong."
+    after = f"`{tool}` is still running after {waited_s:g} s and continues as task {task_id}. Nothing went wrong."
     if page is not None:
         after = f"No approver has decided within {waited_s:g} s. {held_text(tool, task_id, page, by_itself=by_itself)}"
     if helpers:
@@ -68,7 +68,7 @@ def promoted_text(
             f"{after} Call get_task_result with this task_id to wait for the result, get_task to look at it, or await_activity "
             "with task_ids to follow several tasks and what their servers ask."
         )
-    return f"{after} A client that knows tasks gets its result with this task id (tasks/get, tasks/result)."
+    return f"{after} A client that supports tasks gets the result with this task id (tasks/get, tasks/result)."
 
 
 def held_text(tool: str, task_id: str, page: str, *, by_itself: bool) -> str:

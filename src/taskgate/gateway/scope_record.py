@@ -74,7 +74,7 @@ class ScopeRecord:
                 kind="scope",
                 policy_revision=subset.revision,
                 arguments_digest=f"sha256:{digest}",
-                decision=f"{sum(map(len, tools.values()))} tools, {len(excluded)} left out",
+                decision=f"{sum(map(len, tools.values()))} tools, {len(excluded)} excluded",
                 reason=body.decode("utf-8"),
             )
         )

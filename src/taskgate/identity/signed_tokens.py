@@ -78,7 +78,7 @@ async def check_signature(token: Unverified, issuer: Issuer) -> None:
             return
         # A token without a key id is tried with each key.
         await let_others_run()
-    raise TokenRefused("its signature does not fit")
+    raise TokenRefused("its signature is invalid")
 
 
 def _verifies(text: str, key: Any, algorithm: str) -> bool:

@@ -159,9 +159,7 @@ class BatchWriter(ABC):
     def _check_capacity(self) -> None:
         """Raises GatewayFault if another write cannot be accepted."""
         if self._is_stopping or len(self._waiting) >= MAX_WAITING:
-            raise GatewayFault(
-                "store_unavailable", "The store cannot accept more writes at the moment. Try again shortly."
-            )
+            raise GatewayFault("store_unavailable", "The store cannot accept more writes now. Try again shortly.")
 
     def _abandon(self, waiting: QueuedOperation) -> None:
         """The caller has stopped waiting. Revert the operation now if it is committed, otherwise when it is."""

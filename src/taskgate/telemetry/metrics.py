@@ -79,7 +79,9 @@ class Metrics:
             "taskgate_task_validation_errors", "Calls that broke a tool's task contract.", ("error",)
         )
         self.schema_violations = Counter(
-            "taskgate_schema_violations", "Arguments and outputs that do not fit their tool's schema.", ("error_type",)
+            "taskgate_schema_violations",
+            "Arguments and outputs that do not match their tool's schema.",
+            ("error_type",),
         )
         self.transitions = Counter("taskgate_task_transitions", "Task state changes, by new state.", ("state",))
         self.approvals = Counter("taskgate_approvals", "Approvals, by what became of them.", ("outcome",))
@@ -89,7 +91,7 @@ class Metrics:
             ("server_id", "status"),
         )
         self.denied_reason = Counter(
-            "taskgate_mcp_denied_reason", "Servers and tools left out of a scope, by reason.", ("server_id", "reason")
+            "taskgate_mcp_denied_reason", "Servers and tools excluded from a scope, by reason.", ("server_id", "reason")
         )
         self.list_latency = Histogram(
             "taskgate_mcp_list_tools_latency_seconds", "Time to fetch a server's lists.", ("server_id",)

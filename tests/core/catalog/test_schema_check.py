@@ -61,7 +61,7 @@ def test_only_the_first_is_told() -> None:
 def test_errors_say_whose_fault_it_is_and_whether_anything_ran() -> None:
     violations = (Violation("", "x"), Violation("/a", "y"))
     arguments, output = InvalidArguments("files__pay", violations), InvalidOutput("files__pay", violations)
-    assert "files__pay do not fit: the whole value: x; /a: y." in arguments.message
+    assert "files__pay do not match the schema: the whole value: x; /a: y." in arguments.message
     assert arguments.data == {"problems": [{"path": "", "reason": "x"}, {"path": "/a", "reason": "y"}]}
     assert (arguments.executed, output.executed) == ("no", "yes")
 
@@ -170,21 +170,21 @@ def test_a_reference_to_nothing_is_an_invalid_schema(target: str) -> None:
 @pytest.mark.parametrize(
     ("schema", "value", "violation"),
     [
-        ({"anyOf": [{"type": "string"}, {"type": "null"}]}, 5, Violation("", "it does not fit `anyOf`")),
+        ({"anyOf": [{"type": "string"}, {"type": "null"}]}, 5, Violation("", "it does not match `anyOf`")),
         (
             {"properties": {"a": {"anyOf": [{"type": "string"}]}, "b": {"oneOf": [{"type": "null"}, {"minimum": 3}]}}},
             {"a": "fits", "b": 1},
-            Violation("/b", "it does not fit `oneOf`"),
+            Violation("/b", "it does not match `oneOf`"),
         ),
         (
             {"$defs": {"row": {"not": {"type": "null"}}}, "items": {"$ref": "#/$defs/row"}},
             [1, 2, None],
-            Violation("/2", "it does not fit `not`"),
+            Violation("/2", "it does not match `not`"),
         ),
         (
             {"properties": {"a b/c": {"allOf": [{"anyOf": [{"$ref": "#/$defs/n"}]}]}}, "$defs": {"n": {"minimum": 3}}},
             {"a b/c": 1},
-            Violation("/a b~1c", "it does not fit `anyOf`"),
+            Violation("/a b~1c", "it does not match `anyOf`"),
         ),
         ({"prefixItems": [True], "items": False}, [1, 2], Violation("/1", "nothing is allowed here")),
         (
@@ -200,7 +200,7 @@ def test_a_reference_to_nothing_is_an_invalid_schema(target: str) -> None:
         (
             {"patternProperties": {"^a": {"type": "null"}}},
             {"a": 1},
-            Violation("", "it does not fit `patternProperties`"),
+            Violation("", "it does not match `patternProperties`"),
         ),
     ],
 )

@@ -22,7 +22,7 @@ NOTICE: Final = "taskgate_notice"
 """The only member of the structured content of a notice."""
 
 _NOTICE_MEMBER: Final[Mapping[str, Any]] = {
-    "description": "Instead of the tool's own output: the call goes on as a task, or its output was too large.",
+    "description": "Instead of the tool's own output: the call continues as a task, or its output was too large.",
     "type": "object",
     "properties": {
         "kind": {"type": "string", "enum": ["task", "cut"]},

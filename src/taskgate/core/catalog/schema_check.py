@@ -56,7 +56,10 @@ class InvalidArguments(CallerError):
         listed = "; ".join(str(violation) for violation in violations)
         data = {"problems": [{"path": v.path, "reason": v.reason} for v in violations]}
         super().__init__(
-            "invalid_arguments", f"The arguments of {tool} do not fit: {listed}.", gate="validate", data=data
+            "invalid_arguments",
+            f"The arguments of {tool} do not match the schema: {listed}.",
+            gate="validate",
+            data=data,
         )
 
 
@@ -67,7 +70,7 @@ class InvalidOutput(UpstreamError):
         listed = "; ".join(str(violation) for violation in violations)
         super().__init__(
             "invalid_output",
-            f"The structured output of {tool} does not fit its schema: {listed}.",
+            f"The structured output of {tool} does not match its schema: {listed}.",
             gate="validate",
             executed=Executed.YES,
         )

@@ -18,7 +18,7 @@ from taskgate.core.catalog.schema_work import (
 
 MAX_STEPS: Final = 3000
 MAX_TRIES: Final = 20
-UNKNOWN_PLACE: Final = "it does not fit (where was not looked for: there is too much of it)"
+UNKNOWN_PLACE: Final = "it does not match (it is too large to find the place)"
 
 # Keywords that apply to a value but not to its content.
 _PLAIN: Final = frozenset({
@@ -65,7 +65,7 @@ class FaultFinder:
     def find(self, schema: Any, value: Any) -> tuple[_Place, str]:
         """Return the place and the reason; an unknown place if it takes too long."""
         try:
-            return self._find(schema, "#", value, ()) or ((), "it does not fit")
+            return self._find(schema, "#", value, ()) or ((), "it does not match")
         except (OutOfSteps, RecursionError):
             return (), UNKNOWN_PLACE
 
@@ -131,7 +131,7 @@ class FaultFinder:
             raise OutOfSteps
         if self._judge.fits(pointer, value):
             return None
-        return place, f"it does not fit {' or '.join(f'`{word}`' for word in words)}"
+        return place, f"it does not match {' or '.join(f'`{word}`' for word in words)}"
 
 
 def _members(

@@ -40,7 +40,9 @@ def elicitation_answer(params: Mapping[str, Any], action: str, content: Any) -> 
         raise CallerError("invalid_params", 'To accept, give "content": an object with the fields that were asked for.')
     problem = form_problem(params.get("requestedSchema"), content)
     if problem is not None:
-        raise CallerError("invalid_params", f"The content does not fit what was asked: {problem}. Nothing was sent.")
+        raise CallerError(
+            "invalid_params", f"The content does not match the requested schema: {problem}. Nothing was sent."
+        )
     return Answer(result=wire.encode({"action": "accept", "content": content}))
 
 

@@ -183,7 +183,7 @@ class _Fetch:
                 found.append(entry)
             elif kind is EntryKind.SKILL and faults < MAX_FAULTS:
                 faults += 1
-                omitted.note(f"A skill of {server} is left out: {skill_fault(raw)}")
+                omitted.note(f"A skill of {server} is skipped: {skill_fault(raw)}")
             read_bytes += len(raw)
             if number % PORTION == 0 or read_bytes > PORTION_BYTES:
                 read_bytes = 0

@@ -173,7 +173,7 @@ class Validation:
         now = clock.monotonic()
         if now - checks.told >= QUIET_S or not checks.told:
             checks.told = now
-            log.warning("does not fit the schema", tool=shown, error_type=problem.error_type, why=problem.message)
+            log.warning("does not match the schema", tool=shown, error_type=problem.error_type, why=problem.message)
 
 
 async def _violations(check: SchemaCheck, structured: bytes) -> tuple[Violation, ...]:

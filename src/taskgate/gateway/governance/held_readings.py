@@ -58,7 +58,7 @@ class HeldReadings:
         if held.approval.state is State.OPEN:
             raise CallerError(
                 "approval_pending",
-                f"Nobody has decided about {approval.wire_name[:120]!r} yet. Ask again later; the question stays open.",
+                f"{approval.wire_name[:120]!r} is not approved yet. Retry later; the request stays open.",
                 gate="approval",
                 data={"approval_id": approval_id},
             )

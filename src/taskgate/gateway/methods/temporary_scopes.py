@@ -112,7 +112,7 @@ class TemporaryScopes:
             self._opening -= 1
         self._put(scope)
         self._events.publish(TemporaryScopesChanged(frozenset()))
-        log.info("scope handed over", scope=name, label=label, by=by, expires_ms=scope.expires_ms)
+        log.info("temporary scope created", scope=name, label=label, by=by, expires_ms=scope.expires_ms)
         return IssuedScope(scope, token)
 
     async def end(self, name: str, by: str) -> bool:

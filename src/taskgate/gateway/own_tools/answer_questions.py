@@ -88,7 +88,7 @@ async def _cancelled(
     waiting = await _find(parts, request, given, methods)
     parts.inbox.refuse(waiting, given.get("reason"))
     await waiting.kept()
-    return text_reply({"success": True, "message": f"{waiting.server} was told that nobody will answer."})
+    return text_reply({"success": True, "message": f"{waiting.server} was notified that the question is declined."})
 
 
 QUESTION_TOOLS: Final = (
@@ -134,7 +134,7 @@ QUESTION_TOOLS: Final = (
             (
                 _REQUEST_ID,
                 _ASKING_TASK_ID,
-                Parameter("role", ArgumentKind.TEXT, "Who speaks.", default="assistant", choices=("assistant", "user")),
+                Parameter("role", ArgumentKind.TEXT, "The author.", default="assistant", choices=("assistant", "user")),
                 Parameter("content", ArgumentKind.MESSAGE, "The message, as text.", required=True),
                 Parameter("model", ArgumentKind.TEXT, "The model that wrote it.", required=True),
                 Parameter("stop_reason", ArgumentKind.TEXT, "Why it ended, for example endTurn."),
@@ -147,7 +147,7 @@ QUESTION_TOOLS: Final = (
     OwnTool(
         ToolFace(
             OwnToolName.CANCEL_ELICITATION_REQUEST,
-            "Tell a server that nobody will answer its question.",
+            "Decline a question of a server.",
             (_REQUEST_ID, _ASKING_TASK_ID, _REASON),
             reads_only=False,
         ),
@@ -156,7 +156,7 @@ QUESTION_TOOLS: Final = (
     OwnTool(
         ToolFace(
             OwnToolName.CANCEL_SAMPLING_REQUEST,
-            "Tell a server that nobody will write the message it asked for.",
+            "Decline a server's request for a message.",
             (_REQUEST_ID, _ASKING_TASK_ID, _REASON),
             reads_only=False,
         ),

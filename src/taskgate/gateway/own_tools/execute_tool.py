@@ -97,8 +97,8 @@ EXECUTE_TOOLS: Final = (
     OwnTool(
         ToolFace(
             OwnToolName.EXECUTE_TOOL,
-            "Run a tool of a server. If it takes longer than timeout_ms it goes on in the background as a task, and "
-            "the reply names the task to ask for later.",
+            "Run a tool of a server. If it takes longer than timeout_ms, it continues in the background as a task, and "
+            "the reply has its task id.",
             (
                 SERVER,
                 Parameter("tool", ArgumentKind.TEXT, "The tool's own name, as list_tools shows it.", required=True),

@@ -190,7 +190,7 @@ TASK_TOOLS: Final = (
     OwnTool(
         ToolFace(
             OwnToolName.GET_TASK_RESULT,
-            "Wait for the result of a task and return it. If it takes too long, says so; then call again.",
+            "Wait for the result of a task and return it. If it takes too long, the reply says so; then call again.",
             (_TASK_ID, wait_parameter(None, "How long to wait at most, in milliseconds.")),
             Family.HELPER,
         ),

@@ -52,7 +52,7 @@ async def search_tools(parts: SearchParts, request: Request, given: dict[str, An
             found.append({"name": tool.wire, "server": tool.server, "description": _short(tool)})
     yield_if_large = "describe_tool gives the arguments of one; call_tool calls it."
     return text_reply(
-        {"tools": found[:limit], "note": yield_if_large if found else "Nothing fits. Try other words, or fewer."}
+        {"tools": found[:limit], "note": yield_if_large if found else "No matching tools. Try other words, or fewer."}
     )
 
 

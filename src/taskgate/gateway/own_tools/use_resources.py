@@ -62,7 +62,7 @@ async def subscribe_resource(parts: ResourceParts, request: Request, given: dict
             feed.watched.pop(uri, None)
             feed.watched_over.pop(uri, None)
             raise
-    return text_reply({"success": True, "message": "You will be told when it changes, as a notification event."})
+    return text_reply({"success": True, "message": "Changes are reported as notification events."})
 
 
 async def unsubscribe_resource(parts: ResourceParts, request: Request, given: dict[str, Any]) -> ToolReply:
@@ -74,7 +74,7 @@ async def unsubscribe_resource(parts: ResourceParts, request: Request, given: di
     key = feed.watched_over.pop(given["uri"])
     if server in parts.readings.sending.upstreams.value:
         await parts.readings.sending.upstreams.value[server].unwatch(given["uri"], key)
-    return text_reply({"success": True, "message": "You will not be told about it any more."})
+    return text_reply({"success": True, "message": "Changes are no longer reported."})
 
 
 async def _allowed(parts: ResourceParts, request: Request, server: str, uri: str) -> None:

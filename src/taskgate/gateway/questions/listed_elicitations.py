@@ -60,7 +60,9 @@ class ServerElicitations:
         try:
             asked = listed(question.decoded().get("elicitations"))
             if not link.key.principal:
-                raise CallerError("invalid_params", "This conversation is shared, so that nothing says who is asked.")
+                raise CallerError(
+                    "invalid_params", "This conversation is shared, so the recipient cannot be identified."
+                )
             asker = ServerReceiver(link, self._background)
             made = self._elicitations.open(link.key.principal, f"The server {link.server}", asker, asked)
         except TaskgateError as problem:

@@ -201,7 +201,7 @@ def _question_text(server: str, model: Model, request: SamplingRequest) -> str |
     how = f"at most {request.max_tokens} tokens, tool choice {request.tool_choice}"
     if request.temperature is not None:
         how += f", temperature {request.temperature}"
-    return visible(f"{server} wants to ask the model {model.name} ({how}):\n" + "\n".join(said))
+    return visible(f"{server} requests the model {model.name} ({how}):\n" + "\n".join(said))
 
 
 def _answer_text(server: str, model: Model, answer: SamplingAnswer) -> str:
