@@ -47,6 +47,7 @@ class Glob:
     shape: _Shape = field(compare=False, repr=False)
     truth: _Truth = field(compare=False, repr=False)
     needle: str = field(default="", compare=False, repr=False)
+    """Its longest literal part."""
 
     @classmethod
     def compile(cls, text: str) -> Glob:
@@ -64,6 +65,9 @@ class Glob:
 
     def covers(self, other: Glob) -> bool:
         """Whether this glob certainly matches every name that the other one matches."""
+        # What one glob requires literally, a glob that it covers contains literally.
+        if self.needle not in other.text:
+            return False
         return _covers(_GLOB_TOKENS.findall(self.text), _GLOB_TOKENS.findall(other.text))
 
     @property
@@ -212,7 +216,7 @@ def _plain_glob(text: str) -> Glob:
         return Glob(text, _Shape.GENERAL, pattern.fullmatch, needle)
     segments = re.split(r"\*+", text)
     if len(segments) == 1:
-        return Glob(text, _Shape.EXACT, lambda name: name == text)
+        return Glob(text, _Shape.EXACT, lambda name: name == text, text)
     return _starred(text, segments)
 
 
@@ -224,8 +228,8 @@ def _starred(text: str, segments: list[str]) -> Glob:
     if not head and not tail:
         return Glob(text, _Shape.ALL, lambda _: True)
     if not tail:
-        return Glob(text, _Shape.HEAD, lambda name: name.startswith(head))
-    return Glob(text, _Shape.TAIL, lambda name: name.endswith(tail))
+        return Glob(text, _Shape.HEAD, lambda name: name.startswith(head), head)
+    return Glob(text, _Shape.TAIL, lambda name: name.endswith(tail), tail)
 
 
 def _in_order(name: str, head: str, middle: list[str], tail: str) -> bool:

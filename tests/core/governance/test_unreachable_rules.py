@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from taskgate.core import globs
+from taskgate.core.globs import Glob
 from taskgate.core.governance.rules import unreachable
 from taskgate.core.patterns import Pattern
 
@@ -33,3 +37,15 @@ def test_a_rule_that_an_earlier_one_covers_is_unreachable(
 def test_an_unreachable_rule_is_reported_with_the_first_that_covers_it() -> None:
     patterns = [Pattern.compile(text) for text in ("*", "delete_*", "delete_file")]
     assert unreachable([(number, pattern, None) for number, pattern in enumerate(patterns)]) == {1: 0, 2: 0}
+
+
+GLOB = st.lists(st.sampled_from(["a", "b", "ab", "*", "?", "[ab]", "[!a]", "[]a]"]), min_size=1, max_size=5).map(
+    "".join
+)
+
+
+@given(GLOB, GLOB)
+def test_literal_part_decides_no_cover_wrongly(wide: str, narrow: str) -> None:
+    """Looking for the literal part first finds the same as comparing all parts."""
+    compared = globs._covers(globs._GLOB_TOKENS.findall(wide), globs._GLOB_TOKENS.findall(narrow))
+    assert Glob.compile(wide).covers(Glob.compile(narrow)) is compared
