@@ -68,7 +68,7 @@ def check(value: object, limits: JsonLimits = DEFAULT_LIMITS) -> None:
             raise AmbiguousJson(f"it holds more than {limits.nodes} values")
         deeper: list[object] = []
         for item in level:
-            if isinstance(item, dict | list):
+            if isinstance(item, (dict, list)):
                 if depth > limits.depth:
                     raise AmbiguousJson(f"it is nested deeper than {limits.depth} levels")
                 deeper.extend(_children(item))

@@ -6,9 +6,21 @@ import copy
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from taskgate.core.catalog.pin import Accepted, FirstSeen, Pin, PinChanged, PinMode, compare_pin, definition_digest
-from taskgate.core.catalog.suspicions import FlagKind, character_flag, deceptive_characters, suspicions
+from taskgate.core.catalog.suspicions import (
+    MAX_DESCRIPTION,
+    MAX_NAME,
+    FlagKind,
+    _flags_of_texts,
+    _is_plain,
+    _references,
+    character_flag,
+    deceptive_characters,
+    suspicions,
+)
 
 TOOL: dict[str, Any] = {
     "name": "read_file",
@@ -125,3 +137,29 @@ def test_deceiving_characters_are_named_once() -> None:
     assert deceptive_characters("plain\x1b") == ()
     assert deceptive_characters("ä\u200b\u200b") == ("U+200B ZERO WIDTH SPACE",)
     assert character_flag("\ufe0f") is None
+
+
+TEXT = st.text(st.sampled_from('ab db_mail\n\\"\u200b\u202e\x01\x7fé'), max_size=8) | st.sampled_from(
+    ["mail", "a\nmail", "mailbox", "x" * (MAX_NAME + 1), "x" * (MAX_DESCRIPTION + 1)]
+)
+DEFINITION = st.recursive(
+    st.none() | st.integers() | TEXT,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXT, inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(st.dictionaries(st.sampled_from(["name", "description", "inputSchema", "mail", "a\u200b"]), DEFINITION))
+def test_look_at_whole_definition_misses_no_flag_of_its_texts(tool: dict[str, Any]) -> None:
+    references = _references(("mail", "mail__send_all"))
+    if _is_plain(tool, references):
+        assert _flags_of_texts(tool, references) == []
+
+
+def test_usual_definition_is_plain_and_names_of_other_servers_are_not() -> None:
+    assert _is_plain(TOOL, _references(("mail",)))
+    assert not _is_plain(TOOL, _references(("file",)))
+    assert not _is_plain({"name": "a", "description": "\nmail"}, None)
+    assert not _is_plain({"name": "\ud800"}, None)
+    assert not _is_plain({"name": "n" * (MAX_NAME + 1)}, None)
+    assert not _is_plain({"description": "n" * (MAX_DESCRIPTION + 1)}, None)

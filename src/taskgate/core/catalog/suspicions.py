@@ -7,8 +7,10 @@ import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from functools import lru_cache
+from typing import Any, Final
 
+from taskgate.core import wire
 from taskgate.core.strict_json import AmbiguousJson, check
 
 MAX_DESCRIPTION = 8_192
@@ -41,7 +43,35 @@ class Flag:
 
 def suspicions(tool: Mapping[str, Any], other_servers: Iterable[str] = ()) -> tuple[Flag, ...]:
     """Return everything in a definition that a person should review before trusting it."""
-    others = _references(other_servers)
+    others = _references(tuple(other_servers))
+    flags = [] if _is_plain(tool, others) else _flags_of_texts(tool, others)
+    try:
+        check(dict(tool))
+    except AmbiguousJson as error:
+        flags.append(Flag(FlagKind.AMBIGUOUS, "", str(error)))
+    return tuple(flags[:MAX_FLAGS])
+
+
+def _is_plain(tool: Mapping[str, Any], others: re.Pattern[str] | None) -> bool:
+    """Whether one look at the whole definition shows that none of its texts needs a flag. Most definitions are like that.
+
+    Without a backslash in its JSON, a definition contains its texts literally, each between quotes.
+    """
+    name = tool.get("name", "")
+    try:
+        whole = wire.encode(dict(tool))
+    except (UnicodeError, TypeError, ValueError, OverflowError):
+        return False
+    if len(whole) > MAX_DESCRIPTION or _PLAIN.fullmatch(whole) is None or type(name) is not str or len(name) > MAX_NAME:
+        return False
+    return others is None or others.search(whole.decode("ascii")) is None
+
+
+_PLAIN: Final = re.compile(rb"[\x20-\x5b\x5d-\x7e]*+")
+
+
+def _flags_of_texts(tool: Mapping[str, Any], others: re.Pattern[str] | None) -> list[Flag]:
+    """Look at each text of a definition by itself."""
     flags: list[Flag] = []
     total = 0
     for path, text in _texts("", tool):
@@ -49,11 +79,7 @@ def suspicions(tool: Mapping[str, Any], other_servers: Iterable[str] = ()) -> tu
         flags.extend(_look(path, text, others))
     if total > MAX_DEFINITION_TEXT:
         flags.append(Flag(FlagKind.TOO_LONG, "", f"{total} characters of text in one definition"))
-    try:
-        check(dict(tool))
-    except AmbiguousJson as error:
-        flags.append(Flag(FlagKind.AMBIGUOUS, "", str(error)))
-    return tuple(flags[:MAX_FLAGS])
+    return flags
 
 
 def slices_of(text: str) -> Iterator[str]:
@@ -111,7 +137,8 @@ def character_flag(character: str) -> FlagKind | None:
     return None
 
 
-def _references(names: Iterable[str]) -> re.Pattern[str] | None:
+@lru_cache(maxsize=64)
+def _references(names: tuple[str, ...]) -> re.Pattern[str] | None:
     """Names of other servers (or of their tools) as whole words. Very short names would match accidentally."""
     words = sorted({re.escape(name) for name in names if len(name) >= 3}, key=len, reverse=True)
     return re.compile(rf"(?<!\w)(?:{'|'.join(words)})(?!\w)", re.IGNORECASE) if words else None
