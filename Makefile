@@ -39,6 +39,7 @@ Measure
   make gate                  fail if the usual calls cost over a tenth more than the stored baseline
   make bench                 a call, compared with a direct connection and other proxies
   make bench-floor           CPU time and instructions of a call, compared with a bare relay of the same bytes
+  make bench-growth          CPU and memory with up to 10,000 tools, 1,000 servers, 5,000 rules and a full store
   make bench-start           CPU seconds of commands and of the gateway until they answer, compared with bare Python
   make bench-tasks           durable tasks, alone and under a mixed load, compared with a bare SQLite file
   make bench-console         every page with 10,000 tasks, and open consoles
@@ -198,6 +199,11 @@ bench: $(STAMP) peers
 .PHONY: bench-floor
 bench-floor: $(STAMP)
 	$(BIN)/python -m tests.benchmarks.floor $(FLOOR)
+
+# Minutes for each group; GROWTH="--only tools,rules" runs some, GROWTH=--small the smaller cases.
+.PHONY: bench-growth
+bench-growth: $(STAMP)
+	$(BIN)/python -m tests.benchmarks.growth $(GROWTH)
 
 .PHONY: bench-start
 bench-start: $(STAMP)

@@ -13,7 +13,6 @@ import asyncio
 import json
 import statistics
 import sys
-import sysconfig
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
 from pathlib import Path
@@ -21,6 +20,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from tests.benchmarks.instructions import Count, callgrind_counts, counted, kernel_counts
+from tests.benchmarks.start import python_build
 from tests.benchmarks.targets import HERE, Target, echo_server, taskgate
 from tests.harness.programs import free_port, listening, running
 
@@ -32,14 +32,6 @@ GOALS = {
     "64 KiB result": {"instructions": 2.5, "cpu_us": 2.5},
 }
 ROUND_DEADLINE = 600.0
-
-
-def python_build() -> str:
-    """The version of Python and what its speed depends on most."""
-    options = sysconfig.get_config_var("CONFIG_ARGS") or ""
-    flags = sysconfig.get_config_var("PY_CORE_CFLAGS") or ""
-    optimized = "with" if "enable-optimizations" in options or "-fprofile-use" in flags else "without"
-    return f"{sys.implementation.name} {sys.version.split()[0]} built {optimized} PGO, {sysconfig.get_platform()}"
 
 
 @asynccontextmanager
@@ -56,11 +48,13 @@ def cpu_seconds(pid: int) -> float:
     return sum(int((thread / "schedstat").read_text().split()[0]) for thread in threads) / 1e9
 
 
-async def one_round(target: Target, generation: str, calls: int, fill: int, counter: str | None) -> dict[str, float]:
+async def one_round(
+    target: Target, generation: str, calls: int, fill: int, counter: str | None, *, tool: str = "echo"
+) -> dict[str, float]:
     """The cost of one call, from a fixed number of them after a warm-up."""
     assert target.pid is not None
     command = [sys.executable, str(HERE / "load.py"), target.url, "--generation", generation, "--wait"]
-    command += ["--tool", f"{target.prefix}echo", "--calls", str(calls), "--fill", str(fill)]
+    command += ["--tool", f"{target.prefix}{tool}", "--calls", str(calls), "--fill", str(fill)]
     load = await asyncio.create_subprocess_exec(
         *command, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL
     )
