@@ -1,0 +1,109 @@
+"""Scripts after a restart whose snapshot cannot be used, and corrected scripts that resume a failed one."""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import Any
+
+import pytest
+from tests.scripts.replay_interpreter import ReplayInterpreter
+from tests.scripts.test_running_scripts import ON, ended, shop, started, structured
+from tests.seam import Gateway, seam
+
+
+def flip_one_bit(gate: Gateway) -> None:
+    (database,) = gate.state.glob("*.db")
+    with sqlite3.connect(database) as writing:
+        task, snapshot = writing.execute("SELECT task_id, snapshot FROM scripts").fetchone()
+        changed = snapshot[:-1] + bytes([snapshot[-1] ^ 1])
+        writing.execute("UPDATE scripts SET snapshot = ? WHERE task_id = ?", (changed, task))
+
+
+async def failure_after_restart(gate: Gateway, caller: Any, change: Any) -> dict[str, Any]:
+    task = await started(gate, caller, "await shop.read(n=1)\nawait sleep(300)\n'ended'")
+    await gate.advance(5)
+    await gate.stop()
+    change()
+    await gate.start()
+    reply = await (await gate.caller("2025")).request("tasks/result", {"taskId": task})
+    return reply.error  # type: ignore[no-any-return]
+
+
+@seam
+async def test_changed_snapshot_is_never_loaded() -> None:
+    store = shop()
+    async with Gateway({**ON}, {"shop": store}) as gate:
+        error = await failure_after_restart(gate, await gate.caller("2025"), lambda: flip_one_bit(gate))
+        assert error["data"]["error_type"] == "script_not_resumable"
+        assert error["data"]["executed"] == "yes"
+        assert [call["tool"] for call in error["data"]["calls"]["executed"]] == ["shop__read"]
+        assert store.count("read") == 1
+
+
+@seam
+async def test_snapshot_of_another_interpreter_is_never_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with Gateway({**ON}, {"shop": shop()}) as gate:
+        upgrade = lambda: monkeypatch.setattr(ReplayInterpreter, "version", "replay-2")  # noqa: E731
+        error = await failure_after_restart(gate, await gate.caller("2025"), upgrade)
+        assert (error["data"]["error_type"], error["data"]["executed"]) == ("script_not_resumable", "yes")
+
+
+@seam
+async def test_unchanged_snapshot_continues_after_a_restart() -> None:
+    store = shop()
+    async with Gateway({**ON}, {"shop": store}) as gate:
+        task = await started(gate, await gate.caller("2025"), "await shop.read(n=1)\nawait sleep(300)\n'ended'")
+        await gate.advance(5)
+        gate.crash()
+        await gate.start()
+        result = await ended(await gate.caller("2025"), task)
+        assert structured(result)["result"] == "ended"
+        assert store.count("read") == 1
+
+
+FAILING = "a = await shop.buy(n=1)\nb = await shop.buy(n=1)\nc = await shop.read(n=2)\nraise ValueError('typo')"
+CORRECTED = (
+    "[await shop.read(n=9), await shop.buy(n=1), await shop.buy(n=1), await shop.buy(n=1), await shop.read(n=2)]"
+)
+
+
+@seam
+async def test_corrected_script_receives_earlier_results_each_once() -> None:
+    store = shop()
+    async with Gateway({**ON}, {"shop": store}) as gate:
+        caller = await gate.caller("2025")
+        failed = await started(gate, caller, FAILING)
+        assert (await ended(caller, failed))["isError"] is True
+        task = await started(gate, caller, CORRECTED, resume_of=failed)
+        told = structured(await ended(caller, task))
+        assert told["result"] == ["read 9", "bought 1", "bought 1", "bought 1", "read 2"]
+        assert (store.count("buy"), store.count("read")) == (3, 2)
+        assert told["calls"]["executed"] == 2
+
+
+@seam
+async def test_script_of_another_principal_is_not_resumed() -> None:
+    tokens = [
+        {"id": name, "sha256": __import__("hashlib").sha256(name.encode()).hexdigest()} for name in ("ann", "bob")
+    ]
+    async with Gateway({**ON, "tokens": tokens}, {"shop": shop()}) as gate:
+        ann, bob = await gate.caller("2025", token="ann"), await gate.caller("2025", token="bob")
+        failed = await started(gate, ann, FAILING)
+        await ended(ann, failed)
+        task = await started(gate, bob, CORRECTED, resume_of=failed)
+        reply = await bob.request("tasks/result", {"taskId": task})
+        assert reply.error["data"]["error_type"] == "unknown_task"
+
+
+@seam
+async def test_rules_are_checked_again_for_a_resumed_script() -> None:
+    store = shop()
+    async with Gateway({**ON}, {"shop": store}) as gate:
+        caller = await gate.caller("2025")
+        failed = await started(gate, caller, FAILING)
+        await ended(caller, failed)
+        await gate.reload({**ON, "governance": {"rules": [{"match": "buy", "action": "deny"}]}})
+        task = await started(gate, caller, "await shop.buy(n=1)", resume_of=failed)
+        told = structured(await ended(caller, task))
+        assert told["error"]["executed"] == "no"
+        assert store.count("buy") == 2
