@@ -30,6 +30,7 @@ Check
   make faults                every way in which a server can fail, compared with a record of what ran
   make fuzz                  100,000 mutated frames in each direction
   make chaos                 the long crash tests of one gateway
+  make chaos-scripts         a crash at every write of a script, in virtual time and by SIGKILL
   make chaos-replicas        300 faults of three gateways on PostgreSQL; make chaos-sabotage: the same judge with broken builds
   make scripts-hostile       what becomes of each hostile script, the pause that others see, and what steps cost
   make history               CPU time of every filter and chart with 200,000 rows of history, on both databases
@@ -237,6 +238,10 @@ chaos-sabotage: $(STAMP)
 
 chaos: $(STAMP)
 	$(BIN)/python -m pytest -m long tests/chaos
+
+.PHONY: chaos-scripts
+chaos-scripts: $(STAMP)
+	$(BIN)/python -m pytest -q -m long tests/scripts tests/chaos/test_script_kills.py
 
 # Whether expired data is deleted as fast as new tasks are created: MINUTES on each store, beside a control.
 MINUTES ?= 10

@@ -5,6 +5,8 @@ doomed_gateway.py HOW ARGUMENTS... runs `taskgate ARGUMENTS...`. A call says its
 was synced; with `stop` that one task goes no further and says so on standard error, so that one kill ends many lives, each at its
 own moment. Tasks that were accepted by an earlier process go on undisturbed.
 
+`before-write+7` and `after-write+7` end the process at that write of a script or of a call, whichever it is.
+
 `clock+7200` lives two hours later than everybody else. `no-intent` and `early-reply+SECONDS` are sabotaged builds, for showing that
 the checker notices: the first never writes the intent, the second answers so long before the task is durable. For `disk-full` no
 file may grow beyond a megabyte, as on a disk without room; that limit can be lifted from outside.
@@ -13,6 +15,7 @@ file may grow beyond a megabyte, as on a disk without room; that limit can be li
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import os
 import resource
@@ -31,6 +34,7 @@ from taskgate.core.tasks.state import TaskState
 from taskgate.core.tasks.task import Task
 from taskgate.core.tasks.transition import ContactLost, ErrorReceived, ResultReceived, UpstreamTaskKnown
 from taskgate.ports.store_answers import Change, Intended
+from taskgate.store.views.scripts import ScriptView
 from taskgate.store.views.tasks import TaskView
 
 FINISH = (ResultReceived, ErrorReceived, ContactLost)
@@ -99,6 +103,27 @@ async def accept_before_writing(self: Any, draft: Any, **options: Any) -> Any:
     return Change(create(draft, None, now_ms=self.now_ms(), owner=owner.owner, fence=owner.fence))
 
 
+def die_at_write(number: int, *, after: bool) -> None:
+    """End the process by SIGKILL before or after this write of a script and its calls, counted from the start."""
+    seen = itertools.count(1)
+
+    def around(write: Callable[..., Awaitable[Any]]) -> Any:
+        async def counted(self: Any, *arguments: Any, **options: Any) -> Any:
+            mine = next(seen) == number
+            if mine and not after:
+                os.kill(os.getpid(), signal.SIGKILL)
+            answer = await write(self, *arguments, **options)
+            if mine:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return answer
+
+        return counted
+
+    ScriptView.step_script = around(ScriptView.step_script)
+    for name in ("accept", "intend", "advance"):
+        setattr(TaskView, name, around(getattr(TaskView, name)))
+
+
 def travel(seconds: int) -> None:
     clock.install(time.monotonic, lambda: time.time() + seconds)
 
@@ -118,6 +143,8 @@ if __name__ == "__main__":
         TaskView.accept = accept_before_writing
     elif wanted == "disk-full":
         resource.setrlimit(resource.RLIMIT_FSIZE, (SMALL_BYTES, resource.RLIM_INFINITY))
+    elif wanted.startswith(("before-write+", "after-write+")):
+        die_at_write(int(wanted.partition("+")[2]), after=wanted.startswith("after"))
     elif wanted.startswith("clock+"):
         travel(int(wanted.removeprefix("clock+")))
     else:

@@ -73,7 +73,7 @@ def call(
     given = read_arguments(arguments)
     display = Display(name, as_json=as_json)
     # A task may outlive this command, and some servers cancel tasks when their session ends.
-    answering = _elicitation(answer, display, as_json=as_json)
+    answering = elicitation(answer, display, as_json=as_json)
     settings = {"elicitation": answering, "keep_session": as_task}
     attended = answering is not None
     options = CallOptions(
@@ -88,7 +88,7 @@ def call(
         as_operator=is_operator(target),
     )
     beside = ServerQuestions(questions_api(target), name, as_json=as_json, answer=answering)
-    raise Exit(asyncio.run(_call(target, options, display, beside, settings)))
+    raise Exit(asyncio.run(call_tool(target, options, display, beside, settings)))
 
 
 def read_arguments(given: str | None) -> dict[str, Any]:
@@ -105,7 +105,7 @@ def read_arguments(given: str | None) -> dict[str, Any]:
     return value
 
 
-def _elicitation(answer: str | None, display: Display, *, as_json: bool) -> Answer | None:
+def elicitation(answer: str | None, display: Display, *, as_json: bool) -> Answer | None:
     """Return the callback for questions: the given answer, a prompt at the terminal, or None."""
     if answer is None:
         return answerer(display) if sys.stdin.isatty() and not as_json else None
@@ -117,7 +117,7 @@ def _elicitation(answer: str | None, display: Display, *, as_json: bool) -> Answ
     return given
 
 
-async def _call(
+async def call_tool(
     target: Target, options: CallOptions, display: Display, beside: ServerQuestions, settings: dict[str, Any]
 ) -> ExitCode:
     from taskgate.client import ClientError, ServerError, connect

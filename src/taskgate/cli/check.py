@@ -40,6 +40,7 @@ def check(config: ConfigOption = None) -> None:
     if count == 0:
         raise _wrong(NO_SERVERS)
     _note_missing_programs(loaded)
+    _note_missing_interpreter(loaded)
     _note_busy_port(loaded)
     servers = f"{count} server" + ("" if count == 1 else "s")
     if loaded.path is None:
@@ -69,6 +70,16 @@ def _note_missing_programs(loaded: LoadedConfig) -> None:
         except ChildFailure as missing:
             why = loaded.secret_values.text(missing.message)
             echo(f"warning: servers.{name}: {why}; this server cannot start on this machine", err=True)
+
+
+def _note_missing_interpreter(loaded: LoadedConfig) -> None:
+    """Warn about scopes with scripts where the interpreter is not installed: their callers are not offered `run_script`."""
+    from taskgate.assembly.scripts import interpreter
+
+    wanting = [name for name, scope in loaded.root.scopes.items() if scope.scripts == "on"]
+    found = interpreter().availability() if wanting else None
+    if found is not None and not found.available:
+        echo(f"warning: scopes.{wanting[0]}.scripts: scripts cannot run here. {found.reason}", err=True)
 
 
 def _note_busy_port(loaded: LoadedConfig) -> None:

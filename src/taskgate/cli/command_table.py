@@ -40,6 +40,7 @@ HEADINGS: dict[str, dict[str, Listed]] = {
     "Use tools": {
         "tools": Listed("tools", "List the tools of a gateway or server."),
         "call": Listed("call", "Call a tool of a gateway or server."),
+        "run": Listed("run_script", "Run a script of tool calls at a gateway."),
         "tasks": Listed("tasks", "List, follow and cancel tasks."),
         "history": Listed("history", "Search calls that have ended."),
     },

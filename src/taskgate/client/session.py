@@ -118,6 +118,32 @@ class Session:
             on_progress(Progress(0.0, None, outcome.immediate_response, outcome.approval, outcome.task_id))
         return await outcome.result(limit)
 
+    async def run_script(
+        self,
+        code: str,
+        inputs: Mapping[str, Any] | None = None,
+        *,
+        resume_of: str | None = None,
+        ttl: int | None = None,
+        timeout: float | None = None,
+        on_progress: OnProgress | None = None,
+        key: str | None = None,
+    ) -> ToolResult:
+        """Run a script at a Taskgate gateway and return its result; `structured_content["result"]` is the value of its last line.
+
+        It runs as a task if the gateway offers tasks to this client, so it survives a lost connection. `resume_of` is the task of a
+        script that failed: calls that it made are not repeated, and their results are used.
+        """
+        given: dict[str, Any] = {"code": code, "inputs": dict(inputs or {})}
+        if resume_of is not None:
+            given["resume_of"] = resume_of
+        if ttl is not None:
+            given["ttl"] = ttl
+        if not self.supports_tasks:
+            return await self.call_tool("run_script", given, timeout=timeout, on_progress=on_progress, key=key)
+        handle = await self.call_tool_as_task("run_script", given, ttl=ttl, on_progress=on_progress, key=key)
+        return await handle.result(timeout)
+
     async def call_tool_as_task(
         self,
         name: str,

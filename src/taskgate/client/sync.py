@@ -121,6 +121,22 @@ class Session:
         calling = self.asynchronous.call_tool(name, arguments, timeout=timeout, on_progress=on_progress, key=key)
         return _thread.run(calling)
 
+    def run_script(
+        self,
+        code: str,
+        inputs: Mapping[str, Any] | None = None,
+        *,
+        resume_of: str | None = None,
+        ttl: int | None = None,
+        timeout: float | None = None,
+        on_progress: OnProgress | None = None,
+        key: str | None = None,
+    ) -> ToolResult:
+        running = self.asynchronous.run_script(
+            code, inputs, resume_of=resume_of, ttl=ttl, timeout=timeout, on_progress=on_progress, key=key
+        )
+        return _thread.run(running)
+
     def call_tool_as_task(
         self,
         name: str,

@@ -124,8 +124,8 @@ def _ask(call: PendingCall, positional: list[Any], keywords: dict[str, Any]) -> 
     message, schema = given.get("message"), given.get("schema")
     if type(message) is not str or not message:
         raise ArgumentError("takes a message, a string")
-    if schema is not None and (type(schema) is not dict or schema.get("type") != "object"):
-        raise ArgumentError('takes a schema of an object, such as {"type": "object", "properties": {...}}')
+    if schema is not None and type(schema) is not dict:
+        raise ArgumentError('takes a schema, such as {"type": "string"} or {"type": "object", "properties": {...}}')
     shown = wire.encode({"message": message, "schema": schema})
     return OpenCall(call.id, "ask", call.line, question=f"ask-{call.id}", arguments=shown)
 

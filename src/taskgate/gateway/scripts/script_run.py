@@ -60,11 +60,7 @@ SHARED_POLL_S: Final = 5.0
 """How often a script looks for the ends of calls that run at other gateways, in case an announcement was lost."""
 _ACTIVE: Final = (TaskState.QUEUED, TaskState.RUNNING)
 """States of a call that waits for no person."""
-_ANSWER_FORM: Final = {
-    "type": "object",
-    "properties": {"answer": {"type": "string", "title": "Answer"}},
-    "required": ["answer"],
-}
+_ANSWER: Final = {"type": "string", "title": "Answer"}
 _GONE: Final = Raised("overloaded", "The call was refused before it was stored. It was not executed.", "no")
 
 
@@ -314,11 +310,7 @@ class ScriptRun:
         asking = self._asks.get(call.number)
         if asking is None:
             shown = msgspec.json.decode(call.arguments)
-            params = {
-                "mode": "form",
-                "message": shown["message"],
-                "requestedSchema": shown["schema"] or _ANSWER_FORM,
-            }
+            params = {"mode": "form", "message": shown["message"], "requestedSchema": _form(shown["schema"])}
             question = Question(ELICIT, Raw(wire.encode(params)), OWN_SERVER, key=call.question)
             asking = asyncio.get_running_loop().create_task(
                 self._parts.tasks.questions.ask_once(self._task, call.question, question)
@@ -373,14 +365,24 @@ def _with_output(record: ScriptRecord, output: StepOutput, most: int) -> ScriptR
     )
 
 
+def _is_object(schema: Mapping[str, Any] | None) -> bool:
+    return schema is not None and (schema.get("type") == "object" or "properties" in schema)
+
+
+def _form(schema: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    """The schema of a form. Elicitations ask for objects, so any other schema becomes their only field."""
+    if schema is not None and _is_object(schema):
+        return schema
+    return {"type": "object", "properties": {"answer": schema or _ANSWER}, "required": ["answer"]}
+
+
 def _answered(call: OpenCall, answer: Answer) -> CallOutcome:
-    """What `ask` returns: the content of the form, or its text if the script gave no schema. Everything else raises."""
+    """What `ask` returns: the content of the form, or its only field if the schema is not one of an object. All else raises."""
     result = wire.parse_strictly(answer.result) if answer.result is not None else {}
     action, content = result.get("action"), result.get("content")
     if action == "accept" and type(content) is dict:
-        if msgspec.json.decode(call.arguments)["schema"] is None:
-            return Returned(wire.encode(content.get("answer")))
-        return Returned(wire.encode(content))
+        whole = _is_object(msgspec.json.decode(call.arguments)["schema"])
+        return Returned(wire.encode(content if whole else content.get("answer")))
     if action == "decline":
         return Raised("input_refused", "The question was declined.", "no")
     return Raised("input_missing", "The question was not answered: it was cancelled, expired or not supported.", "no")
