@@ -67,7 +67,7 @@ async def outcome(code: str) -> Finished | Failed:
 
 def test_page_has_examples() -> None:
     assert len(EXAMPLES) == PAGE.count("```python") == 4
-    assert len(MISSING) == 12
+    assert len(MISSING) == 13
     assert len(CALLS) == 5
 
 

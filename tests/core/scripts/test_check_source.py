@@ -24,6 +24,8 @@ REFUSED = [
     ("async def f():\n    async for a in b:\n        pass", 2, "loop"),
     ("async def f():\n    return [x async for x in y]", 2, "loop"),
     ("async def f():\n    return {x async for x in y}", 2, "loop"),
+    ("x = [id for id in y]", 1, "id_"),
+    ("x = {a: type for a, (type, b) in y}", 1, "type_"),
     ("import numpy", 1, "json"),
     ("from requests import get", 1, "json"),
     ("from . import x", 1, "json"),

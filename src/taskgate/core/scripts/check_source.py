@@ -7,6 +7,7 @@ hostile: size and nesting are limited before they are parsed.
 from __future__ import annotations
 
 import ast
+import builtins
 import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -29,6 +30,7 @@ _MOST_FOUND: Final = 20
 _OPENING, _CLOSING = "([{", ")]}"
 _ASYNC: Final = frozenset({"call_tool", "map_tool", "ask", "sleep"})
 _SYNC: Final = frozenset({"progress", "now", "random", "tool_error", "print"})
+_BUILT_IN: Final = frozenset(dir(builtins))
 _ASYNCIO: Final = frozenset({"gather", "sleep", "run"})
 _ASYNCIO_INSTEAD: Final = {
     "create_task": "pass the calls to asyncio.gather(...)",
@@ -235,17 +237,19 @@ def _fixed(problem: str, instead: str) -> Callable[[ast.stmt | ast.expr, frozens
     return rule
 
 
-def _comprehension(problem: str, instead: str) -> Callable[[ast.ListComp, frozenset[str]], _Found]:
-    def rule(node: ast.ListComp, _namespaces: frozenset[str]) -> _Found:
-        if any(part.is_async for part in node.generators):
-            yield node.lineno, problem, instead
+def _comprehension(node: ast.ListComp, _namespaces: frozenset[str]) -> _Found:
+    if any(part.is_async for part in node.generators):
+        yield node.lineno, "there is no async for", "await asyncio.gather(...) and a loop over its result"
+    # The interpreter uses the built-in function in its place, without an error.
+    targets = {name.id for part in node.generators for name in ast.walk(part.target) if isinstance(name, ast.Name)}
+    for name in sorted(targets & _BUILT_IN):
+        yield (
+            node.lineno,
+            f"a variable of a comprehension cannot be named {name}, like the built-in function",
+            f"another name, such as {name}_",
+        )
 
-    return rule
 
-
-_ASYNC_COMPREHENSION: Final = _comprehension(
-    "there is no async for", "await asyncio.gather(...) and a loop over its result"
-)
 _RULES: Final[Mapping[str, Callable[..., _Found]]] = {
     "ClassDef": _class,
     "Import": _import,
@@ -261,8 +265,8 @@ _RULES: Final[Mapping[str, Callable[..., _Found]]] = {
     "AsyncWith": _fixed("there is no async with", "a plain call"),
     "AsyncFor": _fixed("there is no async for", "await asyncio.gather(...) and a loop over its result"),
     "TypeAlias": _fixed("there is no type statement", "an assignment"),
-    "ListComp": _ASYNC_COMPREHENSION,
-    "SetComp": _ASYNC_COMPREHENSION,
-    "DictComp": _ASYNC_COMPREHENSION,
-    "GeneratorExp": _ASYNC_COMPREHENSION,
+    "ListComp": _comprehension,
+    "SetComp": _comprehension,
+    "DictComp": _comprehension,
+    "GeneratorExp": _comprehension,
 }
