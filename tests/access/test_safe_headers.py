@@ -47,5 +47,5 @@ async def test_every_route_of_the_console_and_the_api_forbids_framing() -> None:
                 assert_safe(await gate.http(route.method, path, {}).done(), path)
         for path in ("/static/style.css", "/static/none", "/none", "/api/none"):
             assert_safe(await gate.http("GET", path).done(), path)
-        assert_safe(await gate.http("PUT", "/now", {}).done(), "another method")
+        assert_safe(await gate.http("PUT", "/overview", {}).done(), "another method")
         assert_safe(await gate.http("POST", "/login", b"x" * 300_000).done(), "a body that is too large")

@@ -354,7 +354,9 @@ async def test_an_open_page_ends_with_its_session_and_with_the_token_it_was_begu
         await gate.advance(EXPIRES_S)
         await brief[1].done(WITHIN_S)
         assert reason_of(brief[1]) == "credential_expired"
-        assert (await brief[0].get("/now")).status == 303, "a session lasts no longer than the token it was begun with"
+        assert (await brief[0].get("/overview")).status == 303, (
+            "a session lasts no longer than the token it was begun with"
+        )
         assert not second[1].is_done
         await second[1].hang_up()
 

@@ -51,7 +51,7 @@ from taskgate.store.sqlite.store import open_store as open_sqlite
 TASKS = 10_000
 OPEN = 200
 PAGES: tuple[str, ...] = (
-    "/now",
+    "/overview",
     "/tasks",
     "/tasks?state=open",
     "/tasks?state=failed",
@@ -154,7 +154,7 @@ async def pages(store: str, tasks: int, folder: Path) -> None:
     print(f"{'page':24} {tasks:>7,} tasks (p50, CPU)     empty (p50, CPU)        bytes")
     slowest, largest = 0.0, 0.0
     async with a_gateway(store, folder / "full", tasks) as full, a_gateway(store, folder / "empty", 0) as empty:
-        first = await full[1].get(full[0].base + "/now")
+        first = await full[1].get(full[0].base + "/overview")
         assets = 0
         for address in re.findall(r'(?:href|src)="(/static/[^"]+)"', first.text):
             assets += int((await full[1].get(full[0].base + address)).headers["content-length"])
@@ -241,7 +241,7 @@ async def on_screen(console: Console) -> None:
     """From the time that the store wrote down to the page's own, on one clock."""
     browser = console.browser
     await console.log_in()
-    await browser.open(console.base + "/now")
+    await browser.open(console.base + "/overview")
     await settled(browser)
     await browser.run(WATCH)
     reader, writer = await open_stream(console.gateway)

@@ -1,4 +1,4 @@
-"""Pictures of every page of the console, wide and narrow, light and dark: `make screenshots`."""
+"""Pictures of every page of the console on a team's day, wide and narrow, light and dark: `make screenshots`."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+from tests.console import team_day
 from tests.console.stage import PAGES, a_console, settled
 from tests.harness.browser import chromium
 
@@ -21,7 +22,9 @@ def name_of(page: str) -> str:
 async def take(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="console-") as place, chromium() as browser:
-        async with a_console(browser, Path(place)) as console:
+        (Path(place) / "state").mkdir()
+        await team_day.fill(Path(place) / "state" / "taskgate.db")
+        async with a_console(browser, Path(place), team_day.config(), listed=len(team_day.SERVERS) - 1) as console:
             await console.history()
             running = (await console.api("GET", "/api/v1/tasks?state=open"))["tasks"]
             (held, *_) = await console.api("GET", "/api/v1/approvals")

@@ -17,7 +17,13 @@ from tests.harness.gateway import Gateway, running_gateway
 from tests.harness.plain_http import NO_TLS
 
 PAGES = (
-    "/now",
+    "/overview",
+    "/overview?range=week",
+    "/tools",
+    "/tool?server=files&tool=list_files",
+    "/callers",
+    "/caller?name=build-agent",
+    "/find?text=a",
     "/tasks",
     "/inbox",
     "/servers",
@@ -139,7 +145,10 @@ class Console:
 
 
 @asynccontextmanager
-async def a_console(chromium: Chromium, folder: Path, config: dict[str, Any] = CONFIG) -> AsyncIterator[Console]:
+async def a_console(
+    chromium: Chromium, folder: Path, config: dict[str, Any] = CONFIG, listed: int | None = None
+) -> AsyncIterator[Console]:
+    """`listed`: how many of the servers return their lists; all of them if None."""
     async with (
         running_gateway(config, folder) as gateway,
         httpx2.AsyncClient(timeout=120, verify=NO_TLS) as http,
@@ -147,7 +156,7 @@ async def a_console(chromium: Chromium, folder: Path, config: dict[str, Any] = C
     ):
         console = Console(gateway, http, browser)
         async with asyncio.timeout(120):
-            while gateway.log.count("server listed") < len(config["servers"]):
+            while gateway.log.count("server listed") < (len(config["servers"]) if listed is None else listed):
                 await asyncio.sleep(0.1)
         await console.log_in()
         yield console

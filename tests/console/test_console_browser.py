@@ -29,7 +29,7 @@ async def console(chromium: Chromium, tmp_path_factory: pytest.TempPathFactory) 
 
 @pytest.mark.peers("axe")
 async def test_a_first_visit_is_guided_and_has_no_barrier(console: Console) -> None:
-    assert (await console.browser.url()).endswith("/now")
+    assert (await console.browser.url()).endswith("/overview")
     assert "A fast call" in await console.browser.text("#tour")
     async with a_search_for_barriers(console.browser) as barriers:
         found = [f"first visit {one}" for one in await barriers.on_this_page()]
@@ -41,7 +41,7 @@ async def test_a_first_visit_is_guided_and_has_no_barrier(console: Console) -> N
 
 async def test_the_tour_makes_a_fast_a_slow_and_a_dangerous_call(console: Console) -> None:
     browser = console.browser
-    await browser.open(console.base + "/now")
+    await browser.open(console.base + "/overview")
     await browser.click("#tour a[href*='like=fast']")
     await browser.click("main form.stack button.approve")
     # Its answer, or on a machine that is busy just now the task that it became.
@@ -126,7 +126,7 @@ async def test_equal_harmless_calls_are_decided_with_one_click(console: Console)
 
 async def test_a_page_follows_what_happens_and_goes_on_after_a_restart_of_the_gateway(console: Console) -> None:
     browser = console.browser
-    await browser.open(console.base + "/now")
+    await browser.open(console.base + "/overview")
     await settled(browser)
     await browser.run("window.kept = 'the same page'")
     await console.call("research-agent", "files__slow_report", seconds=600)
@@ -134,7 +134,7 @@ async def test_a_page_follows_what_happens_and_goes_on_after_a_restart_of_the_ga
     await console.gateway.restart()
     await console.call("build-agent", "files__delete_file", name="budget.txt")
     await browser.until("/delete_file/.test(document.getElementById('running').textContent)")
-    await browser.until("/^.[0-9]+. Now/.test(document.title)")
+    await browser.until("/^.[0-9]+. Overview/.test(document.title)")
     await browser.until("document.getElementById('connection').hidden")
     assert await browser.run("return window.kept") == "the same page"
     # While a row is in use nothing moves: a new one is announced, not put there.
@@ -182,7 +182,7 @@ async def test_a_page_whose_stream_is_cut_for_good_looks_by_itself(console: Cons
     try:
         await browser.open(console.base + "/tasks?tool=write_file&state=open")
         await browser.until("document.body.dataset.live === 'no'")
-        rows = "document.querySelectorAll('#tasks li').length"
+        rows = "document.querySelectorAll('#tasks tr').length"
         before = await browser.run(f"return {rows}")
         await console.call("research-agent", "files__write_file", name="new.txt", text="x")
         await browser.until(f"{rows} === {before + 1}")

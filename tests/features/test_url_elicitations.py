@@ -395,10 +395,10 @@ async def test_a_user_who_is_no_approver_opens_their_own_page_and_nothing_else(g
 )
 async def test_logging_in_leads_nowhere_else(gateway: Gateway, wish: str) -> None:
     async with httpx2.AsyncClient() as http:
-        assert await logged_in(http, gateway, TOKENS["ann"], wish) == "/now"
+        assert await logged_in(http, gateway, TOKENS["ann"], wish) == "/overview"
         form = form_token((await http.get(f"{gateway.base}/login")).text)
         forged = {"form_token": form, "token": TOKENS["ann"], "next": wish}
-        assert (await http.post(f"{gateway.base}/login", data=forged)).headers["location"] == "/now"
+        assert (await http.post(f"{gateway.base}/login", data=forged)).headers["location"] == "/overview"
 
 
 async def test_a_server_that_asks_in_the_list_form_gets_pages_and_hears_what_the_user_says(gateway: Gateway) -> None:

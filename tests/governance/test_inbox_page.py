@@ -27,7 +27,7 @@ async def log_in(stage: Stage, browser: Browser) -> None:
     link = (await stage.api("POST", "/api/login-links", {})).json()["url"]
     await browser.open(link)
     await browser.click("form button")
-    assert (await browser.url()).endswith("/now")
+    assert (await browser.url()).endswith("/overview")
 
 
 async def test_people_approve_and_deny_on_the_page_and_hostile_text_stays_text(

@@ -273,7 +273,7 @@ async def test_no_page_or_form_shows_or_touches_what_is_another_tenants() -> Non
             own = await seeded(gate, issuer)
             before = await state(gate)
             boss = await Person(gate).log_in(secret(OTHER, "boss"))
-            guard = form_token(await boss.text("/now"))
+            guard = form_token(await boss.text("/overview"))
             wrong: list[str] = []
             plain: set[str] = set()
             routes = [route for route in gate.life.dashboard._pages.table.routes if route.path != "/system/reload"]

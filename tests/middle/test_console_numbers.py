@@ -21,7 +21,13 @@ from taskgate.ports.store_answers import Change
 
 MAX_BYTES = 80_000
 PAGES: tuple[str, ...] = (
-    "/now",
+    "/overview",
+    "/overview?range=week",
+    "/tools",
+    "/tool?server=shop&tool=look",
+    "/callers",
+    "/caller?name=agent",
+    "/find?text=a",
     "/tasks",
     "/inbox",
     "/servers",
@@ -61,7 +67,7 @@ async def test_every_page_is_below_80_kb_with_its_script_and_style() -> None:
             await caller.call("shop__nothing", {})
         await gate.advance(15)
         boss = await operator(gate)
-        first = await boss.text("/now")
+        first = await boss.text("/overview")
         accept = {"accept-encoding": "gzip, br"}
         assets = 0
         for address in re.findall(r'(?:href|src)="(/static/[^"]+)"', first):
@@ -85,7 +91,7 @@ async def test_the_lists_cost_the_same_with_ten_times_as_many_tasks() -> None:
         found: list[dict[str, float]] = []
         for more in (100, 900):
             await fill(gate, more)
-            found.append({path: await calls(partial(boss.text, path), 2) for path in ("/now", "/tasks", "/inbox")})
+            found.append({path: await calls(partial(boss.text, path), 2) for path in ("/overview", "/tasks", "/inbox")})
         few, many = found
         for path in few:
             assert many[path] <= few[path] * 1.3, (path, few, many)

@@ -82,7 +82,7 @@ async def test_an_operator_sees_and_cancels_everybodys_tasks_and_a_caller_only_i
             callers[name] = reply.result["task"]["taskId"]
         await gate.advance(1)
         boss, agent = await operator(gate), await known(gate, "agent")
-        for page in ("/now", "/tasks", "/tasks?state=open&server=bank&tool=pay&since=1h&scope=default"):
+        for page in ("/overview", "/tasks", "/tasks?state=open&server=bank&tool=pay&since=1h&scope=default"):
             seen = await boss.text(page)
             assert all(task_id in seen for task_id in callers.values())
             own = await agent.text(page)
@@ -128,7 +128,7 @@ async def test_hostile_texts_stay_text_and_long_ones_are_shown_on_demand() -> No
             f"/tasks/{task_id}",
             f"/tasks/{task_id}?full=1",
             "/tasks",
-            "/now",
+            "/overview",
             f"/tasks?text={quote(HOSTILE)}",
         ):
             page = await boss.text(path)
@@ -146,8 +146,8 @@ async def test_hostile_texts_stay_text_and_long_ones_are_shown_on_demand() -> No
 async def test_now_is_where_people_arrive_and_it_says_what_each_server_does() -> None:
     async with Gateway(GOVERNED, {"bank": bank_server(), "odd": odd_server()}) as gate:
         boss = await operator(gate)
-        assert (await boss.get("/")).headers["location"] == "/now"
-        assert 'href="/try?like=fast"' in await boss.text("/now")
+        assert (await boss.get("/")).headers["location"] == "/overview"
+        assert 'href="/try?like=fast"' in await boss.text("/overview")
         caller = await gate.caller("2025", token="agent-token-0123456789abcdef", capabilities=TASKS)
         await caller.call("odd__speak", {})
         await caller.call("bank__pay", {}, task={"ttl": 60000})
@@ -158,11 +158,13 @@ async def test_now_is_where_people_arrive_and_it_says_what_each_server_does() ->
         assert [task["tool"] for task in now["open"]] == ["bank__pay"]
         own = (await gate.http("GET", "/api/v1/now", headers=bearer("other")).done()).json()
         assert own == {"open": [], "failed": [], "servers": [], "has_tasks": False}
-        page = await boss.text("/now")
+        await gate.advance(15)
+        page = await boss.text("/overview")
         assert 'href="/try?like=fast"' not in page
         assert 'class="spark' in page
-        assert "taskgate tasks list" in page
-        assert "/api/v1/now" in page
+        assert "taskgate history" in page
+        assert "/api/v1/overview" in page
+        assert (await boss.get("/now")).headers["location"] == "/overview"
 
 
 @seam
@@ -238,7 +240,7 @@ async def test_the_badge_of_each_state_has_its_word_and_its_colour() -> None:
         sheet = (await gate.http("GET", style).done()).body.decode()
         for state, task_id in made.items():
             word = state.replace("_", " ")
-            (row,) = re.findall(rf'<li id="task-{task_id}".*?</li>', listed, re.DOTALL)
+            (row,) = re.findall(rf'<tr id="(?:task|row)-{task_id}".*?</tr>', listed, re.DOTALL)
             for shown in (row, await boss.text(f"/tasks/{task_id}")):
                 (badge,) = re.findall(r'<span[^>]*class="state ([^"]*)"[^>]*>([^<]*)</span>', shown)
                 assert badge == (state, word)

@@ -85,8 +85,8 @@ async def test_names_are_found_from_the_header_and_only_those_that_a_person_may_
             return [(row["kind"], row["address"]) for row in reply.json()]
 
         assert ("server", "/servers/bank") in await found("BAN")
-        assert ("tool", "pay") in [(row[0], "pay") for row in await found("pay")]
-        assert ("caller", "/tasks?caller=agent") in await found("agen")
+        assert ("tool", "/tool?server=bank&tool=pay") in await found("pay")
+        assert ("caller", "/caller?name=agent") in await found("agen")
         assert ("page", "/tasks") in await found("tas")
         assert await found(task) == [("task", f"/tasks/{task}")]
         assert await found(task, "agent") == [("task", f"/tasks/{task}")]

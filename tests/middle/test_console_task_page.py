@@ -135,6 +135,7 @@ async def test_card_shows_what_the_tool_may_do_and_what_differs() -> None:
         await gate.advance(30)
         await held(gate, "wipe", 1, disk="b")
         page = await boss.text("/inbox")
+        assert "Decided before: 1 approved, last by operator; 0 denied." in page
         (row,) = re.findall(r'<tr class="changed">(.*?)</tr>', page, re.DOTALL)
         assert "disk" in row
         assert html.unescape(row).index('"a"') < html.unescape(row).index('"b"')

@@ -16,6 +16,7 @@ from taskgate.dashboard.find_api import FindApi, Menu
 from taskgate.dashboard.inbox import Inbox
 from taskgate.dashboard.now_api import NowApi
 from taskgate.dashboard.openapi import openapi_document
+from taskgate.dashboard.overview_api import OverviewApi
 from taskgate.dashboard.passphrase import Passphrase
 from taskgate.dashboard.personal_data_api import DataApi
 from taskgate.dashboard.questions_api import QuestionsApi
@@ -35,13 +36,14 @@ class Api:
         self, services: ConsoleServices, inbox: Inbox, passphrase: Passphrase, *, menu: Menu, more: Iterable[Route] = ()
     ) -> None:
         records = inbox.records
-        self.tasks = TasksApi(services.tasks, services.plan, services.upstreams, records, services.address)
+        self.tasks = TasksApi(services.tasks, services.plan, records, services.address)
         self.now = NowApi(services.upstreams, records)
         self.calls = ConsoleCalls(services.requests)
         self.reruns = RerunApi(records, services.history, self.calls, services.plan)
         self.questions = QuestionsApi(services.activity.inbox)
         self.approvals = ApprovalsApi(inbox, self.questions, services.pins, passphrase)
         self.definitions = DefinitionsApi(services.pins)
+        self.overview = OverviewApi(services, records, self.questions)
         self.finder = FindApi(services, records, menu)
         self.table = RouteTable(
             [
@@ -51,6 +53,7 @@ class Api:
                 *self.definitions.routes(),
                 *self.tasks.routes(),
                 *self.now.routes(),
+                *self.overview.routes(),
                 *self.finder.routes(),
                 *self.calls.routes(),
                 *self.reruns.routes(),

@@ -14,7 +14,7 @@ from taskgate.core.governance.card import excerpt, show_json
 from taskgate.core.identity.access import Access
 from taskgate.dashboard.approvals_api import ApprovalsApi
 from taskgate.dashboard.frame import Frame
-from taskgate.dashboard.inbox import Inbox
+from taskgate.dashboard.inbox import STATUS_OF, Inbox
 from taskgate.dashboard.navigation import Page
 from taskgate.dashboard.routes import Route, Visit, form_route, page_route
 from taskgate.dashboard.text_filters import clear, span
@@ -47,6 +47,7 @@ class ApprovalPages:
             page_route("/approvals/{id}", Access.SEE, self._show),
             form_route("/approvals/{id}/approve", Access.DECIDE, self._approve),
             form_route("/approvals/{id}/deny", Access.DECIDE, self._deny),
+            form_route("/approvals/{id}/recall", Access.DECIDE, self._recall),
             page_route("/grants", Access.SEE, self._grants, page=Page("grants", "Grants", "/api/v1/grants")),
             form_route("/grants/{id}/revoke", Access.DECIDE, self._revoke),
         )
@@ -127,8 +128,16 @@ class ApprovalPages:
             return redirect(f"/login?fresh=1&next=/approvals/{quote(approval_id, safe='')}")
         if ruling.refusal:
             return await self._show(visit, ruling.text, 409)
-        back = form.get("back")
-        return redirect("/inbox" if back == "inbox" else f"/approvals/{approval_id}?said={verdict.value}")
+        if form.get("back") == "inbox":
+            may_undo = verdict is Verdict.APPROVE and ruling.starts is False
+            return redirect(f"/inbox?undo={quote(approval_id, safe='')}" if may_undo else "/inbox")
+        return redirect(f"/approvals/{approval_id}?said={verdict.value}")
+
+    async def _recall(self, visit: Visit) -> Answer:
+        ruling = await self._inbox.recall(visit.who, visit.values["id"])
+        if ruling.refusal:
+            return await self._show(visit, ruling.text, STATUS_OF.get(ruling.refusal, 409))
+        return redirect("/inbox?said=recalled")
 
     async def _grants(self, visit: Visit) -> Answer:
         rows = [_escaped(row) for row in await self._approvals.grants(visit, everything=False)]

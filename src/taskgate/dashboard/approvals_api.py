@@ -87,6 +87,14 @@ class ApprovalsApi:
                 command="taskgate approvals deny {id}",
                 answer=reply_schemas.DECISION,
             ),
+            post(
+                "/approvals/{id}/recall",
+                decide,
+                self._recall,
+                "Take your approval back, as long as the call still waits for its caller.",
+                closed_object(),
+                answer=reply_schemas.DECISION,
+            ),
             get(
                 "/grants",
                 see,
@@ -183,6 +191,18 @@ class ApprovalsApi:
             answer["starts"] = ruling.starts
         if ruling.grant is not None:
             answer["grant"] = grant_row(ruling.grant)
+        return json_answer(answer, STATUS_OF.get(ruling.refusal, 409))
+
+    async def _recall(self, visit: Visit) -> Answer:
+        if visit.request.json():
+            raise ValueError("the body must be an empty object")
+        approval_id = visit.values["id"]
+        ruling = await self._inbox.recall(visit.who, approval_id)
+        answer: dict[str, Any] = {"id": approval_id, "message": ruling.text}
+        if ruling.held is not None:
+            answer["state"] = ruling.held.approval.state.value
+        if ruling.refusal:
+            answer["error"] = ruling.refusal
         return json_answer(answer, STATUS_OF.get(ruling.refusal, 409))
 
     async def _grants(self, visit: Visit) -> Answer:

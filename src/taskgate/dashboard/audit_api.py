@@ -40,7 +40,12 @@ _QUERY: Final = {
     "before": "rows before this number, from `next`",
     "limit": "maximum number of rows, up to 1000",
 }
-_EXPORT: Final = {"format": "jsonl (default) or cef", "after": "rows after this number", "limit": "up to 5000"}
+_EXPORT: Final = {
+    "format": "jsonl (default) or cef",
+    **{name: text for name, text in _QUERY.items() if name not in ("before", "limit")},
+    "after": "rows after this number",
+    "limit": "up to 5000 rows are read; with a filter, those of them that match are returned",
+}
 
 
 class Audit:
@@ -52,8 +57,7 @@ class Audit:
         """Matching rows, newest first; `next` is the number before which the next page starts. Raises ValueError."""
         since = visit.parameter("since")
         first = since_ms(since, self._store.now_ms()) if since is not None else 0
-        event, caller, server, tool, decision, text = (visit.parameter(name) or "" for name in FILTER_NAMES)
-        wanted = AuditFilter(event, caller, server, tool, decision, text, first)
+        wanted = _wanted(visit, first)
         end = _number(visit.parameter("before"), self._store.audit_head()[0] + 1)
         rows, before = await self._scan(visit.who, wanted, end, limit_of(visit.request))
         return {"rows": [audit_row(row) for row in rows], "next": before}
@@ -125,12 +129,20 @@ class Audit:
             raise ValueError("format must be jsonl or cef")
         limit = _number(visit.parameter("limit"), EXPORTED)
         after = _number(visit.parameter("after"), 0)
-        rows, last = await self._records.audit_rows(visit.who, after, min(max(1, limit), EXPORTED))
+        since = visit.parameter("since")
+        wanted = _wanted(visit, since_ms(since, self._store.now_ms()) if since is not None else 0)
+        read, last = await self._records.audit_rows(visit.who, after, min(max(1, limit), EXPORTED))
+        rows = [row for row in read if wanted.matches(row.entry)]
         body = b"".join(cef_line(row, __version__) if form == "cef" else export_line(row) for row in rows)
         name = f'attachment; filename="taskgate-audit.{form}"'.encode()
         more = ((b"x-next-after", b"%d" % last),) if last > after else ()
         kind = "text/plain; charset=utf-8" if form == "cef" else "application/x-ndjson"
         return Answer(200, body, kind, ((b"content-disposition", name), *more))
+
+
+def _wanted(visit: Visit, first_ms: int) -> AuditFilter:
+    event, caller, server, tool, decision, text = (visit.parameter(name) or "" for name in FILTER_NAMES)
+    return AuditFilter(event, caller, server, tool, decision, text, first_ms)
 
 
 def audit_row(row: Row) -> dict[str, Any]:

@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlencode
 
+from taskgate.core.governance.card import show_json
 from taskgate.core.identity.access import Access
 from taskgate.dashboard.audit_api import FILTER_NAMES, Audit
+from taskgate.dashboard.history_api import HistoryApi
 from taskgate.dashboard.navigation import Page
 from taskgate.dashboard.routes import Route, Visit, page_route
-from taskgate.dashboard.web import Answer
+from taskgate.dashboard.web import Answer, with_query
 
 if TYPE_CHECKING:
     from taskgate.dashboard.frame import Frame
 
 
+_EXPORTS: Final = (("JSON lines", "jsonl"), ("CEF", "cef"))
+
+
 class AuditPages:
-    def __init__(self, audit: Audit, frame: Frame) -> None:
+    def __init__(self, audit: Audit, history: HistoryApi, frame: Frame) -> None:
         self._audit = audit
+        self._history = history
         self._frame = frame
 
     def routes(self) -> tuple[Route, ...]:
-        return (page_route("/audit", Access.SEE, self._show, page=Page("audit", "Audit", "/api/v1/audit", menu=9)),)
+        return (page_route("/audit", Access.SEE, self._show, page=Page("audit", "Audit", "/api/v1/audit", menu=11)),)
 
     async def _show(self, visit: Visit) -> Answer:
         try:
@@ -38,18 +44,38 @@ class AuditPages:
             command=f"taskgate audit search {options}".rstrip(),
             rows=[_short(row) for row in found["rows"]],
             chain=await self._audit.chain(),
+            suggestions=await self._suggestions(visit, found["rows"]),
+            export=[
+                (label, with_query("/api/v1/audit/export", {**filters, "format": form})) for label, form in _EXPORTS
+            ],
             filters={name: filters.get(name, "") for name in (*FILTER_NAMES, "since")},
             more=f"/audit?{urlencode({**filters, 'before': str(found['next'])})}"
             if found["next"] is not None
             else None,
         )
 
+    async def _suggestions(self, visit: Visit, rows: list[dict[str, Any]]) -> dict[str, list[str]]:
+        """Names for the filters: of history, and of the rows that are shown."""
+        return {
+            **await self._history.suggestions(visit),
+            "event": sorted({row["event"] for row in rows}),
+            "decision": sorted({str(row["decision"]) for row in rows if row.get("decision")}),
+        }
+
 
 def _short(row: dict[str, Any]) -> dict[str, Any]:
     """The fields of a row that the page shows, shortened; the JSON has the whole row."""
     words = ("principal", "scope", "server", "name", "decision", "rule", "reason", "outcome")
     shown = {word: str(row.get(word, ""))[:300] for word in words}
-    return {**shown, "number": row["number"], "event": row["event"], "at_ms": row["at_ms"]}
+    links = {word: str(row.get(word, "")) for word in ("task_id", "approval_id", "kind")}
+    return {
+        **shown,
+        **links,
+        "whole": show_json(row),
+        "number": row["number"],
+        "event": row["event"],
+        "at_ms": row["at_ms"],
+    }
 
 
 def _quoted(text: str) -> str:

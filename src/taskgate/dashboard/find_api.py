@@ -12,12 +12,15 @@ from urllib.parse import quote
 
 from taskgate.core.catalog.entry import EntryKind
 from taskgate.core.governance.approver import Approver
+from taskgate.core.history.counts import Dimension
 from taskgate.core.identity.access import Access
 from taskgate.core.identity.roles import Permission
 from taskgate.dashboard import reply_schemas
+from taskgate.dashboard.history_api import reach_of
 from taskgate.dashboard.navigation import Page
 from taskgate.dashboard.records import Records
 from taskgate.dashboard.routes import Route, Visit, get
+from taskgate.dashboard.subject_numbers import caller_address, tool_address
 from taskgate.dashboard.web import Answer, json_answer
 from taskgate.gateway.services.console import ConsoleServices
 
@@ -51,32 +54,35 @@ class FindApi:
         pages = ((page.title, "", route.path) for route, page in self._menu(who))
         if not text:
             return _rows("page", "", pages)
-        rows = await self._task(who, text)
+        rows = await self._task(visit, text)
         may_see_names = who.may(Permission.SEE)
         if may_see_names:
             rows += _rows("server", text, self._servers())
-            rows += _rows("caller", text, self._callers(who))
+            rows += _rows("caller", text, await self._callers(visit, text))
             rows += _rows("tool", text, self._tools())
         return rows + _rows("page", text, pages)
 
-    async def _task(self, who: Approver, text: str) -> list[dict[str, Any]]:
-        task = await self._records.task(who, text)
+    async def _task(self, visit: Visit, text: str) -> list[dict[str, Any]]:
+        task = await self._records.task(visit.who, text)
         if task is None:
-            return []
+            row = await self._services.history.row(reach_of(visit), text)
+            return [_row("task", row.id, f"{row.tool}, {row.outcome.value}", f"/tasks/{row.id}")] if row else []
         return [_row("task", task.id, f"{task.wire_name}, {task.state.value}", f"/tasks/{task.id}")]
 
     def _servers(self) -> Iterator[tuple[str, str, str]]:
         for name, upstream in self._services.upstreams.value.items():
             yield name, upstream.status().state.value, f"/servers/{quote(name, safe='')}"
 
-    def _callers(self, who: Approver) -> Iterator[tuple[str, str, str]]:
-        for name in sorted({span.caller for span in self._records.spans(who) if span.caller}):
-            yield name, "", f"/tasks?caller={quote(name, safe='')}"
+    async def _callers(self, visit: Visit, text: str) -> list[tuple[str, str, str]]:
+        """Callers of recent requests whose name contains the text, and of history whose name begins with it."""
+        recent = {span.caller for span in self._records.spans(visit.who) if span.caller}
+        known = await self._services.history.names(reach_of(visit), Dimension.CALLER, text, OF_EACH_KIND)
+        return [(name, "", caller_address(name)) for name in sorted(recent | set(known))]
 
     def _tools(self) -> Iterator[tuple[str, str, str]]:
         for server, offer in self._services.catalogs.offers().items():
             for entry in offer.entries.get(EntryKind.TOOL, ()):
-                yield entry.name, f"on {server}", f"/servers/{quote(server, safe='')}"
+                yield entry.name, f"on {server}", tool_address(server, entry.name)
 
     async def _json(self, visit: Visit) -> Answer:
         return json_answer(await self.found(visit))

@@ -28,6 +28,7 @@ from taskgate.gateway.history_reading import HistoryReading, HistoryRows, Reach
 EXPORTED: Final = 5_000
 """Maximum number of rows of one export; the header `x-next-after` leads to the next one."""
 _SLICE: Final = 500
+SUGGESTED: Final = 100
 DEFAULT_RANGE_MS: Final = 86_400_000
 LONGEST_RANGE_MS: Final = 3660 * 86_400_000
 DEFAULT_BUCKETS: Final = 60
@@ -120,12 +121,26 @@ class HistoryApi:
 
     async def found(self, visit: Visit, limit: int) -> HistoryRows:
         """Rows that match the query parameters, of those that this person may see. Raises ValueError."""
+        return await self.page(visit, self.wanted(visit), limit)
+
+    async def page(self, visit: Visit, wanted: HistoryFilter, limit: int) -> HistoryRows:
+        """Rows that match a filter, of those that this person may see, from the cursor in the address. Raises ValueError."""
         try:
-            return await self._reading.page(
-                reach_of(visit), self.wanted(visit), cursor=visit.parameter("after"), limit=limit
-            )
+            return await self._reading.page(reach_of(visit), wanted, cursor=visit.parameter("after"), limit=limit)
         except CallerError as problem:
             raise ValueError(problem.message) from None
+
+    async def suggestions(self, visit: Visit) -> dict[str, list[str]]:
+        """Names of servers, tools and callers for filters."""
+        found = {
+            dimension: await self._reading.names(reach_of(visit), dimension, "", SUGGESTED)
+            for dimension in (Dimension.SERVER, Dimension.TOOL, Dimension.CALLER)
+        }
+        return {
+            "server": list(found[Dimension.SERVER]),
+            "tool": sorted({name.partition("/")[2] for name in found[Dimension.TOOL]}),
+            "caller": list(found[Dimension.CALLER]),
+        }
 
     def wanted(self, visit: Visit) -> HistoryFilter:
         """The filter of the query parameters. Raises ValueError."""

@@ -120,6 +120,13 @@ class Inbox:
             who, approval_id, verdict, reason=reason, channel=channel, digest=digest, grant=grant
         )
 
+    async def recall(self, who: Approver, approval_id: str) -> Ruling:
+        return await self.approvals.recall(who, approval_id)
+
+    async def can_be_recalled(self, who: Approver, approval_id: str) -> bool:
+        held = await self.records.held(who, approval_id)
+        return held is not None and await self.approvals.can_be_recalled(who, held)
+
     def grant_for(self, extent: str) -> GrantRequest | None:
         """The standing grant that the form of an approval asks for: `exact`, `tool` or `scope`; None for anything else."""
         if extent not in ("exact", "tool", "scope"):

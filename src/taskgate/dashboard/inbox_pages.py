@@ -12,18 +12,22 @@ from typing import Any, Final
 from taskgate.core.errors import CallerError
 from taskgate.core.governance.approval import Verdict
 from taskgate.core.governance.card import excerpt, show_json
+from taskgate.core.history.filters import HistoryFilter
+from taskgate.core.history.row import CallOutcome, RowKind
 from taskgate.core.identity.access import Access
 from taskgate.core.identity.roles import Permission
 from taskgate.core.questions.question import SAMPLE
 from taskgate.dashboard.approval_pages import shown_change
 from taskgate.dashboard.approvals_api import ApprovalsApi
 from taskgate.dashboard.frame import Frame
+from taskgate.dashboard.history_api import HistoryApi
 from taskgate.dashboard.inbox import Inbox, same_call
 from taskgate.dashboard.navigation import Page
 from taskgate.dashboard.questions_api import SAMPLING, QuestionsApi
 from taskgate.dashboard.routes import Route, Visit, form_route, page_route
 from taskgate.dashboard.schema_forms import BadForm, filled_in, form_of, form_values
 from taskgate.dashboard.text_filters import clear, span
+from taskgate.dashboard.tool_facts import RISK_LABELS
 from taskgate.dashboard.topics import Topic
 from taskgate.dashboard.web import PAGE, Answer, redirect
 
@@ -35,26 +39,25 @@ MOST_TOGETHER: Final = 100
 LONGEST_DESCRIPTION: Final = 300
 MOST_CHANGES: Final = 20
 """Differences on a card; the page of the approval shows all of them."""
+DECISIONS_FROM: Final = 50
+"""The number of last calls of a tool from which earlier decisions are counted."""
 SOON_S: Final = 60
 """A request that expires within this time is marked."""
-_RISKS: Final = {
-    "reads_only": "reads only",
-    "writes": "writes, not destructive",
-    "destructive": "destructive",
-    "undeclared": "may be destructive",
-    "open_world": "reaches other systems",
-}
 _DONE: Final = {
     "approved": "Approved.",
     "denied": "Denied. The callers receive the reason.",
     "answered": "Answer sent.",
     "declined": "Declined.",
+    "recalled": "Your approval was taken back. The call waits for a decision again.",
 }
 
 
 class InboxPages:
-    def __init__(self, approvals: ApprovalsApi, inbox: Inbox, questions: QuestionsApi, frame: Frame) -> None:
+    def __init__(
+        self, approvals: ApprovalsApi, inbox: Inbox, questions: QuestionsApi, history: HistoryApi, frame: Frame
+    ) -> None:
         self._approvals = approvals
+        self._history = history
         self._inbox = inbox
         self._questions = questions
         self._frame = frame
@@ -88,9 +91,17 @@ class InboxPages:
             note=note,
             note_kind="bad" if status >= 400 else "",
             approvals=[await self._card(visit, ids) for ids in list(groups.values())[:CARDS]],
+            undo=await self._undoable(visit),
             more=len(groups) > CARDS or after is not None,
             questions=[_question_card(row) for row in found["questions"][:CARDS]],
         )
+
+    async def _undoable(self, visit: Visit) -> str | None:
+        """The approval that the address names, as long as it can be taken back."""
+        asked = visit.parameter("undo")
+        if asked is None or not visit.who.may(Permission.DECIDE):
+            return None
+        return asked if await self._inbox.can_be_recalled(visit.who, asked) else None
 
     async def _card(self, visit: Visit, ids: list[str]) -> dict[str, Any]:
         row = await self._approvals.detail(visit, ids[0])
@@ -104,14 +115,26 @@ class InboxPages:
             "not_validated": row["not_validated"],
             "deceptive": bool(row["deceptive"]),
             "description": clear(row["description"])[:LONGEST_DESCRIPTION],
-            "shown_risks": [(risk, _RISKS[risk]) for risk in row["risks"]],
+            "shown_risks": [(risk, RISK_LABELS[risk]) for risk in row["risks"]],
             "diff": [shown_change(change) for change in changes[:MOST_CHANGES]],
             "same_as_before": row["changes"] is not None and not changes,
             "soon": self._expires_soon(row),
+            "decided_before": await self._decided_before(visit, row),
             "may_decide": row["may_decide"] and visit.who.may(Permission.DECIDE),
             "next": _next_step(row),
             "ids": ids,
         }
+
+    async def _decided_before(self, visit: Visit, row: dict[str, Any]) -> str:
+        """Earlier decisions about the same tool, among its last calls; empty if there were none."""
+        wanted = HistoryFilter(server=row["server"], tool=row["name"], kind=RowKind.TASK)
+        held = [found for found in (await self._history.page(visit, wanted, DECISIONS_FROM)).rows if found.approval_id]
+        approved = [found for found in held if found.approved_by]
+        denied = sum(1 for found in held if found.outcome is CallOutcome.REJECTED)
+        if not approved and not denied:
+            return ""
+        last = f", last by {approved[0].approved_by}" if approved else ""
+        return f"Decided before: {len(approved)} approved{last}; {denied} denied."
 
     def _expires_soon(self, row: dict[str, Any]) -> bool:
         left_s = datetime.fromisoformat(row["expires_at"]).timestamp() - self._inbox.records.now_ms() / 1000

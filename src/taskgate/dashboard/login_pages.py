@@ -21,7 +21,7 @@ from taskgate.dashboard.web import Answer, WebRequest, redirect
 from taskgate.ports.caller_credentials import IssuerUnavailable, LoginRefused, PeopleLogin
 from taskgate.telemetry.logs import log
 
-START: Final = "/now"
+START: Final = "/overview"
 LOGIN_BEGIN: Final = "/login/oidc"
 LOGIN_CALLBACK: Final = "/login/callback"
 _PROVIDER_UNAVAILABLE: Final = (

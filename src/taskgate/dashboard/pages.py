@@ -13,8 +13,12 @@ from taskgate.dashboard.frame import Frame
 from taskgate.dashboard.inbox import Inbox
 from taskgate.dashboard.inbox_pages import InboxPages
 from taskgate.dashboard.login import Login
+from taskgate.dashboard.overview_pages import OverviewPages
 from taskgate.dashboard.routes import RouteTable
 from taskgate.dashboard.steering import Steering
+from taskgate.dashboard.subject_numbers import SubjectNumbers
+from taskgate.dashboard.subject_pages import SubjectPages
+from taskgate.dashboard.task_list_pages import TaskListPages
 from taskgate.dashboard.task_pages import TaskPages
 from taskgate.dashboard.try_pages import TryPages
 from taskgate.gateway.services.console import ConsoleServices
@@ -26,16 +30,20 @@ class Pages:
         self._questions = api.questions
         self.frame = Frame(login, self._waiting, lambda: self.table, api.table)
         frame = self.frame
+        numbers = SubjectNumbers(services.history, inbox.records, api.questions)
         self.table = RouteTable(
             [
-                *TaskPages(api.tasks, api.now, api.questions, frame).routes(),
-                *InboxPages(api.approvals, inbox, api.questions, frame).routes(),
+                *OverviewPages(api.overview, steering.history, frame).routes(),
+                *TaskListPages(api.tasks, steering.history, inbox.records, frame).routes(),
+                *TaskPages(api.tasks, steering.history, api.reruns, api.questions, frame).routes(),
+                *SubjectPages(services, inbox.records, numbers, steering.rules, frame).routes(),
+                *InboxPages(api.approvals, inbox, api.questions, steering.history, frame).routes(),
                 *ApprovalPages(api.approvals, inbox, frame).routes(),
                 *DefinitionPages(api.definitions, frame).routes(),
                 *ElicitationPages(services, frame).routes(),
                 *FindPages(api.finder, frame).routes(),
                 *TryPages(inbox.records, frame, api.calls).routes(),
-                *steering.pages(frame),
+                *steering.pages(frame, numbers),
             ]
         )
 

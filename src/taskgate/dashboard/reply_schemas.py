@@ -200,6 +200,7 @@ TASK: Final = record(
     id=text("id of the task"),
     state=one_of(TaskState, "state of the task"),
     tool=text("name that callers see"),
+    name=text("name of the tool at its server"),
     server=text("name of the server"),
     principal=text("principal of the caller"),
     scope=text("scope of the call"),
@@ -331,6 +332,29 @@ NOW: Final = record(
         "traffic by server; empty without the permission `see`",
     ),
     has_tasks=flag("whether the store has any task that you may see"),
+)
+OVERVIEW: Final = record(
+    range=text("`hour`, `day` or `week`"),
+    seconds=integer("length of the range"),
+    total=_SUMMARY,
+    before=_SUMMARY,
+    waiting=integer("approvals and questions in your inbox"),
+    open=rows(OPERATOR_TASK, "the newest open tasks"),
+    open_count=integer("number of open tasks, counted up to 100"),
+    more_open=flag("whether there are more than that"),
+    running=integer("how many of those are running"),
+    servers_down=texts("servers that are not connected"),
+    attention=rows(
+        record(
+            kind=text("`approval`, `question`, `server`, `definition` or `errors`"),
+            text=text("what it is about"),
+            address=text("path of its page in the console"),
+            since=nullable(time("since when")),
+        ),
+        "what needs attention, the most urgent first",
+    ),
+    servers=rows(extended(_SUMMARY, name=text("name of the server")), "calls by server, most calls first"),
+    has_calls=flag("whether there was any call that you may see"),
 )
 FOUND: Final = rows(
     record(

@@ -102,6 +102,7 @@ def task_row(task: Task) -> dict[str, Any]:
         "id": task.id,
         "state": task.state.value,
         "tool": task.wire_name,
+        "name": task.tool,
         "server": task.server,
         "principal": task.principal,
         "scope": task.scope,

@@ -61,11 +61,12 @@ class Rules:
             page = await self.records.recorded_calls(who, 0, page.after, _PAGE)
             hits.update(call.rule for call in page.calls)
             await clock.sleep(0)
+        return [{**row, "calls": hits[row["rule"]]} for row in self.described()]
+
+    def described(self) -> list[dict[str, Any]]:
+        """The rules in order, with secrets of the configuration redacted."""
         hide = self.configuration.hidden
-        return [
-            {**row, "reason": row["reason"] and hide(row["reason"]), "calls": hits[row["rule"]]}
-            for row in self.plan.gates.rules.described()
-        ]
+        return [{**row, "reason": row["reason"] and hide(row["reason"])} for row in self.plan.gates.rules.described()]
 
     async def rehearsed(self, who: Approver, governance: str, since: str | None) -> Rehearsal:
         return await self._rehearsed(who, self.configuration.plan_with(governance), since)

@@ -31,7 +31,7 @@ class RulesPages:
 
     def routes(self) -> tuple[Route, ...]:
         return (
-            page_route("/rules", Access.SEE, self._show, page=Page("rules", "Rules", "/api/v1/rules", menu=6)),
+            page_route("/rules", Access.SEE, self._show, page=Page("rules", "Rules", "/api/v1/rules", menu=8)),
             form_route("/rules", Access.ACT, self._rehearse),
         )
 

@@ -30,7 +30,7 @@ class ScopePages:
                 "/scopes",
                 Access.ACT,
                 self._list,
-                page=Page("scopes", "Scopes", "/api/v1/scopes", (Topic.SCOPES,), menu=5),
+                page=Page("scopes", "Scopes", "/api/v1/scopes", (Topic.SCOPES,), menu=7),
             ),
             page_route("/scopes/{name}", Access.ACT, self._show),
         )

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
+from taskgate.core.history.counts import Dimension
 from taskgate.core.identity.access import Access
 from taskgate.core.identity.roles import Permission
 from taskgate.dashboard.navigation import Page
@@ -13,6 +14,7 @@ from taskgate.dashboard.paging import paged
 from taskgate.dashboard.routes import Route, Visit, form_route, page_route
 from taskgate.dashboard.servers_api import ACTIONS, Servers
 from taskgate.dashboard.sorting import TableColumn, head_cells, sorted_rows
+from taskgate.dashboard.subject_numbers import SubjectNumbers
 from taskgate.dashboard.topics import Topic
 from taskgate.dashboard.web import Answer, redirect
 
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
     from taskgate.dashboard.frame import Frame
 
 
-TOOLS_SHOWN: Final = 200
+TOOLS_SHOWN: Final = 100
 _RANKS: Final = {"degraded": 0, "reconnecting": 0, "stopped": 1, "connecting": 2}
 _COLUMNS: Final = (
     TableColumn("name", "Server", lambda row: row["name"]),
@@ -48,8 +50,9 @@ def _shown_state(row: Mapping[str, Any]) -> tuple[str, str]:
 
 
 class ServersPages:
-    def __init__(self, servers: Servers, frame: Frame) -> None:
+    def __init__(self, servers: Servers, numbers: SubjectNumbers, frame: Frame) -> None:
         self._servers = servers
+        self._numbers = numbers
         self._frame = frame
 
     def routes(self) -> tuple[Route, ...]:
@@ -92,6 +95,8 @@ class ServersPages:
         row = await self._servers.one(visit.who, name)
         if row is None:
             return self._frame.message(visit.request, visit.who, 404, "Server not found", "It is no longer configured.")
+        address = f"/servers/{quote(name, safe='')}"
+        values = await self._numbers.values(visit, Dimension.SERVER, name, address, {"server": name})
         note = wrong or (f"{name} is {ACTIONS[done]}." if done in ACTIONS else None)
         return await self._frame.page(
             visit,
@@ -107,7 +112,8 @@ class ServersPages:
             left_out=max(0, len(row["tools"]) - TOOLS_SHOWN),
             may_act=visit.who.may(Permission.ACT),
             may_connect=self._servers.may_connect(visit.who),
-            address=f"/servers/{quote(name, safe='')}",
+            address=address,
+            **values,
         )
 
     async def _act(self, visit: Visit) -> Answer:

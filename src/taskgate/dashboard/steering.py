@@ -16,6 +16,7 @@ from taskgate.dashboard.scope_pages import ScopePages
 from taskgate.dashboard.scopes_api import ScopesApi
 from taskgate.dashboard.servers_api import Servers
 from taskgate.dashboard.servers_pages import ServersPages
+from taskgate.dashboard.subject_numbers import SubjectNumbers
 from taskgate.dashboard.system_api import System
 from taskgate.dashboard.system_pages import SystemPages
 from taskgate.dashboard.usage_api import Usage
@@ -27,12 +28,12 @@ from taskgate.gateway.services.console import ConsoleServices
 
 class Steering:
     def __init__(self, services: ConsoleServices, records: Records, configuration: Configuration) -> None:
-        self._rules = Rules(services, records, configuration)
-        self._rules_api = RulesApi(self._rules)
+        self.rules = Rules(services, records, configuration)
+        self._rules_api = RulesApi(self.rules)
         self._usage = Usage(records)
         self._servers = Servers(services, records, configuration)
         self._scopes = ScopesApi(services, records)
-        self._history = HistoryApi(services.history, services.tasks.store.now_ms)
+        self.history = HistoryApi(services.history, services.tasks.store.now_ms)
         self._audit = Audit(services.tasks.store, records)
         self._system = System(services, configuration)
         self._requests = RecentRequests(records)
@@ -44,19 +45,19 @@ class Steering:
             *self._usage.routes(),
             *self._servers.routes(),
             *self._scopes.routes(),
-            *self._history.routes(),
+            *self.history.routes(),
             *self._audit.routes(),
             *self._system.routes(),
             *self._requests.routes(),
         )
 
-    def pages(self, frame: Frame) -> tuple[Route, ...]:
+    def pages(self, frame: Frame, numbers: SubjectNumbers) -> tuple[Route, ...]:
         return (
             *RulesPages(self._rules_api, frame).routes(),
             *UsagePages(self._usage, frame).routes(),
-            *ServersPages(self._servers, frame).routes(),
+            *ServersPages(self._servers, numbers, frame).routes(),
             *ScopePages(self._scopes, frame).routes(),
-            *AuditPages(self._audit, frame).routes(),
+            *AuditPages(self._audit, self.history, frame).routes(),
             *SystemPages(self._system, frame).routes(),
             *WaterfallPages(self._requests, frame).routes(),
         )

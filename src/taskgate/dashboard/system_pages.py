@@ -26,7 +26,7 @@ class SystemPages:
 
     def routes(self) -> tuple[Route, ...]:
         return (
-            page_route("/system", Access.SEE, self._show, page=Page("system", "System", "/api/v1/system", menu=10)),
+            page_route("/system", Access.SEE, self._show, page=Page("system", "System", "/api/v1/system", menu=12)),
             form_route("/system/reload", Access.CONFIGURE, self._reload),
         )
 

@@ -1,4 +1,4 @@
-"""The pages Now, Tasks and one task. They render the values that the JSON API returns."""
+"""The page of one task. It renders the values that the JSON API returns; of a call that is no longer stored, its row of history."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ from markupsafe import Markup
 
 from taskgate.core import wire
 from taskgate.core.governance.card import excerpt, show_json
+from taskgate.core.history.row import HistoryRow, RowKind
 from taskgate.core.identity.access import Access
 from taskgate.core.identity.roles import Permission
 from taskgate.core.tasks.state import TaskState
+from taskgate.core.timestamps import iso
 from taskgate.dashboard import units
 from taskgate.dashboard.charts.phases import phase_bar
-from taskgate.dashboard.charts.sparkline import sparkline
 from taskgate.dashboard.frame import Frame
-from taskgate.dashboard.navigation import Page
-from taskgate.dashboard.now_api import NowApi
+from taskgate.dashboard.history_api import HistoryApi
+from taskgate.dashboard.history_rows import history_line
 from taskgate.dashboard.questions_api import QuestionsApi
+from taskgate.dashboard.rerun_api import RerunApi
 from taskgate.dashboard.routes import Route, Visit, form_route, page_route
 from taskgate.dashboard.task_phases import Phase, PhaseKind
 from taskgate.dashboard.tasks_api import TasksApi
 from taskgate.dashboard.text_filters import clear
-from taskgate.dashboard.topics import Topic
-from taskgate.dashboard.web import PAGE, Answer, RequestProblem, redirect, with_query
+from taskgate.dashboard.web import Answer, RequestProblem, redirect, with_query
 
 EXCERPT: Final = 4_000
 """Characters of arguments and result on the page; `?full=1` shows more."""
 LONGEST_COPY: Final = 8_000
 """Characters of arguments in a command or code to copy."""
 MOST_SHOWN: Final = 1_000_000
-_FILTERS: Final = ("state", "server", "tool", "caller", "scope", "since", "until", "text")
 _STATUS: Final = {
     TaskState.QUEUED: "Queued",
     TaskState.AWAITING_APPROVAL: "Waiting for approval",
@@ -45,68 +45,29 @@ _STATUS: Final = {
 
 
 class TaskPages:
-    def __init__(self, tasks: TasksApi, now: NowApi, questions: QuestionsApi, frame: Frame) -> None:
+    def __init__(
+        self, tasks: TasksApi, history: HistoryApi, reruns: RerunApi, questions: QuestionsApi, frame: Frame
+    ) -> None:
         self._tasks = tasks
-        self._now_api = now
+        self._history = history
+        self._reruns = reruns
         self._questions = questions
         self._frame = frame
 
     def routes(self) -> tuple[Route, ...]:
         return (
-            page_route(
-                "/now",
-                Access.LOGIN,
-                self._now,
-                page=Page("now", "Now", "/api/v1/now", (Topic.TASKS, Topic.INBOX, Topic.SERVERS), menu=1),
-            ),
-            page_route(
-                "/tasks", Access.LOGIN, self._list, page=Page("tasks", "Tasks", "/api/v1/tasks", (Topic.TASKS,), menu=2)
-            ),
             page_route("/tasks/{id}", Access.LOGIN, self._show),
             form_route("/tasks/{id}/cancel", Access.LOGIN, self._cancel),
-        )
-
-    async def _now(self, visit: Visit) -> Answer:
-        now = await self._now_api.now(visit)
-        return await self._frame.page(
-            visit,
-            "now",
-            "now.html",
-            running=[task_line(row) for row in now["open"]],
-            failed=[task_line(row) for row in now["failed"]],
-            servers=[
-                {**row, "drawn": sparkline(row["counts"], f"{row['calls']} calls in the last 10 minutes")}
-                for row in now["servers"]
-            ],
-            first_visit=not now["has_tasks"] and visit.who.may(Permission.ACT),
-        )
-
-    async def _list(self, visit: Visit) -> Answer:
-        filters = {name: visit.parameter(name) for name in _FILTERS}
-        found: dict[str, Any] = {"tasks": [], "next": None}
-        note = None
-        try:
-            found = await self._tasks.listed(visit, PAGE)
-        except ValueError as problem:
-            note = str(problem)
-        return await self._frame.page(
-            visit,
-            "tasks",
-            "tasks.html",
-            note=note,
-            note_kind="bad",
-            filters=filters,
-            rows=[task_line(row) for row in found["tasks"]],
-            next=with_query("/tasks", filters, after=found["next"]) if found["next"] else None,
-            states=[state.value for state in TaskState],
-            filtered=any(filters.values()),
-            api=with_query("/api/v1/tasks", {**filters, "after": visit.parameter("after")}),
-            command=list_command(filters),
-            servers=self._tasks.server_names(visit),
+            form_route(
+                "/tasks/{id}/rerun", Access.CALL, self._rerun, scope=lambda request: request.form().get("scope")
+            ),
         )
 
     async def _show(self, visit: Visit, note: str | None = None, status: int = 200) -> Answer:
-        row = await self._tasks.detail(visit)
+        try:
+            row = await self._tasks.detail(visit)
+        except RequestProblem:
+            return await self._ended(visit)
         result = await self._tasks.stored_result(visit)
         limit = MOST_SHOWN if visit.parameter("full") == "1" else EXCERPT
         return await self._frame.page(
@@ -126,10 +87,40 @@ class TaskPages:
             questions=self._questions.of_task(visit.who, row["id"]),
             may_cancel=row["may_cancel"],
             copies=self._copies(row),
+            tool_name=row["name"],
+            may_rerun=TaskState(row["state"]).is_terminal and not row["hidden"],
             may_decide=visit.who.may(Permission.SEE),
             api=f"/api/v1/tasks/{row['id']}",
             command=self._frame.command_for("GET", "/api/v1/tasks/{id}", id=row["id"]),
         )
+
+    async def _ended(self, visit: Visit) -> Answer:
+        """A call whose task is no longer stored, or that never was one. Raises RequestProblem if there is no such row."""
+        found = await self._history.detail(visit)
+        row = await self._history.row(visit)
+        limit = MOST_SHOWN if visit.parameter("full") == "1" else EXCERPT
+        return await self._frame.page(
+            visit,
+            "tasks",
+            "ended.html",
+            title=clear(row.tool or "Call"),
+            row=found,
+            line=history_line(row),
+            drawn=phase_bar(_ended_phases(row), []),
+            steps=_ended_steps(row),
+            content=excerpt(show_json(found["content"]), limit) if found["content"] is not None else None,
+            audit=with_query("/audit", found["audit"]) if visit.who.may(Permission.SEE) and found["audit"] else None,
+            api=f"/api/v1/history/{row.id}",
+            command=self._frame.command_for("GET", "/api/v1/tasks/{id}", id=row.id),
+        )
+
+    async def _rerun(self, visit: Visit) -> Answer:
+        """Run the call again as the person who clicks, through the same rules; the new task is linked to this one."""
+        reply = await self._reruns.rerun(visit)
+        if reply["task_id"] is not None:
+            return redirect(f"/tasks/{reply['task_id']}")
+        shown = excerpt(show_json(reply.get("error", reply.get("result"))), EXCERPT).text
+        return await self._show(visit, f"The call was not repeated as a task: {shown}", 409)
 
     def _copies(self, row: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
         """The same call as a command and as client code. None where an argument is redacted: the copy would be another call."""
@@ -215,11 +206,21 @@ def client_code(tool: str, arguments: Any, address: str) -> str:
     )
 
 
-def list_command(filters: Mapping[str, str | None]) -> str:
-    """The command that lists the same tasks."""
-    given = {name: value for name, value in filters.items() if value}
-    state = given.pop("state", "all")
-    words = ["taskgate", "tasks", "list", *(["--all"] if state == "all" else ["--state", state])]
-    for name, value in given.items():
-        words += ["--in-scope" if name == "scope" else f"--{name}", value]
-    return shlex.join(words)
+def _ended_phases(row: HistoryRow) -> list[Phase]:
+    if row.kind is not RowKind.TASK and row.kind is not RowKind.CALL:
+        return []
+    sent = min(max(row.sent_ms or row.ended_ms, row.accepted_ms), row.ended_ms)
+    waited = Phase(PhaseKind.WAITING, "waiting", row.accepted_ms, sent)
+    worked = Phase(PhaseKind.WORKING, f"running on {row.server}", sent, row.ended_ms)
+    return [phase for phase in (waited, worked) if phase.to_ms > phase.from_ms]
+
+
+def _ended_steps(row: HistoryRow) -> list[tuple[str, str, str]]:
+    """What happened, when, and how long after the beginning."""
+    moments = [
+        ("Accepted", row.accepted_ms),
+        (f"Sent to {row.server}", row.sent_ms),
+        (f"Ended: {row.outcome.value}", row.ended_ms),
+    ]
+    known = [(label, at_ms) for label, at_ms in moments if at_ms]
+    return [(clear(label), iso(at_ms), units.duration(at_ms - known[0][1])) for label, at_ms in known]

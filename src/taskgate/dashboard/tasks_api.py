@@ -5,7 +5,7 @@ The permission `see` shows tasks of all callers, `act` cancels them. A caller se
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -19,6 +19,7 @@ from taskgate.core.identity.access import Access
 from taskgate.core.identity.caller import ANONYMOUS
 from taskgate.core.identity.roles import Permission
 from taskgate.core.ids import is_task_id
+from taskgate.core.tasks.state import TaskState
 from taskgate.core.tasks.task import OutcomeKind, Task
 from taskgate.dashboard import reply_schemas
 from taskgate.dashboard.records import Records
@@ -32,7 +33,6 @@ from taskgate.gateway.plan import Live, Plan
 from taskgate.gateway.public_address import PublicAddress
 from taskgate.gateway.tasks.engine import TaskEngine
 from taskgate.ports.store_answers import TaskFilter
-from taskgate.ports.upstream import Upstream
 
 PING_S: Final = 15.0
 LONGEST_WAIT_S: Final = 20
@@ -46,13 +46,11 @@ class TasksApi:
         self,
         tasks: TaskEngine,
         plan: Live[Plan],
-        upstreams: Live[Mapping[str, Upstream]],
         records: Records,
         address: PublicAddress,
     ) -> None:
         self._tasks = tasks
         self._plan = plan
-        self._upstreams = upstreams
         self._records = records
         self._address = address
         self._store = tasks.store
@@ -119,8 +117,9 @@ class TasksApi:
             ),
         )
 
-    async def listed(self, visit: Visit, limit: int) -> dict[str, Any]:
-        """The tasks that match the query parameters, of those that this person may see. Raises ValueError."""
+    async def listed(self, visit: Visit, limit: int, *, states: frozenset[TaskState] | None = None) -> dict[str, Any]:
+        """The tasks that match the query parameters, of those that this person may see; `states` replaces the parameter of
+        that name. Raises ValueError."""
         now = self._store.now_ms()
         wanted = TaskFilter(
             principal=visit.parameter("caller"),
@@ -128,7 +127,7 @@ class TasksApi:
             scope=visit.parameter("scope"),
             tool=visit.parameter("tool"),
             text=visit.parameter("text"),
-            states=task_states(visit.parameter("state")),
+            states=states if states is not None else task_states(visit.parameter("state")),
             since_ms=point_in_time("since", visit.parameter("since"), now),
             until_ms=point_in_time("until", visit.parameter("until"), now),
         )
@@ -175,10 +174,6 @@ class TasksApi:
         """The address at which MCP clients call in a scope."""
         path = "/mcp" if scope == self._plan.value.default_scope else f"/mcp/{quote(scope, safe='')}"
         return f"{self._address.base()}{path}"
-
-    def server_names(self, visit: Visit) -> list[str]:
-        """Names for the filter; only for people who may see the tasks of all callers."""
-        return sorted(self._upstreams.value) if visit.only is None else []
 
     async def _found(self, visit: Visit) -> Task:
         """The task that the path names. A task of another caller looks like one that does not exist."""

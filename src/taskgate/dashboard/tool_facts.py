@@ -8,6 +8,13 @@ from taskgate.core.catalog.entry import CatalogEntry, EntryKind
 from taskgate.gateway.catalog.catalogs import Catalogs
 
 LONGEST_DESCRIPTION: Final = 2_000
+RISK_LABELS: Final = {
+    "reads_only": "reads only",
+    "writes": "writes, not destructive",
+    "destructive": "destructive",
+    "undeclared": "may be destructive",
+    "open_world": "reaches other systems",
+}
 
 
 def tool_entry(catalogs: Catalogs, server: str, tool: str) -> CatalogEntry | None:

@@ -43,7 +43,7 @@ class TryPages:
                 Access.CALL,
                 self._show,
                 scope=lambda request: request.query.get("scope"),
-                page=Page("try", "Try", "/api/v1/tools", menu=11),
+                page=Page("try", "Try", "/api/v1/tools", menu=13),
             ),
             form_route("/try", Access.CALL, self._call, scope=lambda request: request.form().get("scope")),
         )

@@ -26,7 +26,7 @@ class UsagePages:
         self._frame = frame
 
     def routes(self) -> tuple[Route, ...]:
-        return (page_route("/usage", Access.LOGIN, self._show, page=Page("usage", "Usage", "/api/v1/usage", menu=7)),)
+        return (page_route("/usage", Access.LOGIN, self._show, page=Page("usage", "Usage", "/api/v1/usage", menu=9)),)
 
     async def _show(self, visit: Visit) -> Answer:
         try:

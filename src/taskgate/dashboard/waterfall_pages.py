@@ -25,7 +25,7 @@ class WaterfallPages:
     def routes(self) -> tuple[Route, ...]:
         return (
             page_route(
-                "/waterfall", Access.SEE, self._show, page=Page("waterfall", "Waterfall", "/api/v1/waterfall", menu=8)
+                "/waterfall", Access.SEE, self._show, page=Page("waterfall", "Waterfall", "/api/v1/waterfall", menu=10)
             ),
         )
 

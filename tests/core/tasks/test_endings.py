@@ -169,6 +169,18 @@ def test_a_withdrawn_approval_cancels_and_an_open_or_spent_one_means_nothing() -
     assert endings.after_approval(WAITING, approval(State.USED)) is None
 
 
+def test_task_waits_for_approval_again_after_a_recall() -> None:
+    reopened = approval(State.OPEN)
+    granted = apply(WAITING, h.ApprovalGranted(NOW + 9), NOW)
+    assert isinstance(granted, Task)
+    event = endings.after_recall(granted, reopened)
+    assert event == h.ApprovalRequested(reopened.id, reopened.binding.expires_at_ms)
+    again = apply(granted, event, NOW)
+    assert isinstance(again, Task)
+    assert again.state is TaskState.AWAITING_APPROVAL
+    assert endings.after_recall(WAITING, reopened) is None
+
+
 def test_a_call_found_in_a_restored_store_is_told_as_unknown() -> None:
     ended = endings.after_restore(a_task())
     assert ended.executed is Executed.MAYBE

@@ -139,7 +139,15 @@ class CallDispatched:
     at_ms: int
 
 
-ApprovalEvent: TypeAlias = Voted | TimePassed | Withdrawn | Drifted | CallDispatched
+@dataclass(frozen=True, slots=True)
+class Recalled:
+    """A person takes their approval back before the call is sent."""
+
+    by: Approver
+    at_ms: int
+
+
+ApprovalEvent: TypeAlias = Voted | TimePassed | Withdrawn | Drifted | CallDispatched | Recalled
 
 
 class Refusal(StrEnum):
@@ -253,8 +261,25 @@ def _apply_now(approval: Approval, workflow: Workflow, event: ApprovalEvent) -> 
             if approval.state is not State.APPROVED:
                 return DecisionRefused(Refusal.NOT_APPROVED, approval)
             return Changed(replace(approval, state=State.USED), ended=False)
+        case Recalled():
+            return _recall(approval, event)
         case _:
             assert_never(event)
+
+
+def _recall(approval: Approval, recalled: Recalled) -> Outcome:
+    """Open an approval again, without the vote of this person. Its deadline remains."""
+    is_unused = approval.state is State.APPROVED
+    if not is_unused:
+        return DecisionRefused(Refusal.ALREADY_DECIDED, approval)
+    kept = tuple(vote for vote in approval.votes if not recalled.by.is_known_as(vote.approver))
+    if len(kept) == len(approval.votes):
+        return DecisionRefused(Refusal.NOT_AN_APPROVER, approval)
+    if recalled.at_ms >= approval.binding.expires_at_ms:
+        # Without time left to decide again it would end at once, in some workflows as approved.
+        return DecisionRefused(Refusal.EXPIRED, approval)
+    reopened = replace(approval, state=State.OPEN, votes=kept, decided_at_ms=None, reason="", valid_until_ms=None)
+    return Changed(reopened, ended=False)
 
 
 def _by_timeout(approval: Approval, workflow: Workflow) -> Approval:

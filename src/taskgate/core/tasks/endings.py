@@ -13,6 +13,7 @@ from taskgate.core.tasks.transition import (
     ApprovalDenied,
     ApprovalExpired,
     ApprovalGranted,
+    ApprovalRequested,
     Cancelled,
     ContactLost,
     ErrorReceived,
@@ -143,6 +144,11 @@ def past_deadline(task: Task) -> ErrorReceived | ContactLost:
     executed = Executed.MAYBE if task.may_have_been_sent else Executed.NO
     error = UpstreamError("upstream_timeout", text, executed=executed, data=_about(task))
     return by_error(task, error) if task.tool_class.may_repeat else ContactLost(_object(task, error), text)
+
+
+def after_recall(task: Task, approval: Approval) -> TransitionEvent | None:
+    """Return the event that a recalled approval causes for its task: it waits for a decision again."""
+    return ApprovalRequested(approval.id, approval.binding.expires_at_ms) if task.state is TaskState.APPROVED else None
 
 
 def after_approval(task: Task, approval: Approval) -> TransitionEvent | None:

@@ -17,6 +17,11 @@ def text(label: object) -> str:
     return html.escape(visible(shown))
 
 
+def address(href: str) -> str:
+    """An address as an attribute. Charts link within the console only: anything but a path becomes the start page."""
+    return html.escape(href) if href.startswith("/") and not href.startswith(("//", "/\\")) else "/"
+
+
 def number(value: float) -> str:
     """A coordinate with at most one decimal."""
     return f"{value:.1f}".removesuffix(".0")

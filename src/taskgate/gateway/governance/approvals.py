@@ -11,9 +11,10 @@ import asyncio
 import secrets
 from typing import Final
 
+from taskgate.core.audit.chain import AuditEntry
 from taskgate.core.errors import GatewayFault
 from taskgate.core.governance import approval as rules
-from taskgate.core.governance.approval import Approval, Changed, Drifted, State, TimePassed, Verdict, Voted
+from taskgate.core.governance.approval import Approval, Changed, Drifted, Recalled, State, TimePassed, Verdict, Voted
 from taskgate.core.governance.approver import Approver
 from taskgate.core.governance.card import Card, card
 from taskgate.core.governance.decision import NeedsApproval
@@ -22,6 +23,7 @@ from taskgate.core.governance.recheck import REQUEST_DRIFT
 from taskgate.core.governance.workflow import OnTimeout, Workflow
 from taskgate.core.identity.identity import tenant_of
 from taskgate.core.ids import RANDOM_BYTES, ulid
+from taskgate.core.tasks.endings import after_recall
 from taskgate.core.tasks.state import TaskState
 from taskgate.core.tasks.task import RunOn, Task
 from taskgate.gateway.call_settings import ExecuteOn
@@ -39,7 +41,7 @@ from taskgate.gateway.tasks.presence import CallerPresence
 from taskgate.gateway.tasks.runs import Runs
 from taskgate.gateway.tasks.task_records import TaskRecords
 from taskgate.ports.approval_channel import OTHER_ARGUMENTS, UNKNOWN_APPROVAL, VoteReply, VoteRequest
-from taskgate.ports.approval_store import ApprovalRequest, Decided, HeldCall
+from taskgate.ports.approval_store import ApprovalRequest, AuditOf, Decided, HeldCall
 from taskgate.telemetry.logs import log
 from taskgate.telemetry.metrics import Metrics
 
@@ -49,6 +51,11 @@ MAX_LOOKBACK: Final = 20
 """Maximum number of approved calls of other tenants that are skipped in search of the tenant's last one."""
 RENDERED_INLINE_BYTES: Final = 16_384
 """Arguments up to this many bytes are rendered on the event loop; larger ones in a thread."""
+
+
+TOO_LATE: Final = (
+    "It is too late to take this approval back: the call has started or ended, or another approval decided it."
+)
 
 
 class Approvals:
@@ -222,6 +229,44 @@ class Approvals:
         text = accepted_text(answer.held.approval, workflow, given, starts=starts)
         return Ruling(text, "", answer.held, given, starts)
 
+    async def can_be_recalled(self, who: Approver, held: HeldCall) -> bool:
+        """Whether a person's approval can be taken back: its task still waits for its caller, and nothing was sent."""
+        task = await self._store.get(held.task_id) if held.task_id is not None else None
+        if task is None or task.state is not TaskState.APPROVED or await self._starts_now(task):
+            return False
+        workflow = self.workflow(held.approval.workflow)
+        outcome = rules.apply(held.approval, workflow, Recalled(self._person(who), self._store.now_ms()))
+        return isinstance(outcome, Changed)
+
+    async def recall(self, who: Approver, approval_id: str) -> Ruling:
+        """Take a person's approval back. The call waits for a decision again; one that is being sent is not affected."""
+        held = await self._store.held(approval_id)
+        who = self._person(who)
+        if held is None or not who.reaches(held.approval.binding.principal):
+            return Ruling("No such approval.", UNKNOWN_APPROVAL)
+        if not await self.can_be_recalled(who, held):
+            return Ruling(TOO_LATE, rules.Refusal.ALREADY_DECIDED.value, held)
+        workflow = self.workflow(held.approval.workflow)
+        answer = await self._store.change_held(
+            approval_id, workflow, Recalled(who, 0), then=after_recall, audit=_recall_entry(who)
+        )
+        if not isinstance(answer, Decided):
+            raise GatewayFault("store_unavailable", "The approval could not be taken back; it remains approved.")
+        if not isinstance(answer.outcome, Changed):
+            return Ruling(TOO_LATE, answer.outcome.why.value, answer.held)
+        self.expiries.note(answer.held.approval)
+        for grant in await self._store.grants():
+            if grant.approval_id == approval_id:
+                await self.grants.revoke(who, grant.id)
+        if answer.change is not None:
+            self._records.announce(answer.change.task)
+        self.announcer.changed(approval_id)
+        self._wake(approval_id, held.approval.binding.principal)
+        return Ruling("Your approval was taken back. The call waits for a decision again.", "", answer.held)
+
+    def _person(self, who: Approver) -> Approver:
+        return self._plan.value.governing.person(who)
+
     async def time_passed(self, approval_id: str) -> None:
         """End an approval that has timed out: denied, unless its workflow defines another outcome."""
         held = await self._store.held(approval_id)
@@ -388,3 +433,27 @@ class Approvals:
 
     def workflow(self, name: str) -> Workflow:
         return workflow_named(self._plan.value.gates, name)
+
+
+def _recall_entry(who: Approver) -> AuditOf:
+    """The audit entry of a recalled approval: who took it back, and of which call."""
+
+    def entry(held: HeldCall, at_ms: int) -> AuditEntry:
+        bound = held.approval.binding
+        return AuditEntry(
+            at_ms,
+            "approval_recalled",
+            bound.principal,
+            scope=bound.scope,
+            server=bound.server,
+            name=bound.tool,
+            kind=bound.kind.value,
+            arguments_digest=bound.arguments_digest,
+            rule=held.approval.rule,
+            decision="open",
+            approval_id=held.approval.id,
+            reason=f"by {who.id}",
+            task_id=held.task_id or "",
+        )
+
+    return entry

@@ -1,0 +1,162 @@
+"""The overview as JSON: headline numbers with their trend, what needs attention, and calls over time."""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+from urllib.parse import quote
+
+from taskgate.core.governance.approver import Approver
+from taskgate.core.history.counts import Dimension, Series, Summary, Total
+from taskgate.core.identity.access import Access
+from taskgate.core.identity.roles import Permission
+from taskgate.core.tasks.state import OPEN, TaskState
+from taskgate.core.timestamps import iso
+from taskgate.dashboard import reply_schemas
+from taskgate.dashboard.call_charts import is_bad
+from taskgate.dashboard.history_api import reach_of, summary_json
+from taskgate.dashboard.questions_api import QuestionsApi
+from taskgate.dashboard.ranges import TimeRange, chosen_range
+from taskgate.dashboard.records import Records
+from taskgate.dashboard.routes import Route, Visit, get
+from taskgate.dashboard.tasks_api import operator_row
+from taskgate.dashboard.web import Answer, json_answer
+from taskgate.gateway.services.console import ConsoleServices
+from taskgate.ports.store_answers import TaskFilter
+from taskgate.ports.upstream import ServerState
+
+OPEN_SHOWN: Final = 12
+OPEN_COUNTED: Final = 100
+SERVERS_DRAWN: Final = 12
+SPARK_BUCKETS: Final = 24
+MOST_ATTENTION: Final = 8
+LEAST_CALLS: Final = 5
+"""A server with fewer calls in the range is not reported for its errors."""
+_DOWN: Final = frozenset({ServerState.DEGRADED, ServerState.RECONNECTING, ServerState.STOPPED})
+
+
+class OverviewData(NamedTuple):
+    """What the page draws and the JSON contains."""
+
+    period: TimeRange
+    series: Series
+    before: Summary
+    """The same length of time before the range."""
+    servers: tuple[tuple[Total, Series], ...]
+    fields: dict[str, Any]
+
+
+class OverviewApi:
+    def __init__(self, services: ConsoleServices, records: Records, questions: QuestionsApi) -> None:
+        self._services = services
+        self._records = records
+        self._questions = questions
+        self._history = services.history
+
+    def routes(self) -> tuple[Route, ...]:
+        return (
+            get(
+                "/overview",
+                Access.LOGIN,
+                self._json,
+                "Headline numbers with their trend, what needs attention, and calls over time.",
+                query={"range": "hour (default), day or week"},
+                answer=reply_schemas.OVERVIEW,
+                command="taskgate history",
+            ),
+        )
+
+    async def data(self, visit: Visit) -> OverviewData:
+        who, reach = visit.who, reach_of(visit)
+        period, now = chosen_range(visit.parameter("range")), self._records.now_ms()
+        since = now - period.length_ms
+        series = await self._history.series(reach, Dimension.ALL, "", since, now, now_ms=now, buckets=period.buckets)
+        earlier = await self._history.series(
+            reach, Dimension.ALL, "", since - period.length_ms, since, now_ms=now, buckets=1
+        )
+        totals = await self._history.totals(reach, Dimension.SERVER, since, now, now_ms=now)
+        drawn = [
+            (
+                total,
+                await self._history.series(
+                    reach, Dimension.SERVER, total.name, since, now, now_ms=now, buckets=SPARK_BUCKETS
+                ),
+            )
+            for total in totals[:SERVERS_DRAWN]
+        ]
+        running = await self._records.tasks(who, TaskFilter(states=OPEN), only=visit.only, limit=OPEN_COUNTED)
+        known = running.tasks or (await self._records.tasks(who, TaskFilter(), only=visit.only, limit=1)).tasks
+        waiting = await self._waiting(who)
+        down = self._down() if who.may(Permission.SEE) else []
+        fields = {
+            "range": period.name,
+            "seconds": period.length_ms // 1000,
+            "total": summary_json(series.total),
+            "before": summary_json(earlier.total),
+            "waiting": waiting,
+            "open": [operator_row(task) for task in running.tasks[:OPEN_SHOWN]],
+            "open_count": len(running.tasks),
+            "more_open": running.after is not None,
+            "running": sum(1 for task in running.tasks if task.state is TaskState.RUNNING),
+            "servers_down": down,
+            "attention": await self._attention(visit, down, totals),
+            "servers": [{"name": total.name, **summary_json(total.summary)} for total in totals],
+            "has_calls": bool(known or series.total.calls),
+        }
+        return OverviewData(period, series, earlier.total, tuple(drawn), fields)
+
+    async def _waiting(self, who: Approver) -> int:
+        approvals = await self._records.pending_count(who) if who.may(Permission.SEE) else 0
+        return approvals + self._questions.count(who)
+
+    def _down(self) -> list[str]:
+        return sorted(
+            name for name, upstream in self._services.upstreams.value.items() if upstream.status().state in _DOWN
+        )
+
+    async def _attention(self, visit: Visit, down: list[str], totals: tuple[Total, ...]) -> list[dict[str, Any]]:
+        """What a person should look at, the most urgent first."""
+        who, found = visit.who, []
+        if who.may(Permission.SEE):
+            oldest = (await self._records.held_page(who, limit=1)).held
+            found += [
+                _item(
+                    "approval",
+                    f"{held.approval.binding.tool} of {held.approval.binding.principal} waits for approval",
+                    f"/approvals/{held.approval.id}",
+                    held.approval.asked_at_ms,
+                )
+                for held in oldest
+            ]
+        questions = self._questions.rows(who)
+        found += [
+            _item("question", f"{row['server']} waits for an answer", "/inbox", None, at=row["timestamp"])
+            for row in questions[:1]
+        ]
+        found += [_item("server", f"{name} is not connected", f"/servers/{quote(name, safe='')}") for name in down]
+        if who.may(Permission.SEE):
+            found += [
+                _item("definition", f"{row['tool']} on {row['server']} has changed its definition", "/definitions")
+                for row in self._services.pins.changed_rows()
+            ]
+        found += [
+            _item(
+                "errors",
+                f"{total.name}: {total.summary.bad} of {total.summary.calls} calls ended badly",
+                f"/servers/{quote(total.name, safe='')}",
+            )
+            for total in totals
+            if total.summary.calls >= LEAST_CALLS and is_bad(total.summary) and total.name not in down
+        ]
+        return found[:MOST_ATTENTION]
+
+    async def _json(self, visit: Visit) -> Answer:
+        return json_answer((await self.data(visit)).fields)
+
+
+def _item(kind: str, text: str, address: str, since_ms: int | None = None, *, at: str | None = None) -> dict[str, Any]:
+    return {
+        "kind": kind,
+        "text": text,
+        "address": address,
+        "since": iso(since_ms) if since_ms is not None else at,
+    }

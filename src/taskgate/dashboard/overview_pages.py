@@ -1,0 +1,131 @@
+"""The page Overview, where people arrive."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from taskgate.core.history.counts import Summary
+from taskgate.core.history.filters import HistoryFilter
+from taskgate.core.history.row import BAD_OUTCOMES
+from taskgate.core.identity.access import Access
+from taskgate.core.identity.roles import Permission
+from taskgate.dashboard import units
+from taskgate.dashboard.call_charts import call_sparkline, latency_chart, outcome_chart
+from taskgate.dashboard.frame import Frame
+from taskgate.dashboard.history_api import HistoryApi
+from taskgate.dashboard.history_rows import history_line
+from taskgate.dashboard.navigation import Page
+from taskgate.dashboard.overview_api import OverviewApi, OverviewData
+from taskgate.dashboard.ranges import range_links
+from taskgate.dashboard.routes import Route, Visit, page_route
+from taskgate.dashboard.task_pages import task_line
+from taskgate.dashboard.topics import Topic
+from taskgate.dashboard.web import Answer, redirect, with_query
+
+FAILURES_SHOWN: Final = 8
+
+
+class OverviewPages:
+    def __init__(self, overview: OverviewApi, history: HistoryApi, frame: Frame) -> None:
+        self._overview = overview
+        self._history = history
+        self._frame = frame
+
+    def routes(self) -> tuple[Route, ...]:
+        topics = (Topic.TASKS, Topic.INBOX, Topic.SERVERS)
+        return (
+            page_route(
+                "/overview",
+                Access.LOGIN,
+                self._show,
+                page=Page("overview", "Overview", "/api/v1/overview", topics, menu=1),
+            ),
+            page_route("/now", Access.LOGIN, self._moved, "The earlier address of the overview."),
+        )
+
+    async def _show(self, visit: Visit) -> Answer:
+        data = await self._overview.data(visit)
+        fields = data.fields
+        bad = HistoryFilter(outcomes=BAD_OUTCOMES, since_ms=data.series.since_ms)
+        failures = (await self._history.page(visit, bad, FAILURES_SHOWN)).rows
+        return await self._frame.page(
+            visit,
+            "overview",
+            "overview.html",
+            ranges=range_links("/overview", data.period),
+            headline=_headline(data, all_servers=visit.who.may(Permission.SEE)),
+            attention=fields["attention"],
+            charts=[
+                outcome_chart(data.series, "Calls by outcome", {}),
+                latency_chart(data.series, "Latency"),
+            ],
+            servers=[
+                {
+                    "name": total.name,
+                    "calls": total.summary.calls,
+                    "bad": total.summary.bad,
+                    "p50_ms": total.summary.p50_ms,
+                    "p99_ms": total.summary.p99_ms,
+                    "drawn": call_sparkline(series),
+                }
+                for total, series in data.servers
+            ],
+            more_servers=max(0, len(fields["servers"]) - len(data.servers)),
+            running=[task_line(row) for row in fields["open"]],
+            more_running=fields["open_count"] > len(fields["open"]),
+            failures=[history_line(row) for row in failures],
+            period=data.period,
+            first_visit=not fields["has_calls"] and visit.who.may(Permission.ACT),
+            api=with_query("/api/v1/overview", {"range": data.period.name}),
+        )
+
+    async def _moved(self, _visit: Visit) -> Answer:
+        return redirect("/overview")
+
+
+def _headline(data: OverviewData, *, all_servers: bool) -> list[dict[str, Any]]:
+    """The numbers on top: label, value, how it compares with the time before, and where it leads."""
+    now, before, seconds = data.series.total, data.before, data.fields["seconds"]
+    down, waiting = len(data.fields["servers_down"]), data.fields["waiting"]
+    running = f"{data.fields['open_count']}{'+' if data.fields['more_open'] else ''}"
+    servers = [_number("Servers down", str(down), "", "/servers", bad=down > 0)] if all_servers else []
+    return [
+        _number("Calls", units.rate(now.calls / seconds), _change(now.calls, before.calls), "/tasks"),
+        _number(
+            "Ended badly",
+            units.percent(_share(now)),
+            _points(_share(now), _share(before)),
+            "/tasks?state=bad",
+            bad=bool(now.bad),
+        ),
+        _number("p50", units.duration(now.p50_ms), _change(now.p50_ms, before.p50_ms), None),
+        _number("p99", units.duration(now.p99_ms), _change(now.p99_ms, before.p99_ms), None),
+        _number("Waiting for people", str(waiting), "", "/inbox", bad=waiting > 0),
+        _number("Open tasks", running, "", "/tasks?state=open"),
+        *servers,
+    ]
+
+
+def _number(label: str, value: str, trend: str, href: str | None, *, bad: bool = False) -> dict[str, Any]:
+    return {"label": label, "value": value, "trend": trend, "href": href, "bad": bad}
+
+
+def _share(summary: Summary) -> float | None:
+    return summary.bad / summary.calls if summary.calls else None
+
+
+def _change(now: float | None, before: float | None) -> str:
+    """How much it has grown or shrunk since the time before, in percent or as a factor; empty where one has no value."""
+    if not now or not before:
+        return ""
+    change = (now - before) / before
+    if change >= 2:
+        return f"× {now / before:.1f}"
+    return "unchanged" if abs(change) < 0.005 else f"{'+' if change > 0 else '−'}{units.percent(abs(change))}"
+
+
+def _points(now: float | None, before: float | None) -> str:
+    if now is None or before is None:
+        return ""
+    change = round((now - before) * 100, 1)
+    return "unchanged" if not change else f"{'+' if change > 0 else '−'}{abs(change):g} points"

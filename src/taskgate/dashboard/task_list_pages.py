@@ -1,0 +1,212 @@
+"""The page Tasks: what is open, and every call that has ended, found by filters in the address."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Final
+from urllib.parse import parse_qs
+
+from taskgate.core.history.filters import HistoryFilter
+from taskgate.core.history.row import BAD_OUTCOMES, CallOutcome, HistoryRow, as_key
+from taskgate.core.identity.access import Access
+from taskgate.core.tasks.state import OPEN, TaskState
+from taskgate.dashboard.frame import Frame
+from taskgate.dashboard.history_api import HistoryApi
+from taskgate.dashboard.history_rows import history_line
+from taskgate.dashboard.navigation import Page
+from taskgate.dashboard.records import Records
+from taskgate.dashboard.routes import Route, Visit, form_route, page_route
+from taskgate.dashboard.schema_forms import form_values
+from taskgate.dashboard.task_filters import point_in_time
+from taskgate.dashboard.task_pages import task_line
+from taskgate.dashboard.tasks_api import TasksApi
+from taskgate.dashboard.topics import Topic
+from taskgate.dashboard.web import PAGE, Answer, RequestProblem, redirect, with_query
+
+OPEN_SHOWN: Final = 20
+"""Open tasks above those that have ended; all of them with `?state=open`."""
+MOST_CANCELLED: Final = 100
+_FILTERS: Final = ("state", "server", "tool", "caller", "scope", "since", "until", "text")
+_ENDED: Final[Mapping[str, frozenset[CallOutcome]]] = {
+    "bad": BAD_OUTCOMES,
+    "completed": frozenset({CallOutcome.OK}),
+    **{one.value: frozenset({one}) for one in CallOutcome if one not in (CallOutcome.OK, CallOutcome.GAP)},
+}
+_OPEN: Final[Mapping[str, frozenset[TaskState]]] = {
+    "open": OPEN,
+    **{state.value: frozenset({state}) for state in TaskState if state in OPEN},
+}
+STATES: Final = (*_OPEN, *_ENDED)
+_VIEWS: Final[tuple[tuple[str, dict[str, str | None]], ...]] = (
+    ("All", {}),
+    ("Open", {"state": "open"}),
+    ("Ended badly", {"state": "bad"}),
+    ("Tool errors", {"state": "tool_error"}),
+    ("Denied", {"state": "denied"}),
+)
+COLUMNS: Final = {
+    "state": "State",
+    "tool": "Tool",
+    "caller": "Caller",
+    "took": "Duration",
+    "why": "Why",
+    "scope": "Scope",
+    "client": "Client",
+    "approved_by": "Approved by",
+    "size": "Sizes",
+    "when": "Ended",
+}
+USUAL_COLUMNS: Final = ("state", "tool", "caller", "took", "why", "when")
+_COOKIE: Final = "taskgate_task_columns"
+_YEAR_S: Final = 365 * 86_400
+
+
+class TaskListPages:
+    def __init__(self, tasks: TasksApi, history: HistoryApi, records: Records, frame: Frame) -> None:
+        self._tasks = tasks
+        self._history = history
+        self._records = records
+        self._frame = frame
+
+    def routes(self) -> tuple[Route, ...]:
+        return (
+            page_route(
+                "/tasks",
+                Access.LOGIN,
+                self._list,
+                page=Page("tasks", "Tasks", "/api/v1/history", (Topic.TASKS,), menu=2),
+            ),
+            form_route("/tasks/cancel", Access.LOGIN, self._cancel),
+        )
+
+    async def _list(self, visit: Visit) -> Answer:
+        filters = {name: visit.parameter(name) for name in _FILTERS}
+        if filters["state"] == "all":
+            filters["state"] = None
+        note, note_kind = _cancelled_note(visit), ""
+        rows: tuple[HistoryRow, ...] = ()
+        opened: list[dict[str, Any]] = []
+        after, more_open = None, False
+        try:
+            state = filters["state"]
+            if state is not None and state not in STATES:
+                raise ValueError(f"state must be one of {', '.join(STATES)}")
+            if state not in _ENDED and visit.parameter("after") is None:
+                limit = PAGE if state in _OPEN else OPEN_SHOWN
+                found = await self._tasks.listed(visit, limit, states=_OPEN[state or "open"])
+                opened, more_open = found["tasks"], found["next"] is not None
+                after = found["next"] if state in _OPEN else None
+            elif state in _OPEN:
+                found = await self._tasks.listed(visit, PAGE, states=_OPEN[state or "open"])
+                opened, after = found["tasks"], found["next"]
+            if state not in _OPEN:
+                rows, after = await self._ended(visit, filters)
+        except ValueError as problem:
+            note, note_kind = str(problem), "bad"
+        columns, chosen_now = _columns(visit)
+        query = {name: value for name, value in filters.items() if name != "state"}
+        api = "/api/v1/tasks" if filters["state"] in _OPEN else "/api/v1/history"
+        asked = {**query, "state" if filters["state"] in _OPEN else "outcome": _outcome_parameter(filters["state"])}
+        answer = await self._frame.page(
+            visit,
+            "tasks",
+            "tasks.html",
+            note=note,
+            note_kind=note_kind,
+            filters=filters,
+            views=[
+                (label, with_query("/tasks", view), filters["state"] == view.get("state") and not any(query.values()))
+                for label, view in _VIEWS
+            ],
+            open=[task_line(row) for row in opened],
+            may_cancel=bool(opened),
+            more_open=with_query("/tasks", query, state="open") if more_open and filters["state"] is None else None,
+            rows=[history_line(row) for row in rows],
+            columns=columns,
+            choices=[(name, label, name in columns) for name, label in COLUMNS.items()],
+            next=with_query("/tasks", filters, after=after) if after else None,
+            states=STATES,
+            filtered=any(filters.values()),
+            suggestions=await self._suggestions(visit),
+            export=with_query("/api/v1/history/export", {**asked, "kind": visit.parameter("kind")}, limit="5000"),
+            api=with_query(api, {**asked, "after": visit.parameter("after")}),
+            command=list_command(filters),
+        )
+        return replace(answer, headers=(*answer.headers, _cookie(columns))) if chosen_now else answer
+
+    async def _ended(
+        self, visit: Visit, filters: Mapping[str, str | None]
+    ) -> tuple[tuple[HistoryRow, ...], str | None]:
+        now, caller = self._records.now_ms(), filters["caller"]
+        wanted = HistoryFilter(
+            caller=as_key(caller) if caller is not None else None,
+            scope=filters["scope"],
+            server=filters["server"],
+            tool=filters["tool"],
+            outcomes=_ENDED[filters["state"]] if filters["state"] is not None else None,
+            text=filters["text"],
+            since_ms=point_in_time("since", filters["since"], now),
+            until_ms=point_in_time("until", filters["until"], now),
+        )
+        found = await self._history.page(visit, wanted, PAGE)
+        return found.rows, found.cursor
+
+    async def _suggestions(self, visit: Visit) -> dict[str, list[str]]:
+        """Names for the filters."""
+        scopes = self._records.scopes(visit.who) if visit.only is None else []
+        return {**await self._history.suggestions(visit), "scope": scopes}
+
+    async def _cancel(self, visit: Visit) -> Answer:
+        """Cancel the selected tasks, each as if on its own page."""
+        ids = form_values(visit).get("id", [])[:MOST_CANCELLED]
+        done = 0
+        for task_id in ids:
+            try:
+                await self._tasks.cancel(replace(visit, values={"id": task_id}), None)
+                done += 1
+            except RequestProblem:
+                continue
+        return redirect(f"/tasks?state=open&cancelled={done}&kept={len(ids) - done}")
+
+
+def _cancelled_note(visit: Visit) -> str | None:
+    done, kept = visit.parameter("cancelled"), visit.parameter("kept")
+    if done is None or kept is None or not (done.isdigit() and kept.isdigit() and len(done) < 4 and len(kept) < 4):
+        return None
+    rest = f" {int(kept)} had ended already, or you may not cancel them." if int(kept) else ""
+    return f"{int(done)} task{'' if int(done) == 1 else 's'} cancelled.{rest}"
+
+
+def _outcome_parameter(state: str | None) -> str | None:
+    return "ok" if state == "completed" else state
+
+
+def _columns(visit: Visit) -> tuple[tuple[str, ...], bool]:
+    """The columns of the table: those of the address, else those of the cookie; and whether the address names them."""
+    if visit.parameter("columns") is not None:
+        asked = parse_qs(visit.request.raw_query).get("column", [])
+        return tuple(name for name in COLUMNS if name in asked) or USUAL_COLUMNS, True
+    kept = (visit.request.cookie(_COOKIE) or "").split(".")
+    return tuple(name for name in COLUMNS if name in kept) or USUAL_COLUMNS, False
+
+
+def _cookie(columns: tuple[str, ...]) -> tuple[bytes, bytes]:
+    value = f"{_COOKIE}={'.'.join(columns)}; Path=/tasks; Max-Age={_YEAR_S}; HttpOnly; SameSite=Strict"
+    return b"set-cookie", value.encode("ascii")
+
+
+def list_command(filters: Mapping[str, str | None]) -> str:
+    """The command that lists the same."""
+    given = {name: value for name, value in filters.items() if value}
+    state = given.pop("state", None)
+    if state in _OPEN:
+        words = ["taskgate", "tasks", "list", "--state", str(state)]
+        scope = "--in-scope"
+    else:
+        words = ["taskgate", "history", *(["--outcome", str(_outcome_parameter(state))] if state else [])]
+        scope = "--in-scope"
+    for name, value in given.items():
+        words += [scope if name == "scope" else f"--{name}", value]
+    return shlex.join(words)

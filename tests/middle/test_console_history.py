@@ -1,0 +1,268 @@
+"""Finding out in the console what happened: ended calls stay listed, denials name their rule, and every page links on."""
+
+from __future__ import annotations
+
+import html
+import re
+from collections import deque
+from typing import Any
+from urllib.parse import quote
+
+from tests.middle.test_console_frame import TASKS, TOKENS
+from tests.middle.test_console_inbox import AGENT
+from tests.middle.test_console_pages import HOSTILE, Person, form_token, known, operator
+from tests.seam import Call, Gateway, Upstream, seam
+
+CONFIG: dict[str, Any] = {
+    **TOKENS,
+    "governance": {
+        "rules": [
+            {"match": "drop", "action": "deny", "reason": "dropping is forbidden"},
+            {"match": "wipe", "action": "approve"},
+        ]
+    },
+    "tasks": {"execute_on": "approval"},
+}
+
+
+def shop() -> Upstream:
+    made = Upstream("2025")
+
+    @made.tool("look", description="Look at a shelf.", annotations={"readOnlyHint": True})
+    async def look(call: Call) -> str:
+        return "seen"
+
+    @made.tool("fail")
+    async def fail(call: Call) -> dict[str, Any]:
+        return {"content": [{"type": "text", "text": "no such shelf"}], "isError": True}
+
+    @made.tool("wait")
+    async def wait(call: Call) -> str:
+        await call.sleep(20)
+        return "waited"
+
+    @made.tool("drop")
+    async def drop(call: Call) -> str:
+        return "dropped"
+
+    @made.tool("wipe", annotations={"destructiveHint": True})
+    async def wipe(call: Call) -> str:
+        return "wiped"
+
+    return made
+
+
+async def a_morning(gate: Gateway) -> dict[str, str]:
+    """Calls of every kind by two callers; ids of their tasks."""
+    made: dict[str, str] = {}
+    for name in ("agent", "other"):
+        caller = await gate.caller("2025", token=f"{name}-token-0123456789abcdef", capabilities=TASKS)
+        for _ in range(3):
+            await caller.call("shop__look", {"at": name})
+        await caller.call("shop__fail", {})
+        await caller.call("shop__drop", {})
+        made[name] = (await caller.call("shop__wait", {"for": name}, task={"ttl": 60_000})).result["task"]["taskId"]
+    await gate.advance(40)
+    return made
+
+
+@seam
+async def test_ended_tasks_are_found_after_their_results_are_gone() -> None:
+    async with Gateway(CONFIG, {"shop": shop()}) as gate:
+        made = await a_morning(gate)
+        await gate.advance(3_600)
+        assert (await gate.operator("GET", "/api/v1/tasks")).json()["tasks"] == [], "nothing of them is stored any more"
+        boss, agent = await operator(gate), await known(gate, "agent")
+        listed = await boss.text("/tasks")
+        assert all(f'href="/tasks/{task}"' in listed for task in made.values())
+        page = await boss.text(f"/tasks/{made['agent']}")
+        assert 'class="state completed"' in page
+        assert 'href="/caller?name=agent"' in page
+        assert 'href="/tool?server=shop&amp;tool=wait"' in page
+        assert "working 20 s" in page
+        assert made["other"] not in await agent.text("/tasks"), "a caller sees its own calls only"
+        await agent.text(f"/tasks/{made['other']}", 404)
+        await agent.text(f"/tasks/{made['agent']}")
+
+
+@seam
+async def test_denial_is_answered_by_tool_caller_and_time_with_the_rule() -> None:
+    async with Gateway(CONFIG, {"shop": shop()}) as gate:
+        await a_morning(gate)
+        boss = await operator(gate)
+        listed = await boss.text("/tasks?state=denied&tool=drop&caller=agent&since=1h")
+        (address,) = re.findall(r'href="(/tasks/hr_[0-9a-f]+)"', listed)
+        page = await boss.text(address)
+        assert "drop" in page
+        assert "nothing was sent" in page
+        assert re.search(r"<dt>Rule</dt><dd>[^<]*drop", page)
+        assert "other" not in re.findall(r"<tbody>.*?</tbody>", listed, re.DOTALL)[0]
+        for query in ("tool=look&state=denied", "caller=ann", "until=1h", "state=cancelled"):
+            assert "No matching tasks" in await boss.text(f"/tasks?{query}")
+        for query in ("state=nothing", "since=ever", f"after={quote(HOSTILE)}"):
+            assert 'class="note bad"' in await boss.text(f"/tasks?{query}")
+        own = await (await known(gate, "agent")).text("/tasks?caller=other")
+        assert "No matching tasks" in own
+
+
+@seam
+async def test_overview_counts_calls_by_outcome_and_its_columns_lead_to_them() -> None:
+    async with Gateway(CONFIG, {"shop": shop()}) as gate:
+        await a_morning(gate)
+        boss = await operator(gate)
+        total = (await gate.operator("GET", "/api/v1/overview")).json()["total"]
+        assert total["outcomes"] == {"ok": 8, "tool_error": 2, "denied": 2}
+        for name in ("hour", "day", "week", quote(HOSTILE)):
+            page = await boss.text(f"/overview?range={name}")
+            assert "12 calls" in page
+            assert "33.3%" in page, "four of twelve calls ended badly"
+        page = await boss.text("/overview")
+        drawn = [html.unescape(title) for title in re.findall(r"<title>([^<]*)</title>", page) if " ok" in title]
+        assert sum(int(number) for title in drawn for number in re.findall(r"(\d+) tool error", title)) == 2
+        found = 0
+        for address in set(re.findall(r'<a href="(/tasks\?since=[^"]*)" tabindex', page)):
+            listed = await boss.text(html.unescape(address))
+            found += len(re.findall(r'<tr id="row-', listed))
+        assert found == 12, "the columns of the chart lead to exactly the calls that it counts"
+        own = (await gate.http("GET", "/api/v1/overview", headers={"authorization": f"Bearer {AGENT}"}).done()).json()
+        assert own["total"]["calls"] == 6
+        assert own["servers"] == []
+
+
+@seam
+async def test_pages_of_callers_tools_and_servers_show_use_and_failures() -> None:
+    async with Gateway(CONFIG, {"shop": shop()}) as gate:
+        await a_morning(gate)
+        boss, agent = await operator(gate), await known(gate, "agent")
+        caller = await boss.text("/caller?name=agent")
+        assert 'href="/tool?server=shop&amp;tool=look"' in caller
+        assert 'class="state tool_error"' in caller
+        tool = await boss.text("/tool?server=shop&tool=look")
+        assert "Look at a shelf." in tool
+        assert '<span class="risk reads_only">' in tool
+        assert 'href="/caller?name=other"' in tool
+        assert "Latency, distribution" in tool
+        ruled = await boss.text("/tool?server=shop&tool=drop")
+        assert "dropping is forbidden" in ruled
+        server = await boss.text("/servers/shop")
+        assert 'href="/caller?name=agent"' in server
+        for path in ("/callers", "/callers?sort=-bad&range=day", "/tools", "/tools?sort=name&page=9"):
+            assert 'scope="row"' in await boss.text(path)
+        for path in (
+            f"/caller?name={quote(HOSTILE)}",
+            f"/tool?server=x&tool={quote(HOSTILE)}",
+            "/tool?server=gone&tool=a/b",
+        ):
+            page = await boss.text(path)
+            assert "<script>alert" not in page
+            assert "\u202e" not in page
+        for path in ("/callers", "/caller?name=other", "/tools", "/tool?server=shop&tool=look"):
+            await agent.text(path, 403)
+
+
+@seam
+async def test_selected_tasks_are_cancelled_together() -> None:
+    async with Gateway(CONFIG, {"shop": shop()}) as gate:
+        ids = []
+        for name in ("agent", "other"):
+            caller = await gate.caller("2025", token=f"{name}-token-0123456789abcdef", capabilities=TASKS)
+            ids.append((await caller.call("shop__wait", {}, task={"ttl": 600_000})).result["task"]["taskId"])
+        await gate.advance(1)
+        agent = await known(gate, "agent")
+        page = await agent.text("/tasks")
+        sent = "&".join([f"id={one}" for one in (*ids, "tg_gone")] + [f"form_token={quote(form_token(page))}"])
+        headers = {"content-type": "application/x-www-form-urlencoded", "cookie": agent.cookie}
+        done = await gate.http("POST", "/tasks/cancel", sent.encode(), headers).done()
+        assert done.status == 303
+        assert "1 task cancelled. 2 had ended" in await agent.text(done.headers["location"])
+        states = {row["id"]: row["state"] for row in (await gate.operator("GET", "/api/v1/tasks")).json()["tasks"]}
+        assert (states[ids[0]], states[ids[1]]) == ("cancelled", "running"), "a caller cancels its own tasks only"
+
+
+@seam
+async def test_chosen_columns_are_kept() -> None:
+    async with Gateway(CONFIG, {"shop": shop()}) as gate:
+        await a_morning(gate)
+        boss = await operator(gate)
+        assert ">Client</th>" not in await boss.text("/tasks")
+        chosen = await boss.get(f"/tasks?columns=1&column=client&column=state&column={quote(HOSTILE)}")
+        cookie = chosen.headers["set-cookie"].split(";")[0]
+        assert "HttpOnly" in chosen.headers["set-cookie"]
+        later = await Person(gate, f"{boss.cookie}; {cookie}").text("/tasks")
+        assert ">Client</th>" in later
+        assert ">Caller</th>" not in later
+
+
+@seam
+async def test_task_is_run_again_as_the_person_who_clicks() -> None:
+    config = {**CONFIG, "approval": {"default": {"redact_fields": ["pin"]}}}
+    async with Gateway(config, {"shop": shop()}) as gate:
+        caller = await gate.caller("2025", token=AGENT, capabilities=TASKS)
+        ids = [
+            (await caller.call("shop__wait", arguments, task={"ttl": 600_000})).result["task"]["taskId"]
+            for arguments in ({"for": "x"}, {"pin": "1234"})
+        ]
+        await gate.advance(30)
+        boss = await operator(gate)
+        page = await boss.text(f"/tasks/{ids[0]}")
+        assert f'action="/tasks/{ids[0]}/rerun"' in page
+        again = await boss.post(f"/tasks/{ids[0]}/rerun", {"scope": "default"}, form_token(page))
+        assert again.status == 303
+        new = again.headers["location"].removeprefix("/tasks/")
+        assert new not in ids
+        shown = (await gate.operator("GET", f"/api/v1/tasks/{new}")).json()
+        assert (shown["principal"], shown["rerun_of"], shown["arguments"]) == ("operator", ids[0], {"for": "x"})
+        assert f'href="/tasks/{ids[0]}"' in await boss.text(f"/tasks/{new}")
+        redacted = await boss.text(f"/tasks/{ids[1]}")
+        assert "/rerun" not in redacted
+        refused = await boss.post(f"/tasks/{ids[1]}/rerun", {"scope": "default"}, form_token(redacted))
+        assert refused.status == 409
+        other = await known(gate, "other")
+        foreign = await other.post(
+            f"/tasks/{ids[0]}/rerun", {"scope": "default"}, form_token(await other.text("/tasks"))
+        )
+        assert foreign.status == 404
+
+
+LINK = re.compile(r'<a\b[^>]*?\bhref="([^"]*)"')
+MOST_PAGES = 400
+
+
+async def dead_links(person: Person, start: str) -> tuple[list[str], int]:
+    """Links of all pages that can be reached, as (address, status) where it is not 200, and the number of pages."""
+    seen, waiting, dead = {start}, deque([start]), []
+    while waiting and len(seen) <= MOST_PAGES:
+        path = waiting.popleft()
+        reply = await person.get(path)
+        if reply.status != 200:
+            dead.append(f"{path}: {reply.status}")
+            continue
+        if not reply.headers["content-type"].startswith("text/html"):
+            continue
+        for found in LINK.findall(reply.body.decode()):
+            address = html.unescape(found).partition("#")[0]
+            if address.startswith("/") and address not in seen and address != "/":
+                seen.add(address)
+                waiting.append(address)
+    return dead, len(seen)
+
+
+@seam
+async def test_no_page_has_a_dead_link() -> None:
+    odd = shop()
+
+    @odd.tool("a/b?c=d&é")
+    async def oddly(call: Call) -> str:
+        return "odd"
+
+    servers = {"shop": shop(), "empty": Upstream("2025"), "odd": odd}
+    async with Gateway(CONFIG, servers) as gate:
+        await a_morning(gate)
+        caller = await gate.caller("2025", token=AGENT, capabilities=TASKS)
+        await caller.call("shop__wipe", {}, task={"ttl": 600_000})
+        await caller.call("odd__a/b?c=d&é", {})
+        await gate.advance(15)
+        for person in (await operator(gate), await known(gate, "agent"), await known(gate, "ann")):
+            dead, pages = await dead_links(person, "/overview")
+            assert dead == []
+            assert pages > 10
