@@ -41,6 +41,7 @@ Measure
   make bench                 a call, compared with a direct connection and other proxies
   make bench-floor           CPU time and instructions of a call, compared with a bare relay of the same bytes
   make bench-growth          CPU and memory with up to 10,000 tools, 1,000 servers, 5,000 rules and a full store
+  make bench-peers           Taskgate and other relays under the same load; writes docs/compare.md
   make bench-start           CPU seconds of commands and of the gateway until they answer, compared with bare Python
   make bench-tasks           durable tasks, alone and under a mixed load, compared with a bare SQLite file
   make bench-console         every page with 10,000 tasks, and open consoles
@@ -205,6 +206,10 @@ bench-floor: $(STAMP)
 .PHONY: bench-growth
 bench-growth: $(STAMP)
 	$(BIN)/python -m tests.benchmarks.growth $(GROWTH)
+
+.PHONY: bench-peers
+bench-peers: $(STAMP) peers
+	$(BIN)/python -m tests.benchmarks.peers --write docs/compare.md
 
 .PHONY: bench-start
 bench-start: $(STAMP)

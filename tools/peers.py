@@ -196,6 +196,8 @@ NODE_PEERS = (
         ("@langchain/mcp-adapters@1.1.4", "@langchain/core@1.2.13", "@langchain/langgraph@1.4.10"),
         only_for=CLIENTS,
     ),
+    # Serves a program on stdio over HTTP.
+    NodePeer("supergateway", ("supergateway@4.0.0",), only_for=BENCH),
     NodePeer("playwright", ("@playwright/mcp@0.0.83",), only_for=CLIENTS),
     # Ten servers as people have them, for measuring how much of a catalog a scope saves.
     NodePeer(

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.benchmarks.measure import one_round, start_to_first_answer, weigh_sessions
+from tests.benchmarks.start import python_build
 from tests.benchmarks.targets import Target, echo_server, relays, taskgate
 from tests.harness.absent import HOME
 from tests.harness.programs import NotReady
@@ -106,7 +107,7 @@ def judge(generation: str, rows: dict[str, dict[str, Any]], single: dict[str, di
 def install_relays() -> None:
     """Put the other relays into their environments, or say loudly which comparison will be missing."""
     subprocess.run([sys.executable, ROOT / "tools/peers.py", "--bench"], check=False)
-    for name in ("fastmcp", "mcp-proxy"):
+    for name in ("fastmcp", "mcp-proxy", "supergateway"):
         if not (HOME / name / ".installed").exists():
             print(f"NOT COMPARED: {name} is not installed on this machine")
 
@@ -117,6 +118,7 @@ async def main() -> None:
     parser.add_argument("--json", type=Path, help="also write all figures to this file")
     chosen = parser.parse_args()
     install_relays()
+    print(f"\n{python_build()}")
     rounds, seconds, sessions = (1, 1.0, 200) if chosen.quick else (3, 3.0, 1000)
     results: dict[str, Any] = {}
     goals: list[str] = []

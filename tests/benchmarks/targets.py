@@ -85,6 +85,17 @@ async def mcp_proxy() -> AsyncIterator[Target]:
         yield Target("mcp-proxy (stdio)", f"http://127.0.0.1:{port}/mcp", program.pid)
 
 
+@asynccontextmanager
+async def supergateway() -> AsyncIterator[Target]:
+    """Serves a program on stdio over HTTP, with sessions; only in the older generation."""
+    port = free_port()
+    program = HOME / "supergateway/node_modules/.bin/supergateway"
+    command: list[str | Path] = [HOME / "node", program, "--stdio", f"{sys.executable} {ECHO} --stdio"]
+    command += ["--outputTransport", "streamableHttp", "--stateful", "--port", str(port), "--logLevel", "none"]
+    async with running(command, listening(port)) as started:
+        yield Target("supergateway (stdio)", f"http://127.0.0.1:{port}/mcp", started.pid)
+
+
 def relays(upstream: str, generation: str) -> dict[str, AbstractAsyncContextManager[Target]]:
     """The other relays that this machine has and that speak the generation."""
     found: dict[str, AbstractAsyncContextManager[Target]] = {}
@@ -92,4 +103,6 @@ def relays(upstream: str, generation: str) -> dict[str, AbstractAsyncContextMana
         found["fastmcp"] = fastmcp(upstream, generation)
     if generation == "2025" and (HOME / "mcp-proxy/.installed").exists():
         found["mcp-proxy"] = mcp_proxy()
+    if generation == "2025" and (HOME / "supergateway/.installed").exists():
+        found["supergateway"] = supergateway()
     return found

@@ -141,7 +141,9 @@ async def test_only_listed_baggage_reaches_servers(server: str, allowed: list[st
                 first = await caller.call(f"{server}__headers", {}, _meta=baggage)
             async with stateless(running, headers=baggage) as modern:
                 name = f"{server}__headers"
-                second = (await modern.exchange("tools/call", {"name": name, "arguments": {}}))["result"]
+                answer = await modern.exchange("tools/call", {"name": name, "arguments": {}})
+                assert answer is not None
+                second = answer["result"]
     for result in (first, second):
         assert result["structuredContent"]["value"].get("baggage", "") == passed
         assert result["seen"]["_meta"].get("baggage", "") == passed
@@ -160,7 +162,7 @@ async def test_latencies_refer_to_traces_in_openmetrics() -> None:
     assert openmetrics.headers["content-type"].startswith("application/openmetrics-text")
     samples = [
         sample
-        for family in text_string_to_metric_families(openmetrics.text)
+        for family in text_string_to_metric_families(openmetrics.text)  # type: ignore[no-untyped-call]
         if family.name == "taskgate_request_seconds"
         for sample in family.samples
         if sample.exemplar is not None and sample.labels["method"] == "tools/call"
