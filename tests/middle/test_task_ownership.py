@@ -1,4 +1,4 @@
-"""What belongs to nobody in particular is shown to nobody else; limits are kept by who really calls."""
+"""Tasks of anonymous callers are hidden from other callers; limits apply to the actual caller."""
 
 from __future__ import annotations
 

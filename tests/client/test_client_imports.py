@@ -1,4 +1,4 @@
-"""The client library comes without the gateway: what importing it needs, and what that costs."""
+"""The client library imports nothing of the gateway; what an import needs and costs."""
 
 from __future__ import annotations
 

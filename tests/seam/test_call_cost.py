@@ -1,4 +1,4 @@
-"""The usual calls do not become more than a tenth dearer than the kept baseline, counted in function calls."""
+"""Ordinary calls cost at most a tenth more than the recorded baseline, counted in function calls."""
 
 from __future__ import annotations
 

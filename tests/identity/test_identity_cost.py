@@ -1,6 +1,6 @@
-"""What it costs a call that its caller is known, counted and not timed: by our token or by an issuer's, with many callers too.
+"""The cost of authentication per call, counted and not timed: with a configured token or one of an issuer, and with many callers.
 
-Function calls of everybody in the call (caller, gateway, server) are counted as `tests.benchmarks.gate` does, in virtual time.
+Function calls of caller, gateway and server are counted as `tests.benchmarks.gate` does, in virtual time.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`make quick` leaves out what starts programs, and only that."""
+"""`make quick` excludes exactly the tests that start programs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one server may make the loop do in one turn: counted, so it does not matter how busy the machine is."""
+"""The work that one server can cause in one turn of the loop, counted, so that the load of the machine does not matter."""
 
 from __future__ import annotations
 

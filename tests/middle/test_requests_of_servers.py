@@ -1,4 +1,4 @@
-"""What servers ask callers: in the shapes of the specification, and on record."""
+"""Requests of servers to callers: in the form of the specification, and in the audit log."""
 
 from __future__ import annotations
 

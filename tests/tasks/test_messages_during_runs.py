@@ -1,4 +1,4 @@
-"""What a server says while it runs a task reaches the session that asked for it, also when the server made a task of it itself."""
+"""Messages of a server during a task reach the session of its caller, also if the server made it a task itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Questions that nothing ties to a call, a server's own task ids, reasons of cancellations, and logs without a level."""
+"""Requests that are not tied to a call, task ids of servers, reasons of cancellation, and logs without a level."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs that end although their task does not: another gateway has taken the task over, or the store was in trouble.
+"""Runs that end although their task does not: another gateway has taken over the task, or the store failed.
 
 What another gateway does is put into the store's answers: a store that one gateway has to itself has no other.
 """

@@ -1,4 +1,4 @@
-"""Servers that die, flood and ask too much: their callers are told, and nobody else is disturbed."""
+"""Servers that crash, flood or send too many requests: their callers are notified, and other callers are not affected."""
 
 from __future__ import annotations
 

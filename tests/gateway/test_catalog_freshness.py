@@ -1,4 +1,4 @@
-"""A catalog is never silently old, one broken list hides nothing else, and one server that hangs stalls nobody."""
+"""An outdated catalog is reported, one failed list hides no other, and one server that hangs blocks no caller."""
 
 from __future__ import annotations
 

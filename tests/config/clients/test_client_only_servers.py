@@ -1,4 +1,4 @@
-"""Servers that only their client can start stay with it, and their user is told."""
+"""Servers that only their client can start stay in its configuration, and `install` reports them."""
 
 from __future__ import annotations
 

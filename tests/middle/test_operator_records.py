@@ -1,4 +1,4 @@
-"""Refusals leave a trace, and every metric that is exported moves."""
+"""Refusals are recorded, and every exported metric changes."""
 
 from __future__ import annotations
 
