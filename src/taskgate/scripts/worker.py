@@ -16,7 +16,6 @@ import time
 import zlib
 from collections.abc import Iterator
 from datetime import UTC, date, datetime
-from hashlib import shake_256
 from types import ModuleType
 from typing import Any, BinaryIO, Final
 
@@ -321,6 +320,8 @@ class StepRun:
         return snapshot.resume_not_handled()
 
     def _entropy(self, count: int) -> bytes:
+        from hashlib import shake_256  # on use: most scripts need no randomness, and it loads OpenSSL
+
         self._drawn += 1
         return shake_256(self._seed + self._drawn.to_bytes(8, "big")).digest(count)
 
@@ -634,6 +635,8 @@ def import_interpreter(packages: str) -> ModuleType:
     package = ModuleType("pydantic_monty")
     package.__path__ = [os.path.join(packages, "pydantic_monty")]
     sys.modules["pydantic_monty"] = package
+    # It looks for tracing and works without; the worker has none.
+    sys.modules["opentelemetry"] = None  # type: ignore[assignment]
     try:
         return importlib.import_module("pydantic_monty._monty")
     except ImportError:
