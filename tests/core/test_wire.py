@@ -277,3 +277,9 @@ def test_large_message_is_parsed_if_other_bytes_are_around_the_member(usual: byt
     body = wire.encode({"jsonrpc": "2.0", "id": 7, "result": {"text": LARGE}}).replace(usual, instead)
     assert wire._cut_out(json.loads(body), body) is None
     assert bytes(READER.read(body).raw_result or b"") == wire.encode({"text": LARGE})
+
+
+def test_large_notification_keeps_exact_bytes() -> None:
+    message = READER.read(wire.encode({"jsonrpc": "2.0", "method": "n", "params": {"text": LARGE}}))
+    assert message.kind is Kind.NOTIFICATION
+    assert bytes(message.raw_params or b"") == wire.encode({"text": LARGE})

@@ -68,6 +68,8 @@ def check(value: object, limits: JsonLimits = DEFAULT_LIMITS) -> None:
             raise AmbiguousJson(f"it holds more than {limits.nodes} values")
         deeper: list[object] = []
         for item in level:
+            if type(item) is str and item.isascii():
+                continue
             if isinstance(item, (dict, list)):
                 if depth > limits.depth:
                     raise AmbiguousJson(f"it is nested deeper than {limits.depth} levels")
@@ -94,7 +96,7 @@ def _children(item: dict[Any, Any] | list[Any]) -> list[Any]:
     if isinstance(item, list):
         return item
     if set(map(type, item)) <= {str} and all(map(str.isascii, item)):
-        if len(item) > 1:
+        if len(set(map(str.lower, item))) < len(item):
             _refuse_twins(item)
         return list(item.values())
     for key in item:

@@ -236,3 +236,7 @@ def test_names_that_differ_only_by_the_marks_piled_on_them_are_twins() -> None:
     pile = "\u0301" * 40
     assert fold(f"a{pile}") == fold(f"a{pile}\u0301")
     assert fold("a\u0301b" + "c" * 40) != fold("ab" + "c" * 40)
+
+
+def test_different_keys_beyond_ascii_are_not_ambiguous() -> None:
+    check({"größe": 1, "länge": 2})
