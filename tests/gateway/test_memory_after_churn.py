@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import platform
 import subprocess
 import sys
+
+import pytest
 
 CHURN = """
 import resource
@@ -61,6 +64,31 @@ print(*whole)
 """
 
 
+RETURNED = """
+import time
+spent = 0.0
+time.process_time = lambda: spent
+from taskgate import clock
+now = 0.0
+clock.monotonic = lambda: now
+from taskgate.garbage_collection import GarbageCollector
+def resident():
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1])
+collector = GarbageCollector()
+empty = resident()
+# Every fiftieth stays, so that none of the freed memory is at the end of the heap.
+blocks = [b"x" * 100_000 for _ in range(1_000)]
+blocks = blocks[::50]
+full = resident()
+for second in range(30):
+    now += 1.0
+    spent += 0.01
+    collector.tend()
+print(full - empty, resident() - empty)
+"""
+
+
 def _said_by(program: str) -> str:
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=280, check=True)
     return done.stdout
@@ -82,3 +110,9 @@ def test_what_is_alive_is_looked_at_as_a_whole_only_when_memory_has_doubled() ->
 def test_a_short_silence_is_not_taken_for_idleness() -> None:
     """A look at everything is 200 ms in which nobody is answered, so it waits until hardly anybody has come for half a minute."""
     assert _said_by(IDLE).split() == ["0"] * 33 + ["1"] * 3
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc keeps freed memory in this way")
+def test_idle_gateway_returns_free_memory() -> None:
+    before, after = map(int, _said_by(RETURNED).split())
+    assert after < before / 2
