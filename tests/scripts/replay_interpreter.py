@@ -9,6 +9,7 @@ import asyncio
 import json
 import types
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 from taskgate.ports.script_interpreter import (
@@ -104,15 +105,22 @@ async def _idle() -> None:
         await asyncio.sleep(0)
 
 
-async def _execute(state: dict[str, Any]) -> Step:
-    world = _World(state)
-    tree = ast.parse(state["code"])
+@cache
+def _compiled(source: str) -> types.CodeType:
+    """The code, whose last expression is stored as `__value__`. Cached: CPython 3.11 sometimes fails to parse (SystemError)."""
+    tree = ast.parse(source)
     if tree.body and isinstance(tree.body[-1], ast.Expr):
         tree.body[-1] = ast.copy_location(
             ast.Assign([ast.Name("__value__", ast.Store())], tree.body[-1].value), tree.body[-1]
         )
         ast.fix_missing_locations(tree)
-    code = compile(tree, "script", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+    compiled: types.CodeType = compile(tree, "script", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+    return compiled
+
+
+async def _execute(state: dict[str, Any]) -> Step:
+    world = _World(state)
+    code = _compiled(state["code"])
     names: dict[str, Any] = world.names()
 
     async def body() -> Any:
