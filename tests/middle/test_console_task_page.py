@@ -115,6 +115,7 @@ async def test_tool_error_is_not_shown_as_completed() -> None:
             text = await boss.text(page)
             assert 'class="state tool_error"' in text
             assert 'class="state completed"' not in text
+        assert "Finished: tool error" in text
 
 
 @seam

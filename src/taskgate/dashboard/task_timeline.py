@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
+from taskgate.core.history.classify import outcome_of_task
+from taskgate.core.history.row import CallOutcome
 from taskgate.core.tasks.task import AttemptState, Task
 from taskgate.core.timestamps import iso
 from taskgate.ports.approval_store import HeldCall
@@ -36,7 +38,9 @@ def timeline(
     steps += [(question.asked_ms or 0, "Question answered", question.method) for question in answered]
     steps += [(question.asked_ms or 0, "Question open", question.method) for question in unanswered]
     if task.finished_ms is not None:
-        steps.append((task.finished_ms, f"Finished: {task.state.value}", task.status_message or ""))
+        is_tool_error = outcome_of_task(task) is CallOutcome.TOOL_ERROR
+        ended = "tool error" if is_tool_error else task.state.value
+        steps.append((task.finished_ms, f"Finished: {ended}", task.status_message or ""))
     elif task.progress is not None:
         steps.append((task.updated_ms, "Progress", task.status_message or ""))
     steps.sort(key=lambda step: step[0])
