@@ -23,8 +23,8 @@ class TimeRange:
 
 RANGES: Final = (
     TimeRange("hour", "Last hour", _HOUR_MS, 30),
-    TimeRange("day", "Last day", _DAY_MS, 48),
-    TimeRange("week", "Last week", 7 * _DAY_MS, 42),
+    TimeRange("day", "Last day", _DAY_MS, 32),
+    TimeRange("week", "Last week", 7 * _DAY_MS, 28),
 )
 
 
