@@ -55,15 +55,21 @@ class HistoryState:
     Used on the event loop and by the committing thread; what both change is a single assignment or an atomic counter.
     """
 
-    __slots__ = ("_lost", "_sequence", "on")
+    __slots__ = ("_lost", "_sequence", "is_failing", "on")
 
     def __init__(self) -> None:
         self.on = True
+        self.is_failing = False
+        """Whether an insert failed since the last `switch`. Until the next one, rows are counted as lost without trying."""
         self._sequence = itertools.count(secrets.randbits(SEQUENCE_BITS))
         self._lost: Loss | None = None
 
     def switch(self, *, on: bool) -> None:
-        self.on = on
+        """Set whether rows are written, and try again if they could not be written. Called every second."""
+        self.on, self.is_failing = on, False
+
+    def fail(self) -> None:
+        self.is_failing = True
 
     def next_number(self, ended_ms: int) -> int:
         """The number of a new row that ended at this time."""

@@ -76,7 +76,7 @@ def test_series_has_a_bucket_for_every_stretch_also_without_calls() -> None:
     [
         (NOW - HOUR, NOW, Period.MINUTE),
         (NOW - DAY, NOW, Period.QUARTER),
-        (NOW - 7 * DAY, NOW, Period.QUARTER),
+        (NOW - 7 * DAY, NOW, Period.HOUR),
         (NOW - 5 * HOUR, NOW - 4 * HOUR, Period.QUARTER),
         (NOW - 30 * DAY, NOW - 29 * DAY, Period.DAY),
         (NOW - 3650 * DAY, NOW, Period.DAY),
@@ -114,4 +114,5 @@ def test_calls_are_counted_by_each_dimension_that_they_have() -> None:
     }
     refused = counted("acme/ann", "acme", "", "guessed", outcome=CallOutcome.DENIED, step=NO_LATENCY, calls=3)
     assert [count.dimension for count in refused] == [Dimension.ALL, Dimension.CALLER]
-    assert Period.DAY.kept_ms > Period.QUARTER.kept_ms > Period.MINUTE.kept_ms
+    assert Period.DAY.kept_ms > Period.HOUR.kept_ms > Period.QUARTER.kept_ms > Period.MINUTE.kept_ms
+    assert [period for period in Period if not period.has_latencies] == [Period.HOUR_SUM, Period.DAY_SUM]

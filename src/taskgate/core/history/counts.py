@@ -31,13 +31,19 @@ class Period(StrEnum):
     MINUTE = "minute"
     QUARTER = "quarter"
     """15 minutes."""
+    HOUR = "hour"
     DAY = "day"
+    HOUR_SUM = "hour_sum"
+    """An hour, without latencies: few rows, for totals of many names."""
     DAY_SUM = "day_sum"
-    """A day, without latencies: few rows, for totals of many names over a long time."""
 
     @property
     def length_ms(self) -> int:
         return _LENGTHS[self]
+
+    @property
+    def has_latencies(self) -> bool:
+        return self not in (Period.HOUR_SUM, Period.DAY_SUM)
 
     @property
     def kept_ms(self) -> int:
@@ -45,16 +51,24 @@ class Period(StrEnum):
         return _KEPT[self]
 
 
-_DAY_MS: Final = 86_400_000
-_LENGTHS: Final = {Period.MINUTE: 60_000, Period.QUARTER: 900_000, Period.DAY: _DAY_MS, Period.DAY_SUM: _DAY_MS}
+_HOUR_MS: Final = 3_600_000
+_DAY_MS: Final = 24 * _HOUR_MS
+_LENGTHS: Final = {
+    Period.MINUTE: 60_000,
+    Period.QUARTER: 900_000,
+    Period.HOUR: _HOUR_MS,
+    Period.DAY: _DAY_MS,
+    Period.HOUR_SUM: _HOUR_MS,
+    Period.DAY_SUM: _DAY_MS,
+}
 _KEPT: Final = {
-    Period.MINUTE: 3 * 3_600_000,
-    Period.QUARTER: 8 * _DAY_MS,
+    Period.MINUTE: 3 * _HOUR_MS,
+    Period.QUARTER: 27 * _HOUR_MS,
+    Period.HOUR: 8 * _DAY_MS,
     Period.DAY: 3650 * _DAY_MS,
+    Period.HOUR_SUM: 27 * _HOUR_MS,
     Period.DAY_SUM: 3650 * _DAY_MS,
 }
-TOTALS_WITH_LATENCY_MS: Final = 26 * 3_600_000
-"""Totals of a longer range have no latencies."""
 
 
 class Dimension(StrEnum):
@@ -150,15 +164,18 @@ def upper_bound_ms(step: int) -> float:
 
 def period_for(since_ms: int, until_ms: int, now_ms: int) -> Period:
     """The finest period whose counts still exist for the whole range, as far as it has a reasonable number of them."""
-    for period in (Period.MINUTE, Period.QUARTER):
+    for period in (Period.MINUTE, Period.QUARTER, Period.HOUR):
         if until_ms - since_ms <= period.kept_ms and since_ms >= now_ms - period.kept_ms:
             return period
     return Period.DAY
 
 
 def totals_period(since_ms: int, until_ms: int, now_ms: int) -> Period:
-    """The period for totals of all names: with latencies for up to a day, without them for longer ranges."""
-    return period_for(since_ms, until_ms, now_ms) if until_ms - since_ms <= TOTALS_WITH_LATENCY_MS else Period.DAY_SUM
+    """The period for totals of all names: with latencies for up to three hours, without them for longer ranges."""
+    period = period_for(since_ms, until_ms, now_ms)
+    if period is Period.MINUTE:
+        return period
+    return Period.HOUR_SUM if period is Period.QUARTER else Period.DAY_SUM
 
 
 def bucket_length(since_ms: int, until_ms: int, period: Period, most: int) -> int:

@@ -161,7 +161,7 @@ def counts_by_period(at_ms: int, counts: Sequence[Counted]) -> list[str]:
     that add to the same rows must not deadlock."""
     sums: dict[tuple[str, str, str, int, str, str, int], int] = {}
     for period in Period:
-        start, has_steps = at_ms // period.length_ms * period.length_ms, period is not Period.DAY_SUM
+        start, has_steps = at_ms // period.length_ms * period.length_ms, period.has_latencies
         for dimension, name, tenant, outcome, step, calls in counts:
             kind = (dimension.value, name, start, tenant, outcome.value, step if has_steps else NO_LATENCY)
             key = (period.value, *kind)

@@ -48,7 +48,7 @@ WHERE period = 'day_sum' AND dimension = :dimension AND name >= :begins AND name
 ORDER BY name LIMIT :limit;
 
 -- name: erase_history_counts
-DELETE FROM history_counts WHERE dimension = 'caller' AND name = :caller AND period IN ('minute', 'quarter', 'day', 'day_sum');
+DELETE FROM history_counts WHERE dimension = 'caller' AND name = :caller AND period IN ('minute', 'quarter', 'hour', 'day', 'hour_sum', 'day_sum');
 
 -- name: insert_history
 INSERT INTO history (number, kind, outcome, task_id, caller, tenant, scope, server, tool, client, error_type, rule, approved_by, doc)

@@ -59,6 +59,10 @@ _OF_ONE: Final = {
 """Statements that depend on gathered rows only if this parameter names a gathered task or its limit key."""
 
 
+class HistoryNotWritten(Exception):
+    """Rows of history could not be inserted. The batch is repeated without them."""
+
+
 def create_gathering_view(connection: sqlite3.Connection) -> None:
     """Create the temporary view for gathered rows, which only this connection sees."""
     columns, inserts = list[str](), list[str]()
@@ -126,13 +130,25 @@ class SqliteTransaction(Transaction):
         self._gathered.setdefault(name, []).append(STATEMENTS[name].in_order(values))
 
     def put_history(self, loss: Loss, **values: Any) -> None:
-        """While rows are gathered, a failure repeats the batch one write at a time; then it is found here."""
+        """While rows are gathered, a failure repeats the batch (`write_gathered`), and the rows are left out of the repetition. An
+        error such as a damaged index ends the whole transaction, so it could not go on without them."""
+        history = self.kept_events.history
+        if history.is_failing:
+            history.lose(loss)
+            return
         try:
             self.put("insert_history", **values)
         except sqlite3.Error as error:
-            if error.sqlite_errorcode & 0xFF in _DISK_ERRORS:
-                raise
-            self.kept_events.history.lose(loss)
+            self._history_failed(error)
+            if not self._connection.in_transaction:
+                raise HistoryNotWritten from error
+            history.lose(loss)
+
+    def _history_failed(self, error: sqlite3.Error) -> None:
+        """Raise an error that concerns the whole file; after any other one, no more rows of history are tried."""
+        if error.sqlite_errorcode & 0xFF in _DISK_ERRORS:
+            raise error
+        self.kept_events.history.fail()
 
     def changes_one(self, name: str, /, **values: Any) -> bool:
         if not self._gathers or name != "insert_task":
@@ -149,8 +165,14 @@ class SqliteTransaction(Transaction):
             together = [sum(rows, ()) for rows in zip(*(tables[name] for name in _GATHERED), strict=False)]
             self._write_many(_TOGETHER, together)
             tables = {name: rows[len(together) :] if name in _GATHERED else rows for name, rows in tables.items()}
+        history = tables.pop("insert_history", [])
         for name, rows in tables.items():
             self._write_many(SQL[name].partition("VALUES")[0], rows)
+        try:
+            self._write_many(SQL["insert_history"].partition("VALUES")[0], history)
+        except sqlite3.Error as error:
+            self._history_failed(error)
+            raise HistoryNotWritten from error
 
     def _write_many(self, insert: str, rows: list[tuple[Any, ...]]) -> None:
         """Use few different numbers of rows, so that the statements stay prepared."""

@@ -167,8 +167,9 @@ class Writer(BatchWriter):
             yield
 
     def _run_in_savepoints(self, batch: Batch) -> Iterator[None]:
-        """Repeat the batch with each write in its own savepoint."""
-        self._connection.execute("ROLLBACK")
+        """Repeat the batch with each write in its own savepoint. SQLite has rolled back already after some errors."""
+        if self._connection.in_transaction:
+            self._connection.execute("ROLLBACK")
         self._connection.execute("BEGIN IMMEDIATE")
         transaction = self._transaction()
         for waiting in batch.waiting:
