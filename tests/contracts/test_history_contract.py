@@ -85,7 +85,7 @@ async def test_open_task_has_no_row(store: Store) -> None:
 
 
 async def test_each_end_of_a_task_is_one_row_with_its_outcome(store: Store) -> None:
-    ends = {
+    ends: dict[str, h.TransitionEvent] = {
         "tool_error": h.ResultReceived(b'{"isError":true}', is_error=True),
         "failed": h.ErrorReceived(b'{"code":-32000,"data":{"error_type":"upstream_protocol"}}', "broken", Executed.YES),
         "cancelled": h.Cancelled("enough"),

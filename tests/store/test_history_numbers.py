@@ -10,6 +10,7 @@ import os
 import sqlite3
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -83,7 +84,7 @@ def counts(part: range) -> Iterator[list[str]]:
         ):
             sums[tuple(key)] = sums.get(tuple(key), 0) + calls
     for at, sums in by_time.items():
-        yield counts_by_period(at, [Counted(*key, calls) for key, calls in sums.items()])
+        yield counts_by_period(at, [Counted._make((*key, calls)) for key, calls in sums.items()])
 
 
 @pytest.fixture(scope="module")
@@ -129,6 +130,9 @@ def charts(reader: Reader) -> dict[str, Callable[[], Any]]:
         length = period.length_ms
         return lambda: series(reader.history_counts(subject, period, since, NOW_MS, length), since, NOW_MS, length)
 
+    def total_of_week(by: Dimension) -> Any:
+        return totals(reader.history_totals(by, None, Period.DAY_SUM, week, NOW_MS))
+
     return {
         "chart of a week": chart(ChartSubject(), Period.HOUR, week),
         "chart of a week of a tenant": chart(ChartSubject(tenant="acme"), Period.HOUR, week),
@@ -136,9 +140,7 @@ def charts(reader: Reader) -> dict[str, Callable[[], Any]]:
         "chart of an hour": chart(ChartSubject(), Period.MINUTE, hour),
         "chart of a day": chart(ChartSubject(), Period.QUARTER, NOW_MS - 86_400_000),
         **{
-            f"totals of a week by {by.value}": lambda by=by: totals(
-                reader.history_totals(by, None, Period.DAY_SUM, week, NOW_MS)
-            )
+            f"totals of a week by {by.value}": partial(total_of_week, by)
             for by in (Dimension.SERVER, Dimension.TOOL, Dimension.CALLER)
         },
         "totals of a day by tool": lambda: totals(
@@ -151,7 +153,7 @@ def charts(reader: Reader) -> dict[str, Callable[[], Any]]:
 def test_each_filter_and_chart_on_sqlite(sqlite: sqlite3.Connection) -> None:
     reader = Reader(statements_of(sqlite), KeptEvents(), Sealing(()))
     asked: dict[str, Callable[[], Any]] = {
-        name: lambda wanted=wanted: reader.history_page(wanted, None, 50) for name, wanted in FILTERS.items()
+        name: partial(reader.history_page, wanted, None, 50) for name, wanted in FILTERS.items()
     }
     check({name: cpu_ms(ask) for name, ask in (asked | charts(reader)).items()}, "sqlite")
 
@@ -212,7 +214,7 @@ def test_each_filter_and_chart_on_postgres() -> None:
 
         reader = Reader(run, KeptEvents(), Sealing(()))
         asked: dict[str, Callable[[], Any]] = {
-            name: lambda wanted=wanted: reader.history_page(wanted, None, 50) for name, wanted in FILTERS.items()
+            name: partial(reader.history_page, wanted, None, 50) for name, wanted in FILTERS.items()
         }
         backend = connection.info.backend_pid
 

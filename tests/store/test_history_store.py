@@ -47,7 +47,6 @@ async def test_finished_tasks_of_an_old_store_are_imported(tmp_path: Path) -> No
 async def test_finished_tasks_are_imported_on_postgres() -> None:
     url = fresh_url()
     from taskgate.store.postgres.connection import connect
-    from taskgate.store.postgres.inspection import migrations
     from taskgate.store.postgres.store import open_store as open_postgres
 
     store = open_postgres(url)
@@ -57,7 +56,6 @@ async def test_finished_tasks_are_imported_on_postgres() -> None:
         # As before the migration: without its tables.
         connection.execute("DROP TABLE history, history_content, history_counts")
         connection.execute("DELETE FROM taskgate_schema WHERE number >= 17")
-        assert len(migrations()) >= 17
     again = open_postgres(url)
     try:
         row = await again.history_row(task.id)
