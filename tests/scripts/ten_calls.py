@@ -136,7 +136,7 @@ async def _look(gate: Gateway, caller: Caller, task: str) -> dict[str, Any] | No
     if state["status"] == "input_required":
         caller.begin("tasks/result", {"taskId": task})  # its stream carries the question
     if state["status"] in ("completed", "failed", "cancelled"):
-        return (await caller.request("tasks/result", {"taskId": task})).result  # type: ignore[no-any-return]
+        return (await caller.request("tasks/result", {"taskId": task})).result
     return None
 
 
@@ -148,7 +148,7 @@ def verdict(result: dict[str, Any], ran: Counter[tuple[str, int]]) -> list[str]:
         return [f"no value: {result}"]
     if told["colour"] != "blue":
         wrong.append(f"colour {told['colour']}")
-    expected = ["read 1", 2, 3, "read 4", 5, 6, 7, 8, 9, "read 10"]
+    expected: list[str | int] = ["read 1", 2, 3, "read 4", 5, 6, 7, 8, 9, "read 10"]
     for value, wanted in zip(told["total"], expected, strict=True):
         if isinstance(wanted, str):
             if value != wanted:

@@ -26,7 +26,7 @@ async def failure_after_restart(gate: Gateway, caller: Any, change: Any) -> dict
     change()
     await gate.start()
     reply = await (await gate.caller("2025")).request("tasks/result", {"taskId": task})
-    return reply.error  # type: ignore[no-any-return]
+    return reply.error
 
 
 @seam
