@@ -177,6 +177,19 @@ async def test_check_warns_of_rules_that_never_apply(tmp_path: Path) -> None:
     assert "rules[0]" in warned[0]
 
 
+async def test_rule_for_scripts_covers_only_rules_for_scripts(tmp_path: Path) -> None:
+    rules = [
+        {"match": "delete_*", "from": "script", "action": "approve"},
+        {"match": "delete_*", "action": "deny"},
+        {"match": "delete_file", "from": "script", "action": "deny"},
+    ]
+    config = configuration(tmp_path, governance={"rules": rules})
+    code, _, said = await command("check", "-c", config, env={"TASKGATE_STATE_DIR": str(tmp_path / "state")})
+    warned = [line for line in said.splitlines() if "never applies" in line]
+    assert (code, len(warned)) == (0, 1)
+    assert "governance.rules[2]" in warned[0]
+
+
 @asynccontextmanager
 async def behind_a_login() -> AsyncIterator[str]:
     """A server that wants OAuth, and says where to get it; its address."""

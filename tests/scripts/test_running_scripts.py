@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -238,3 +239,61 @@ async def test_name_of_a_script_tool_is_reserved_only_in_scopes_with_scripts() -
     async with Gateway({"scopes": {"default": {**scope, "scripts": "on"}}}, {"imitation": imitation}) as gate:
         reply = await (await gate.caller("2025")).call("run_script", {"code": "1"})
         assert structured(reply.result)["result"] == 1
+
+
+def rules(*rows: dict[str, str]) -> dict[str, Any]:
+    return {**ON, "governance": {"rules": list(rows)}}
+
+
+@seam
+async def test_rule_for_scripts_holds_only_calls_of_scripts() -> None:
+    store = shop()
+    async with Gateway(rules({"match": "buy", "from": "script", "action": "approve"}), {"shop": store}) as gate:
+        caller = await gate.caller("2025")
+        assert (await caller.call("shop__buy", {"n": 1})).text == "bought 1"
+        task = await started(gate, caller, "await shop.buy(n=2)")
+        await gate.advance(5)
+        assert store.count("buy") == 1
+        assert await approve_all(gate) == 1
+        assert structured(await ended(caller, task))["result"] == "bought 2"
+        assert store.count("buy") == 2
+
+
+@seam
+async def test_tool_can_be_denied_to_scripts_only() -> None:
+    store = shop()
+    async with Gateway(rules({"match": "buy", "from": "script", "action": "deny"}), {"shop": store}) as gate:
+        caller = await gate.caller("2025")
+        reply = await caller.call("run_script", {"code": CAUGHT})
+        assert structured(reply.result)["result"] == ["policy_denied", "no"]
+        assert store.count("buy") == 0
+        plan = await caller.call("run_script", {"code": "await shop.buy(n=1)", "dry_run": True})
+        assert [tool["meets"] for tool in json.loads(plan.text)["tools"]] == ["denied"]
+        assert (await caller.call("shop__buy", {"n": 1})).text == "bought 1"
+
+
+@seam
+async def test_tool_can_be_reserved_for_scripts() -> None:
+    store = shop()
+    only_scripts = rules({"match": "buy", "from": "script", "action": "forward"}, {"match": "buy", "action": "deny"})
+    async with Gateway(only_scripts, {"shop": store}) as gate:
+        caller = await gate.caller("2025")
+        plain = await caller.request("tools/call", {"name": "shop__buy", "arguments": {"n": 1}})
+        assert plain.error["data"]["error_type"] == "policy_denied"
+        reply = await caller.call("run_script", {"code": "await shop.buy(n=1)"})
+        assert structured(reply.result)["result"] == "bought 1"
+        assert store.count("buy") == 1
+
+
+@seam
+async def test_approved_call_of_a_script_is_checked_again_by_rules_for_scripts() -> None:
+    store = shop()
+    async with Gateway({**ON, **APPROVE_BUY}, {"shop": store}) as gate:
+        caller = await gate.caller("2025")
+        task = await started(gate, caller, CAUGHT)
+        await gate.advance(5)
+        denied = {"match": "buy", "from": "script", "action": "deny"}
+        await gate.reload(rules(denied, {"match": "buy", "action": "approve"}))
+        assert await approve_all(gate) == 1
+        assert structured(await ended(caller, task))["result"] == ["policy_drift", "no"]
+        assert store.count("buy") == 0

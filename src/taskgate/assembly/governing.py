@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,7 @@ from taskgate.config.files import read_text
 from taskgate.config.model.approval import ElicitationChannel
 from taskgate.config.model.approval import Workflow as WorkflowConfig
 from taskgate.config.model.gateway_file import GatewayFile
-from taskgate.config.model.governance import Record
+from taskgate.config.model.governance import Governance, Record
 from taskgate.config.model.servers import Server
 from taskgate.config.problems import ConfigError, Problem
 from taskgate.core.catalog.pin import PinMode
@@ -19,7 +20,7 @@ from taskgate.core.digest import digest_of_bytes
 from taskgate.core.governance.approver import Approver
 from taskgate.core.governance.decision import Action
 from taskgate.core.governance.pipeline import EnforcementProfile, Gates, UnknownWorkflow, check_workflows
-from taskgate.core.governance.rules import Rule, compile_rules
+from taskgate.core.governance.rules import Rule, RuleSet, compile_rules
 from taskgate.core.governance.visibility import ExposeMode, Layers, expose
 from taskgate.core.governance.workflow import OnTimeout, Workflow
 from taskgate.core.identity.caller import ANONYMOUS, OPERATOR
@@ -43,12 +44,6 @@ _MAX_POLICY_BYTES = 4 * 1024 * 1024
 
 def build_gates(root: GatewayFile, policy: PolicyEngine | None) -> Gates:
     governance = root.governance
-    rules = compile_rules(
-        (Rule(r.match, Action(r.action), r.server, r.approval, r.policy_id, r.reason or "") for r in governance.rules),
-        default=Action(governance.defaults.action),
-        default_workflow=governance.defaults.approval,
-        force_required=governance.force_required,
-    )
     visibility = Layers(
         {
             name: (expose(ExposeMode(server.expose.mode), server.expose.tools),)
@@ -58,7 +53,10 @@ def build_gates(root: GatewayFile, policy: PolicyEngine | None) -> Gates:
     )
     records = {name: approval_policy(server) for name, server in root.servers.items()}
     workflows = {name: _workflow(name, workflow) for name, workflow in root.approval.items()}
-    gates = Gates(_revision(root, policy), rules, visibility, records, workflows, EnforcementProfile(root.profile))
+    revision, profile = _revision(root, policy), EnforcementProfile(root.profile)
+    gates = Gates(revision, _rules(governance, from_script=False), visibility, records, workflows, profile)
+    if any(rule.from_ is not None for rule in governance.rules):
+        gates.script_gates = replace(gates, rules=_rules(governance, from_script=True), _answers={})
     try:
         check_workflows(gates, policy.workflows() if policy is not None else None)
     except UnknownWorkflow as error:
@@ -66,6 +64,27 @@ def build_gates(root: GatewayFile, policy: PolicyEngine | None) -> Gates:
             [Problem("configuration", 0, 0, "approval", str(error), "name a workflow of `approval`")]
         ) from None
     return gates
+
+
+def _rules(governance: Governance, *, from_script: bool) -> RuleSet:
+    return compile_rules(
+        (
+            Rule(
+                rule.match,
+                Action(rule.action),
+                rule.server,
+                rule.approval,
+                rule.policy_id,
+                rule.reason or "",
+                from_script=rule.from_ is not None,
+            )
+            for rule in governance.rules
+        ),
+        default=Action(governance.defaults.action),
+        default_workflow=governance.defaults.approval,
+        force_required=governance.force_required,
+        from_script=from_script,
+    )
 
 
 def approval_policy(server: Server) -> ApprovalPolicy:

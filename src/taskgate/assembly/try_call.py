@@ -60,7 +60,14 @@ class Tried:
 
 
 async def try_call(
-    loaded: LoadedConfig, plan: Plan, name: str, arguments: bytes, caller: Caller, *, connect: bool
+    loaded: LoadedConfig,
+    plan: Plan,
+    name: str,
+    arguments: bytes,
+    caller: Caller,
+    *,
+    connect: bool,
+    from_script: bool = False,
 ) -> Tried:
     """Raises CallerError for an unknown scope or name, and for invalid arguments."""
     policy = scope_named(plan, caller.scope)
@@ -70,7 +77,7 @@ async def try_call(
         view = build_view(plan, policy, subset, catalogs.snapshot(subset.servers), {}, slow_tools=SlowTools())
         notes = [*_unreached(catalogs, chosen)] if connect else []
         subject = _subject(view, catalogs, name)
-        first, asked = _judged(view, catalogs, subject, caller, arguments)
+        first, asked = _judged(view, catalogs, subject, caller, arguments, from_script=from_script)
         last = evaluate(plan, asked, first, (), 0)
         if not subject.is_listed:
             notes.append(f"{subject.server} has not listed {subject.name!r}; the name alone was judged.")
@@ -170,20 +177,21 @@ def _nothing(view: View, name: str, known: Collection[str]) -> CallerError:
 
 
 def _judged(
-    view: View, catalogs: Catalogs, subject: Subject, caller: Caller, arguments: bytes
+    view: View, catalogs: Catalogs, subject: Subject, caller: Caller, arguments: bytes, *, from_script: bool
 ) -> tuple[Decision, GatedCall]:
     """Return the decision by name, and the call as the gates evaluate it."""
     kind, server, name = subject.kind, subject.server, subject.name
     tool = view.tool(subject.shown) if kind is PatternKind.TOOL and subject.shown else None
     if tool is not None:
-        return tool.decision, gated_tool_call(caller, tool, arguments)
+        tool = view.for_script(tool) if from_script else tool
+        return tool.decision, gated_tool_call(caller, tool, arguments, from_script=from_script)
     if kind is PatternKind.TOOL:
         asked = GatedCall(caller.principal, caller.roles, caller.scope, server, name, arguments)
     else:
         asked = gated_reading(caller, kind, server, name, arguments, revision=view.subset.revision)
     if server == OWN_SERVER:
         return decide(view.plan.gates, kind, server, name), asked
-    decision = view.decision_on(kind, server, name)
+    decision = view.decision_on(kind, server, name, from_script=from_script)
     is_seen = kind is not PatternKind.TOOL or not subject.is_listed
     if isinstance(decision, Denied) and decision.gate is not Gate.VISIBILITY:
         return decision, asked

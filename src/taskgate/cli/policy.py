@@ -43,6 +43,7 @@ def test(
         Option("--role", help="Role of the caller; may be repeated. Default: the roles of the token."),
     ] = None,
     scope: Annotated[str, Option("--scope", help="Scope of the call.")] = "default",
+    from_script: Annotated[bool, Option("--from-script", help="Judge it as a call that a script makes.")] = False,
     expect: Annotated[
         str | None,
         Option("--expect", help="Expected action: forward, approve or deny. Exit code 1 if it differs."),
@@ -67,7 +68,8 @@ def test(
     roles = frozenset(role) if role is not None else plan.governing.roles.get(caller, frozenset())
     who = Caller(caller, roles, scope)
     try:
-        tried = asyncio.run(try_call(loaded, plan, name, arguments.encode(), who, connect=connect))
+        work = try_call(loaded, plan, name, arguments.encode(), who, connect=connect, from_script=from_script)
+        tried = asyncio.run(work)
     except TaskgateError as problem:
         printing.note(printing.clean(loaded.secret_values.text(problem.message)))
         found = problem.error_type not in ("unknown_tool", "scope_refused")

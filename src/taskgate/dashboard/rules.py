@@ -66,7 +66,8 @@ class Rules:
     def described(self) -> list[dict[str, Any]]:
         """The rules in order, with secrets of the configuration redacted."""
         hide = self.configuration.hidden
-        return [{**row, "reason": row["reason"] and hide(row["reason"])} for row in self.plan.gates.rules.described()]
+        every = self.plan.gates.judging(from_script=True).rules
+        return [{**row, "reason": row["reason"] and hide(row["reason"])} for row in every.described()]
 
     async def rehearsed(self, who: Approver, governance: str, since: str | None) -> Rehearsal:
         return await self._rehearsed(who, self.configuration.plan_with(governance), since)

@@ -8,6 +8,8 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from taskgate.config.model.values import Duration, Name, Pattern, Patterns, Section, ServerId, Strings
+from taskgate.core.patterns import Pattern as CompiledPattern
+from taskgate.core.patterns import PatternKind
 
 Action = Literal["forward", "approve", "deny", "policy"]
 
@@ -32,6 +34,11 @@ class Rule(Section):
         '`"prompt:glob"`.'
     )
     server: ServerId | None = Field(default=None, description="Apply the rule to this server only.")
+    from_: Literal["script"] | None = Field(
+        default=None,
+        alias="from",
+        description="`script`: apply the rule only to calls that scripts make (`run_script`). Default: all calls.",
+    )
     action: Action = Field(
         description="`forward`, `approve` (hold for approval), `deny`, or `policy` (evaluate the Cedar policies)."
     )
@@ -49,6 +56,8 @@ class Rule(Section):
             raise ValueError("policy_id applies only to action: policy; remove it or change the action")
         if self.approval is not None and self.action in ("forward", "deny"):
             raise ValueError(f"approval has no effect with action: {self.action}; remove it or write action: approve")
+        if self.from_ is not None and CompiledPattern.compile(self.match).kind is not PatternKind.TOOL:
+            raise ValueError("from: script applies only to tools, because scripts call nothing else; remove it")
         return self
 
 

@@ -79,7 +79,13 @@ class Gates:
     records: Mapping[str, ApprovalPolicy] = field(default_factory=dict)
     workflows: Mapping[str, Workflow] = field(default_factory=dict)
     profile: EnforcementProfile = EnforcementProfile.PRODUCTION
+    script_gates: Gates | None = None
+    """Gates for the calls that scripts make; None if no rule distinguishes them."""
     _answers: dict[tuple[PatternKind, str, str], Decision] = field(default_factory=dict, repr=False)
+
+    def judging(self, *, from_script: bool) -> Gates:
+        """Return the gates that judge a call, by whether a script makes it."""
+        return self.script_gates if from_script and self.script_gates is not None else self
 
 
 def decide(
@@ -179,7 +185,7 @@ def check_workflows(gates: Gates, from_policies: Mapping[str, str] | None = None
     """Raise UnknownWorkflow if the configuration names an unknown workflow; `from_policies` maps a name to the place
     that uses it.
     """
-    named = dict(gates.rules.workflows())
+    named = dict(gates.judging(from_script=True).rules.workflows())
     for server, record in gates.records.items():
         if record.workflow is not None:
             named.setdefault(record.workflow, f"servers.{server}.approval_policy")

@@ -58,6 +58,8 @@ class RecordedCall(msgspec.Struct, frozen=True, omit_defaults=True):
     temporary: bool = False
     """Whether its scope was created at run time and is not in the configuration."""
     count: int = 1
+    from_script: bool = False
+    """Whether a script made it."""
 
 
 AskPolicy = Callable[[NeedsPolicy, RecordedCall], PolicyAnswer]
@@ -110,7 +112,7 @@ def judge(book: RuleBook, call: RecordedCall) -> Judged:
         return Judged(call, None, "", "its scope was created at run time and is not in the configuration")
     if not book.admits(call):
         return _settled(call, Denied(Gate.VISIBILITY, f"not in the scope {call.scope}", UNKNOWN))
-    decision = _by_name(book.gates, call)
+    decision = _by_name(book.gates.judging(from_script=call.from_script), call)
     if decision is None:
         return Judged(call, None, "", "its server had not listed it, so what it looks like cannot be compared")
     return _with_arguments(book, call, decision)

@@ -35,6 +35,8 @@ class Rule:
     policy_id: str | None = None
     reason: str = ""
     where: str | None = None
+    from_script: bool = False
+    """Whether it applies only to calls that scripts make."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +55,7 @@ class _CompiledRule:
     pattern: Pattern
     server: str | None
     matched: Matched
+    from_script: bool
 
 
 class RuleSet:
@@ -101,18 +104,19 @@ class RuleSet:
 
     def described(self) -> list[dict[str, str]]:
         """Return every rule in order, and the default, for display. `rule` is the label that decisions have."""
-        rows = [(rule.pattern.text, rule.server or "", rule.matched) for rule in self._rules]
+        rows = [(rule.pattern.text, rule.server or "", rule.from_script, rule.matched) for rule in self._rules]
         return [
             {
                 "rule": matched.label,
                 "match": match,
                 "server": server,
+                "from": "script" if from_script else "",
                 "action": matched.action.value,
                 "workflow": matched.workflow or "",
                 "policy_id": matched.policy_id,
                 "reason": matched.reason,
             }
-            for match, server, matched in [*rows, ("everything else", "", self._default)]
+            for match, server, from_script, matched in [*rows, ("everything else", "", False, self._default)]
         ]
 
     def match_lookalike(self, kind: PatternKind, server: str, name: str) -> Matched:
@@ -137,9 +141,13 @@ def compile_rules(
     default_workflow: str | None = None,
     default_policy_id: str | None = None,
     force_required: Iterable[str] = (),
+    from_script: bool = False,
 ) -> RuleSet:
-    """Compile rules in order. Raises BadRule for an invalid glob or a rule that contradicts itself."""
-    compiled = [_compile(index, rule) for index, rule in enumerate(rules)]
+    """Compile rules in order, for the calls of scripts or for all others. Raises BadRule for an invalid glob or a rule that
+    contradicts itself.
+    """
+    every = [_compile(index, rule) for index, rule in enumerate(rules)]
+    compiled = [rule for rule in every if from_script or not rule.from_script]
     _check(Rule("*", default, approval=default_workflow, policy_id=default_policy_id), "governance.defaults")
     return RuleSet(
         compiled,
@@ -179,7 +187,9 @@ def _compile(index: int, rule: Rule) -> _CompiledRule:
     except PatternError as error:
         raise BadRule(f"{where}: {error.message}") from error
     matched = Matched(rule.action, rule.approval, rule.policy_id or "", label, rule.reason)
-    return _CompiledRule(pattern, rule.server, matched)
+    if rule.from_script and pattern.kind is not PatternKind.TOOL:
+        raise BadRule(f"{where}: `from: script` only makes sense for tools, not for `{rule.match}`")
+    return _CompiledRule(pattern, rule.server, matched, rule.from_script)
 
 
 def _forced(patterns: Iterable[str]) -> PatternSet:

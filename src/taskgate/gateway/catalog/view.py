@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, assert_never
 
 from taskgate.core import wire
@@ -162,13 +162,21 @@ class View:
     def template(self, uri: str) -> tuple[UriTemplate, CatalogEntry] | None:
         return next((found for found in self.templates if found[0].template == uri), None)
 
-    def decision_on(self, kind: PatternKind, server: str, name: str) -> Decision:
+    def for_script(self, tool: ToolRef) -> ToolRef:
+        """Return the tool with the decision on calls that scripts make."""
+        if self.plan.gates.script_gates is None:
+            return tool
+        decision = self.decision_on(PatternKind.TOOL, tool.server, tool.name, from_script=True)
+        return tool if decision == tool.decision else replace(tool, decision=decision, plain=False)
+
+    def decision_on(self, kind: PatternKind, server: str, name: str, *, from_script: bool = False) -> Decision:
         """Return the decision on a name, whether or not its server lists it. A name that is not listed never gets a more permissive
         decision than the listed names that it resembles."""
+        gates = self.plan.gates.judging(from_script=from_script)
         if not self.subset.admits_kind(server, name, kind):
             return Denied(Gate.VISIBILITY, "outside the scope", UNKNOWN)
         if self._lists(kind, server, name):
-            return decide(self.plan.gates, kind, server, name, quarantined=self.quarantined)
+            return decide(gates, kind, server, name, quarantined=self.quarantined)
         excluded = self.subset.denies_lookalike(server, name, kind)
         if excluded is not None:
             return Denied(Gate.VISIBILITY, excluded.detail, UNKNOWN)
@@ -177,7 +185,7 @@ class View:
         looks = judged_skeleton(name, kind)
         alike = any(s == server and judged_skeleton(n, kind) == looks for s, n in self.withheld.get(kind, ()))
         return decide_unlisted(
-            self.plan.gates, kind, server, name, quarantined=self.quarantined, withheld=(looks,) if alike else ()
+            gates, kind, server, name, quarantined=self.quarantined, withheld=(looks,) if alike else ()
         )
 
     def _lists(self, kind: PatternKind, server: str, name: str) -> bool:

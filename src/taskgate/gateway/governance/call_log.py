@@ -145,7 +145,8 @@ class CallLog:
         if self._recorder.on and type(tool.decision) is Forward and tool.decision.note is None:
             arguments = request.members().get("arguments", _NO_ARGUMENTS)
             short = bytes(arguments) if memoryview(arguments).nbytes <= MAX_BYTES else None
-            self._recorder.plain(request.caller, tool, short, bool(request.narrowing.server_lists))
+            asked_servers = bool(request.narrowing.server_lists)
+            self._recorder.plain(request.caller, tool, short, asked_servers, from_script=bool(request.script))
 
     def flush(self, policy_revision: str, *, last: bool) -> None:
         """Write the noted calls: a part now, the rest within the second. Called once a second, and at shutdown."""

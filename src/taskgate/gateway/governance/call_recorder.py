@@ -66,7 +66,15 @@ class CallRecorder:
         before = Action.APPROVE if by_grant else action_of(decision)
         self._take(asked, before, decision.rule, asked.definition_digest != "", asked_servers)
 
-    def plain(self, caller: Caller, tool: ToolRef, arguments: bytes | None, asked_servers: bool) -> None:
+    def plain(
+        self,
+        caller: Caller,
+        tool: ToolRef,
+        arguments: bytes | None,
+        asked_servers: bool,
+        *,
+        from_script: bool = False,
+    ) -> None:
         """Record a call that was simply forwarded, after its reply. `arguments` is None if they exceed the limit."""
         asked = GatedCall(
             caller.principal,
@@ -76,6 +84,7 @@ class CallRecorder:
             tool.name,
             arguments or b"",
             input_schema=schema_of(tool.entry),
+            from_script=from_script,
         )
         listed, too_long = tool.entry is not None, arguments is None
         self._take(asked, Action.FORWARD, tool.decision.rule, listed, asked_servers, too_long=too_long)
@@ -161,6 +170,7 @@ def _recorded(plan: Plan, settings: RecordSettings, seen: _Seen) -> RecordedCall
         listed=seen.listed,
         asked_servers=seen.asked_servers,
         temporary=asked.scope in plan.temporary_scopes,
+        from_script=asked.from_script,
     )
     if seen.too_long:
         return msgspec.structs.replace(call, unread=f"longer than {MAX_BYTES} bytes")

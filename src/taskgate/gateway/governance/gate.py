@@ -59,7 +59,8 @@ class CallGate:
 
     async def for_tool(self, request: Request, tool: ToolRef) -> ApprovalRequest | None:
         """Return the approval request that this call must wait for, or None if it may be sent."""
-        asked = gated_tool_call(request.caller, tool, bytes(request.members().get("arguments", Raw(b"{}"))))
+        arguments = bytes(request.members().get("arguments", Raw(b"{}")))
+        asked = gated_tool_call(request.caller, tool, arguments, from_script=bool(request.script))
         return await self.settle(request, asked, tool.decision, tool.wire)
 
     async def settle(

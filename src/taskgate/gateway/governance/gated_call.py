@@ -28,9 +28,10 @@ class GatedCall:
     input_schema: Mapping[str, Any] = field(default_factory=dict)
     scope_revision: str = ""
     facts: CredentialFacts | None = None
+    from_script: bool = False
 
 
-def gated_tool_call(caller: Caller, tool: ToolRef, arguments: bytes) -> GatedCall:
+def gated_tool_call(caller: Caller, tool: ToolRef, arguments: bytes, *, from_script: bool = False) -> GatedCall:
     """A call of a tool in the caller's view, or of an unlisted tool that the view permits."""
     return GatedCall(
         caller.principal,
@@ -44,6 +45,7 @@ def gated_tool_call(caller: Caller, tool: ToolRef, arguments: bytes) -> GatedCal
         schema_of(tool.entry),
         tool.revision,
         caller.facts,
+        from_script,
     )
 
 

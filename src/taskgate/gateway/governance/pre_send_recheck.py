@@ -16,6 +16,7 @@ from taskgate.core.governance.approver import APPROVER_ROLE, Approver
 from taskgate.core.governance.decision import Decision, Denied, Gate, NeedsApproval, Settled
 from taskgate.core.governance.pipeline import (
     REFUSED,
+    Gates,
     decide,
     decide_unlisted,
     workflow_named,
@@ -85,6 +86,7 @@ class PreSendRecheck:
             task.arguments,
             self.definition(task.server, task.tool),
             facts=task.facts,
+            from_script=bool(task.parent),
         )
         decision = self.evaluated(plan, asked, now_ms)
         if approval is None or approval.state is State.USED:
@@ -96,19 +98,20 @@ class PreSendRecheck:
         subset = self._views.subset(plan, asked.scope, SessionRequest())
         if asked.server != OWN_SERVER and not _admits(subset, asked.kind, asked.server, asked.name):
             return Denied(Gate.VISIBILITY, "the scope no longer has it", REFUSED)
-        decision = self._decision(plan, subset, asked.kind, asked.server, asked.name)
+        gates = plan.gates.judging(from_script=asked.from_script)
+        decision = self._decision(gates, subset, asked.kind, asked.server, asked.name)
         try:
             return evaluate(plan, asked, decision, self._grants.current, now_ms)
         except CallerError as problem:
             return Denied(Gate.POLICY, problem.message, REFUSED)
 
-    def _decision(self, plan: Plan, subset: Subset, kind: PatternKind, server: str, name: str) -> Decision:
+    def _decision(self, gates: Gates, subset: Subset, kind: PatternKind, server: str, name: str) -> Decision:
         """Like `View.decision_on`, without a view: none can be built on the store's thread."""
         held = self._catalogs.quarantined
         offer = self._catalogs.offer(server)
         entries = [e for k in _ENTRIES[kind] for e in offer.entries.get(k, ())] if offer is not None else []
         if any(entry.name == name for entry in entries):
-            return decide(plan.gates, kind, server, name, quarantined=held)
+            return decide(gates, kind, server, name, quarantined=held)
         excluded = subset.denies_lookalike(server, name, kind)
         if excluded is not None:
             return Denied(Gate.VISIBILITY, excluded.detail, REFUSED)
@@ -118,10 +121,10 @@ class PreSendRecheck:
         alike = [entry.name for entry in entries if judged_skeleton(entry.name, kind) == looks]
         withheld = any(
             not _admits(subset, kind, server, other)
-            or isinstance(decide(plan.gates, kind, server, other, quarantined=held), Denied)
+            or isinstance(decide(gates, kind, server, other, quarantined=held), Denied)
             for other in alike
         )
-        return decide_unlisted(plan.gates, kind, server, name, quarantined=held, withheld=(looks,) if withheld else ())
+        return decide_unlisted(gates, kind, server, name, quarantined=held, withheld=(looks,) if withheld else ())
 
     def recheck(
         self, plan: Plan, approval: Approval, asked: GatedCall, decision: Settled, now_ms: int

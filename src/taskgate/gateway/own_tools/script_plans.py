@@ -33,7 +33,9 @@ async def planned(lookup: Lookup, request: Request, code: str, names: Sequence[P
     view = await lookup.view(request)
     plan = await asyncio.to_thread(plan_of, code, names)
     return {
-        "tools": [{**_named(call), "meets": _meets(view.tools[call.tool].decision)} for call in plan.tools],
+        "tools": [
+            {**_named(call), "meets": _meets(view.for_script(view.tools[call.tool]).decision)} for call in plan.tools
+        ],
         "unknown_tools": [_named(call) for call in plan.unknown],
         "computed_names_on_lines": list(plan.dynamic),
         "questions_on_lines": list(plan.asks),

@@ -112,7 +112,9 @@ class ScriptCalls:
         if call.tool == OwnToolName.RUN_SCRIPT:
             raise CallerError("not_allowed", "A script cannot start scripts. The call was not executed.")
         plan, lookup = self._parts.lookup.plan.value, self._parts.lookup
-        tool = await lookup.tool(call_request(plan, self._script, call.tool, {}), call.tool)
+        named = call_request(plan, self._script, call.tool, {})
+        found = await lookup.tool(named, call.tool)
+        tool = (await lookup.view(named)).for_script(found)
         if tool.entry is not None and not tool.entry.is_for_model:
             raise unknown_tool(call.tool)
         bound = bind_arguments(parameter_order(schema_of(tool.entry)), positional, keywords)
