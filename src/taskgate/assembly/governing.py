@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping
-from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -54,9 +54,10 @@ def build_gates(root: GatewayFile, policy: PolicyEngine | None) -> Gates:
     records = {name: approval_policy(server) for name, server in root.servers.items()}
     workflows = {name: _workflow(name, workflow) for name, workflow in root.approval.items()}
     revision, profile = _revision(root, policy), EnforcementProfile(root.profile)
-    gates = Gates(revision, _rules(governance, from_script=False), visibility, records, workflows, profile)
-    if any(rule.from_ is not None for rule in governance.rules):
-        gates.script_gates = replace(gates, rules=_rules(governance, from_script=True), _answers={})
+    made = partial(Gates, revision, visibility=visibility, records=records, workflows=workflows, profile=profile)
+    distinguished = any(rule.from_ is not None for rule in governance.rules)
+    script_gates = made(rules=_rules(governance, from_script=True)) if distinguished else None
+    gates = made(rules=_rules(governance, from_script=False), script_gates=script_gates)
     try:
         check_workflows(gates, policy.workflows() if policy is not None else None)
     except UnknownWorkflow as error:
