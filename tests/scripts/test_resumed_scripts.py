@@ -6,9 +6,10 @@ import sqlite3
 from typing import Any
 
 import pytest
-from tests.scripts.replay_interpreter import ReplayInterpreter
 from tests.scripts.test_running_scripts import ON, ended, shop, started, structured
 from tests.seam import Gateway, seam
+
+from taskgate.scripts import monty_interpreter
 
 
 def flip_one_bit(gate: Gateway) -> None:
@@ -43,7 +44,7 @@ async def test_changed_snapshot_is_never_loaded() -> None:
 @seam
 async def test_snapshot_of_another_interpreter_is_never_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
     async with Gateway({**ON}, {"shop": shop()}) as gate:
-        upgrade = lambda: monkeypatch.setattr(ReplayInterpreter, "version", "replay-2")  # noqa: E731
+        upgrade = lambda: monkeypatch.setattr(monty_interpreter, "_SNAPSHOT_FORMAT", 2)  # noqa: E731
         error = await failure_after_restart(gate, await gate.caller("2025"), upgrade)
         assert (error["data"]["error_type"], error["data"]["executed"]) == ("script_not_resumable", "yes")
 

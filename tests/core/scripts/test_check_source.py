@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+
 import pytest
 
 from taskgate.core.scripts.check_source import MOST_BYTES, check_source
@@ -104,3 +106,20 @@ def test_hostile_source_is_refused(code: str) -> None:
 def test_faults_are_in_order_and_limited() -> None:
     faults = check_source("\n".join(["del a"] * 100))
     assert [fault.line for fault in faults] == list(range(1, 21))
+
+
+@pytest.mark.parametrize(("failures", "faults"), [(1, 0), (2, 1)])
+def test_system_error_of_the_parser_is_retried_once_then_refused(
+    monkeypatch: pytest.MonkeyPatch, failures: int, faults: int
+) -> None:
+    really, left = ast.parse, [SystemError("AST constructor recursion depth mismatch")] * failures
+
+    def parse(code: str) -> ast.Module:
+        if left:
+            raise left.pop()
+        return really(code)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ast, "parse", parse)
+        found = check_source("x = 1")
+    assert (len(found), left) == (faults, [])

@@ -98,11 +98,19 @@ def parse(code: str) -> ast.Module | SourceFault:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return ast.parse(code)
+            return _tree(code)
     except SyntaxError as error:
         return SourceFault(error.lineno or 1, f"syntax error: {error.msg}", "")
-    except (ValueError, RecursionError, MemoryError) as error:
+    except (ValueError, RecursionError, MemoryError, SystemError) as error:
         return SourceFault(1, f"the script cannot be parsed: {type(error).__name__}", "")
+
+
+def _tree(code: str) -> ast.Module:
+    """Parse, and once more after a SystemError: CPython 3.11 raises it at times for sources that it parses the next time."""
+    try:
+        return ast.parse(code)
+    except SystemError:
+        return ast.parse(code)
 
 
 _TOKEN: Final = re.compile(
