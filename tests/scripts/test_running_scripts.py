@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from typing import Any
+from urllib.parse import quote, urlsplit
 
 import pytest
 from tests.seam import Call, Gateway, Upstream, seam
@@ -297,3 +298,30 @@ async def test_approved_call_of_a_script_is_checked_again_by_rules_for_scripts()
         assert await approve_all(gate) == 1
         assert structured(await ended(caller, task))["result"] == ["policy_drift", "no"]
         assert store.count("buy") == 0
+
+
+async def page_of_the_operator(gate: Gateway, path: str) -> str:
+    link = (await gate.operator("POST", "/api/login-links", {})).json()["url"]
+    code = urlsplit(link).query
+    form = (await gate.http("GET", f"/login?{code}").done()).body.decode()
+    token = form.partition('name="form_token" value="')[2].partition('"')[0]
+    kind = {"content-type": "application/x-www-form-urlencoded"}
+    entered = await gate.http("POST", "/login", f"{code}&form_token={quote(token)}".encode(), kind).done()
+    cookie = {"cookie": entered.headers["set-cookie"].partition(";")[0]}
+    return (await gate.http("GET", path, None, cookie).done()).body.decode()
+
+
+@seam
+async def test_approver_of_a_script_sees_its_code_as_text() -> None:
+    store = shop()
+    async with Gateway(rules({"match": "taskgate:run_script", "action": "approve"}), {"shop": store}) as gate:
+        caller = await gate.caller("2025")
+        task = await started(gate, caller, "x = '</pre><b id=hostile>\u202e'\nawait shop.buy(n=1)")
+        [waiting] = (await gate.operator("GET", "/api/approvals")).json()
+        detail = (await gate.operator("GET", f"/api/v1/approvals/{waiting['id']}")).json()
+        assert detail["script"] == "x = '</pre><b id=hostile>\\u202e'\nawait shop.buy(n=1)"
+        page = await page_of_the_operator(gate, f"/approvals/{waiting['id']}")
+        assert "&lt;b id=hostile&gt;\\u202e&#39;\nawait shop.buy(n=1)</pre>" in page
+        assert "<b id=hostile>" not in page
+        assert await approve_all(gate) == 1
+        assert structured(await ended(caller, task))["result"] == "bought 1"

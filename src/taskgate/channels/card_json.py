@@ -21,6 +21,7 @@ def card_json(card: Card) -> dict[str, Any]:
         "workflow": card.workflow,
         "rule": card.rule,
         "arguments": card.arguments,
+        "script": card.script,
         "arguments_digest": card.arguments_digest,
         "hidden": list(card.hidden),
         "deceptive": list(card.deceptive),

@@ -92,6 +92,7 @@ class ApprovalPages:
             arguments=cut.text,
             left_out=cut.left_out,
             total=len(text),
+            script=excerpt(row["script"], len(cut.text)).text,
             changes=[shown_change(change) for change in row["changes"]["list"]] if row["changes"] else [],
             votes=[_escaped(vote) for vote in row["votes"]],
             unaccepted=[

@@ -156,6 +156,7 @@ APPROVAL: Final = record(
 APPROVAL_DETAIL: Final = extended(
     APPROVAL,
     arguments=text("the arguments as indented JSON text, with redacted fields and escaped invisible characters"),
+    script=text("the code of a call that runs a script, with escaped invisible characters; otherwise empty"),
     hidden=texts("paths of redacted fields"),
     deceptive=texts("characters that are invisible or change the text direction"),
     not_validated=text("why the arguments were not validated; empty if they were"),

@@ -48,6 +48,7 @@ def approval_detail(row: dict[str, Any], card: Card) -> dict[str, Any]:
     return {
         **row,
         "arguments": card.arguments,
+        "script": card.script,
         "hidden": list(card.hidden),
         "deceptive": list(card.deceptive),
         "not_validated": card.unvalidated,

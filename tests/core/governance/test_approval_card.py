@@ -51,6 +51,12 @@ def test_characters_that_deceive_are_made_visible_and_listed() -> None:
     )
 
 
+def test_script_is_shown_line_by_line_with_deceptive_characters_escaped() -> None:
+    shown = made({"code": "x = 1\n# \u202e\r\nx", "token": "t0p"}, runs_script=True)
+    assert shown.script == "x = 1\n# \\u202e\\u000d\nx"
+    assert made({"code": "x = 1"}).script == made({"code": 7}, runs_script=True).script == ""
+
+
 def test_a_cut_says_how_much_is_missing() -> None:
     assert excerpt("abc", 3).left_out == 0
     assert (excerpt("abcdef", 4).text, excerpt("abcdef", 4).left_out) == ("abcd", 2)

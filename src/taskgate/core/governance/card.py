@@ -48,6 +48,8 @@ class Card:
     url: str | None
     unvalidated: str = ""
     """Why the arguments were not validated against the tool's input schema; empty if they were."""
+    script: str = ""
+    """The code, line by line, if the call runs a script. It is also in the arguments."""
 
     @property
     def approvals_given(self) -> int:
@@ -71,6 +73,7 @@ def card(
     *,
     last_approved: Any | None = None,
     url: str | None = None,
+    runs_script: bool = False,
 ) -> Card:
     """Build the card. `last_approved` are the arguments of the last approved call of this tool, if there was one."""
     shown = redaction.redact(arguments)
@@ -97,7 +100,14 @@ def card(
         reason=approval.reason,
         url=url,
         unvalidated=approval.unvalidated,
+        script=_script(shown.value) if runs_script else "",
     )
+
+
+def _script(arguments: Any) -> str:
+    """The code as it is redacted in the arguments, with the same characters escaped."""
+    code = arguments.get("code") if type(arguments) is dict else None
+    return _visible_text(code) if type(code) is str else ""
 
 
 def _bounded(found: Difference) -> Difference:

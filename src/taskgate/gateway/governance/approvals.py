@@ -12,6 +12,7 @@ import secrets
 from typing import Final
 
 from taskgate.core.audit.chain import AuditEntry
+from taskgate.core.catalog.own_tool_names import OwnToolName
 from taskgate.core.errors import GatewayFault
 from taskgate.core.governance import approval as rules
 from taskgate.core.governance.approval import Approval, Changed, Drifted, Recalled, State, TimePassed, Verdict, Voted
@@ -32,6 +33,7 @@ from taskgate.gateway.governance.announcer import Announcer
 from taskgate.gateway.governance.approval_request import question, value_of
 from taskgate.gateway.governance.expiries import ApprovalExpiries
 from taskgate.gateway.governance.gated_call import GatedCall
+from taskgate.gateway.governance.pre_send_recheck import OWN_SERVER
 from taskgate.gateway.governance.ruling import GrantRequest, Ruling, accepted_text, refused_text
 from taskgate.gateway.governance.standing_grants import StandingGrants
 from taskgate.gateway.governance.unsafe_config import warn_unsafe_config
@@ -414,7 +416,10 @@ class Approvals:
 
         def made() -> Card:
             last = value_of(before.arguments) if before is not None else None
-            return card(approval, workflow, value_of(held.arguments), redaction, last_approved=last, url=url)
+            given = value_of(held.arguments)
+            return card(
+                approval, workflow, given, redaction, last_approved=last, url=url, runs_script=_runs_script(held)
+            )
 
         size = len(held.arguments) + (len(before.arguments) if before is not None else 0)
         return made() if size <= RENDERED_INLINE_BYTES else await asyncio.to_thread(made)
@@ -457,3 +462,8 @@ def _recall_entry(who: Approver) -> AuditOf:
         )
 
     return entry
+
+
+def _runs_script(held: HeldCall) -> bool:
+    bound = held.approval.binding
+    return (bound.server, bound.tool) == (OWN_SERVER, OwnToolName.RUN_SCRIPT)
