@@ -144,8 +144,6 @@ async def test_each_page_is_documented_and_in_the_tests_of_all_pages() -> None:
 TOP = Path(__file__).parents[2]
 NAMED_COMMAND = re.compile(r"(?:`|\$ )taskgate ([a-z][a-z-]*)(?: ([a-z][a-z-]*))?")
 """A command as documentation and messages write it: after a backtick or a shell prompt."""
-STILL_NAMES_ALIAS = {"src/taskgate/assembly/exposure.py"}
-"""Files whose message has the hidden alias `taskgate token`; remove the entry together with the alias."""
 
 
 def named_commands() -> Iterator[tuple[str, str, str]]:
@@ -164,7 +162,6 @@ def test_documentation_and_messages_name_public_commands() -> None:
     wrong = [
         f"{file}: taskgate {name} {word}"
         for file, name, word in named_commands()
-        if not (file in STILL_NAMES_ALIAS and name == "token")
-        and (name not in public or (public[name] and word and word not in public[name]))
+        if name not in public or (public[name] and word and word not in public[name])
     ]
     assert wrong == [], "these commands do not exist or are hidden; `taskgate --help` lists the public ones"

@@ -17,7 +17,7 @@ def check_exposure(root: GatewayFile, host: str) -> None:
     if is_loopback(host) or root.requires_identity or root.auth.none:
         return
     message = f"{host} is reachable from other machines, and callers would not have to authenticate"
-    hint = "`taskgate token new NAME` makes a token for `tokens`; or name an issuer under `auth.jwt`, or write `auth: none`"
+    hint = "`taskgate tokens new NAME` makes a token for `tokens`; or name an issuer under `auth.jwt`, or write `auth: none`"
     raise ConfigError([Problem("configuration", 0, 0, "listen.host", message, hint)])
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from typing import Any
 
 import pytest
@@ -14,9 +15,10 @@ from taskgate.core.catalog.suspicions import (
     MAX_DESCRIPTION,
     MAX_NAME,
     FlagKind,
+    _find_name,
     _flags_of_texts,
     _is_plain,
-    _references,
+    _names_by_first_word,
     character_flag,
     deceptive_characters,
     suspicions,
@@ -151,15 +153,29 @@ DEFINITION = st.recursive(
 
 @given(st.dictionaries(st.sampled_from(["name", "description", "inputSchema", "mail", "a\u200b"]), DEFINITION))
 def test_look_at_whole_definition_misses_no_flag_of_its_texts(tool: dict[str, Any]) -> None:
-    references = _references(("mail", "mail__send_all"))
+    references = _names_by_first_word(("mail", "mail__send_all"))
     if _is_plain(tool, references):
         assert _flags_of_texts(tool, references) == []
 
 
 def test_usual_definition_is_plain_and_names_of_other_servers_are_not() -> None:
-    assert _is_plain(TOOL, _references(("mail",)))
-    assert not _is_plain(TOOL, _references(("file",)))
-    assert not _is_plain({"name": "a", "description": "\nmail"}, None)
-    assert not _is_plain({"name": "\ud800"}, None)
-    assert not _is_plain({"name": "n" * (MAX_NAME + 1)}, None)
-    assert not _is_plain({"description": "n" * (MAX_DESCRIPTION + 1)}, None)
+    assert _is_plain(TOOL, _names_by_first_word(("mail",)))
+    assert not _is_plain(TOOL, _names_by_first_word(("file",)))
+    assert not _is_plain({"name": "a", "description": "\nmail"}, {})
+    assert not _is_plain({"name": "\ud800"}, {})
+    assert not _is_plain({"name": "n" * (MAX_NAME + 1)}, {})
+    assert not _is_plain({"description": "n" * (MAX_DESCRIPTION + 1)}, {})
+
+
+SERVER_NAMES = ("mail", "Mail.Box", "my-files", "my-files-2", "x_y", "ab")
+
+
+@given(
+    st.lists(
+        st.sampled_from([*SERVER_NAMES, "MY", "files", "2", "-", ".", "_", " ", "K", "\u212a", "a\u017f", "mai\u017f"])
+    ).map("".join)
+)
+def test_names_of_servers_are_found_as_whole_words(text: str) -> None:
+    words = sorted((re.escape(name) for name in SERVER_NAMES if len(name) >= 3), key=len, reverse=True)
+    found = re.search(rf"(?<!\w)(?:{'|'.join(words)})(?!\w)", text, re.IGNORECASE)
+    assert _find_name(text, _names_by_first_word(SERVER_NAMES)) == (found[0] if found else None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
@@ -18,6 +18,10 @@ MAX_NAME = 128
 MAX_DEFINITION_TEXT = 131_072
 MAX_FLAGS = 50
 SLICE = 65_536
+SHORTEST_NAME: Final = 3
+
+Names = Mapping[str, Sequence[str]]
+_WORD: Final = re.compile(r"\w+")
 
 
 class FlagKind(StrEnum):
@@ -43,7 +47,7 @@ class Flag:
 
 def suspicions(tool: Mapping[str, Any], other_servers: Iterable[str] = ()) -> tuple[Flag, ...]:
     """Return everything in a definition that a person should review before trusting it."""
-    others = _references(tuple(other_servers))
+    others = _names_by_first_word(tuple(other_servers))
     flags = [] if _is_plain(tool, others) else _flags_of_texts(tool, others)
     try:
         check(dict(tool))
@@ -52,7 +56,7 @@ def suspicions(tool: Mapping[str, Any], other_servers: Iterable[str] = ()) -> tu
     return tuple(flags[:MAX_FLAGS])
 
 
-def _is_plain(tool: Mapping[str, Any], others: re.Pattern[str] | None) -> bool:
+def _is_plain(tool: Mapping[str, Any], others: Names) -> bool:
     """Whether one look at the whole definition shows that none of its texts needs a flag. Most definitions are like that.
 
     Without a backslash in its JSON, a definition contains its texts literally, each between quotes.
@@ -64,13 +68,13 @@ def _is_plain(tool: Mapping[str, Any], others: re.Pattern[str] | None) -> bool:
         return False
     if len(whole) > MAX_DESCRIPTION or _PLAIN.fullmatch(whole) is None or type(name) is not str or len(name) > MAX_NAME:
         return False
-    return others is None or others.search(whole.decode("ascii")) is None
+    return _find_name(whole.decode("ascii"), others) is None
 
 
 _PLAIN: Final = re.compile(rb"[\x20-\x5b\x5d-\x7e]*+")
 
 
-def _flags_of_texts(tool: Mapping[str, Any], others: re.Pattern[str] | None) -> list[Flag]:
+def _flags_of_texts(tool: Mapping[str, Any], others: Names) -> list[Flag]:
     """Look at each text of a definition by itself."""
     flags: list[Flag] = []
     total = 0
@@ -104,16 +108,16 @@ def deceptive_characters(text: str) -> tuple[str, ...]:
     return tuple(f"U+{ord(character):04X} {unicodedata.name(character, 'unnamed')}" for character in found)
 
 
-def _look(path: str, text: str, others: re.Pattern[str] | None) -> Iterator[Flag]:
+def _look(path: str, text: str, others: Names) -> Iterator[Flag]:
     limit = MAX_NAME if path == "name" else MAX_DESCRIPTION
     if len(text) > limit:
         yield Flag(FlagKind.TOO_LONG, path, f"{len(text)} characters")
     kinds = {kind: character for character in dict.fromkeys(text) if (kind := character_flag(character)) is not None}
     for kind, character in kinds.items():
         yield Flag(kind, path, f"U+{ord(character):04X}")
-    found = others.search(text) if others is not None else None
+    found = _find_name(text, others)
     if found is not None:
-        yield Flag(FlagKind.OTHER_SERVER, path, f"mentions {found.group(0)!r}")
+        yield Flag(FlagKind.OTHER_SERVER, path, f"mentions {found!r}")
 
 
 def character_flag(character: str) -> FlagKind | None:
@@ -138,10 +142,29 @@ def character_flag(character: str) -> FlagKind | None:
 
 
 @lru_cache(maxsize=64)
-def _references(names: tuple[str, ...]) -> re.Pattern[str] | None:
-    """Names of other servers (or of their tools) as whole words. Very short names would match accidentally."""
-    words = sorted({re.escape(name) for name in names if len(name) >= 3}, key=len, reverse=True)
-    return re.compile(rf"(?<!\w)(?:{'|'.join(words)})(?!\w)", re.IGNORECASE) if words else None
+def _names_by_first_word(names: tuple[str, ...]) -> Names:
+    """Names of other servers by their first word, the longest first. Very short names would match accidentally.
+
+    A pattern with an alternative for each of 1,000 names takes 13 ms to compile, for each of the 1,000 servers.
+    """
+    by_word: dict[str, list[str]] = {}
+    for name in sorted({name.casefold() for name in names if len(name) >= SHORTEST_NAME}, key=len, reverse=True):
+        word = _WORD.match(name)
+        if word is not None:
+            by_word.setdefault(word[0], []).append(name)
+    return by_word
+
+
+def _find_name(text: str, names: Names) -> str | None:
+    """Return the first of the names that a text contains as whole words, as the text spells it; case does not matter."""
+    if not names:
+        return None
+    for word in _WORD.finditer(text):
+        for name in names.get(word[0].casefold(), ()):
+            end = word.start() + len(name)
+            if text[word.start() : end].casefold() == name and _WORD.match(text, end) is None:
+                return text[word.start() : end]
+    return None
 
 
 def _texts(path: str, value: Any) -> Iterator[tuple[str, str]]:
