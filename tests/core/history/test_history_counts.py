@@ -18,6 +18,7 @@ from taskgate.core.history.counts import (
     step_of,
     summarize,
     totals,
+    totals_period,
     upper_bound_ms,
 )
 from taskgate.core.history.row import CallOutcome
@@ -84,6 +85,19 @@ def test_series_has_a_bucket_for_every_stretch_also_without_calls() -> None:
 )
 def test_period_is_the_finest_that_is_still_kept(since: int, until: int, period: Period) -> None:
     assert period_for(since, until, NOW) is period
+
+
+@pytest.mark.parametrize(
+    ("since", "period"),
+    [
+        (NOW - HOUR, Period.MINUTE),
+        (NOW - DAY, Period.HOUR_SUM),
+        (NOW - 7 * DAY, Period.DAY_SUM),
+        (NOW - 3650 * DAY, Period.DAY_SUM),
+    ],
+)
+def test_totals_of_long_ranges_come_from_sums_without_latencies(since: int, period: Period) -> None:
+    assert totals_period(since, NOW, NOW) is period
 
 
 @pytest.mark.parametrize(

@@ -58,7 +58,7 @@ async def test_certificate_is_verified_and_connection_reused(tmp_path: Path) -> 
     strict = HttpClient()
     async with serving(answering(OK), context=server_context) as server:
         with pytest.raises(HttpFailure, match="certificate"):
-            await strict.exchange(Target.parse(f"https://127.0.0.1:{server.port}/mcp"), deadline_s=5)
+            await strict.exchange(Target.parse(f"https://127.0.0.1:{server.port}/mcp"), deadline_s=60)
         await strict.close()
 
 
