@@ -106,7 +106,7 @@ def parse(code: str) -> ast.Module | SourceFault:
 
 
 def _tree(code: str) -> ast.Module:
-    """Parse, and once more after a SystemError: CPython 3.11 raises it at times for sources that it parses the next time."""
+    """Parse the source; after a SystemError parse it again, because CPython 3.11 sometimes raises one for valid source."""
     try:
         return ast.parse(code)
     except SystemError:
